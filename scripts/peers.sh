@@ -14,6 +14,7 @@
 #   {time_scale}         how much faster than the wall clock the engines run
 #   {seconds=N}          N seconds of theirs in seconds of the wall clock: N / time_scale
 #   {whole_seconds=N}    the same where only whole seconds are taken: at least 1
+#   {prompt_seconds=N}   the same for what an engine takes for N tokens of a prompt
 # It is up when GET `ready` answers 200. A program's id goes in the header `header` and in the body's
 # `body_field`, whose dots are objects within objects; its last request sets `last_field` (field, value),
 # and `release` is posted {"program_id": ID} after it. What is null is not sent.
@@ -96,8 +97,8 @@ def rust(environment, program, log_level):
 
 
 # The costs are those of the engine models that it is compared on (tests/engines/independent.py,
-# host/engine-sim), as its guide asks to calibrate them: 20 ms a step, 12,000 tokens of prefill a
-# second in chunks of 8,192, 0.4 ms a sequence.
+# host/engine-sim), as its guide asks to calibrate them: 20 ms a step, what prefill takes, 0.4 ms a
+# sequence.
 program = {
     "global_queue": True,
     "token_capacity_per_target": "{capacity_tokens}",
@@ -109,7 +110,7 @@ program = {
     "max_acting_ttl_seconds": "{seconds=10}",
     "prefill_cost_model": {
         "intercept_seconds": "{seconds=0.02}",
-        "linear_seconds_per_1k_tokens": "{seconds=0.0858}",
+        "linear_seconds_per_1k_tokens": "{prompt_seconds=1000}",
         "quadratic_seconds_per_1k_tokens_squared": 0.0,
         "decode_throughput_alpha": 0.04,
     },

@@ -5,6 +5,7 @@ mod calibration;
 mod cluster;
 mod compatibility;
 mod conversation;
+mod families;
 mod faults;
 mod guides;
 mod llamacpp;

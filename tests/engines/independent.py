@@ -309,8 +309,10 @@ class Front:
         values.update(engines_csv=",".join(engines), capacity_tokens=capacity_tokens)
 
         def fill(place):
-            seconds = float(place[2] or 0) / args.scale
+            number = float(place[2] or 0)
+            seconds = number / args.scale
             values.update(seconds=f"{seconds:.9g}", whole_seconds=max(1, round(seconds)))
+            values.update(prompt_seconds=f"{seconds * PREFILL_S:.9g}")
             return str(values[place[1]])
 
         self.command = []  # scripts/peers.sh says which places there are

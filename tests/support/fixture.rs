@@ -34,6 +34,8 @@ pub fn config() -> Config {
     config.scheduler.tick_ms = 20;
     config.engines.probe_interval_ms = 50;
     config.engines.connect_timeout_ms = 1_000;
+    // Tests count what their engines are sent.
+    config.engines.measure = false;
     config.server.shutdown_grace_s = 1;
     // A crowded machine must stop no call of a policy that is fine, nor end a canary.
     config.plugins.hot_deadline_ms = 200;

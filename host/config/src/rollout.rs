@@ -15,7 +15,7 @@ section! {
         /// Tokens of context that one transfer moves in a second; 0 where it is not known: then no step waits for a transfer.
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
         /// Prompt tokens that an engine computes in a second, to decide whether waiting for a
-        /// transfer is worth it.
+        /// transfer is worth it; 0 to go by what is measured.
         prefill_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
         /// Share of an engine's cache that programs which have begun there may come to need by what is predicted of them; others wait for their first step until there is room (0.95 where a prediction policy is bound). 0 to send all at once.
         memory_share: f64 = 0.0, "share", 0.0 ..= 2.0;

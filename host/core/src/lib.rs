@@ -40,6 +40,7 @@
 //!     prefix: vec![],
 //!     one_shot: false,
 //!     inferred: false,
+//!     parent: None,
 //! }).into());
 //! // A new program waits for a place, so the policy is asked first.
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));
@@ -56,7 +57,7 @@ pub use config::{CoreConfig, KvConfig, Mode, RolloutConfig};
 pub use event::{Event, Origin};
 pub use programs::{
     About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, Command, CostEstimates,
-    NEVER, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramEvent, PromptText, Purpose,
+    NEVER, Parent, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramEvent, PromptText, Purpose,
     Question, Refusal, RunningUse, StepArrival, StepFailure, StepTokens, Totals, WorkerTotals,
     accounts, action, backlog, explain, jobs, lingering, link, migration, offload, program, queue,
     step, tokens, worker,

@@ -460,6 +460,7 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
             prefix: Vec::new(),
             one_shot: true,
             inferred: false,
+            parent: None,
         };
         core.handle(s.now, &Event::Program(ProgramEvent::StepArrived(arrival)));
         let tokens = StepTokens {

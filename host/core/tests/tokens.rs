@@ -55,6 +55,7 @@ fn send(scenario: &mut Scenario, program: &str, step: u64, sizes: &[(u64, u64)])
             .collect(),
         one_shot: false,
         inferred: false,
+        parent: None,
     };
     scenario.handle(Event::Program(ProgramEvent::StepArrived(arrival)));
 }

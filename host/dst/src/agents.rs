@@ -158,6 +158,7 @@ impl Simulation {
             prefix: plan.prefix.clone(),
             one_shot: plan.one_shot,
             inferred: plan.inferred,
+            parent: plan.parent.clone(),
         };
         let agent = &mut self.agents[index];
         agent.branches[branch] = Branch::Sent(step);

@@ -4,7 +4,7 @@ use super::schedule::{self, Fault, FaultKind};
 use super::settings::{self, TransferProfile};
 use super::stream::Stream;
 use super::{LIVENESS_US_MAX, Options};
-use treadle_core::{Capacity, CoreConfig, KvConfig, Mode, PrefixSegment, RolloutConfig};
+use treadle_core::{Capacity, CoreConfig, KvConfig, Mode, Parent, PrefixSegment, RolloutConfig};
 use treadle_model::{EngineKind, Span};
 
 const SECOND_US: u64 = 1_000_000;
@@ -48,6 +48,8 @@ pub(crate) struct AgentPlan {
     pub(crate) turns: Vec<Turn>,
     pub(crate) inferred: bool,
     pub(crate) one_shot: bool,
+    /// The program that started it, if it says so.
+    pub(crate) parent: Option<Parent>,
     /// It releases its program; others are forgotten once they are idle for long.
     pub(crate) released: bool,
 }
@@ -134,12 +136,12 @@ impl Plan {
 impl Plan {
     /// When everything must be over. Where a rollout lets programs begin only if memory suffices
     /// for all, each that ends without a release keeps its share, and with it perhaps blocks all
-    /// others, until it is taken to be over.
+    /// others, until it is taken to be over: twice as late if it waited for others that were.
     pub(crate) fn ends_by_us(&self) -> u64 {
         let silent = self.agents.iter().filter(|agent| !agent.released).count() as u64;
         let is_gated = self.config.mode == Mode::Rollout && self.config.rollout.memory_ppm > 0;
         let held_us = if is_gated {
-            silent * self.config.program_idle_max.0
+            2 * silent * self.config.program_idle_max.0
         } else {
             0
         };
@@ -228,9 +230,17 @@ fn agents(s: &mut Stream, engines: &[EnginePlan], end_us: u64) -> Vec<AgentPlan>
     let largest = known.max().unwrap_or(4_000);
     let jobs = s.between(1, 4);
     let programs = s.between_low(5, 60) as usize;
-    (0..programs)
+    let mut agents: Vec<AgentPlan> = (0..programs)
         .map(|index| agent(s, index, jobs, largest, end_us))
-        .collect()
+        .collect();
+    // Families of four: a tree of three generations. Nothing is drawn for them, so that seeds that
+    // are known stay what they were.
+    for index in (0..programs).filter(|index| index % 4 != 0) {
+        let program = agents[index / 4 * 4 + index % 4 / 2].key.clone();
+        let waits = index % 8 < 6;
+        agents[index].parent = Some(Parent { program, waits });
+    }
+    agents
 }
 
 fn agent(s: &mut Stream, index: usize, jobs: u64, largest: u64, end_us: u64) -> AgentPlan {
@@ -268,6 +278,7 @@ fn agent(s: &mut Stream, index: usize, jobs: u64, largest: u64, end_us: u64) -> 
         turns,
         inferred,
         one_shot,
+        parent: None,
         released: !inferred && s.percent(70),
     }
 }

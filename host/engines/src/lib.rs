@@ -3,6 +3,7 @@
 mod adapter;
 mod drift;
 mod samples;
+mod speed;
 pub mod transfers;
 mod watch;
 

@@ -4,6 +4,7 @@
 use super::adapter::{Declared, check_health, read_engine, read_load};
 use super::drift::{Drift, DriftWatch};
 use super::samples::count_samples;
+use super::speed::prefill_speed;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,6 +23,10 @@ const MISSES_MAX: u32 = 3;
 pub struct WatchOptions {
     /// Time between two looks.
     pub interval: Duration,
+    /// Whether engines are given prompts to see how fast they compute them.
+    pub measures: bool,
+    /// How much faster than the wall clock the scheduler's time runs.
+    pub time_scale: f64,
 }
 
 /// Watches engines.
@@ -56,6 +61,10 @@ impl EngineWatch {
     /// that does not answer yet is registered as lost.
     pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
         let read = read_engine(&self.upstream, url, declared).await;
+        let speed = match &read {
+            Ok((_, capacity)) => self.measure(worker, url, *capacity).await,
+            Err(_) => None,
+        };
         let (engine, capacity) = read.clone().unwrap_or((
             declared.kind.unwrap_or(EngineKind::Openai),
             Capacity {
@@ -74,6 +83,13 @@ impl EngineWatch {
             Ok(_) => {
                 self.driver
                     .event(Event::Program(ProgramEvent::WorkerRecovered { worker }));
+                if let Some(prefill_tokens_per_s) = speed {
+                    let read = ProgramEvent::WorkerSpeedRead {
+                        worker,
+                        prefill_tokens_per_s,
+                    };
+                    self.driver.event(Event::Program(read));
+                }
                 for counted in count_samples(&self.upstream, url, engine).await {
                     self.driver.event(counted);
                 }
@@ -89,6 +105,17 @@ impl EngineWatch {
             }
         };
         self.watch(worker, url, declared, (engine, capacity), answers);
+    }
+
+    /// The prefill speed of an engine that the scheduler sends nothing to yet. One that it knows
+    /// from before may have caches that a prompt would take the room of.
+    async fn measure(&self, worker: WorkerId, url: &str, capacity: Capacity) -> Option<u64> {
+        let known = self.driver.worker(worker).await.ok().flatten();
+        if !self.options.measures || known.is_some() {
+            return None;
+        }
+        let measured = prefill_speed(&self.upstream, url, capacity).await?;
+        Some((measured as f64 / self.options.time_scale) as u64)
     }
 
     /// The load that an engine last reported.

@@ -1,15 +1,14 @@
 //! Whose step it is: by URL, by header, by body, else by what it continues.
 
+mod headers;
+
 use axum::http::HeaderMap;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use treadle_core::Parent;
 use treadle_model::{ClientName, StepId, Tenant};
-use treadle_wire::{ErrorBody, ErrorCode, PrefixIndex, RequestHead};
+use treadle_wire::{ErrorBody, Named, PrefixIndex, RequestHead};
 
-/// Headers that carry a program's key, first come first served.
-const KEY_HEADERS: [&str; 3] = ["x-session-id", "x-smg-routing-key", "x-program-id"];
-/// Header that names the RL run.
-const JOB_HEADER: &str = "x-treadle-job";
 /// The RL run of requests that name none.
 const DEFAULT_JOB: ClientName = ClientName::literal("default");
 
@@ -22,8 +21,10 @@ pub(crate) struct Identity {
     pub(crate) job: Arc<str>,
     /// Recognised by its prompt, not named.
     pub(crate) inferred: bool,
-    /// Neither named nor recognisable: it ends with this step.
+    /// It ends with this step: the client says so, or it is neither named nor recognisable.
     pub(crate) one_shot: bool,
+    /// The program that started it.
+    pub(crate) parent: Option<Parent>,
 }
 
 /// Recognises programs that no client names, by the longest prompt that a new
@@ -94,27 +95,33 @@ impl Identities {
         head: &RequestHead,
         step: StepId,
     ) -> Result<Identity, ErrorBody> {
-        let job = header(headers, JOB_HEADER)?.unwrap_or(DEFAULT_JOB);
+        let job = headers::job_of(headers)?.unwrap_or(DEFAULT_JOB);
         let job: Arc<str> = tenant.inside(&job).into();
-        let by_header = || {
-            KEY_HEADERS
-                .iter()
-                .find_map(|name| header(headers, name).transpose())
-                .transpose()
-        };
         let named = match session {
-            Some(session) => Some(ClientName::parse("session", session)?),
-            None => by_header()?.or_else(|| head.program.clone()),
+            Some(session) => Some(headers::of_session(session, headers)?),
+            None => headers::set_by_hand(headers)?,
         };
-        if let Some(name) = named {
-            return Ok(Identity {
-                program: tenant.inside(&name).into(),
-                job,
-                inferred: false,
-                one_shot: false,
-            });
-        }
-        Ok(self.recognise(tenant, head, job, step))
+        let named = match named.or_else(|| head.named.clone()) {
+            None => headers::set_by_agents(headers)?,
+            named => named,
+        };
+        let is_last = headers::is_last(headers)?;
+        let Some(Named { program, parent }) = named else {
+            let mut identity = self.recognise(tenant, head, job, step);
+            identity.one_shot |= is_last;
+            return Ok(identity);
+        };
+        let parent = parent.map(|parent| Parent {
+            program: tenant.inside(&parent.program).into(),
+            waits: parent.waits,
+        });
+        Ok(Identity {
+            program: tenant.inside(&program).into(),
+            job,
+            inferred: false,
+            one_shot: is_last,
+            parent,
+        })
     }
 
     fn recognise(
@@ -131,6 +138,7 @@ impl Identities {
                 job,
                 inferred: true,
                 one_shot: true,
+                parent: None,
             };
         }
         let fresh = || Arc::from(tenant.inside(&ClientName::numbered("auto-", step.0)));
@@ -143,29 +151,15 @@ impl Identities {
             job,
             inferred: true,
             one_shot: false,
+            parent: None,
         }
     }
-}
-
-/// The name in a header; an empty one is as absent.
-fn header(headers: &HeaderMap, name: &str) -> Result<Option<ClientName>, ErrorBody> {
-    let Some(value) = headers.get(name) else {
-        return Ok(None);
-    };
-    let value = value.to_str().map_err(|_| {
-        let message = format!("the header {name} holds other than visible ASCII characters");
-        ErrorBody::new(ErrorCode::InvalidField, message).with_param(name)
-    })?;
-    if value.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(ClientName::parse(name, value)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use treadle_wire::Endpoint;
+    use treadle_wire::{Endpoint, ErrorCode};
 
     fn resolve(
         identities: &Identities,
@@ -225,7 +219,7 @@ mod tests {
             assert_eq!(error.code, ErrorCode::InvalidField);
             assert_eq!(error.param.as_deref(), Some("session"));
         }
-        for name in KEY_HEADERS.into_iter().chain([JOB_HEADER]) {
+        for name in headers::ALL {
             for bad in [long.as_str(), "a\tb"] {
                 let mut headers = HeaderMap::new();
                 headers.insert(name, bad.parse().unwrap());

@@ -182,6 +182,7 @@ mod tests {
                 prefix: vec![],
                 one_shot: false,
                 inferred: false,
+                parent: None,
             }))
         };
         let finished = |n: u64| {

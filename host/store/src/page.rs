@@ -131,6 +131,8 @@ pub struct ProgramCursor {
 pub struct ProgramPage {
     /// Only those of this job.
     pub job: Option<String>,
+    /// Only those that this program started.
+    pub parent: Option<String>,
     /// Only those of this status.
     pub status: Option<String>,
     /// Only those on this worker.

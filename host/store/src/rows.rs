@@ -27,6 +27,8 @@ pub struct ProgramRow {
     pub program: String,
     /// Job that it belongs to.
     pub job: String,
+    /// The program that started it.
+    pub parent: Option<String>,
     /// Queued, active, paused, finished, aborted.
     pub status: String,
     /// Reasoning or acting.

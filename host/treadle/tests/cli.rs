@@ -16,8 +16,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use cluster::{
-    Cluster, Served, TIMEOUT, binary, engine, failure, guest, repository, stdout, step, treadle,
-    until,
+    Cluster, Served, TIMEOUT, binary, engine, failure, guest, repository, stdout, step, step_of,
+    treadle, until,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -135,6 +135,22 @@ async fn programs_are_shown_and_released() {
     let decisions = cluster.json("programs task/1 --decisions").await;
     let decisions = decisions["decisions"].as_array().expect("a list");
     assert!(!decisions.is_empty());
+    let body = json!({"model": "treadle-sim", "max_tokens": 4, "program_id": "task/1/a",
+        "parent_program_id": "task/1", "messages": [{"role": "user", "content": "Hello"}]});
+    step_of(&cluster.daemon.url(), &body).await;
+    let family = until(|| async {
+        let output = treadle(&cluster.daemon.url(), "programs task/1/a --family").await;
+        let family = String::from_utf8(output.stdout).ok()?;
+        (family.lines().count() == 3).then_some(family)
+    });
+    let names = |family: &str| {
+        let names = family
+            .lines()
+            .skip(1)
+            .map(|line| line[..10].trim_end().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&family.await), ["task/1", "  task/1/a"]);
     for line in [
         "programs task/1",
         "programs task/1 --decisions",
@@ -156,7 +172,7 @@ async fn programs_are_shown_and_released() {
         assert!(text.starts_with("error: no program"), "{text}");
     }
     let all = cluster.json("programs --all").await;
-    assert_eq!(all["programs"][0]["program_id"], "task/1");
+    assert_eq!(all["programs"][1]["program_id"], "task/1");
     cluster.stop().await;
 }
 

@@ -19,7 +19,9 @@ pub use engines::{EngineReading, ModelInfo, models_of};
 pub use error::{ErrorBody, ErrorCode, RequestError};
 pub use insert_field::{insert_fields, remove_fields};
 pub use prefix_index::PrefixIndex;
-pub use request::{OwnedField, OwnedKind, PrefixSegment, PromptSize, RequestHead, salt_field};
+pub use request::{
+    Named, NamedParent, OwnedField, OwnedKind, PrefixSegment, PromptSize, RequestHead, salt_field,
+};
 pub use sse::{SseError, SseScanner};
 pub use tenant::without_tenant;
 pub use usage::{Finish, StepUsage, StreamUsage, usage_of_body};

@@ -21,6 +21,7 @@ use crate::error::{ErrorCode, RequestError};
 use body::Draft;
 pub use engine_fields::{ForeignFields, OwnedField, OwnedKind, salt_field};
 pub use hash_key::share_hash_key;
+pub use identity::{Named, NamedParent};
 pub use prefix_hasher::{BLOCK_BYTES, BLOCK_TOKENS};
 use serde_json::value::RawValue;
 use treadle_model::ClientName;
@@ -69,7 +70,7 @@ pub struct RequestHead {
     /// Tokens to generate, at most; the largest of a batch.
     pub max_output_tokens: Option<u64>,
     /// The program that the body names.
-    pub program: Option<ClientName>,
+    pub named: Option<Named>,
     /// The request's own id.
     pub request_id: Option<ClientName>,
     /// Whether the client sets the request's priority (`priority`).
@@ -111,7 +112,7 @@ impl RequestHead {
             stream: fields::flag(body.stream, "stream")?,
             include_usage: include_usage(&body)?,
             max_output_tokens: max_output_tokens(&body)?,
-            program: identity::program_of(&body)?,
+            named: identity::program_of(&body)?,
             request_id: identity::request_id_of(&body)?,
             has_priority: body.has_priority,
             owned: std::mem::take(&mut body.owned),

@@ -90,10 +90,12 @@ async fn generate_with(client: &Client, bad: &str) {
     let body = chat("mine", "hello", 4).to_string();
     let long = "j".repeat(9_000);
     for name in [
+        "x-dynamo-session-id",
         "x-session-id",
         "x-smg-routing-key",
         "x-program-id",
         "x-treadle-job",
+        "x-fairness-id",
     ] {
         for value in ["a\tb", &long] {
             let headers = [JSON, (name, value)];

@@ -130,7 +130,7 @@ fn is_of_decoding(error: &serde_json::Error) -> bool {
 }
 
 fn bounded(head: &RequestHead) -> Result<(), String> {
-    let names = [&head.program, &head.request_id];
+    let names = [program_of(head), parent_of(head), head.request_id.as_ref()];
     let longest = names.into_iter().flatten().map(|name| name.len()).max();
     let is_bounded = head.chain.len() <= CHAIN_MESSAGES_MAX.max(CHAIN_BLOCKS_MAX)
         && head.prefix.len() <= PREFIX_MESSAGES_MAX.max(PREFIX_SEGMENTS_MAX)
@@ -187,6 +187,15 @@ fn cut(endpoint: Endpoint, body: &[u8]) -> Result<(), String> {
 
 /// A number is a name as it is written, and may be written in two ways; with many digits it is read
 /// with some error.
+fn program_of(head: &RequestHead) -> Option<&ClientName> {
+    head.named.as_ref().map(|named| &named.program)
+}
+
+fn parent_of(head: &RequestHead) -> Option<&ClientName> {
+    let parent = head.named.as_ref()?.parent.as_ref()?;
+    Some(&parent.program)
+}
+
 fn is_same_name(one: Option<&ClientName>, other: Option<&ClientName>) -> bool {
     let number = |name: Option<&ClientName>| name.and_then(|name| name.parse::<f64>().ok());
     let is_close = |one: f64, other: f64| (one - other).abs() <= one.abs() * 1e-9;
@@ -215,7 +224,8 @@ fn again(endpoint: Endpoint, tree: &Value, head: &RequestHead) -> Result<(), Str
             other.stream,
             other.include_usage,
             other.max_output_tokens,
-        ) && is_same_name(one.program.as_ref(), other.program.as_ref())
+        ) && is_same_name(program_of(one), program_of(other))
+            && is_same_name(parent_of(one), parent_of(other))
             && is_same_name(one.request_id.as_ref(), other.request_id.as_ref())
     };
     ensure(same(&tight, head) && same(&airy, head), || {

@@ -14,6 +14,9 @@ pub const TOOLS_MAX: usize = 256;
 /// Jobs that tool times are kept of; further ones are not followed.
 pub const TOOL_JOBS_MAX: usize = 4_096;
 
+/// The tool whose calls are programs that a program starts and waits for.
+pub const SUBAGENT: &str = "subagent";
+
 /// An action under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Action {

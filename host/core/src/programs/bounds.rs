@@ -14,6 +14,10 @@ impl ProgramEvent {
             Self::WorkerUseRead {
                 untracked_tokens, ..
             } => cut(untracked_tokens, TOKENS_MAX),
+            Self::WorkerSpeedRead {
+                prefill_tokens_per_s,
+                ..
+            } => cut(prefill_tokens_per_s, TOKENS_MAX),
             Self::PromptCounted { size, tokens, .. } => {
                 cut(&mut size.bytes, BYTES_MAX);
                 cut(tokens, TOKENS_MAX);
@@ -110,7 +114,12 @@ mod tests {
                 prefix: vec![segment; 3],
                 one_shot: false,
                 inferred: false,
+                parent: None,
             }),
+            ProgramEvent::WorkerSpeedRead {
+                worker,
+                prefill_tokens_per_s: u64::MAX,
+            },
             ProgramEvent::StepProgressed {
                 step,
                 output_tokens: u64::MAX,

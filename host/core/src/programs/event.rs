@@ -65,6 +65,18 @@ pub struct StepArrival {
     /// The program was recognised by its prompt alone, not named by its client.
     #[serde(default)]
     pub inferred: bool,
+    /// The program that started this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+}
+
+/// The program that started another one: it is the agent, that one a subagent.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Parent {
+    /// Its key as its client knows it.
+    pub program: Box<str>,
+    /// Whether it waits until the other one is done.
+    pub waits: bool,
 }
 
 impl StepArrival {
@@ -120,6 +132,13 @@ pub enum ProgramEvent {
         worker: WorkerId,
         /// Tokens of those requests.
         untracked_tokens: u64,
+    },
+    /// An engine was given a prompt to see how fast it computes one.
+    WorkerSpeedRead {
+        /// The engine.
+        worker: WorkerId,
+        /// Prompt tokens that it computes in a second.
+        prefill_tokens_per_s: u64,
     },
     /// An engine was asked to count a sample prompt.
     PromptCounted {
@@ -297,6 +316,7 @@ impl ProgramEvent {
             Self::WorkerCapacityRead { .. } => "worker_capacity_read",
             Self::PromptCounted { .. } => "prompt_counted",
             Self::WorkerUseRead { .. } => "worker_use_read",
+            Self::WorkerSpeedRead { .. } => "worker_speed_read",
             Self::WorkerLost { .. } => "worker_lost",
             Self::WorkerRecovered { .. } => "worker_recovered",
             Self::WorkerRemoved { .. } => "worker_removed",
@@ -344,6 +364,7 @@ impl ProgramEvent {
             Self::WorkerAdded { worker, .. }
             | Self::WorkerCapacityRead { worker, .. }
             | Self::WorkerUseRead { worker, .. }
+            | Self::WorkerSpeedRead { worker, .. }
             | Self::WorkerLost { worker, .. }
             | Self::WorkerRecovered { worker }
             | Self::WorkerRemoved { worker } => About::Worker(*worker),

@@ -114,6 +114,10 @@ fn assert_programs(state: &State) {
                 "{id}: filed under its need"
             );
         }
+        for awaited in p.awaited.iter().flat_map(|awaited| &awaited.programs) {
+            let parent = state.live.get(awaited).and_then(|p| p.parent.as_ref());
+            assert_eq!(parent, Some(&p.key), "{id}: waits for its own subagents");
+        }
         assert_eq!(
             p.placement.is_some(),
             p.status == Status::Active,

@@ -30,7 +30,8 @@ pub mod worker;
 
 pub use command::{Command, Refusal};
 pub use event::{
-    About, Capacity, PrefixSegment, ProgramEvent, PromptText, StepArrival, StepFailure, StepTokens,
+    About, Capacity, Parent, PrefixSegment, ProgramEvent, PromptText, StepArrival, StepFailure,
+    StepTokens,
 };
 pub use question::{
     Attribution, CacheAction, CostEstimates, NEVER, PolicyAnswer, ProgramColumns, Purpose, Question,

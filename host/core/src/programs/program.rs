@@ -5,7 +5,7 @@ use crate::programs::accounts::Meter;
 use crate::programs::action::Action;
 use crate::programs::tokens::CountedPrompt;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId};
 
 /// Weight of a program whose tokens count in full, in millionths.
@@ -31,6 +31,17 @@ pub struct QueueEntry {
     pub since: Timestamp,
     /// Private tokens that it needs.
     pub need_tokens: u64,
+}
+
+/// Programs that another one started and waits for.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Awaited {
+    /// Since the first of them began.
+    pub since: Timestamp,
+    /// Those that have not ended.
+    pub programs: BTreeSet<ProgramId>,
+    /// When one of them, or of those that they wait for, last finished a step.
+    pub last_step_at: Timestamp,
 }
 
 /// One live program.
@@ -95,6 +106,12 @@ pub struct Program {
     /// Actions under way, by their ids.
     #[serde(default)]
     pub actions: BTreeMap<Box<str>, Action>,
+    /// The key of the program that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Box<str>>,
+    /// What it waits for since its last step, if it started other programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaited: Option<Awaited>,
     /// Tokens that it is predicted to generate yet, as of its last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_tokens: Option<u64>,
@@ -130,6 +147,18 @@ impl Program {
     pub fn weighted_tokens(&self) -> u64 {
         let scaled = u128::from(self.private_tokens()) * u128::from(self.weight_ppm);
         (scaled / u128::from(FULL_WEIGHT_PPM)) as u64
+    }
+
+    /// Since when it waits for programs that it started, if it does.
+    pub fn waits_for_others(&self) -> Option<Timestamp> {
+        let awaited = self.awaited.as_ref()?;
+        (!awaited.programs.is_empty()).then_some(awaited.since)
+    }
+
+    /// Since when nothing is known of it: its last step, and those of others that it waits for.
+    pub fn silent_since(&self) -> Timestamp {
+        let of_others = self.awaited.as_ref().map(|awaited| awaited.last_step_at);
+        self.phase_since.max(of_others.unwrap_or_default())
     }
 
     /// True if no step of it is waiting or running.

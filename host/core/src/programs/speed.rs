@@ -21,6 +21,12 @@ pub struct PrefillSpeed {
 }
 
 impl PrefillSpeed {
+    /// As it was measured with a prompt of treadle's own. Others may still show that it is faster.
+    pub(crate) fn measured(tokens_per_s: u64) -> Self {
+        let seen = SEEN_LEAST;
+        Self { tokens_per_s, seen }
+    }
+
     /// True if no prompt was seen.
     pub fn is_unused(&self) -> bool {
         self.seen == 0

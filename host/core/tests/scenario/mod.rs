@@ -2,8 +2,9 @@
 //! `ThunderAgent` §4.3.1 would. Invariants are checked after each event.
 
 use treadle_core::{
-    Attribution, CacheAction, Capacity, Command, Core, CoreConfig, Event, Mode, PolicyAnswer,
-    PrefixSegment, ProgramEvent, Purpose, Question, Refusal, StepArrival, StepFailure, StepTokens,
+    Attribution, CacheAction, Capacity, Command, Core, CoreConfig, Event, Mode, Parent,
+    PolicyAnswer, PrefixSegment, ProgramEvent, Purpose, Question, Refusal, StepArrival,
+    StepFailure, StepTokens,
 };
 use treadle_model::{
     EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, Timestamp, WorkerId,
@@ -140,7 +141,21 @@ impl Scenario {
         )
     }
 
-    fn arrive_with(
+    pub(crate) fn arrive_from(
+        &mut self,
+        parent: (&str, bool),
+        program: &str,
+        step: u64,
+        prompt_tokens: u64,
+        prefix: Vec<PrefixSegment>,
+    ) -> &mut Self {
+        let mut arrival = arrival(program, step, prompt_tokens, prefix);
+        let (program, waits) = (parent.0.into(), parent.1);
+        arrival.parent = Some(Parent { program, waits });
+        self.handle(Event::Program(ProgramEvent::StepArrived(arrival)))
+    }
+
+    pub(crate) fn arrive_with(
         &mut self,
         program: &str,
         step: u64,
@@ -356,5 +371,6 @@ fn arrival(
         prefix,
         one_shot: false,
         inferred: false,
+        parent: None,
     }
 }

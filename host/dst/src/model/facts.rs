@@ -91,6 +91,11 @@ pub(super) struct ProgramFacts {
     pub(super) steps_finished: u32,
     pub(super) closing: bool,
     pub(super) inferred: bool,
+    /// Programs that named it as the parent that waits for them, since its last step.
+    pub(super) awaited: BTreeSet<ProgramId>,
+    pub(super) parent: Option<Box<str>>,
+    /// When one of those awaited, or of those that they await, last finished a step.
+    pub(super) family_step_at: Timestamp,
     /// Since when (in settled time) it has no step, and nothing happens to its
     /// cache.
     pub(super) idle_since_us: u64,

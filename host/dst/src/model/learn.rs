@@ -8,7 +8,7 @@ use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::{
     Capacity, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure, StepTokens,
 };
-use treadle_model::{AskId, GatewayId, ProgramId, StepId, WorkerId};
+use treadle_model::{AskId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 
 impl Model {
     pub(super) fn learn(&mut self, event: &Event) -> Checked {
@@ -153,6 +153,9 @@ impl Model {
             p.prefix = heard.unwrap_or_else(|| arrival.prefix.clone());
         }
         p.closing |= arrival.one_shot;
+        p.awaited.clear();
+        p.family_step_at = Timestamp(0);
+        p.parent = arrival.parent.as_ref().map(|parent| parent.program.clone());
         p.steps.insert(arrival.step);
         if least <= self.longest_context() {
             self.caches.stays(id);
@@ -160,6 +163,12 @@ impl Model {
         self.steps.insert(arrival.step, step);
         if leaves {
             self.take_placement(id);
+        }
+        let waiting = arrival.parent.as_ref().filter(|parent| parent.waits);
+        let parent = waiting.and_then(|parent| self.keys.get(&parent.program));
+        let parent = parent.and_then(|id| self.programs.get_mut(id));
+        if let Some(parent) = parent.filter(|parent| parent.steps.is_empty()) {
+            parent.awaited.insert(id);
         }
     }
 
@@ -187,6 +196,9 @@ impl Model {
             steps_finished: 0,
             closing: false,
             inferred: arrival.inferred,
+            awaited: std::collections::BTreeSet::new(),
+            parent: None,
+            family_step_at: Timestamp(0),
             idle_since_us: self.settled_us,
             steps_sent: 0,
             begun: false,
@@ -266,7 +278,25 @@ impl Model {
             job.steps_finished += 1;
             job.whole_answers = !began;
         }
+        self.family_heard(program);
         self.end(step, Ending::Finished)
+    }
+
+    /// Those who wait for a program that got something done wait on.
+    fn family_heard(&mut self, program: ProgramId) {
+        let mut id = program;
+        for _ in 0..16 {
+            let parent = self.programs.get(&id).and_then(|p| p.parent.as_ref());
+            let Some(parent) = parent.and_then(|key| self.keys.get(key)).copied() else {
+                return;
+            };
+            let known = self.programs.get_mut(&parent);
+            let Some(p) = known.filter(|p| p.awaited.contains(&id)) else {
+                return;
+            };
+            p.family_step_at = self.now;
+            id = parent;
+        }
     }
 
     fn step_failed(&mut self, step: StepId, failure: &StepFailure) -> Checked {

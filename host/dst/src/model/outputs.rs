@@ -3,7 +3,7 @@
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
-use super::facts::{Ask, At, Ending};
+use super::facts::{Ask, At, Ending, ProgramFacts};
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::{Command, Event, Mode, ProgramEvent, Question, Refusal};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
@@ -448,10 +448,16 @@ impl Model {
         if self.closed.remove(&program) {
             return Ok(());
         }
-        let idle = self
-            .programs
-            .get(&program)
-            .is_some_and(|p| p.steps.is_empty());
+        let silent = |p: &ProgramFacts| {
+            let bound = if p.inferred && p.steps_finished < 2 {
+                self.config.inferred_idle_max
+            } else {
+                self.config.program_idle_max
+            };
+            self.now.since(p.family_step_at) >= bound
+        };
+        let known = self.programs.get(&program);
+        let idle = known.is_some_and(|p| p.steps.is_empty() && silent(p));
         if matches!(event, Event::TimerFired) && idle {
             self.close(program);
             self.closed.remove(&program);

@@ -61,6 +61,7 @@ impl Fixture {
             prefix: Vec::new(),
             one_shot: false,
             inferred: false,
+            parent: None,
         })));
         self.now_us += 100_000;
         self.handle(&Event::TimerFired);

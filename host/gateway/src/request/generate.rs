@@ -256,6 +256,7 @@ fn arrival(step: StepId, identity: &Identity, head: &RequestHead, tenant: &Tenan
         prefix: head.prefix.iter().map(segment).collect(),
         one_shot: identity.one_shot,
         inferred: identity.inferred,
+        parent: identity.parent.clone(),
     }
 }
 
@@ -364,6 +365,7 @@ mod tests {
             job: "j".into(),
             inferred: false,
             one_shot: false,
+            parent: None,
         };
         let of = |tenant: &str| {
             let arrival = arrival(StepId(1), &identity, &head, &Tenant::new(tenant));

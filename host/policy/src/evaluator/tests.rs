@@ -48,6 +48,7 @@ fn core_of(jobs: [&str; 2]) -> Core {
             prefix: Vec::new(),
             one_shot: false,
             inferred: false,
+            parent: None,
         };
         core.handle(
             Timestamp(step),

@@ -283,6 +283,7 @@ mod tests {
             prefix: vec![],
             one_shot: false,
             inferred: false,
+            parent: None,
         }
     }
 

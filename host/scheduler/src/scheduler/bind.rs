@@ -124,6 +124,7 @@ mod tests {
             prefix: vec![],
             one_shot: false,
             inferred: false,
+            parent: None,
         })))
     }
 

@@ -301,6 +301,7 @@ mod tests {
             prefix: vec![],
             one_shot: false,
             inferred: false,
+            parent: None,
         };
         LinkInput::Relayed {
             origin: Origin {

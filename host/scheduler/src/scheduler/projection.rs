@@ -124,6 +124,7 @@ pub(crate) fn program_row(
     ProgramRow {
         program: p.key.to_string(),
         job: p.job.to_string(),
+        parent: p.parent.as_deref().map(Into::into),
         status: status.into(),
         phase: p.phase.as_str().into(),
         worker: worker.map(|w| w.url.to_string()),

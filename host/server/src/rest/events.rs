@@ -22,6 +22,7 @@ const SHARED_KINDS: &[&str] = &[
     "worker_added",
     "worker_capacity_read",
     "worker_use_read",
+    "worker_speed_read",
     "worker_lost",
     "worker_recovered",
     "worker_removed",

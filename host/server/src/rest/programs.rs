@@ -132,6 +132,8 @@ async fn release_job(
 struct ProgramQuery {
     /// Only those of this job.
     job: Option<String>,
+    /// Only those that this program started.
+    parent: Option<String>,
     /// Only those of this status: queued, active, paused, finished or aborted.
     status: Option<String>,
     /// Only those on this worker.
@@ -163,6 +165,8 @@ struct ProgramView {
     program_id: String,
     /// Job that it belongs to.
     job: Option<String>,
+    /// The program that started it.
+    parent: Option<String>,
     /// queued, active, paused, finished or aborted.
     status: String,
     /// reasoning or acting.
@@ -189,6 +193,11 @@ impl ProgramView {
         Some(Self {
             program_id: tenant.outside(&row.program)?.to_owned(),
             job: tenant.outside(&row.job).map(str::to_owned),
+            parent: row
+                .parent
+                .as_deref()
+                .and_then(|p| tenant.outside(p))
+                .map(str::to_owned),
             status: row.status.clone(),
             phase: row.phase.clone(),
             worker: row.worker.clone(),
@@ -212,10 +221,12 @@ async fn history(
     let sort = query.sort.as_deref().unwrap_or("-created_at_us");
     let (column, ascending) = sorted_by(sort, &columns)?;
     let job = optional("job", query.job)?;
+    let parent = optional("parent", query.parent)?;
     let limit = page_limit(query.limit);
     let after = query.after.map(|text| cursor(tenant, &text)).transpose()?;
     let page = ProgramPage {
         job: job.map(|job| tenant.inside(&job).into_owned()),
+        parent: parent.map(|parent| tenant.inside(&parent).into_owned()),
         status: query.status,
         worker: query.worker,
         since_us: query.since_ms.map(|ms| ms.saturating_mul(1_000)),

@@ -277,7 +277,12 @@ async fn assemble(
     let gateway = gateway_state(config, scheduler, context, bodies.flatten());
     let upstream = gateway.upstream.clone();
     let interval = Duration::from_millis(config.engines.probe_interval_ms);
-    let engines = EngineWatch::new(driver.clone(), upstream, WatchOptions { interval });
+    let watching = WatchOptions {
+        interval,
+        measures: config.engines.measure,
+        time_scale: config.scheduler.time_scale,
+    };
+    let engines = EngineWatch::new(driver.clone(), upstream, watching);
     let policies = Arc::new(PluginRegistry::new(
         policies::engine(config)?,
         store.clone(),

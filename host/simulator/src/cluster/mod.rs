@@ -386,6 +386,7 @@ impl<'a> Cluster<'a> {
             prefix,
             one_shot: false,
             inferred: false,
+            parent: None,
         };
         let (prompt, output) = (call.input_tokens, call.output_tokens);
         let running = Running {

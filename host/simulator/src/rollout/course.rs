@@ -322,6 +322,7 @@ impl<'a> Course<'a> {
                 .collect(),
             one_shot: false,
             inferred: false,
+            parent: None,
         };
         self.handle(&Event::Program(ProgramEvent::StepArrived(arrival)));
         if let Some(id) = self.core.programs().keys.get(run.id.as_str()) {

@@ -11,6 +11,7 @@ pub(super) const PROGRAMS: Table<ProgramRow> = Table {
         text("tenant"),
         text("program"),
         text("job"),
+        text("parent"),
         text("status"),
         text("phase"),
         text("worker"),
@@ -25,7 +26,7 @@ pub(super) const PROGRAMS: Table<ProgramRow> = Table {
     bind,
 };
 
-const SELECT: &str = "SELECT program, job, status, phase, worker, context_tokens, steps, \
+const SELECT: &str = "SELECT program, job, parent, status, phase, worker, context_tokens, steps, \
      tokens_total, created_at_us, updated_at_us, ended FROM programs WHERE tenant = ";
 
 /// Adds or replaces programs.
@@ -37,6 +38,7 @@ fn bind<'r>(program: &'r ProgramRow, values: &mut dyn Values<'r>) -> Result<(), 
     values.text(TENANT)?;
     values.text(&program.program)?;
     values.text(&program.job)?;
+    values.maybe_text(program.parent.as_deref())?;
     values.text(&program.status)?;
     values.text(&program.phase)?;
     values.maybe_text(program.worker.as_deref())?;
@@ -70,6 +72,7 @@ pub(super) async fn page(
     query.push_text(TENANT);
     for (column, value) in [
         ("job", &page.job),
+        ("parent", &page.parent),
         ("status", &page.status),
         ("worker", &page.worker),
     ] {
@@ -102,6 +105,7 @@ fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
     Ok(ProgramRow {
         program: cells.text("program")?,
         job: cells.text("job")?,
+        parent: cells.maybe_text("parent")?,
         status: cells.text("status")?,
         phase: cells.text("phase")?,
         worker: cells.maybe_text("worker")?,

@@ -23,6 +23,7 @@ fn programs() -> Vec<ProgramRow> {
 
 fn fits(page: &ProgramPage, row: &ProgramRow) -> bool {
     page.job.as_ref().is_none_or(|job| *job == row.job)
+        && (page.parent.is_none() || page.parent == row.parent)
         && page
             .status
             .as_ref()
@@ -45,13 +46,17 @@ pub(crate) async fn paging_through_programs_gives_every_one_once(store: &dyn Sto
         status: Some("active".into()),
         ..ProgramPage::default()
     };
+    let of_parent = ProgramPage {
+        parent: Some("parent".into()),
+        ..ProgramPage::default()
+    };
     let recent = ProgramPage {
         worker: Some("w-1".into()),
         since_us: Some(105),
         names: Names::Without("q".into()),
         ..ProgramPage::default()
     };
-    for filter in [ProgramPage::default(), of_job, recent] {
+    for filter in [ProgramPage::default(), of_job, of_parent, recent] {
         for column in ProgramColumn::ALL {
             for (ascending, limit) in [(true, 1), (false, 3), (true, 7), (false, ALL)] {
                 let page = ProgramPage {

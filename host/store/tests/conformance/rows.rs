@@ -68,6 +68,7 @@ pub(crate) fn program(name: &str, created_at_us: u64) -> ProgramRow {
             "odd"
         }
         .into(),
+        parent: created_at_us.is_multiple_of(3).then(|| "parent".into()),
         status: "active".into(),
         phase: "reasoning".into(),
         worker: Some("w-1".into()),

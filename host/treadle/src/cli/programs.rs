@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::client::{Client, Remote, escaped};
 use super::error::CliError;
-use super::output::{Column, fields, print_json, print_table, print_text};
+use super::output::{Column, fields, plain, print_json, print_table, print_text};
 
 const LIVE: &[Column] = &[
     ("PROGRAM", "/program_id"),
@@ -32,6 +32,7 @@ const STORED: &[Column] = &[
 const ONE: &[Column] = &[
     ("program", "/program_id"),
     ("job", "/job"),
+    ("started by", "/parent"),
     ("status", "/status"),
     ("phase", "/phase"),
     ("worker", "/worker"),
@@ -41,6 +42,17 @@ const ONE: &[Column] = &[
     ("created (UTC)", "/created_at_us"),
     ("updated (UTC)", "/updated_at_us"),
     ("ended", "/ended"),
+];
+const FAMILY: &[Column] = &[
+    ("PROGRAM", "/name"),
+    ("STATUS", "/status"),
+    ("PHASE", "/phase"),
+    ("STEPS", "/steps"),
+    ("CONTEXT TOKENS", "/context_tokens"),
+    ("WORKER", "/worker"),
+    ("BEGAN (UTC)", "/created_at_us"),
+    ("UPDATED (UTC)", "/updated_at_us"),
+    ("ENDED", "/ended"),
 ];
 const STEPS: &[Column] = &[
     ("STEP", "/step"),
@@ -82,6 +94,9 @@ pub(super) struct ProgramsArgs {
     /// could have been chosen.
     #[arg(long, requires = "key", conflicts_with = "steps")]
     decisions: bool,
+    /// The tree of agents that the program is part of, each with when it was at work.
+    #[arg(long, requires = "key", conflicts_with_all = ["steps", "decisions"])]
+    family: bool,
     /// Those that have ended too, newest first.
     #[arg(long, conflicts_with = "key")]
     all: bool,
@@ -128,6 +143,8 @@ impl ProgramsArgs {
                     let empty = "no decision about the program is kept";
                     let listing = Listing("decisions", DECISIONS, empty);
                     listing.show(&client, &path, json).await
+                } else if self.family {
+                    family(&client, program, limit, json).await
                 } else if json {
                     print_json(&program)
                 } else {
@@ -150,6 +167,43 @@ impl Listing {
         let rows = answer[self.0].as_array().cloned().unwrap_or_default();
         print_table(self.1, &rows, self.2)
     }
+}
+
+/// Generations of a family that are shown, at most.
+const GENERATIONS_MAX: usize = 16;
+
+/// Shows the first of the programs that led to this one, and all that came of it.
+async fn family(client: &Client, program: Value, limit: u32, json: bool) -> Result<(), CliError> {
+    let mut first = program;
+    for _ in 0..GENERATIONS_MAX {
+        let Some(parent) = first["parent"].as_str() else {
+            break;
+        };
+        // It may be forgotten: then the family begins with this one.
+        let path = format!("/api/v1/programs/{}", escaped(parent));
+        let Ok(parent) = client.get(&path).await else {
+            break;
+        };
+        first = parent;
+    }
+    let mut left = vec![(first, 0)];
+    let mut rows = Vec::new();
+    while let Some((mut program, depth)) = left.pop() {
+        let key = plain(&program["program_id"]);
+        program["name"] = Value::String(format!("{}{key}", "  ".repeat(depth)));
+        rows.push(program);
+        let room = (limit as usize).saturating_sub(rows.len() + left.len());
+        if depth < GENERATIONS_MAX && room > 0 {
+            let query = format!("parent={}&sort=-created_at_us&limit={room}", escaped(&key));
+            let children = client.get(&format!("/api/v1/programs?{query}")).await?;
+            let children = children["programs"].as_array().cloned().unwrap_or_default();
+            left.extend(children.into_iter().map(|child| (child, depth + 1)));
+        }
+    }
+    if json {
+        return print_json(&json!({"programs": rows}));
+    }
+    print_table(FAMILY, &rows, "")
 }
 
 async fn live(client: &Client, limit: u32, json: bool) -> Result<(), CliError> {

@@ -112,6 +112,11 @@ pub(crate) async fn failure(url: &str, line: &str) -> (Option<i32>, String) {
 pub(crate) async fn step(url: &str, program: &str) {
     let body = json!({"model": "treadle-sim", "program_id": program, "max_tokens": 4,
         "messages": [{"role": "user", "content": "Hello"}]});
+    step_of(url, &body).await;
+}
+
+/// One step with this body.
+pub(crate) async fn step_of(url: &str, body: &Value) {
     let upstream = Upstream::new(TIMEOUT);
     let body = Bytes::from(body.to_string());
     let path = "/v1/chat/completions";

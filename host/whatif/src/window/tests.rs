@@ -41,6 +41,7 @@ fn step(number: u64, program: &str) -> [Event; 2] {
         prefix: Vec::new(),
         one_shot: false,
         inferred: false,
+        parent: None,
     };
     let finished = Event::Program(ProgramEvent::StepFinished {
         step: StepId(number),
@@ -71,6 +72,7 @@ fn program(name: &str, created_at_us: u64) -> ProgramRow {
     ProgramRow {
         program: name.into(),
         job: "job".into(),
+        parent: None,
         status: "finished".into(),
         phase: "acting".into(),
         worker: None,

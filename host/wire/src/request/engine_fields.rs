@@ -285,7 +285,8 @@ impl ForeignFields {
         }
         if let Some(extra) = body.extra_body {
             names_in(extra, "extra_body", |name| {
-                if !passes(name) && !matches!(name, "program_id" | "session_id") {
+                let names = ["program_id", "session_id", "parent_program_id"];
+                if !passes(name) && !names.contains(&name) {
                     self.add("extra_body", name);
                 }
             })?;
@@ -294,6 +295,13 @@ impl ForeignFields {
             names_in(arguments, "vllm_xargs", |name| {
                 if name != "agentic_context" {
                     self.add("vllm_xargs", name);
+                }
+            })?;
+        }
+        if let Some(hint) = body.agent_hint {
+            names_in(hint, "agent_hint", |name| {
+                if !matches!(name, "session_id" | "parent_session_id") {
+                    self.add("agent_hint", name);
                 }
             })?;
         }

@@ -1,60 +1,156 @@
 //! The program and the request that a body names.
 
 use super::body::Draft;
-use super::fields::{id, invalid, pick, text};
+use super::fields::{flag, id, invalid, pick, text};
 use crate::error::RequestError;
 use serde_json::value::RawValue;
 use treadle_model::ClientName;
 
+/// The program that a request names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Named {
+    /// Its name.
+    pub program: ClientName,
+    /// The program that started it, if it names that too.
+    pub parent: Option<NamedParent>,
+}
+
+/// The program that started the one that a request is of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NamedParent {
+    /// Its name.
+    pub program: ClientName,
+    /// Whether it waits until the other one is done.
+    pub waits: bool,
+}
+
+impl NamedParent {
+    /// One that waits, which is what agents do unless they say otherwise.
+    pub fn that_waits(program: ClientName) -> Self {
+        let waits = true;
+        Self { program, waits }
+    }
+}
+
 /// The program, from the first of these that names one: `program_id`, `session_id`, the same
-/// two within `extra_body`, and `vllm_xargs.agentic_context`.
-pub(super) fn program_of(body: &Draft<'_>) -> Result<Option<ClientName>, RequestError> {
-    if let Some(program) = first_id([
+/// two within `extra_body`, `vllm_xargs.agentic_context`, and `agent_hint`. The same one may name
+/// its parent.
+pub(super) fn program_of(body: &Draft<'_>) -> Result<Option<Named>, RequestError> {
+    let own = [
         (body.program_id, "program_id"),
         (body.session_id, "session_id"),
-    ])? {
-        return Ok(Some(program));
+    ];
+    if let Some(program) = first_id(own)? {
+        let parent = optional_id(body.parent_program_id, "parent_program_id")?;
+        return Ok(Some(named(program, parent)));
     }
     if let Some(extra) = body.extra_body {
-        let [program, session] = pick(extra, ["program_id", "session_id"], "extra_body")?;
+        let names = ["program_id", "session_id", "parent_program_id"];
+        let [program, session, parent] = pick(extra, names, "extra_body")?;
         if let Some(program) = first_id([
             (program, "extra_body.program_id"),
             (session, "extra_body.session_id"),
         ])? {
-            return Ok(Some(program));
+            let parent = optional_id(parent, "extra_body.parent_program_id")?;
+            return Ok(Some(named(program, parent)));
         }
     }
-    let Some(arguments) = body.vllm_xargs else {
-        return Ok(None);
-    };
-    let [context] = pick(arguments, ["agentic_context"], "vllm_xargs")?;
-    context.map_or(Ok(None), program_of_context)
+    if let Some(arguments) = body.vllm_xargs {
+        let [context] = pick(arguments, ["agentic_context"], "vllm_xargs")?;
+        if let Some(named) = context.map_or(Ok(None), program_of_context)? {
+            return Ok(Some(named));
+        }
+    }
+    body.agent_hint.map_or(Ok(None), program_of_hint)
+}
+
+fn named(program: ClientName, parent: Option<ClientName>) -> Named {
+    let parent = parent.map(NamedParent::that_waits);
+    Named { program, parent }
+}
+
+fn program_of_hint(hint: &RawValue) -> Result<Option<Named>, RequestError> {
+    let [session, parent] = pick(hint, ["session_id", "parent_session_id"], "agent_hint")?;
+    let session = optional_id(session, "agent_hint.session_id")?;
+    let parent = optional_id(parent, "agent_hint.parent_session_id")?;
+    Ok(session.map(|session| named(session, parent)))
 }
 
 /// vLLM's extra arguments hold scalars alone, so the context often comes as a string of JSON.
-fn program_of_context(context: &RawValue) -> Result<Option<ClientName>, RequestError> {
-    const PARAM: &str = "vllm_xargs.agentic_context";
+fn program_of_context(context: &RawValue) -> Result<Option<Named>, RequestError> {
     if !context.get().starts_with('"') {
-        return program_of_object(context, PARAM);
+        return program_of_object(context);
     }
-    let inner = text(context, PARAM)?;
+    let inner = text(context, CONTEXT)?;
     let object = serde_json::from_str::<&RawValue>(&inner)
-        .map_err(|_| invalid(PARAM, "an object, or a string that holds one as JSON"))?;
-    program_of_object(object, PARAM)
+        .map_err(|_| invalid(CONTEXT, "an object, or a string that holds one as JSON"))?;
+    program_of_object(object)
 }
 
-fn program_of_object(object: &RawValue, param: &str) -> Result<Option<ClientName>, RequestError> {
-    let names = ["program_id", "task_id", "agent_id", "session_id"];
-    let [program, task, agent, session] = pick(object, names, param)?;
-    if let Some(program) = optional_id(program, "vllm_xargs.agentic_context.program_id")? {
-        return Ok(Some(program));
+const CONTEXT: &str = "vllm_xargs.agentic_context";
+
+/// The names within an agentic context. An agent is one of its task, or of its session; the program
+/// of the task or session itself is the one that leads them.
+struct Context {
+    program: Option<ClientName>,
+    task: Option<ClientName>,
+    session: Option<ClientName>,
+    agent: Option<ClientName>,
+    parent: Option<ClientName>,
+    parent_agent: Option<ClientName>,
+    waits: bool,
+}
+
+fn program_of_object(object: &RawValue) -> Result<Option<Named>, RequestError> {
+    let names = [
+        "program_id",
+        "task_id",
+        "session_id",
+        "agent_id",
+        "parent_program_id",
+        "parent_agent_id",
+        "blocks_parent",
+    ];
+    let fields = pick(object, names, CONTEXT)?;
+    let name = |at: usize| optional_id(fields[at], &format!("{CONTEXT}.{}", names[at]));
+    let blocks_parent =
+        fields[6].map(|raw| flag(Some(raw), "vllm_xargs.agentic_context.blocks_parent"));
+    let context = Context {
+        program: name(0)?,
+        task: name(1)?,
+        session: name(2)?,
+        agent: name(3)?,
+        parent: name(4)?,
+        parent_agent: name(5)?,
+        waits: blocks_parent.transpose()?.unwrap_or(true),
+    };
+    context.named()
+}
+
+impl Context {
+    fn named(self) -> Result<Option<Named>, RequestError> {
+        let scope = self.task.as_ref().or(self.session.as_ref());
+        let lead = self.session.as_ref().or(self.task.as_ref());
+        let of_scope = |agent: &Option<ClientName>| match (scope, agent) {
+            (Some(scope), Some(agent)) => Ok::<_, RequestError>(Some(ClientName::parse(
+                CONTEXT,
+                format!("{scope}/{agent}"),
+            )?)),
+            _ => Ok(None),
+        };
+        let agent = of_scope(&self.agent)?;
+        let led = agent.as_ref().and(lead).cloned();
+        let program = self.program.or(agent).or_else(|| lead.cloned());
+        let parent = match self.parent {
+            Some(parent) => Some(parent),
+            None => of_scope(&self.parent_agent)?.or(led),
+        };
+        let waits = self.waits;
+        Ok(program.map(|program| Named {
+            program,
+            parent: parent.map(|program| NamedParent { program, waits }),
+        }))
     }
-    let task = optional_id(task, "vllm_xargs.agentic_context.task_id")?;
-    let agent = optional_id(agent, "vllm_xargs.agentic_context.agent_id")?;
-    if let (Some(task), Some(agent)) = (task, agent) {
-        return Ok(Some(ClientName::parse(param, format!("{task}/{agent}"))?));
-    }
-    optional_id(session, "vllm_xargs.agentic_context.session_id")
 }
 
 /// The request's own id: `rid`, else `request_id`. A batch may give a list of them; then one
@@ -102,8 +198,64 @@ mod tests {
     }
 
     fn program(fields: &str) -> Option<String> {
-        let program = head(fields).unwrap().program;
-        program.map(|name| name.to_string())
+        let named = head(fields).unwrap().named;
+        named.map(|named| named.program.to_string())
+    }
+
+    /// The program, its parent, and whether that waits.
+    fn family(fields: &str) -> Option<(String, Option<(String, bool)>)> {
+        let named = head(fields).unwrap().named?;
+        let parent = named.parent.map(|p| (p.program.to_string(), p.waits));
+        Some((named.program.to_string(), parent))
+    }
+
+    #[test]
+    fn the_source_that_names_a_program_names_its_parent() {
+        let family_of = |program: &str, parent: &str, waits| {
+            Some((program.to_owned(), Some((parent.to_owned(), waits))))
+        };
+        let waits = true;
+        assert_eq!(
+            family(r#""program_id":"a","parent_program_id":"p","agent_hint":{"session_id":"s"}"#),
+            family_of("a", "p", waits)
+        );
+        assert_eq!(
+            family(r#""extra_body":{"session_id":"a","parent_program_id":"p"}"#),
+            family_of("a", "p", waits)
+        );
+        assert_eq!(
+            family(r#""agent_hint":{"session_id":"a","parent_session_id":"p","cache_control":{}}"#),
+            family_of("a", "p", waits)
+        );
+        let alone = family(r#""parent_program_id":"p","agent_hint":{"session_id":"a"}"#);
+        assert_eq!(alone, Some(("a".to_owned(), None)));
+        assert_eq!(family(r#""agent_hint":{"parent_session_id":"p"}"#), None);
+        let context = |fields: &str| {
+            family(&format!(
+                r#""vllm_xargs":{{"agentic_context":{{{fields}}}}}"#
+            ))
+        };
+        let of_task = r#""task_id":"t","agent_id":"a""#;
+        assert_eq!(context(of_task), family_of("t/a", "t", waits));
+        assert_eq!(
+            context(&format!(
+                r#"{of_task},"parent_agent_id":"b","blocks_parent":false"#
+            )),
+            family_of("t/a", "t/b", false)
+        );
+        assert_eq!(
+            context(&format!(
+                r#"{of_task},"parent_program_id":"p","blocks_parent":true"#
+            )),
+            family_of("t/a", "p", waits)
+        );
+        assert_eq!(context(r#""task_id":"t""#), Some(("t".to_owned(), None)));
+        assert_eq!(
+            context(r#""session_id":"s","agent_id":"a""#),
+            family_of("s/a", "s", waits)
+        );
+        let own = context(r#""program_id":"p","session_id":"s""#);
+        assert_eq!(own, Some(("p".to_owned(), None)));
     }
 
     #[test]
@@ -177,6 +329,15 @@ mod tests {
                 "vllm_xargs.agentic_context",
             ),
             (pair.as_str(), "vllm_xargs.agentic_context"),
+            (
+                r#""vllm_xargs":{"agentic_context":{"task_id":"t","blocks_parent":1}}"#,
+                "vllm_xargs.agentic_context.blocks_parent",
+            ),
+            (r#""agent_hint":7"#, "agent_hint"),
+            (
+                r#""program_id":"p","parent_program_id":[]"#,
+                "parent_program_id",
+            ),
             (
                 r#""extra_body":{"session_id":"\u001facme\u001fp"}"#,
                 "extra_body.session_id",

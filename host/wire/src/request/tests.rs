@@ -26,7 +26,7 @@ fn a_chat_request_is_understood() {
     assert_eq!(head.require_model().unwrap(), "m");
     assert!(head.stream && head.include_usage);
     assert_eq!(head.max_output_tokens, Some(7));
-    assert_eq!(head.program.as_deref(), Some("p"));
+    assert_eq!(head.named.map(|named| named.program).as_deref(), Some("p"));
     assert_eq!(
         head.prompt,
         PromptSize {

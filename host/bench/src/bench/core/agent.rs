@@ -64,6 +64,7 @@ impl Agent {
             ],
             one_shot: false,
             inferred: false,
+            parent: None,
         }
     }
 }

@@ -11,6 +11,8 @@ pub(super) struct Places<'a> {
     pub(super) spare_port: u16,
     /// What one engine's KV cache holds, in tokens.
     pub(super) capacity_tokens: u64,
+    /// Prompt tokens that an engine computes in a scaled second.
+    pub(super) prefill_tokens_per_s: f64,
     /// Scaled seconds in a real one.
     pub(super) time_scale: f64,
 }
@@ -36,6 +38,8 @@ enum Piece {
     TimeScale,
     Seconds(f64),
     WholeSeconds(f64),
+    /// For so many tokens of a prompt.
+    PromptSeconds(f64),
 }
 
 impl CommandLine {
@@ -67,6 +71,8 @@ impl CommandLine {
 impl Piece {
     fn fill(&self, places: &Places<'_>) -> String {
         let real = |seconds: f64| seconds / places.time_scale;
+        // Nanoseconds are enough, and routers read no long fractions.
+        let short = |seconds: f64| ((real(seconds) * 1e9).round() / 1e9).to_string();
         match self {
             Self::Text(text) => text.clone(),
             Self::EnginesWithCommas => places.engines.join(","),
@@ -74,8 +80,8 @@ impl Piece {
             Self::SparePort => places.spare_port.to_string(),
             Self::CapacityTokens => places.capacity_tokens.to_string(),
             Self::TimeScale => places.time_scale.to_string(),
-            // Nanoseconds are enough, and routers read no long fractions.
-            Self::Seconds(seconds) => ((real(*seconds) * 1e9).round() / 1e9).to_string(),
+            Self::Seconds(seconds) => short(*seconds),
+            Self::PromptSeconds(tokens) => short(tokens / places.prefill_tokens_per_s),
             Self::WholeSeconds(seconds) => real(*seconds).round().max(1.0).to_string(),
         }
     }
@@ -89,6 +95,7 @@ impl Piece {
             ("time_scale", None) => Self::TimeScale,
             ("seconds", Some(seconds)) => Self::Seconds(seconds),
             ("whole_seconds", Some(seconds)) => Self::WholeSeconds(seconds),
+            ("prompt_seconds", Some(tokens)) => Self::PromptSeconds(tokens),
             _ => return None,
         })
     }
@@ -150,6 +157,7 @@ mod tests {
             port: 4_000,
             spare_port: 4_001,
             capacity_tokens: 9_600,
+            prefill_tokens_per_s: 10_000.0,
             time_scale: 20.0,
         };
         Ok(CommandLine::parse(&arguments)?.fill(&places))
@@ -166,6 +174,7 @@ mod tests {
             "{whole_seconds=10}",
             "{whole_seconds=60}",
             "{seconds=600}x{time_scale}",
+            "{prompt_seconds=1000}",
         ]);
         let expected = [
             "router",
@@ -177,6 +186,7 @@ mod tests {
             "1",
             "3",
             "30x20",
+            "0.005",
         ];
         assert_eq!(filled.unwrap(), expected);
     }

@@ -35,6 +35,8 @@ pub(super) struct Behind<'a> {
     pub(super) engines: &'a [String],
     /// What one's KV cache holds, in tokens.
     pub(super) capacity_tokens: u64,
+    /// Prompt tokens that one computes in a scaled second.
+    pub(super) prefill_tokens_per_s: f64,
     /// Scaled seconds in a real one.
     pub(super) time_scale: f64,
 }
@@ -89,6 +91,7 @@ impl Front {
             port,
             spare_port,
             capacity_tokens: behind.capacity_tokens,
+            prefill_tokens_per_s: behind.prefill_tokens_per_s,
             time_scale: behind.time_scale,
         });
         let failed = |cause: String| BenchError::Process {

@@ -139,6 +139,7 @@ impl Conditions {
         let behind = Behind {
             engines: &urls,
             capacity_tokens: fitted.profile.kv_tokens(),
+            prefill_tokens_per_s: fitted.profile.prefill_tokens_per_s as f64,
             time_scale: self.time_scale,
         };
         let front = Front::start(system, &behind).await?;

@@ -2,6 +2,7 @@
 //! brought back, moved or computed again.
 
 use crate::distribution::RemainingTime;
+use crate::programs::action::SUBAGENT;
 use crate::programs::program::Program;
 use crate::programs::question::{CostEstimates, NEVER};
 use crate::programs::step::StepState;
@@ -14,10 +15,12 @@ impl Programs {
     pub(crate) fn remaining_tool_time(&self, p: &Program) -> RemainingTime {
         let now = self.state.now;
         let tools = self.state.tools.get(&p.job);
-        // All actions under way must end before the next step.
-        let of_actions = p.actions.values().filter_map(|action| {
-            let known = tools?.get(&action.tool)?;
-            RemainingTime::of(&known.times, now.since(action.since))
+        // All actions under way must end before the next step, and all programs that it waits for.
+        let of_others = p.waits_for_others().map(|since| (SUBAGENT, since));
+        let actions = p.actions.values().map(|a| (&*a.tool, a.since));
+        let of_actions = actions.chain(of_others).filter_map(|(tool, since)| {
+            let known = tools?.get(tool)?;
+            RemainingTime::of(&known.times, now.since(since))
         });
         if let Some(remaining_tool_time) = of_actions.reduce(RemainingTime::later) {
             return remaining_tool_time;
@@ -86,10 +89,10 @@ impl Programs {
     /// Time to compute so many tokens again; nothing where the speed is not
     /// known.
     pub(crate) fn prefill_time(&self, tokens: u64) -> Span {
-        let speed = if self.config.mode == Mode::Rollout {
-            self.config.rollout.prefill_tokens_per_s
-        } else {
-            self.prefill_speed()
+        let speed = match self.config.rollout.prefill_tokens_per_s {
+            _ if self.config.mode != Mode::Rollout => self.prefill_speed(),
+            0 => self.state.prefill_tokens_per_s,
+            set => set,
         };
         if speed == 0 {
             return Span(0);
@@ -121,11 +124,16 @@ impl Programs {
         };
         let w = self.state.workers.get_mut(&worker);
         if w.is_some_and(|w| w.prefill_speed.see(computed, at.since(since))) {
-            let speeds = self.state.workers.values();
-            let known = speeds.filter_map(|w| w.prefill_speed.tokens_per_s());
-            if let Some(median) = lower_median(known.collect()) {
-                self.state.prefill_tokens_per_s = median;
-            }
+            self.compare_speeds();
+        }
+    }
+
+    /// A worker's speed is another one.
+    pub(crate) fn compare_speeds(&mut self) {
+        let speeds = self.state.workers.values();
+        let known = speeds.filter_map(|w| w.prefill_speed.tokens_per_s());
+        if let Some(median) = lower_median(known.collect()) {
+            self.state.prefill_tokens_per_s = median;
         }
     }
 }

@@ -283,6 +283,7 @@ impl Programs {
             fitting.max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)))
         };
         let worker = named(wished).or_else(|| named(p.last_worker));
+        let worker = worker.or_else(|| named(self.worker_of_forked(p)));
         worker.or_else(emptiest).map(|w| w.id)
     }
 

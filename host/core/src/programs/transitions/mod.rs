@@ -6,6 +6,7 @@ mod configured;
 mod gateways;
 mod programs;
 mod steps;
+mod subagents;
 mod timeouts;
 mod workers;
 
@@ -39,6 +40,10 @@ impl Programs {
                 worker,
                 untracked_tokens,
             } => self.worker_use_read(*worker, *untracked_tokens),
+            ProgramEvent::WorkerSpeedRead {
+                worker,
+                prefill_tokens_per_s,
+            } => self.worker_speed_read(*worker, *prefill_tokens_per_s),
             ProgramEvent::WorkerLost { worker, cause } => self.worker_lost(*worker, cause),
             ProgramEvent::WorkerRecovered { worker } => self.worker_recovered(*worker),
             ProgramEvent::WorkerRemoved { worker } => self.worker_removed(*worker),

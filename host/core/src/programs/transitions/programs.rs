@@ -57,6 +57,8 @@ impl Programs {
             idle_check_at: None,
             waited_total: Span(0),
             actions: BTreeMap::new(),
+            parent: None,
+            awaited: None,
             remaining_tokens: None,
             last_action_ok: None,
             actions_failed: 0,
@@ -122,6 +124,7 @@ impl Programs {
         let Some(p) = self.state.live.remove(&program) else {
             return;
         };
+        self.leave_parent(program, p.parent.as_deref());
         let contexts = &mut self.state.context_tokens;
         *contexts = contexts.saturating_sub(p.context_tokens);
         self.state.keys.remove(&p.key);

@@ -23,6 +23,7 @@ impl Programs {
         let step = self.new_step(program, arrival);
         self.state.steps.insert(arrival.step, step);
         self.begin_reasoning(program, arrival);
+        self.go_on(program, arrival.parent.as_ref());
         if self.refuse_if_too_long(arrival.step) {
             return;
         }
@@ -140,6 +141,7 @@ impl Programs {
         if !ran_here {
             self.drop_outgrown_copy(program);
         }
+        self.step_of_family_finished(program);
         self.end_step(step);
     }
 

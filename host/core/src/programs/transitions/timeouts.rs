@@ -83,7 +83,7 @@ impl Programs {
             return;
         };
         if p.idle_check_at.is_none() {
-            let at = p.phase_since + bound;
+            let at = p.silent_since() + bound;
             p.idle_check_at = Some(at);
             self.state.timers.arm(at, Timer::ProgramIdle(program));
         }
@@ -110,7 +110,7 @@ impl Programs {
         if p.phase == Phase::Reasoning || !p.is_between_steps() {
             return;
         }
-        if now.since(p.phase_since) >= bound {
+        if now.since(p.silent_since()) >= bound {
             self.close_program(program);
         } else {
             self.watch_idleness(program);

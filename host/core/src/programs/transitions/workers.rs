@@ -99,6 +99,13 @@ impl Programs {
         self.state.restore_wanted = true;
     }
 
+    pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill_tokens_per_s: u64) {
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.prefill_speed = PrefillSpeed::measured(prefill_tokens_per_s);
+            self.compare_speeds();
+        }
+    }
+
     pub(crate) fn worker_recovered(&mut self, worker: WorkerId) {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;

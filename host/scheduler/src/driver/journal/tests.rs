@@ -118,6 +118,7 @@ fn good_program(name: &str) -> ProgramRow {
     ProgramRow {
         program: name.into(),
         job: "j".into(),
+        parent: None,
         status: "active".into(),
         phase: "acting".into(),
         worker: None,

@@ -13,8 +13,8 @@ use axum::response::Json;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use treadle_auth::Caller;
 use treadle_auth::permissions::{RUN, VIEW};
+use treadle_auth::{Caller, Principal};
 use treadle_http::{error_response, refuse};
 use treadle_model::{Phase, Status, WorkerId};
 use treadle_scheduler::{LiveProgram as Live, Profile};
@@ -69,6 +69,11 @@ struct LiveProgram {
     state: Status,
     /// How often it was paused.
     pauses: u32,
+    /// The program that started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<String>,
+    /// Live programs that it started and waits for.
+    waits_for: usize,
     /// Its steps in the queue.
     waiting_steps: usize,
     /// Its steps at engines.
@@ -97,12 +102,19 @@ impl From<Profile> for ProfileView {
 }
 
 impl LiveProgram {
-    fn of(live: &Live, urls: &BTreeMap<WorkerId, Box<str>>, job: Option<&str>) -> Self {
+    /// `principal` sees its own names.
+    fn of(live: &Live, urls: &BTreeMap<WorkerId, Box<str>>, principal: &Principal) -> Self {
         let p = &live.program;
+        let outside = |name: &str| principal.outside(name).map(str::to_owned);
         let url = p.placement.and_then(|place| urls.get(&place.worker));
         Self {
             backend: url.cloned(),
-            job: job.map(str::to_owned),
+            job: outside(&p.job),
+            parent: p.parent.as_deref().and_then(outside),
+            waits_for: p
+                .awaited
+                .as_ref()
+                .map_or(0, |awaited| awaited.programs.len()),
             context_len: p.context_tokens,
             total_tokens: p.context_tokens,
             demand_tokens: p.demand_tokens,
@@ -130,8 +142,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Answer<BTreeMap<String,
     let live = live.map_err(|_| stopped())?;
     let own = |p: &Live| {
         let key = principal.outside(&p.program.key)?.to_owned();
-        let job = principal.outside(&p.program.job);
-        Some((key, LiveProgram::of(p, &live.urls, job)))
+        Some((key, LiveProgram::of(p, &live.urls, &principal)))
     };
     Ok(Json(live.programs.iter().filter_map(own).collect()))
 }

@@ -21,6 +21,7 @@ fn arrival(step: u64, program: &str) -> Event {
         prefix: Vec::new(),
         one_shot: false,
         inferred: false,
+        parent: None,
     }))
 }
 

@@ -1,0 +1,100 @@
+//! Programs that other programs start. One that waits for them acts, as if it had called a tool:
+//! what it waits is learnt and expected as of one.
+
+use crate::programs::action::{self, ACTIONS_MAX, Action, SUBAGENT};
+use crate::programs::program::{Awaited, Program};
+use crate::{Parent, PrefixSegment, Programs};
+use std::collections::BTreeSet;
+use treadle_model::{ProgramId, Timestamp, WorkerId};
+
+/// Generations of programs that hear of a step, at most.
+const GENERATIONS_MAX: usize = 16;
+
+impl Programs {
+    /// A step of a program has arrived: it waits for no other one any more, and the program that
+    /// started it may.
+    pub(crate) fn go_on(&mut self, program: ProgramId, parent: Option<&Parent>) {
+        self.end_waiting(program);
+        let (now, Some(parent)) = (self.state.now, parent) else {
+            return;
+        };
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        if p.key == parent.program {
+            return;
+        }
+        let before = p.parent.replace(parent.program.clone());
+        if before.as_ref() != Some(&parent.program) {
+            self.leave_parent(program, before.as_deref());
+        }
+        let id = self.state.keys.get(&parent.program);
+        let of_parent = id.and_then(|id| self.state.live.get_mut(id));
+        if let Some(p) = of_parent.filter(|p| parent.waits && p.is_between_steps()) {
+            let awaited = p.awaited.get_or_insert_with(|| Awaited {
+                since: now,
+                programs: BTreeSet::new(),
+                last_step_at: Timestamp::default(),
+            });
+            if awaited.programs.len() < ACTIONS_MAX {
+                awaited.programs.insert(program);
+            }
+        }
+    }
+
+    /// What a program has waited for others is known.
+    fn end_waiting(&mut self, program: ProgramId) {
+        let now = self.state.now;
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        if let Some(awaited) = p.awaited.take() {
+            let call = Action {
+                tool: SUBAGENT.into(),
+                since: awaited.since,
+            };
+            action::learn(&mut self.state.tools, &p.job, &call, now, true);
+        }
+    }
+
+    /// A program has ended, or is another one's: its parent does not wait for it.
+    pub(crate) fn leave_parent(&mut self, program: ProgramId, parent: Option<&str>) {
+        let parent = parent.and_then(|key| self.state.keys.get(key));
+        let parent = parent.and_then(|id| self.state.live.get_mut(id));
+        if let Some(awaited) = parent.and_then(|parent| parent.awaited.as_mut()) {
+            awaited.programs.remove(&program);
+        }
+    }
+
+    /// A step has finished: those who wait for its program are not silent. One whose subagents get
+    /// nothing done may hold what they need.
+    pub(crate) fn step_of_family_finished(&mut self, program: ProgramId) {
+        let (now, mut id) = (self.state.now, program);
+        for _ in 0..GENERATIONS_MAX {
+            let parent = self.state.live.get(&id).and_then(|p| p.parent.as_ref());
+            let Some(parent) = parent.and_then(|key| self.state.keys.get(key)).copied() else {
+                return;
+            };
+            let p = self.state.live.get_mut(&parent);
+            let Some(awaited) = p.and_then(|p| p.awaited.as_mut()) else {
+                return;
+            };
+            if !awaited.programs.contains(&id) {
+                return;
+            }
+            awaited.last_step_at = now;
+            id = parent;
+        }
+    }
+
+    /// Where the program is whose history this one goes on with: all that the first prompt of its
+    /// parent began with, its own does too.
+    pub(crate) fn worker_of_forked(&self, p: &Program) -> Option<WorkerId> {
+        let parent = self.state.program(p.parent.as_deref()?)?;
+        let hash = |segment: &PrefixSegment| segment.hash;
+        let own = p.prefix.iter().map(hash).take(parent.prefix.len());
+        let forked = !parent.prefix.is_empty() && own.eq(parent.prefix.iter().map(hash));
+        let place = parent.placement.map(|place| place.worker);
+        place.or(parent.last_worker).filter(|_| forked)
+    }
+}

@@ -1,0 +1,82 @@
+//! Programs that start others, as clients say by headers and bodies.
+
+use http::Method;
+use serde_json::{Value, json};
+use treadle_tests::support::client::Client;
+use treadle_tests::support::fixture::{CHAT, Fixture, chat, engine_at};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// A request that names its program by these headers alone.
+async fn send(client: &Client, headers: &[(&str, &str)], text: &str) {
+    let mut body = chat("", text, 4);
+    body.as_object_mut()
+        .expect("an object")
+        .remove("program_id");
+    let headers: Vec<_> = [JSON].into_iter().chain(headers.iter().copied()).collect();
+    let answer = client.send(Method::POST, CHAT, &headers, body.to_string());
+    answer.await.ok();
+}
+
+async fn live(client: &Client) -> Value {
+    client.get("/programs").await.ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_subagents_of_a_coding_agent_are_its_family() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
+    let session = ("x-claude-code-session-id", "s");
+    send(client, &[session], "the task").await;
+    for agent in ["one", "two"] {
+        send(client, &[session, ("x-claude-code-agent-id", agent)], agent).await;
+    }
+    let nested = [
+        session,
+        ("x-claude-code-agent-id", "deep"),
+        ("x-claude-code-parent-agent-id", "one"),
+    ];
+    send(client, &nested, "deep").await;
+    let programs = live(client).await;
+    assert_eq!(programs["s"]["waits_for"], 2);
+    assert_eq!(programs["s/one"]["parent"], "s");
+    assert_eq!(programs["s/one"]["waits_for"], 1);
+    assert_eq!(programs["s/deep"]["parent"], "s/one");
+    let children = client
+        .get("/api/v1/programs?parent=s&sort=created_at_us")
+        .await;
+    let children = children.ok();
+    let names = children["programs"].as_array().expect("a list").iter();
+    let names: Vec<_> = names.map(|program| &program["program_id"]).collect();
+    assert_eq!(names, ["s/one", "s/two"]);
+    send(client, &[session], "what they found").await;
+    assert_eq!(live(client).await["s"]["waits_for"], 0, "it goes on");
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_last_request_ends_its_program() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
+    let session = ("x-dynamo-session-id", "d");
+    send(client, &[session, ("x-fairness-id", "run-1")], "first").await;
+    assert_eq!(live(client).await["d"]["job"], "run-1");
+    let last = [
+        session,
+        ("x-fairness-id", "run-1"),
+        ("x-dynamo-session-final", "true"),
+    ];
+    send(client, &last, "last").await;
+    assert_eq!(live(client).await, json!({}));
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_engine_is_measured() {
+    let engine = engine_at("127.0.0.1:0", 100_000, 1.0).await;
+    let fixture = Fixture::around(vec![engine], |config| config.engines.measure = true).await;
+    let workers = fixture.client.get("/api/v1/workers").await.ok();
+    let speed = workers["workers"][0]["prefill_tokens_per_s"].as_u64();
+    assert!(speed.is_some_and(|speed| speed > 0), "{workers}");
+    fixture.finish().await;
+}
