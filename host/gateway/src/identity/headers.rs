@@ -168,8 +168,8 @@ mod tests {
         Some((named.program.to_string(), parent))
     }
 
-    fn pair(program: &str, parent: Option<&str>) -> Option<(String, Option<String>)> {
-        Some((program.to_owned(), parent.map(str::to_owned)))
+    fn pair(program: &str, parent: Option<&str>) -> (String, Option<String>) {
+        (program.to_owned(), parent.map(str::to_owned))
     }
 
     #[test]
@@ -179,11 +179,11 @@ mod tests {
             let later = BY_HAND[index + 1..].iter().map(|kind| (kind.0, "later"));
             let mut all: Vec<_> = later.chain([(header, "p")]).collect();
             all.extend(parent.map(|parent| (parent, "q")));
-            assert_eq!(of(&all), pair("p", parent.map(|_| "q")));
+            assert_eq!(of(&all), Some(pair("p", parent.map(|_| "q"))));
             let others = BY_HAND.iter().filter(|kind| kind.0 != header);
             let others = others.filter_map(|kind| Some((kind.1?, "q")));
             let mixed: Vec<_> = others.chain([(header, "p")]).collect();
-            assert_eq!(of(&mixed), pair("p", None));
+            assert_eq!(of(&mixed), Some(pair("p", None)));
         }
         assert_eq!(of(&[("x-parent-session-id", "q")]), None);
     }
@@ -192,16 +192,19 @@ mod tests {
     fn coding_agents_are_known_by_what_they_send() {
         let of = |pairs: &[(&'static str, &str)]| shown(set_by_agents(&headers(pairs)).unwrap());
         let session = (CLAUDE_SESSION, "s");
-        assert_eq!(of(&[session]), pair("s", None));
-        assert_eq!(of(&[session, (CLAUDE_AGENT, "a")]), pair("s/a", Some("s")));
+        assert_eq!(of(&[session]), Some(pair("s", None)));
+        assert_eq!(
+            of(&[session, (CLAUDE_AGENT, "a")]),
+            Some(pair("s/a", Some("s")))
+        );
         let nested = [session, (CLAUDE_AGENT, "a"), (CLAUDE_PARENT, "b")];
-        assert_eq!(of(&nested), pair("s/a", Some("s/b")));
+        assert_eq!(of(&nested), Some(pair("s/a", Some("s/b"))));
         assert_eq!(of(&[(CLAUDE_AGENT, "a")]), None);
-        assert_eq!(of(&[(CODEX_SESSION, "s")]), pair("s", None));
+        assert_eq!(of(&[(CODEX_SESSION, "s")]), Some(pair("s", None)));
         let thread = [(CODEX_SESSION, "s"), (CODEX_THREAD.0, "t")];
-        assert_eq!(of(&thread), pair("t", None));
+        assert_eq!(of(&thread), Some(pair("t", None)));
         let child = [(CODEX_THREAD.0, "t"), ("x-codex-parent-thread-id", "u")];
-        assert_eq!(of(&child), pair("t", Some("u")));
+        assert_eq!(of(&child), Some(pair("t", Some("u"))));
     }
 
     #[test]

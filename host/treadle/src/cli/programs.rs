@@ -79,6 +79,7 @@ const DECISIONS: &[Column] = &[
 ];
 
 /// Arguments of `treadle programs`.
+#[allow(clippy::struct_excessive_bools, reason = "flags of a command line")]
 #[derive(Args, Clone, Debug)]
 pub(super) struct ProgramsArgs {
     #[command(flatten)]

@@ -139,11 +139,11 @@ impl Context {
             _ => Ok(None),
         };
         let agent = of_scope(&self.agent)?;
-        let led = agent.as_ref().and(lead).cloned();
+        let its_lead = agent.as_ref().and(lead).cloned();
         let program = self.program.or(agent).or_else(|| lead.cloned());
         let parent = match self.parent {
             Some(parent) => Some(parent),
-            None => of_scope(&self.parent_agent)?.or(led),
+            None => of_scope(&self.parent_agent)?.or(its_lead),
         };
         let waits = self.waits;
         Ok(program.map(|program| Named {
