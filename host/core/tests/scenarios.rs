@@ -5,7 +5,7 @@ mod scenario;
 use scenario::Scenario;
 use treadle_core::jobs::JOBS_MAX;
 use treadle_core::{
-    Capacity, Command, Core, Event, Mode, ProgramEvent, Purpose, Refusal, StepArrival, StepTokens,
+    Capacity, Command, Core, Event, Mode, ProgramEvent, Refusal, StepArrival, StepTokens,
 };
 use treadle_model::{FinishReason, ProgramId, StepId, WorkerId};
 
@@ -80,24 +80,6 @@ fn a_paused_program_returns_to_another_worker() {
     s.arrive("b", 5, 350);
     assert_eq!(s.dispatched().last(), Some(&(5, 0)));
     assert_eq!(s.core.programs().counters.moves, 1);
-}
-
-#[test]
-fn a_starved_program_goes_first_and_gets_room() {
-    let mut s = Scenario::with_workers(&[1_000]);
-    s.arrive("holder", 1, 700).finish(1, 700, 0);
-    s.arrive("big", 2, 600);
-    for round in 0..12 {
-        s.wait_s(10);
-        s.arrive("small", 100 + round, 200)
-            .finish(100 + round, 200, 0);
-    }
-    s.wait_s(5);
-    assert!(
-        s.dispatched().contains(&(2, 0)),
-        "after 120 s room is made for big"
-    );
-    assert_eq!(s.status("holder"), "paused");
 }
 
 #[test]
@@ -197,52 +179,6 @@ fn a_restart_ends_steps_and_keeps_programs() {
     assert_eq!(s.core.programs().steps.len(), 0);
     assert_eq!(s.status("a"), "active");
     assert_eq!(s.core.programs().program("a").unwrap().steps_finished, 1);
-}
-
-#[test]
-fn a_policy_that_never_answers_delays_but_does_not_stop() {
-    let mut s = Scenario::with_workers(&[1_000]);
-    s.mute_policy = true;
-    s.arrive("a", 1, 300);
-    assert_eq!(s.dispatched(), []);
-    s.wait_s(6);
-    assert_eq!(s.dispatched(), [(1, 0)]);
-}
-
-#[test]
-fn without_an_answer_those_are_paused_that_can_be_by_then() {
-    let mut s = Scenario::with_workers(&[1_000]);
-    s.arrive("asked", 1, 300).finish(1, 300, 0);
-    s.arrive("busy", 2, 300);
-    s.arrive("grows", 3, 200).finish(3, 200, 0);
-    s.mute_policy = true;
-    s.arrive("grows", 4, 450);
-    s.arrive("asked", 5, 320).finish(2, 300, 0);
-    assert_eq!(s.status("busy"), "active");
-    s.wait_s(6);
-    assert_eq!(s.status("busy"), "paused");
-    assert_eq!(s.status("asked"), "active");
-}
-
-#[test]
-fn room_is_made_for_what_a_starved_program_lacks_by_then() {
-    let mut s = Scenario::with_workers(&[1_000]);
-    for (step, name) in [(1, "a"), (2, "b"), (3, "c")] {
-        s.arrive(name, step, 300).finish(step, 300, 0);
-    }
-    s.arrive("starved", 4, 380).wait_s(119);
-    s.mute_policy = true;
-    s.wait_s(3);
-    let asked = s.core.programs().asks.values().map(|ask| ask.purpose);
-    let (worker, excess_tokens) = (WorkerId(0), 280);
-    let pause = Purpose::Pause {
-        worker,
-        excess_tokens,
-    };
-    assert!(asked.into_iter().any(|purpose| purpose == pause));
-    s.arrive("a", 5, 340).wait_s(5);
-    assert_eq!(s.status("b"), "paused");
-    assert_eq!(s.status("c"), "paused");
 }
 
 #[test]
@@ -402,32 +338,12 @@ fn a_full_queue_refuses_no_placed_program() {
 }
 
 #[test]
-fn a_policy_cannot_leave_out_a_starved_program() {
-    let mut s = Scenario::with_workers(&[1_000]);
-    s.hidden = Some(ProgramId(1));
-    s.arrive("holder", 1, 900).arrive("hidden", 2, 500);
-    s.finish(1, 900, 0).release("holder").wait_s(119);
-    assert_eq!(s.dispatched(), [(1, 0)]);
-    s.wait_s(3);
-    assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
-}
-
-#[test]
 fn a_policy_cannot_keep_memory_above_the_watermark() {
     let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("hidden", 1, 500).finish(1, 500, 0);
     s.hidden = Some(ProgramId(0));
     s.arrive("grows", 2, 400).progress(2, 300);
     assert_eq!(s.status("hidden"), "paused");
-}
-
-#[test]
-fn a_starved_program_gets_a_slot_where_memory_is_free() {
-    let mut s = Scenario::with_slots(&[(10_000, 1)]);
-    s.arrive("holder", 1, 100).finish(1, 100, 0);
-    s.arrive("waits", 2, 100).wait_s(125);
-    assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
-    assert_eq!(s.status("holder"), "paused");
 }
 
 #[test]

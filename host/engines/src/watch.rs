@@ -62,7 +62,7 @@ impl EngineWatch {
     pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
         let read = read_engine(&self.upstream, url, declared).await;
         let speed = match &read {
-            Ok((_, capacity)) => self.measure(worker, url, *capacity).await,
+            Ok(read) => self.measure(worker, url, *read).await,
             Err(_) => None,
         };
         let (engine, capacity) = read.clone().unwrap_or((
@@ -109,9 +109,15 @@ impl EngineWatch {
 
     /// The prefill speed of an engine that the scheduler sends nothing to yet. One that it knows
     /// from before may have caches that a prompt would take the room of.
-    async fn measure(&self, worker: WorkerId, url: &str, capacity: Capacity) -> Option<u64> {
+    /// Nor is one asked of which it is not known what it is: it may send a bill.
+    async fn measure(
+        &self,
+        worker: WorkerId,
+        url: &str,
+        (kind, capacity): (EngineKind, Capacity),
+    ) -> Option<u64> {
         let known = self.driver.worker(worker).await.ok().flatten();
-        if !self.options.measures || known.is_some() {
+        if !self.options.measures || known.is_some() || kind == EngineKind::Openai {
             return None;
         }
         let measured = prefill_speed(&self.upstream, url, capacity).await?;
