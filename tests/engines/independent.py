@@ -199,7 +199,7 @@ def reply(value, kind="application/json", status="200 OK"):
 
 async def chat(engine, body):
     request = json.loads(body)
-    messages = request["messages"]
+    messages = request.get("messages") or [{"role": "user", "content": request["prompt"]}]
     output = request.get("max_completion_tokens") or request.get("max_tokens", 16)
     r = {"prompt": tokens_of(messages), "output": output, "hashes": blocks_of(messages)}
     r["done"] = asyncio.get_running_loop().create_future()
@@ -234,7 +234,7 @@ def server(engine):
             while True:
                 line, body = await read_http(reader)
                 path = line.split(" ")[1]
-                if path == "/v1/chat/completions":
+                if path in ("/v1/chat/completions", "/v1/completions"):
                     writer.write(reply(await chat(engine, body)))
                 elif path == "/metrics":
                     writer.write(reply(engine.metrics(), "text/plain"))

@@ -56,9 +56,13 @@ fn one_that_does_not_wait_is_no_parent_at_rest() {
     assert_eq!(program(&s, "of nobody").parent.as_deref(), Some("gone"));
     s.finish(2, 100, 10)
         .arrive_from(("lead", true), "while it runs", 6, 100, vec![]);
-    assert_eq!(waits_for(&s, "lead"), 1, "a later step of it");
+    assert_eq!(waits_for(&s, "lead"), 0, "it outlived a step");
     s.arrive_from(("gone", true), "while it runs", 7, 100, vec![]);
-    assert_eq!(waits_for(&s, "lead"), 0, "it is another one's now");
+    assert_eq!(
+        program(&s, "while it runs").parent.as_deref(),
+        Some("lead"),
+        "for good"
+    );
 }
 
 #[test]

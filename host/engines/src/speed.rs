@@ -11,6 +11,8 @@ use treadle_wire::models_of;
 
 /// Words of the first prompts; a word is a number of four digits, hence one to five tokens.
 const WORDS_FIRST: u64 = 64;
+/// Tokens that the long one has more, at least.
+const MORE_TOKENS_LEAST: u64 = 1_024;
 /// Words of the long one, at most.
 const WORDS_MAX: u64 = 8_192;
 /// What the long one should take: what comes with each request is small beside it, and nobody minds.
@@ -43,22 +45,21 @@ pub(super) async fn prefill_speed(
         return None;
     }
     // The first one may wait for what an engine prepares on its first request.
-    ask(WORDS_FIRST).await?;
-    let short = ask(WORDS_FIRST).await?;
-    let longer = LONG_S / short.took.as_secs_f64().max(1e-3);
-    let words = (WORDS_FIRST as f64 * longer.max(1.0)) as u64;
-    let words = words.min(words_max);
-    if words < 2 * WORDS_FIRST {
-        return Some(speed(short.tokens, short.took));
-    }
-    let long = ask(words).await?;
-    let more = long.tokens.checked_sub(short.tokens)?;
-    let longer = long.took.checked_sub(short.took)?;
-    (!longer.is_zero()).then(|| speed(more, longer))
+    let shorts = [ask(WORDS_FIRST).await?, ask(WORDS_FIRST).await?];
+    let short = shorts.into_iter().min_by_key(|short| short.took)?;
+    let times = LONG_S / short.took.as_secs_f64().max(1e-3);
+    let words = (WORDS_FIRST as f64 * times.max(1.0)) as u64;
+    let long = ask(words.min(words_max)).await?;
+    speed(&short, &long)
 }
 
-fn speed(tokens: u64, took: Duration) -> u64 {
-    (tokens as f64 / took.as_secs_f64().max(1e-6)) as u64
+/// By what the long prompt has more, and takes more; `None` if that is too little to tell it from
+/// what comes with each request, and from what else the engine and the network do.
+fn speed(short: &Computed, long: &Computed) -> Option<u64> {
+    let more = long.tokens.checked_sub(short.tokens)?;
+    let longer = long.took.checked_sub(short.took)?;
+    let tells = more >= MORE_TOKENS_LEAST && longer * 2 >= short.took && !longer.is_zero();
+    tells.then(|| (more as f64 / longer.as_secs_f64()) as u64)
 }
 
 /// A prompt that was computed.
@@ -103,5 +104,32 @@ impl Numbers {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         1_000 + (self.0 >> 33) % 9_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn computed(tokens: u64, took_ms: u64) -> Computed {
+        let took = Duration::from_millis(took_ms);
+        Computed { tokens, took }
+    }
+
+    #[test]
+    fn what_comes_with_each_request_is_not_counted() {
+        assert_eq!(
+            speed(&computed(200, 30), &computed(3_200, 230)),
+            Some(15_000)
+        );
+    }
+
+    #[test]
+    fn too_small_a_difference_tells_nothing() {
+        let short = computed(200, 100);
+        assert_eq!(speed(&short, &computed(500, 400)), None, "few tokens more");
+        assert_eq!(speed(&short, &computed(3_200, 149)), None, "hardly longer");
+        assert_eq!(speed(&short, &computed(3_200, 90)), None, "shorter");
+        assert_eq!(speed(&computed(9, 0), &computed(3_200, 0)), None, "no time");
     }
 }

@@ -29,6 +29,28 @@ pub struct WatchOptions {
     pub time_scale: f64,
 }
 
+impl WatchOptions {
+    /// The prefill speed of an engine that nothing is sent to yet. One that the scheduler uses may
+    /// have caches that a prompt would take the room of. Nor is one asked of which it is not known
+    /// what it is: it may send a bill.
+    async fn measure(
+        self,
+        (driver, upstream, worker, url): (&DriverHandle, &Upstream, WorkerId, &str),
+        (kind, capacity): (EngineKind, Capacity),
+    ) -> Option<Event> {
+        let known = driver.worker(worker).await.ok().flatten();
+        let in_use = known.is_some_and(|w| w.is_healthy());
+        if !self.measures || in_use || kind == EngineKind::Openai {
+            return None;
+        }
+        let measured = prefill_speed(upstream, url, capacity).await?;
+        Some(Event::Program(ProgramEvent::WorkerSpeedRead {
+            worker,
+            prefill_tokens_per_s: (measured as f64 / self.time_scale) as u64,
+        }))
+    }
+}
+
 /// Watches engines.
 pub struct EngineWatch {
     driver: DriverHandle,
@@ -62,7 +84,10 @@ impl EngineWatch {
     pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
         let read = read_engine(&self.upstream, url, declared).await;
         let speed = match &read {
-            Ok(read) => self.measure(worker, url, *read).await,
+            Ok(read) => {
+                let engine = (&self.driver, &self.upstream, worker, url);
+                self.options.measure(engine, *read).await
+            }
             Err(_) => None,
         };
         let (engine, capacity) = read.clone().unwrap_or((
@@ -83,12 +108,8 @@ impl EngineWatch {
             Ok(_) => {
                 self.driver
                     .event(Event::Program(ProgramEvent::WorkerRecovered { worker }));
-                if let Some(prefill_tokens_per_s) = speed {
-                    let read = ProgramEvent::WorkerSpeedRead {
-                        worker,
-                        prefill_tokens_per_s,
-                    };
-                    self.driver.event(Event::Program(read));
+                if let Some(speed) = speed {
+                    self.driver.event(speed);
                 }
                 for counted in count_samples(&self.upstream, url, engine).await {
                     self.driver.event(counted);
@@ -105,23 +126,6 @@ impl EngineWatch {
             }
         };
         self.watch(worker, url, declared, (engine, capacity), answers);
-    }
-
-    /// The prefill speed of an engine that the scheduler sends nothing to yet. One that it knows
-    /// from before may have caches that a prompt would take the room of.
-    /// Nor is one asked of which it is not known what it is: it may send a bill.
-    async fn measure(
-        &self,
-        worker: WorkerId,
-        url: &str,
-        (kind, capacity): (EngineKind, Capacity),
-    ) -> Option<u64> {
-        let known = self.driver.worker(worker).await.ok().flatten();
-        if !self.options.measures || known.is_some() || kind == EngineKind::Openai {
-            return None;
-        }
-        let measured = prefill_speed(&self.upstream, url, capacity).await?;
-        Some((measured as f64 / self.options.time_scale) as u64)
     }
 
     /// The load that an engine last reported.
@@ -160,6 +164,7 @@ impl EngineWatch {
         let look = Look {
             driver: self.driver.clone(),
             upstream: self.upstream.clone(),
+            options: self.options,
             worker,
             url: url.into(),
             declared,
@@ -191,6 +196,7 @@ impl Drop for EngineWatch {
 struct Look {
     driver: DriverHandle,
     upstream: Upstream,
+    options: WatchOptions,
     worker: WorkerId,
     url: Box<str>,
     declared: Declared,
@@ -239,6 +245,10 @@ impl Look {
                         engine,
                         capacity,
                     }));
+            }
+            let look = (&self.driver, &self.upstream, self.worker, &*self.url);
+            if let Some(speed) = self.options.measure(look, self.known).await {
+                self.driver.event(speed);
             }
             tracing::info!(worker = %self.worker, url = %self.url, "the engine answers");
             self.driver

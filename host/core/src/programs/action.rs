@@ -1,6 +1,5 @@
-//! Actions: what programs do between their steps, as tool runners report it.
-//!
-//! Nothing is scheduled by them yet; what is learnt of a job's tools is kept for a future user.
+//! Actions: what programs do between their steps, as tool runners report it, and what is learnt of
+//! the tools of each job. Caches are kept by how long a call is expected to last yet.
 
 use crate::distribution::Distribution;
 use serde::{Deserialize, Serialize};

@@ -52,29 +52,29 @@ impl Jobs {
         self.known.entry(job.into()).or_default()
     }
 
-    /// A program of the job begins.
-    pub(crate) fn program_opened(&mut self, job: &str) {
+    /// A program of the job begins. The job that is forgotten for it, if one is.
+    #[must_use]
+    pub(crate) fn program_opened(&mut self, job: &str) -> Option<Box<str>> {
         *self.live.entry(prefix_of(job).into()).or_default() += 1;
         if let Some(known) = self.known.get_mut(job) {
             if known.programs == 0 {
                 self.idle.remove(&(known.idle_since, job.into()));
             }
             known.programs += 1;
-            return;
+            return None;
         }
         let known = JobStatistics {
             programs: 1,
             ..JobStatistics::default()
         };
         self.known.insert(job.into(), known);
-        self.make_room();
+        self.make_room()
     }
 
-    /// A program of the job is over.
-    pub(crate) fn program_closed(&mut self, job: &str, now: Timestamp) {
-        let Some(known) = self.known.get_mut(job) else {
-            return;
-        };
+    /// A program of the job is over. The job that is forgotten, if one is.
+    #[must_use]
+    pub(crate) fn program_closed(&mut self, job: &str, now: Timestamp) -> Option<Box<str>> {
+        let known = self.known.get_mut(job)?;
         known.programs = known.programs.saturating_sub(1);
         if let Some(live) = self.live.get_mut(prefix_of(job)) {
             *live -= 1;
@@ -82,11 +82,12 @@ impl Jobs {
                 self.live.remove(prefix_of(job));
             }
         }
-        if known.programs == 0 {
-            known.idle_since = now;
-            self.idle.insert((now, job.into()));
-            self.make_room();
+        if known.programs > 0 {
+            return None;
         }
+        known.idle_since = now;
+        self.idle.insert((now, job.into()));
+        self.make_room()
     }
 
     /// Counts live programs by their jobs: snapshots of older versions don't have them.
@@ -99,15 +100,17 @@ impl Jobs {
             known.entry(job.into()).or_default().programs += 1;
         }
         *self = known.into();
-        self.make_room();
+        while self.make_room().is_some() {}
     }
 
-    fn make_room(&mut self) {
-        while self.known.len() > JOBS_MAX
-            && let Some((_, job)) = self.idle.pop_first()
-        {
-            self.known.remove(&job);
+    /// Forgets the job that has been idle for longest, if there are too many.
+    fn make_room(&mut self) -> Option<Box<str>> {
+        if self.known.len() <= JOBS_MAX {
+            return None;
         }
+        let (_, job) = self.idle.pop_first()?;
+        self.known.remove(&job);
+        Some(job)
     }
 }
 

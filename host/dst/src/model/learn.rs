@@ -137,6 +137,7 @@ impl Model {
             // Reported once more.
             return;
         }
+        let is_new = !self.keys.contains_key(&arrival.program);
         let Some(id) = self.program_of(arrival) else {
             self.turned_away = Some(arrival.step);
             return;
@@ -155,7 +156,6 @@ impl Model {
         p.closing |= arrival.one_shot;
         p.awaited.clear();
         p.family_step_at = Timestamp(0);
-        p.parent = arrival.parent.as_ref().map(|parent| parent.program.clone());
         p.steps.insert(arrival.step);
         if least <= self.longest_context() {
             self.caches.stays(id);
@@ -164,7 +164,10 @@ impl Model {
         if leaves {
             self.take_placement(id);
         }
-        let waiting = arrival.parent.as_ref().filter(|parent| parent.waits);
+        let waiting = arrival
+            .parent
+            .as_ref()
+            .filter(|parent| is_new && parent.waits);
         let parent = waiting.and_then(|parent| self.keys.get(&parent.program));
         let parent = parent.and_then(|id| self.programs.get_mut(id));
         if let Some(parent) = parent.filter(|parent| parent.steps.is_empty()) {
@@ -197,7 +200,7 @@ impl Model {
             closing: false,
             inferred: arrival.inferred,
             awaited: std::collections::BTreeSet::new(),
-            parent: None,
+            parent: arrival.parent.as_ref().map(|parent| parent.program.clone()),
             family_step_at: Timestamp(0),
             idle_since_us: self.settled_us,
             steps_sent: 0,

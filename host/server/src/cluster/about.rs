@@ -41,6 +41,11 @@ struct SessionQuery {
     session_id: Option<String>,
 }
 
+#[derive(Deserialize)]
+struct ParentQuery {
+    parent: Option<String>,
+}
+
 /// The shard of a request, and the request as it is to be passed on.
 pub(super) async fn find(
     parts: &Parts,
@@ -94,6 +99,11 @@ fn about(request: &Request) -> About {
         let decoded = percent_decode_str(rest).decode_utf8();
         decoded.ok().map(String::from)
     };
+    if path == "/api/v1/programs" {
+        let query = Query::<ParentQuery>::try_from_uri(request.uri()).ok();
+        let parent = query.and_then(|query| query.0.parent);
+        return parent.map_or(About::Daemon, About::Program);
+    }
     if let Some(job) = segment("/api/v1/jobs/") {
         return About::Job(job);
     }

@@ -328,16 +328,15 @@ async fn register_engines(config: &Config, app: &App) {
         app.engines.register(*id, url, declared)
     });
     join_all(registered).await;
-    for endpoint in &config.engines.endpoints {
-        if known.iter().all(|worker| *worker.url != *endpoint.url) {
-            let id = app
-                .next_worker
-                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            app.engines
-                .register(WorkerId(id), &endpoint.url, declared(config, endpoint))
-                .await;
-        }
-    }
+    let is_new = |e: &&config::Endpoint| known.iter().all(|worker| *worker.url != *e.url);
+    let new = config.engines.endpoints.iter().filter(is_new);
+    let registered = new.map(|endpoint| {
+        let next = &app.next_worker;
+        let id = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let declared = declared(config, endpoint);
+        app.engines.register(WorkerId(id), &endpoint.url, declared)
+    });
+    join_all(registered).await;
 }
 
 fn declared(config: &Config, endpoint: &config::Endpoint) -> Declared {

@@ -1,5 +1,7 @@
 //! `treadle programs`: the agent programs and what became of them.
 
+use std::collections::BTreeSet;
+
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
@@ -176,6 +178,7 @@ const GENERATIONS_MAX: usize = 16;
 /// Shows the first of the programs that led to this one, and all that came of it.
 async fn family(client: &Client, program: Value, limit: u32, json: bool) -> Result<(), CliError> {
     let mut first = program;
+    let mut seen = BTreeSet::new();
     for _ in 0..GENERATIONS_MAX {
         let Some(parent) = first["parent"].as_str() else {
             break;
@@ -191,6 +194,10 @@ async fn family(client: &Client, program: Value, limit: u32, json: bool) -> Resu
     let mut rows = Vec::new();
     while let Some((mut program, depth)) = left.pop() {
         let key = plain(&program["program_id"]);
+        if !seen.insert(key.clone()) {
+            // Two that name each other.
+            continue;
+        }
         program["name"] = Value::String(format!("{}{key}", "  ".repeat(depth)));
         rows.push(program);
         let room = (limit as usize).saturating_sub(rows.len() + left.len());

@@ -89,18 +89,8 @@ fn program_of_context(context: &RawValue) -> Result<Option<Named>, RequestError>
 
 const CONTEXT: &str = "vllm_xargs.agentic_context";
 
-/// The names within an agentic context. An agent is one of its task, or of its session; the program
-/// of the task or session itself is the one that leads them.
-struct Context {
-    program: Option<ClientName>,
-    task: Option<ClientName>,
-    session: Option<ClientName>,
-    agent: Option<ClientName>,
-    parent: Option<ClientName>,
-    parent_agent: Option<ClientName>,
-    waits: bool,
-}
-
+/// An agent is one of its task, or of its session; the program of the session or task itself is the
+/// one that leads them.
 fn program_of_object(object: &RawValue) -> Result<Option<Named>, RequestError> {
     let names = [
         "program_id",
@@ -113,43 +103,31 @@ fn program_of_object(object: &RawValue) -> Result<Option<Named>, RequestError> {
     ];
     let fields = pick(object, names, CONTEXT)?;
     let name = |at: usize| optional_id(fields[at], &format!("{CONTEXT}.{}", names[at]));
-    let blocks_parent =
-        fields[6].map(|raw| flag(Some(raw), "vllm_xargs.agentic_context.blocks_parent"));
-    let context = Context {
-        program: name(0)?,
-        task: name(1)?,
-        session: name(2)?,
-        agent: name(3)?,
-        parent: name(4)?,
-        parent_agent: name(5)?,
-        waits: blocks_parent.transpose()?.unwrap_or(true),
+    let waits = match fields[6] {
+        None => true,
+        raw => flag(raw, "vllm_xargs.agentic_context.blocks_parent")?,
     };
-    context.named()
-}
-
-impl Context {
-    fn named(self) -> Result<Option<Named>, RequestError> {
-        let scope = self.task.as_ref().or(self.session.as_ref());
-        let lead = self.session.as_ref().or(self.task.as_ref());
-        let of_scope = |agent: &Option<ClientName>| match (scope, agent) {
-            (Some(scope), Some(agent)) => Ok::<_, RequestError>(Some(ClientName::parse(
-                CONTEXT,
-                format!("{scope}/{agent}"),
-            )?)),
-            _ => Ok(None),
-        };
-        let agent = of_scope(&self.agent)?;
-        let its_lead = agent.as_ref().and(lead).cloned();
-        let program = self.program.or(agent).or_else(|| lead.cloned());
-        let parent = match self.parent {
-            Some(parent) => Some(parent),
-            None => of_scope(&self.parent_agent)?.or(its_lead),
-        };
-        let waits = self.waits;
-        Ok(program.map(|program| Named {
-            program,
-            parent: parent.map(|program| NamedParent { program, waits }),
-        }))
+    let of = |program, parent: Option<ClientName>| {
+        let parent = parent.map(|program| NamedParent { program, waits });
+        Ok(Some(Named { program, parent }))
+    };
+    let parent = name(4)?;
+    if let Some(program) = name(0)? {
+        return of(program, parent);
+    }
+    let (task, session, agent) = (name(1)?, name(2)?, name(3)?);
+    let scope = task.as_ref().or(session.as_ref());
+    let within = |agent| match scope {
+        Some(scope) => ClientName::parse(CONTEXT, format!("{scope}/{agent}")).map(Some),
+        None => Ok(None),
+    };
+    let program = agent.map_or(Ok(None), within)?;
+    let parent_agent = name(5)?.map_or(Ok(None), within)?;
+    let parent = parent.or(parent_agent);
+    match program {
+        Some(program) => of(program, parent.or_else(|| session.clone().or(task.clone()))),
+        // A task by itself may be that of many programs.
+        None => session.map_or(Ok(None), |session| of(session, parent)),
     }
 }
 
@@ -249,7 +227,7 @@ mod tests {
             )),
             family_of("t/a", "p", waits)
         );
-        assert_eq!(context(r#""task_id":"t""#), Some(("t".to_owned(), None)));
+        assert_eq!(context(r#""task_id":"t""#), None);
         assert_eq!(
             context(r#""session_id":"s","agent_id":"a""#),
             family_of("s/a", "s", waits)

@@ -54,14 +54,9 @@ impl Programs {
         let Some(w) = self.state.workers.get(&worker) else {
             return Vec::new();
         };
-        // Where nothing overflows memory is taken for fairness alone; a placement must have lasted
-        // long enough to be worth its prefill.
-        let (now, quantum) = (self.state.now, self.quantum());
+        // Where nothing overflows memory is taken for fairness alone.
         let overflows = self.excess_tokens(worker) > 0;
-        let lasted = |p: &&Program| {
-            let since = p.placement.map(|place| place.since).unwrap_or_default();
-            overflows || now.since(since) >= quantum
-        };
+        let lasted = |p: &&Program| overflows || self.has_lasted(p);
         let at_rest = w.idle.iter().filter(|id| self.is_at_rest(**id));
         let idle = at_rest.filter_map(|id| self.state.live.get(id));
         let mut shortest: Vec<(u64, ProgramId)> = idle
@@ -75,6 +70,12 @@ impl Programs {
         }
         shortest.sort_unstable();
         shortest.into_iter().map(|(_, program)| program).collect()
+    }
+
+    /// True if a program's placement has lasted long enough to be worth its prefill.
+    fn has_lasted(&self, p: &Program) -> bool {
+        let since = p.placement.map(|place| place.since).unwrap_or_default();
+        self.state.now.since(since) >= self.quantum()
     }
 
     /// Puts a question, unless one of the same kind is open or it is empty.
@@ -131,29 +132,35 @@ impl Programs {
     /// be more or less than was asked for.
     pub(crate) fn pause_in_order(&mut self, worker: WorkerId, ranking: &Ranking) {
         let overflow = self.excess_tokens(worker);
-        let mut left = overflow.max(self.lacking_for_starved(worker));
-        let because = if overflow > 0 {
-            Because::MemoryPressure
-        } else {
-            Because::RoomForDeferred
-        };
+        let wanted = overflow.max(self.lacking_for_starved(worker));
+        let mut freed = 0;
         for (index, entry) in ranking.entries.iter().enumerate() {
-            if left == 0 {
+            if freed >= wanted {
                 break;
             }
             if !self.is_pausable_on(entry.program, worker) {
                 continue;
             }
+            let overflows = freed < overflow;
+            let p = self.state.live.get(&entry.program);
+            if !overflows && !p.is_some_and(|p| self.has_lasted(p)) {
+                continue;
+            }
+            let because = if overflows {
+                Because::MemoryPressure
+            } else {
+                Because::RoomForDeferred
+            };
             let before = self.used_tokens(worker);
             let kind = self.way_out(entry.program);
             let why = Why::new(kind, because).by(ranking.evaluator(entry));
             self.explain(entry.program, worker, &why.among(&ranking.entries[index..]));
             self.send_away(entry.program);
-            left = left.saturating_sub(before.saturating_sub(self.used_tokens(worker)));
+            freed += before.saturating_sub(self.used_tokens(worker));
         }
         // While this was open no question could make room for the starved program; where memory
         // overflows at each tick, that is all the time.
-        if because == Because::MemoryPressure {
+        if overflow > 0 {
             self.make_room_for_starved();
         }
     }

@@ -22,7 +22,8 @@ impl Programs {
         self.state.next_program += 1;
         self.state.counters.programs_opened += 1;
         self.state.keys.insert(arrival.program.clone(), id);
-        self.state.jobs.program_opened(&arrival.job);
+        let forgotten = self.state.jobs.program_opened(&arrival.job);
+        self.forget_tools(forgotten);
         self.state.live.insert(id, self.new_program(id, arrival));
         Some(id)
     }
@@ -117,6 +118,13 @@ impl Programs {
         }
     }
 
+    /// Times of tools are known of no more jobs than anything else is.
+    fn forget_tools(&mut self, job: Option<Box<str>>) {
+        if let Some(job) = job {
+            self.state.tools.remove(&job);
+        }
+    }
+
     /// Ends a program that has no steps left.
     pub(crate) fn close_program(&mut self, program: ProgramId) {
         self.unplace(program);
@@ -128,7 +136,8 @@ impl Programs {
         let contexts = &mut self.state.context_tokens;
         *contexts = contexts.saturating_sub(p.context_tokens);
         self.state.keys.remove(&p.key);
-        self.state.jobs.program_closed(&p.job, self.state.now);
+        let forgotten = self.state.jobs.program_closed(&p.job, self.state.now);
+        self.forget_tools(forgotten);
         if let Some(at) = p.idle_check_at {
             self.state.timers.disarm(at, Timer::ProgramIdle(program));
         }

@@ -16,6 +16,7 @@ impl Programs {
         if arrival.step.gateway() == GatewayId::LOCAL {
             self.state.last_step = self.state.last_step.max(arrival.step.0);
         }
+        let is_new = !self.state.keys.contains_key(&arrival.program);
         let Some(program) = self.open_program(arrival) else {
             let programs_max = self.config.programs_max;
             return self.refuse(arrival.step, Refusal::ProgramsFull { programs_max });
@@ -23,7 +24,7 @@ impl Programs {
         let step = self.new_step(program, arrival);
         self.state.steps.insert(arrival.step, step);
         self.begin_reasoning(program, arrival);
-        self.go_on(program, arrival.parent.as_ref());
+        self.go_on(program, arrival.parent.as_ref().filter(|_| is_new));
         if self.refuse_if_too_long(arrival.step) {
             return;
         }

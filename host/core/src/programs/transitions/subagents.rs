@@ -11,8 +11,8 @@ use treadle_model::{ProgramId, Timestamp, WorkerId};
 const GENERATIONS_MAX: usize = 16;
 
 impl Programs {
-    /// A step of a program has arrived: it waits for no other one any more, and the program that
-    /// started it may.
+    /// A step of a program has arrived: it waits for no other one any more. `parent` has started it
+    /// just now, and may wait. A subagent that outlives a step of its parent runs in the background.
     pub(crate) fn go_on(&mut self, program: ProgramId, parent: Option<&Parent>) {
         self.end_waiting(program);
         let (now, Some(parent)) = (self.state.now, parent) else {
@@ -24,10 +24,7 @@ impl Programs {
         if p.key == parent.program {
             return;
         }
-        let before = p.parent.replace(parent.program.clone());
-        if before.as_ref() != Some(&parent.program) {
-            self.leave_parent(program, before.as_deref());
-        }
+        p.parent = Some(parent.program.clone());
         let id = self.state.keys.get(&parent.program);
         let of_parent = id.and_then(|id| self.state.live.get_mut(id));
         if let Some(p) = of_parent.filter(|p| parent.waits && p.is_between_steps()) {
@@ -57,7 +54,7 @@ impl Programs {
         }
     }
 
-    /// A program has ended, or is another one's: its parent does not wait for it.
+    /// A program has ended: its parent does not wait for it.
     pub(crate) fn leave_parent(&mut self, program: ProgramId, parent: Option<&str>) {
         let parent = parent.and_then(|key| self.state.keys.get(key));
         let parent = parent.and_then(|id| self.state.live.get_mut(id));
