@@ -53,7 +53,6 @@ impl Jobs {
     }
 
     /// A program of the job begins. The job that is forgotten for it, if one is.
-    #[must_use]
     pub(crate) fn program_opened(&mut self, job: &str) -> Option<Box<str>> {
         *self.live.entry(prefix_of(job).into()).or_default() += 1;
         if let Some(known) = self.known.get_mut(job) {
@@ -72,7 +71,6 @@ impl Jobs {
     }
 
     /// A program of the job is over. The job that is forgotten, if one is.
-    #[must_use]
     pub(crate) fn program_closed(&mut self, job: &str, now: Timestamp) -> Option<Box<str>> {
         let known = self.known.get_mut(job)?;
         known.programs = known.programs.saturating_sub(1);
