@@ -309,11 +309,9 @@ class Front:
         values.update(engines_csv=",".join(engines), capacity_tokens=capacity_tokens)
 
         def fill(place):
-            number = float(place[2] or 0)
-            seconds = number / args.scale
-            values.update(seconds=f"{seconds:.9g}", whole_seconds=max(1, round(seconds)))
-            values.update(prompt_seconds=f"{seconds * PREFILL_S:.9g}")
-            return str(values[place[1]])
+            seconds = float(place[2] or 0) / args.scale
+            values.update(seconds=f"{seconds:.9g}", prompt_seconds=f"{seconds * PREFILL_S:.9g}")
+            return str(values.get(place[1], max(1, round(seconds))))
 
         self.command = []  # scripts/peers.sh says which places there are
         for part in self.peer["command"]:

@@ -379,6 +379,19 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
             parent: None,
         };
         core.handle(s.now, &Event::Program(ProgramEvent::StepArrived(arrival)));
+        let [program, action]: [Box<str>; 2] = ["one shot".into(), "a".into()];
+        let called = ProgramEvent::ActionStarted {
+            program: program.clone(),
+            action: action.clone(),
+            tool: "bash".into(),
+        };
+        let returned = ProgramEvent::ActionFinished {
+            program,
+            action,
+            ok: true,
+        };
+        core.handle(s.now, &Event::Program(called));
+        core.handle(s.now, &Event::Program(returned));
         let tokens = StepTokens {
             prompt: 10,
             output: 5,
@@ -395,6 +408,9 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
     }
     assert_eq!(core.programs().live.len(), 0);
     assert_eq!(core.programs().jobs.len(), JOBS_MAX);
+    let newest = format!("job-{}", JOBS_MAX + 100);
+    let tools = &core.programs().tools;
+    assert!(tools.len() <= JOBS_MAX && tools.contains_key(&*newest));
     core.assert_invariants();
     let again = Core::with_state(core.config().clone(), core.state().clone());
     assert_eq!(

@@ -48,9 +48,12 @@ pub(super) async fn prefill_speed(
     let shorts = [ask(WORDS_FIRST).await?, ask(WORDS_FIRST).await?];
     let short = shorts.into_iter().min_by_key(|short| short.took)?;
     let times = LONG_S / short.took.as_secs_f64().max(1e-3);
-    let words = (WORDS_FIRST as f64 * times.max(1.0)) as u64;
-    let long = ask(words.min(words_max)).await?;
-    speed(&short, &long)
+    let words = ((WORDS_FIRST as f64 * times) as u64).min(words_max);
+    if words < 2 * WORDS_FIRST {
+        // It is busy, far away or slow.
+        return None;
+    }
+    speed(&short, &ask(words).await?)
 }
 
 /// By what the long prompt has more, and takes more; `None` if that is too little to tell it from

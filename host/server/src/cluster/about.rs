@@ -218,6 +218,10 @@ mod tests {
         assert_eq!(get("/programs"), About::Daemon);
         assert_eq!(get("/api/v1/programs"), About::Daemon);
         assert_eq!(
+            get("/api/v1/programs?limit=2&parent=a%2Fb"),
+            About::Program("a/b".into())
+        );
+        assert_eq!(
             get("/api/v1/programs/a%2Fb/steps"),
             About::Program("a/b".into())
         );

@@ -100,7 +100,8 @@ impl Programs {
     }
 
     pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill_tokens_per_s: u64) {
-        if let Some(w) = self.state.workers.get_mut(&worker) {
+        let w = self.state.workers.get_mut(&worker);
+        if let Some(w) = w.filter(|_| prefill_tokens_per_s > 0) {
             w.prefill_speed = PrefillSpeed::measured(prefill_tokens_per_s);
             self.compare_speeds();
         }
