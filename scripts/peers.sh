@@ -17,7 +17,8 @@
 #   {prompt_seconds=N}   the same for what an engine takes for N tokens of a prompt
 # It is up when GET `ready` answers 200. A program's id goes in the header `header` and in the body's
 # `body_field`, whose dots are objects within objects; its last request sets `last_field` (field, value),
-# and `release` is posted {"program_id": ID} after it. What is null is not sent.
+# and `release` is posted {"program_id": ID} after it. The id of the program that started it goes in
+# `parent_header` and `parent_field`, with `waits_field` (field, value). What is null is not sent.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -80,11 +81,14 @@ folder, vllm_router, smg, sglang_router = sys.argv[1:]
 peers = []
 
 
-def add(name, version, command, ready, header=None, body_field=None, last_field=None, release=None):
+TOLD = "header parent_header body_field parent_field waits_field last_field release".split()
+
+
+def add(name, version, command, ready, header=None, **told):
     engines = "{engines}" if "{engines}" in command else "{engines_csv}"
     peers.append({
         "name": name, "version": version, "command": command, "engines": engines, "ready": ready,
-        "header": header, "body_field": body_field, "last_field": last_field, "release": release,
+        **{key: None for key in TOLD}, "header": header, **told,
     })
 
 
@@ -123,12 +127,13 @@ program = {
 # Places stand for numbers: without quotes.
 program = re.sub(r'"(\{[a-z_]+(=[0-9.]+)?\})"', r"\1", json.dumps(program, separators=(",", ":")))
 
-session = "X-Session-ID"
+session, context = "X-Session-ID", "vllm_xargs.agentic_context"
 command = rust("vllm-router", ["vllm-router"], "warning")
 with_programs = ["--policy", "consistent_hash", "--enable-program-scheduling"]
 add("vllm-router-program", vllm_router,
     [*command, *with_programs, "--program-scheduling-config-json", program], "/health",
-    session, "vllm_xargs.agentic_context.program_id", ["vllm_xargs.agentic_context.expected_resume", False])
+    session, body_field=f"{context}.program_id", parent_field=f"{context}.parent_program_id",
+    waits_field=[f"{context}.blocks_parent", True], last_field=[f"{context}.expected_resume", False])
 add("vllm-router-sticky", vllm_router, [*command, "--policy", "consistent_hash"], "/health", session)
 add("vllm-router-round-robin", vllm_router, [*command, "--policy", "round_robin"], "/health")
 

@@ -1,15 +1,18 @@
 //! The agents: one task per slot, in a closed loop.
 
 use super::exchange::{release, step};
-use super::naming::Naming;
+use super::naming::{Naming, Sender};
 use super::run_counters::{Measured, RunCounters, Window};
 use super::run_queue::RunQueue;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use treadle_http::Upstream;
-use treadle_simulator::workload::{AgentRun, ChatScript};
+use treadle_simulator::workload::{AgentRun, ChatScript, Subagents};
 
 /// Pause after a failure, in scaled microseconds: agents don't retry at once.
 const FAILURE_PAUSE_US: u64 = 1_000_000;
@@ -61,7 +64,9 @@ pub struct CrowdOptions {
     pub time_scale: f64,
     /// Their runs, at least one.
     pub runs: Arc<[AgentRun]>,
-    /// Agents at once.
+    /// What runs start and wait for, by their ids.
+    pub subagents: BTreeMap<String, Subagents>,
+    /// Agents at once, subagents apart.
     pub slots: usize,
     /// What is measured.
     pub window: Window,
@@ -77,6 +82,9 @@ pub struct Crowd {
 impl Crowd {
     /// All begin now.
     pub fn begin(options: CrowdOptions) -> Self {
+        let at_once = options.subagents.values().map(|started| started.runs.len());
+        let places_per_slot = 1 + at_once.max().unwrap_or(0);
+        let places = options.slots * places_per_slot;
         let shared = Arc::new(Shared {
             url: options.url,
             naming: options.naming,
@@ -86,7 +94,9 @@ impl Crowd {
             seed: options.seed,
             clock: ScaledClock::begin(options.time_scale),
             run_queue: RunQueue::new(options.runs),
-            run_counters: RunCounters::new(options.slots, options.window),
+            run_counters: RunCounters::new(places, options.window),
+            places_per_slot,
+            subagents: options.subagents,
         });
         let mut slots = JoinSet::new();
         for slot in 0..options.slots {
@@ -135,45 +145,84 @@ struct Shared {
     clock: ScaledClock,
     run_queue: RunQueue,
     run_counters: RunCounters,
+    /// Open steps that a slot can have: its agent's, and one of each subagent.
+    places_per_slot: usize,
+    subagents: BTreeMap<String, Subagents>,
 }
 
 impl Shared {
     /// One slot: run after run, until it is dropped.
     async fn sit(self: Arc<Self>, slot: usize) {
+        let place = slot * self.places_per_slot;
         loop {
-            let run = self.run_queue.take();
-            self.play(slot, &run).await;
+            let (planned, run) = self.run_queue.take();
+            let started = self.subagents.get(planned);
+            self.play(place, run.id.as_str().into(), &run, started)
+                .await;
         }
     }
 
-    async fn play(&self, slot: usize, run: &AgentRun) {
-        let headers = self.naming.headers(&run.id);
+    /// All subagents of a program at once, to the end of the last.
+    fn play_subagents<'a>(
+        &'a self,
+        place: usize,
+        parent: &'a str,
+        started: &'a Subagents,
+    ) -> BoxFuture<'a, ()> {
+        let each = started
+            .runs
+            .iter()
+            .enumerate()
+            .map(move |(number, run)| async move {
+                // A run that comes again has another id, and so have its subagents.
+                let id = format!("{parent}.{number}");
+                let sender = Sender {
+                    program: &id,
+                    parent: Some(parent),
+                };
+                self.play(place + 1 + number, sender, run, None).await;
+            });
+        join_all(each).map(drop).boxed()
+    }
+
+    /// One run. Between a step and its tool come the subagents that it starts there.
+    async fn play(
+        &self,
+        place: usize,
+        sender: Sender<'_>,
+        run: &AgentRun,
+        started: Option<&Subagents>,
+    ) {
+        let headers = self.naming.headers(sender);
         let mut script = ChatScript::new(run, self.seed);
         while let Some(index) = script.next_step() {
             let is_last = index + 1 == run.steps.len();
             let body = script.body(&self.model, self.stream);
-            let body = self.naming.body(body, &run.id, is_last);
-            self.run_counters.sent(slot, self.clock.now_us());
+            let body = self.naming.body(body, sender, is_last);
+            self.run_counters.sent(place, self.clock.now_us());
             match step(&self.upstream, &self.url, &headers, body).await {
                 Ok(answer) => {
                     let now_us = self.clock.now_us();
-                    self.run_counters.answered(slot, now_us, answer.prompt);
+                    self.run_counters.answered(place, now_us, answer.prompt);
                     script.push_answer(&answer.text);
                 }
-                Err(cause) => self.fail(slot, cause).await,
+                Err(cause) => self.fail(place, cause).await,
+            }
+            if let Some(started) = started.filter(|started| started.after_step == index) {
+                self.play_subagents(place, sender.program, started).await;
             }
             if !is_last {
                 self.sleep(run.steps[index].tool_us).await;
             }
         }
-        let released = release(&self.upstream, &self.url, &self.naming, &run.id).await;
+        let released = release(&self.upstream, &self.url, &self.naming, sender).await;
         if let Err(cause) = released {
-            self.fail(slot, cause).await;
+            self.fail(place, cause).await;
         }
     }
 
-    async fn fail(&self, slot: usize, cause: String) {
-        self.run_counters.failed(slot, self.clock.now_us(), cause);
+    async fn fail(&self, place: usize, cause: String) {
+        self.run_counters.failed(place, self.clock.now_us(), cause);
         self.sleep(FAILURE_PAUSE_US).await;
     }
 

@@ -1,6 +1,6 @@
 //! One step over HTTP: a chat request and its answer, whole or as events.
 
-use super::naming::Naming;
+use super::naming::{Naming, Sender};
 use super::run_counters::PromptTokens;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -20,7 +20,8 @@ const CAUSE_BYTES_MAX: usize = 300;
 pub struct StepAnswer {
     /// What the engine wrote.
     pub text: String,
-    pub(super) prompt: PromptTokens,
+    /// Its prompt's tokens.
+    pub prompt: PromptTokens,
 }
 
 /// Sends a step and reads all of its answer. The error is for people.
@@ -45,14 +46,20 @@ pub async fn release(
     upstream: &Upstream,
     url: &str,
     naming: &Naming,
-    program: &str,
+    sender: Sender<'_>,
 ) -> Result<(), String> {
     let Some(path) = &naming.release else {
         return Ok(());
     };
-    let headers = naming.headers(program);
-    let body = serde_json::json!({"program_id": program}).to_string();
+    let headers = naming.headers(sender);
+    let body = serde_json::json!({"program_id": sender.program}).to_string();
     post(upstream, url, path, &headers, body).await.map(drop)
+}
+
+/// The body that a path answers with. The error is for people.
+pub async fn get(upstream: &Upstream, url: &str, path: &str) -> Result<Bytes, String> {
+    let (headers, body) = (HeaderMap::new(), String::new());
+    send(upstream, (Method::GET, url, path), &headers, body).await
 }
 
 async fn post(
@@ -62,7 +69,16 @@ async fn post(
     headers: &HeaderMap,
     body: String,
 ) -> Result<Bytes, String> {
-    let sent = upstream.send(Method::POST, url, path, headers, body.into());
+    send(upstream, (Method::POST, url, path), headers, body).await
+}
+
+async fn send(
+    upstream: &Upstream,
+    (method, url, path): (Method, &str, &str),
+    headers: &HeaderMap,
+    body: String,
+) -> Result<Bytes, String> {
+    let sent = upstream.send(method, url, path, headers, body.into());
     let response = sent.await.map_err(|error| error.to_string())?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect();

@@ -6,13 +6,37 @@ use serde_json::{Map, Value};
 /// Names of objects within objects of a request's body, the outermost first.
 pub type FieldPath = Vec<String>;
 
+/// A program, and the one that started it and waits for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender<'a> {
+    /// Its id.
+    pub program: &'a str,
+    /// That of its parent, if it has one.
+    pub parent: Option<&'a str>,
+}
+
+impl<'a> From<&'a str> for Sender<'a> {
+    fn from(program: &'a str) -> Self {
+        Self {
+            program,
+            parent: None,
+        }
+    }
+}
+
 /// Where the requests of a program name it. What is `None` is not sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Naming {
     /// Header of every request with the program's id.
     pub header: Option<HeaderName>,
-    /// Field of every request's body with the same.
+    /// Header with the id of the parent, where there is one.
+    pub parent_header: Option<HeaderName>,
+    /// Field of every request's body with the program's id.
     pub body_field: Option<FieldPath>,
+    /// Field of the body with the id of the parent, where there is one.
+    pub parent_field: Option<FieldPath>,
+    /// Field of the body that says that the parent waits, and its value.
+    pub waits_field: Option<(FieldPath, Value)>,
     /// Field of the body of a program's last request, and its value.
     pub last_field: Option<(FieldPath, Value)>,
     /// Path that the end of a program is posted to.
@@ -24,7 +48,10 @@ impl Default for Naming {
     fn default() -> Self {
         Self {
             header: Some(HeaderName::from_static("x-session-id")),
+            parent_header: Some(HeaderName::from_static("x-parent-session-id")),
             body_field: None,
+            parent_field: None,
+            waits_field: None,
             last_field: None,
             release: Some("/programs/release".to_owned()),
         }
@@ -33,22 +60,37 @@ impl Default for Naming {
 
 impl Naming {
     /// The headers of a program's requests.
-    pub fn headers(&self, program: &str) -> HeaderMap {
+    pub fn headers(&self, sender: Sender<'_>) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::CONTENT_TYPE, json);
-        if let (Some(name), Ok(program)) = (&self.header, HeaderValue::from_str(program)) {
-            headers.insert(name.clone(), program);
+        let ids = [
+            (&self.header, Some(sender.program)),
+            (&self.parent_header, sender.parent),
+        ];
+        for (name, id) in ids {
+            let value = id.and_then(|id| HeaderValue::from_str(id).ok());
+            if let (Some(name), Some(value)) = (name, value) {
+                headers.insert(name.clone(), value);
+            }
         }
         headers
     }
 
     /// The body, a JSON object with fields, with those that name the program behind them. It is not
     /// parsed: contexts are long and agents many.
-    pub fn body(&self, mut body: String, program: &str, is_last: bool) -> String {
+    pub fn body(&self, mut body: String, sender: Sender<'_>, is_last: bool) -> String {
         let mut added = Map::new();
         if let Some(path) = &self.body_field {
-            insert(&mut added, path, Value::from(program));
+            insert(&mut added, path, Value::from(sender.program));
+        }
+        if let Some(parent) = sender.parent {
+            if let Some(path) = &self.parent_field {
+                insert(&mut added, path, Value::from(parent));
+            }
+            if let Some((path, value)) = &self.waits_field {
+                insert(&mut added, path, value.clone());
+            }
         }
         if let Some((path, value)) = self.last_field.as_ref().filter(|_| is_last) {
             insert(&mut added, path, value.clone());
@@ -96,7 +138,7 @@ mod tests {
             ..Naming::default()
         };
         let body = |is_last| {
-            let body = naming.body(r#"{"model":"m"}"#.to_owned(), "p\"1", is_last);
+            let body = naming.body(r#"{"model":"m"}"#.to_owned(), "p\"1".into(), is_last);
             serde_json::from_str::<Value>(&body).unwrap()
         };
         let inner = json!({"id": "p\"1"});
@@ -106,9 +148,38 @@ mod tests {
     }
 
     #[test]
-    fn treadle_is_told_by_a_header_alone() {
+    fn treadle_is_told_by_headers_alone() {
         let naming = Naming::default();
-        assert_eq!(naming.headers("p")["x-session-id"], "p");
-        assert_eq!(naming.body("{}".to_owned(), "p", true), "{}");
+        let child = Sender {
+            program: "c",
+            parent: Some("p"),
+        };
+        let headers = naming.headers(child);
+        assert_eq!(headers["x-session-id"], "c");
+        assert_eq!(headers["x-parent-session-id"], "p");
+        assert!(
+            !naming
+                .headers("p".into())
+                .contains_key("x-parent-session-id")
+        );
+        assert_eq!(naming.body("{}".to_owned(), child, true), "{}");
+    }
+
+    #[test]
+    fn the_body_of_a_child_names_its_parent() {
+        let naming = Naming {
+            parent_field: Some(path("a.parent")),
+            waits_field: Some((path("a.waits"), json!(true))),
+            ..Naming::default()
+        };
+        let child = Sender {
+            program: "c",
+            parent: Some("p"),
+        };
+        let body = naming.body("{\"n\":1}".to_owned(), child, false);
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body, json!({"n": 1, "a": {"parent": "p", "waits": true}}));
+        let alone = naming.body("{\"n\":1}".to_owned(), "p".into(), false);
+        assert_eq!(alone, "{\"n\":1}");
     }
 }

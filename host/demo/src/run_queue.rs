@@ -20,15 +20,16 @@ impl RunQueue {
         }
     }
 
-    /// The next run.
-    pub(super) fn take(&self) -> AgentRun {
+    /// The next run, and the id under which it was planned.
+    pub(super) fn take(&self) -> (&str, AgentRun) {
         let place = self.taken.fetch_add(1, Ordering::Relaxed);
         let (lap, place) = (place / self.runs.len(), place % self.runs.len());
-        let mut run = self.runs[place].clone();
+        let planned = &self.runs[place];
+        let mut run = planned.clone();
         if lap > 0 {
             run.id = format!("{}+{lap}", run.id);
         }
-        run
+        (&planned.id, run)
     }
 }
 
@@ -45,7 +46,7 @@ mod tests {
         };
         let runs: Arc<[AgentRun]> = workload.generate().unwrap().into();
         let run_queue = RunQueue::new(runs.clone());
-        let taken: Vec<AgentRun> = (0..5).map(|_| run_queue.take()).collect();
+        let taken: Vec<AgentRun> = (0..5).map(|_| run_queue.take().1).collect();
         assert_eq!(taken[..2], runs[..]);
         assert_eq!(taken[2].id, format!("{}+1", runs[0].id));
         assert_eq!(taken[4].id, format!("{}+2", runs[0].id));

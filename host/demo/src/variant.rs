@@ -8,6 +8,7 @@ use super::naming::Naming;
 use super::outcome::{Outcome, Variant};
 use super::plan::Plan;
 use super::progress::Progress;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use treadle_config::{Config, Endpoint};
 use treadle_core::programs::Counters;
@@ -36,6 +37,7 @@ pub(super) async fn measure(
         seed: plan.seed,
         time_scale: plan.time_scale,
         runs: plan.runs.clone(),
+        subagents: BTreeMap::new(),
         slots: plan.programs,
         window: plan.window,
     });

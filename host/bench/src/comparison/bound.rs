@@ -54,19 +54,20 @@ fn alone_us(run: &AgentRun, profile: &EngineProfile) -> u64 {
 /// Time of one engine for all work, were it always as efficient as it can be: batches as large as
 /// its slots and memory allow at the context of each token.
 fn work_us(runs: &[AgentRun], profile: &EngineProfile) -> f64 {
-    let (mut prefill_tokens, mut output_tokens, mut context_tokens) = (0_u64, 0_u64, 0_f64);
-    prefill_tokens += shared_tokens(runs);
-    let steps = runs.iter().flat_map(|run| {
+    let (mut prefill_tokens, mut output_tokens) = (shared_tokens(runs), 0_u64);
+    // Weighted by the answers: what is read, and what is held of it beside what programs share.
+    let (mut read_tokens, mut held_tokens) = (0_f64, 0_f64);
+    for run in runs {
         let shared = run.system_tokens + run.group_tokens;
-        let steps = run.steps.iter().enumerate();
-        steps.map(move |(index, step)| (step, if index == 0 { shared } else { 0 }))
-    });
-    for (step, shared) in steps {
-        prefill_tokens += u64::from(step.fresh_tokens().saturating_sub(shared));
-        let output = u64::from(step.output_tokens);
-        output_tokens += output;
-        let mean = f64::from(step.input_tokens) + output as f64 / 2.0;
-        context_tokens += mean * output as f64;
+        for (index, step) in run.steps.iter().enumerate() {
+            let known = if index == 0 { shared } else { 0 };
+            prefill_tokens += u64::from(step.fresh_tokens().saturating_sub(known));
+            let output = f64::from(step.output_tokens);
+            output_tokens += u64::from(step.output_tokens);
+            read_tokens += (f64::from(step.input_tokens) + output / 2.0) * output;
+            let own = step.input_tokens.saturating_sub(shared);
+            held_tokens += (f64::from(own) + output / 2.0) * output;
+        }
     }
     let prefill = IterationLoad {
         prefill_tokens: u64::from(profile.batched_tokens_max),
@@ -75,8 +76,9 @@ fn work_us(runs: &[AgentRun], profile: &EngineProfile) -> f64 {
     let prefill_us = profile.iteration_us(prefill) as f64 / f64::from(profile.batched_tokens_max);
     // The context that a token reads takes its time however large the batch; weights
     // and overheads are shared by as many as fit.
-    let mean_context = context_tokens / (output_tokens.max(1) as f64);
-    let fit = profile.kv_tokens() as f64 / mean_context.max(1.0);
+    let output = output_tokens.max(1) as f64;
+    let (mean_context, mean_held) = (read_tokens / output, held_tokens / output);
+    let fit = profile.kv_tokens() as f64 / mean_held.max(1.0);
     let batch = fit.clamp(1.0, f64::from(profile.running_max)) as u64;
     let decode = IterationLoad {
         decode_sequences: batch,

@@ -7,7 +7,8 @@ use treadle_simulator::workload::AgentRun;
 
 /// Means over all steps of a workload.
 struct Mean {
-    /// Tokens of a prompt that are new.
+    /// Tokens of a prompt that are new, without what programs share: that is computed once, which is
+    /// nothing beside the rest.
     fresh: f64,
     /// Tokens of an answer.
     output: f64,
@@ -29,14 +30,18 @@ impl Mean {
         };
         // A context is in memory for as long as its answer is long.
         let output = sum(&|_, step| step.output_tokens.into()).max(1.0);
+        let shared = |run: &AgentRun| f64::from(run.system_tokens + run.group_tokens);
         let held = sum(&|run, step| {
-            let shared = f64::from(run.system_tokens + run.group_tokens);
             let half = f64::from(step.output_tokens) / 2.0;
-            let own = (f64::from(step.input_tokens) - shared).max(0.0) + half;
+            let own = (f64::from(step.input_tokens) - shared(run)).max(0.0) + half;
             own * f64::from(step.output_tokens)
         });
         Self {
-            fresh: sum(&|_, step| step.fresh_tokens().into()),
+            fresh: sum(&|run, step| {
+                let is_first = std::ptr::eq(step, &raw const run.steps[0]);
+                let known = if is_first { shared(run) } else { 0.0 };
+                (f64::from(step.fresh_tokens()) - known).max(0.0)
+            }),
             output,
             context: (held / output).max(1.0),
             tool_us: sum(&|_, step| step.tool_us as f64),
@@ -44,8 +49,9 @@ impl Mean {
     }
 }
 
-/// Steps a minute that engines of this memory can make of a workload, by its means:
-/// an estimate of the limit, not a proof, as contexts and answers vary.
+/// Steps a minute that engines of this memory can make of a workload, by its means. No schedule of
+/// the whole workload passes it, were prompts that programs share free; a window whose steps happen
+/// to be shorter than the others can.
 pub fn steps_per_min_bound(
     runs: &[AgentRun],
     live: usize,
@@ -53,7 +59,10 @@ pub fn steps_per_min_bound(
     profile: &EngineProfile,
 ) -> f64 {
     let mean = Mean::of(runs);
-    let most = (profile.kv_tokens() as f64 / mean.context).max(1.0);
+    // What all share is there once, on each engine.
+    let system = runs.iter().map(|run| run.system_tokens).min().unwrap_or(0);
+    let room = profile.kv_tokens().saturating_sub(system.into());
+    let most = (room as f64 / mean.context).max(1.0);
     let most = most.min(live as f64 / f64::from(engines)) as u64;
     let rate = (1..=most.max(1)).map(|batch| {
         // A step in a batch that stays as large: its prefill, and its part of iterations.

@@ -10,6 +10,7 @@ mod context;
 mod demand;
 mod lognormal;
 mod rollout;
+mod sessions;
 mod trace;
 
 pub use chat::{ChatMessage, ChatScript};
@@ -17,6 +18,7 @@ pub use context::ContextChain;
 pub use demand::peak_demand_tokens;
 pub use lognormal::{LognormalAgents, LognormalParameter, WorkloadError};
 pub use rollout::{AgentModel, AgentTask, OUTPUT_TOKENS_MAX, RolloutWorkload, parameters_markdown};
+pub use sessions::{AgentSessions, SESSION_TOKEN_DIVISOR, Subagents};
 pub use trace::{TraceError, TraceOptions, TraceSample, load_trace, write_trace};
 
 /// What became of the tool call after a step.
@@ -108,6 +110,30 @@ impl AgentRun {
             .sum()
     }
 
+    /// The same run with other token counts: at least one in and one out, and what was reused still is.
+    pub fn scale_tokens(&mut self, factor: f64) {
+        let scale = |tokens: u32| (f64::from(tokens) * factor) as u32;
+        self.system_tokens = scale(self.system_tokens);
+        self.group_tokens = scale(self.group_tokens);
+        let mut before: Option<(AgentStep, AgentStep)> = None;
+        for step in &mut self.steps {
+            let planned = *step;
+            step.input_tokens = scale(planned.input_tokens).max(1);
+            step.output_tokens = scale(planned.output_tokens).max(1);
+            step.reused_tokens = match before {
+                // Rounding must not turn a context that only grows into one that is cut.
+                Some((planned_before, scaled))
+                    if planned.reused_tokens >= planned_before.context_tokens() =>
+                {
+                    step.input_tokens = step.input_tokens.max(scaled.context_tokens());
+                    scaled.context_tokens()
+                }
+                _ => scale(planned.reused_tokens).min(step.input_tokens),
+            };
+            before = Some((planned, *step));
+        }
+    }
+
     /// Ends the run before the first step whose context exceeds the limit; true if that cut steps
     /// off. The last step left has no tool after it. All steps may go.
     pub fn truncate_at(&mut self, context_limit_tokens: u32) -> bool {
@@ -121,5 +147,35 @@ impl AgentRun {
             last.tool_result = ToolResult::None;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_that_only_grows_does_so_at_any_scale() {
+        let runs = LognormalAgents::default().generate().unwrap();
+        for factor in [0.003, 0.1, 0.37, 1.0, 2.5] {
+            for mut run in runs.clone() {
+                let planned = run.clone();
+                run.scale_tokens(factor);
+                for pair in run.steps.windows(2) {
+                    assert_eq!(pair[1].reused_tokens, pair[0].context_tokens());
+                    assert!(pair[1].input_tokens >= pair[1].reused_tokens);
+                }
+                let (now, before) = (run.final_context_tokens(), planned.final_context_tokens());
+                let off = f64::from(now) - f64::from(before) * factor;
+                // Each step rounds twice.
+                assert!(
+                    off.abs() <= 2.0 * run.steps.len() as f64 + 2.0,
+                    "{factor}: {off}"
+                );
+                if (factor - 1.0).abs() < 1e-9 {
+                    assert_eq!(run, planned);
+                }
+            }
+        }
     }
 }

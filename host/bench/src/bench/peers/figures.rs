@@ -6,7 +6,6 @@ use super::notes;
 use super::systems::{Kind, STICKY, System, Systems};
 use crate::bench::BenchError;
 use serde_json::{Value, json};
-use treadle_demo::workload;
 use treadle_report::figures::{Figure, Report};
 use treadle_report::table::{number, table};
 
@@ -65,6 +64,7 @@ pub(super) struct Comparison {
     /// Runs of systems that did not start, and why.
     missed: Vec<(About, String)>,
     time_scale: f64,
+    engines: &'static str,
 }
 
 impl Comparison {
@@ -73,13 +73,22 @@ impl Comparison {
         args: &PeersArgs,
         systems: &Systems,
         cells: Vec<Cell>,
-        conditions: Conditions,
+        conditions: &Conditions,
     ) -> Self {
         let mut report = Report::new("peers");
-        let workload = workload::name(args.trace.as_deref());
-        report.setting("engines_simulated", true);
+        let workload = args.workload_name();
+        report.setting("engines_simulated", conditions.given.is_none());
         report.setting("engines", conditions.engines);
-        report.setting("profile", "glm-4.6-8xh100");
+        match &conditions.given {
+            None => report.setting("profile", "glm-4.6-8xh100"),
+            Some(given) => {
+                report.setting("model", given.model.as_str());
+                report.setting("engine_tokens", given.tokens);
+                report.setting("engine_context", given.context_tokens);
+                report.setting("prefill_tokens_per_s", given.prefill_tokens_per_s);
+                report.setting("tokens_per_planned", given.tokens_per_planned);
+            }
+        }
         report.setting("time_scale", conditions.time_scale);
         report.setting("live", conditions.live);
         report.setting("warmup_minutes", args.warmup_minutes);
@@ -90,7 +99,7 @@ impl Comparison {
         report.setting("template_tokens", args.template_tokens);
         report.setting("workload", workload.as_str());
         report.setting("versions", versions(&systems.all));
-        for note in notes::conditions(args, &workload) {
+        for note in notes::conditions(args, conditions.given.as_ref(), &workload) {
             report.note(note);
         }
         if !systems.has_list {
@@ -107,6 +116,10 @@ impl Comparison {
             outcomes: Vec::new(),
             missed: Vec::new(),
             time_scale: conditions.time_scale,
+            engines: match conditions.given {
+                None => "SIMULATED engines",
+                Some(_) => "the engines of --engines",
+            },
         }
     }
 
@@ -174,8 +187,9 @@ impl Comparison {
         let rows = self.systems.iter();
         let rows: Vec<Vec<String>> = rows.map(|system| self.row(&system.name, cell)).collect();
         format!(
-            "\nOn SIMULATED engines with KV memory for {} and host memory for {} of the peak \
-             demand; best of sticky and the others: {best}\n\n{}",
+            "\nOn {} with KV memory for {} and host memory for {} of the peak demand; best of \
+             sticky and the others: {best}\n\n{}",
+            self.engines,
             cell.kv,
             cell.host,
             table(&HEADS, &rows)

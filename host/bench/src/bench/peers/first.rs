@@ -54,12 +54,12 @@ impl First {
             Value::from(model)
         );
         let (upstream, naming) = (Upstream::new(CONNECT_TIMEOUT), &front.naming);
-        let body = naming.body(body, PROGRAM, true);
-        let headers = naming.headers(PROGRAM);
+        let body = naming.body(body, PROGRAM.into(), true);
+        let headers = naming.headers(PROGRAM.into());
         let sent = step(&upstream, &front.url, &headers, body);
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, sent).await;
         answer.map_err(|_| format!("no answer within {ANSWER_TIMEOUT:?}"))??;
-        release(&upstream, &front.url, naming, PROGRAM).await
+        release(&upstream, &front.url, naming, PROGRAM.into()).await
     }
 }
 

@@ -66,9 +66,12 @@ struct Entry<'a>(&'a Map<String, Value>);
 impl Entry<'_> {
     fn peer(&self) -> Result<Peer, String> {
         let naming = Naming {
-            header: self.header()?,
+            header: self.header("header")?,
+            parent_header: self.header("parent_header")?,
             body_field: self.optional("body_field", field_path)?,
-            last_field: self.last_field()?,
+            parent_field: self.optional("parent_field", field_path)?,
+            waits_field: self.field_and_value("waits_field")?,
+            last_field: self.field_and_value("last_field")?,
             release: self.optional("release", url_path)?,
         };
         let words = |value: &Value| {
@@ -112,13 +115,13 @@ impl Entry<'_> {
         })
     }
 
-    fn header(&self) -> Result<Option<HeaderName>, String> {
-        self.optional("header", |text| text.parse().ok())
+    fn header(&self, field: &str) -> Result<Option<HeaderName>, String> {
+        self.optional(field, |text| text.parse().ok())
     }
 
-    fn last_field(&self) -> Result<Option<(FieldPath, Value)>, String> {
+    fn field_and_value(&self, field: &str) -> Result<Option<(FieldPath, Value)>, String> {
         let wanted = "a field and its value, or null for none";
-        self.required("last_field", wanted, |value| {
+        self.required(field, wanted, |value| {
             if value.is_null() {
                 return Some(None);
             }
@@ -154,7 +157,8 @@ mod tests {
         json!({
             "name": "other", "version": "1.2", "command": ["other", "{engines}"],
             "engines": "{engines}", "ready": "/health", "header": "X-Session-ID",
-            "body_field": "a.b", "last_field": ["a.c", false], "release": null,
+            "parent_header": null, "body_field": "a.b", "parent_field": "a.p",
+            "waits_field": ["a.w", true], "last_field": ["a.c", false], "release": null,
         })
     }
 
@@ -167,7 +171,10 @@ mod tests {
         let names = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
         let naming = Naming {
             header: Some(HeaderName::from_static("x-session-id")),
+            parent_header: None,
             body_field: Some(names("a.b")),
+            parent_field: Some(names("a.p")),
+            waits_field: Some((names("a.w"), json!(true))),
             last_field: Some((names("a.c"), json!(false))),
             release: None,
         };
@@ -187,7 +194,10 @@ mod tests {
             ("command", json!(["other", "{engine}"])),
             ("ready", json!("health")),
             ("header", json!("x y")),
+            ("parent_header", json!("x y")),
             ("body_field", json!("a..b")),
+            ("parent_field", json!("")),
+            ("waits_field", json!("a")),
             ("last_field", json!(["a.c"])),
             ("release", json!(true)),
         ] {

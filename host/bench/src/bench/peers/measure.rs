@@ -2,6 +2,8 @@
 
 use super::first::First;
 use super::front::{Behind, Front};
+use super::given::Given;
+use super::load::Load;
 use super::systems::System;
 use crate::bench::BenchError;
 use serde::Serialize;
@@ -9,10 +11,9 @@ use treadle_demo::agents::{Crowd, CrowdOptions};
 use treadle_demo::engines;
 use treadle_demo::run_counters::{Measured, Window};
 use treadle_demo::workload::{self, Fitted, Memory};
-use treadle_engine_model::engine::EngineProfile;
+use treadle_engine_model::engine::{EngineProfile, content_hash};
 use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
 use treadle_report::table::number;
-use treadle_simulator::workload::AgentRun;
 
 /// No agent asks for a stream, so the engines need not stop at each token.
 const TOKENS_PER_EVENT: u32 = 1_024;
@@ -27,10 +28,12 @@ pub(super) struct Cell {
 }
 
 /// What all runs have in common.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Conditions {
     /// Engines in each.
     pub(super) engines: u32,
+    /// Those engines, if they are not simulated.
+    pub(super) given: Option<Given>,
     /// Agents at once.
     pub(super) live: usize,
     /// What is measured.
@@ -109,6 +112,29 @@ struct Seen {
     first_refused: Option<String>,
 }
 
+/// What simulated engines counted; real ones are not asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct EngineCounts {
+    /// Prompt tokens.
+    asked: u64,
+    /// Those of them that came from host memory.
+    from_host: u64,
+    late_us: u64,
+}
+
+impl EngineCounts {
+    async fn of(engines: &[EngineSimHandle]) -> Self {
+        let mut counts = Self::default();
+        for engine in engines {
+            let counters = engine.snapshot().await.counters;
+            counts.asked += counters.prefix_queries_tokens;
+            counts.from_host += counters.host_hits_tokens;
+            counts.late_us = counts.late_us.max(engine.late_us());
+        }
+        counts
+    }
+}
+
 impl Conditions {
     /// Runs the agents against a system.
     pub(super) async fn measure(
@@ -116,72 +142,111 @@ impl Conditions {
         system: &System,
         cell: Cell,
         seed: u64,
-        runs: Vec<AgentRun>,
+        load: Load,
     ) -> Result<Outcome, BenchError> {
-        let memory = Memory {
-            engines: self.engines,
-            kv_share: cell.kv,
-            host_share: cell.host,
-            template_tokens: self.template_tokens,
-        };
-        let profile = EngineProfile::glm46_8xh100();
-        let fitted = workload::fit(runs, self.live, &profile, &memory)?;
-        let options = EngineSimOptions {
-            profile: fitted.profile.clone(),
-            template_tokens: self.template_tokens,
-            time_scale: self.time_scale,
-            tokens_per_event: TOKENS_PER_EVENT,
-            seed,
-            ..EngineSimOptions::default()
-        };
-        let engines = engines::start(self.engines, &options).await?;
-        let urls: Vec<String> = engines.iter().map(EngineSimHandle::url).collect();
-        let behind = Behind {
-            engines: &urls,
-            capacity_tokens: fitted.profile.kv_tokens(),
-            prefill_tokens_per_s: fitted.profile.prefill_tokens_per_s as f64,
-            time_scale: self.time_scale,
-        };
-        let front = Front::start(system, &behind).await?;
-        let first_refused = self.first.send(&front, &options.model).await.err();
-        let (measured, cpu_s) = self.crowd(&front, &options, fitted, seed).await?;
-        front.stop().await;
-        let view = Seen {
-            measured,
-            cpu_s,
-            first_refused,
-        };
         let about = About {
             system: system.name.clone(),
             kv: cell.kv,
             host: cell.host,
             seed,
         };
-        let kv_tokens = behind.capacity_tokens;
-        let outcome = self.outcome(about, kv_tokens, view, &engines).await;
+        match &self.given {
+            Some(given) => self.on_given(given, system, about, load).await,
+            None => self.on_simulated(system, about, load).await,
+        }
+    }
+
+    async fn on_given(
+        &self,
+        given: &Given,
+        system: &System,
+        about: About,
+        mut load: Load,
+    ) -> Result<Outcome, BenchError> {
+        let planned = |tokens: f64| tokens / given.tokens_per_planned;
+        let tokens = planned(given.tokens as f64 * f64::from(given.count()));
+        load.scale_to(self.live, about.kv, tokens);
+        load.truncate_at(planned(given.context_tokens as f64) as u32);
+        let behind = Behind {
+            engines: &given.urls,
+            capacity_tokens: given.tokens,
+            prefill_tokens_per_s: given.prefill_tokens_per_s,
+            time_scale: self.time_scale,
+        };
+        // Engines go on with what they hold of the systems before: nobody says the same again.
+        let salt = content_hash(&system.name.bytes().map(u64::from).collect::<Vec<_>>());
+        let said = (given.model.clone(), about.seed ^ salt);
+        let seen = self.seen(system, &behind, said, load).await?;
+        Ok(self.outcome(about, given.tokens, seen, EngineCounts::default()))
+    }
+
+    async fn on_simulated(
+        &self,
+        system: &System,
+        about: About,
+        mut load: Load,
+    ) -> Result<Outcome, BenchError> {
+        let memory = Memory {
+            engines: self.engines,
+            kv_share: about.kv,
+            host_share: about.host,
+            template_tokens: self.template_tokens,
+        };
+        let profile = EngineProfile::glm46_8xh100();
+        let Fitted { runs, profile, .. } =
+            workload::fit(std::mem::take(&mut load.runs), self.live, &profile, &memory)?;
+        load.runs = runs.to_vec();
+        load.truncate_at(
+            profile
+                .sequence_limit_tokens()
+                .saturating_sub(self.template_tokens),
+        );
+        let (kv_tokens, prefill) = (profile.kv_tokens(), profile.prefill_tokens_per_s as f64);
+        let options = EngineSimOptions {
+            profile,
+            template_tokens: self.template_tokens,
+            time_scale: self.time_scale,
+            tokens_per_event: TOKENS_PER_EVENT,
+            seed: about.seed,
+            ..EngineSimOptions::default()
+        };
+        let engines = engines::start(self.engines, &options).await?;
+        let urls: Vec<String> = engines.iter().map(EngineSimHandle::url).collect();
+        let behind = Behind {
+            engines: &urls,
+            capacity_tokens: kv_tokens,
+            prefill_tokens_per_s: prefill,
+            time_scale: self.time_scale,
+        };
+        let said = (options.model, about.seed);
+        let seen = self.seen(system, &behind, said, load).await;
+        let counts = EngineCounts::of(&engines).await;
         for engine in engines {
             engine.shutdown().await;
         }
-        Ok(outcome)
+        Ok(self.outcome(about, kv_tokens, seen?, counts))
     }
 
-    /// What the agents saw, and the CPU time that the system used meanwhile.
-    async fn crowd(
+    /// What is seen of a system in front of engines, from its start to its end.
+    async fn seen(
         &self,
-        front: &Front,
-        options: &EngineSimOptions,
-        fitted: Fitted,
-        seed: u64,
-    ) -> Result<(Measured, f64), BenchError> {
+        system: &System,
+        behind: &Behind<'_>,
+        (model, seed): (String, u64),
+        load: Load,
+    ) -> Result<Seen, BenchError> {
+        let front = Front::start(system, behind).await?;
+        let first_refused = self.first.send(&front, &model).await.err();
         let before_s = front.cpu_s()?;
         let crowd = Crowd::begin(CrowdOptions {
             url: front.url.clone(),
             naming: front.naming.clone(),
-            model: options.model.clone(),
+            model,
             stream: false,
             seed,
             time_scale: self.time_scale,
-            runs: fitted.runs,
+            runs: load.runs.into(),
+            subagents: load.subagents,
             slots: self.live,
             window: self.window,
         });
@@ -189,23 +254,21 @@ impl Conditions {
         // A system that has ended by then has failed every step since; its use is not known.
         let cpu_s = front.cpu_s().map_or(f64::NAN, |after_s| after_s - before_s);
         crowd.leave().await;
-        Ok((measured, cpu_s))
+        front.stop().await;
+        Ok(Seen {
+            measured,
+            cpu_s,
+            first_refused,
+        })
     }
 
-    async fn outcome(
+    fn outcome(
         &self,
         about: About,
         kv_tokens_per_engine: u64,
         seen: Seen,
-        engines: &[EngineSimHandle],
+        counts: EngineCounts,
     ) -> Outcome {
-        let (mut asked, mut from_host, mut late_us) = (0, 0, 0);
-        for engine in engines {
-            let counters = engine.snapshot().await.counters;
-            asked += counters.prefix_queries_tokens;
-            from_host += counters.host_hits_tokens;
-            late_us = late_us.max(engine.late_us());
-        }
         let (cpu_s, first_refused) = (seen.cpu_s, seen.first_refused);
         let mut seen = seen.measured;
         Outcome {
@@ -218,10 +281,10 @@ impl Conditions {
             failures: seen.failures,
             first_failure: seen.first_failure,
             hit_rate: seen.prompt.cached as f64 / seen.prompt.all.max(1) as f64,
-            host_hit_rate: from_host as f64 / asked.max(1) as f64,
+            host_hit_rate: counts.from_host as f64 / counts.asked.max(1) as f64,
             cpu_s_per_1000: cpu_s / seen.answered.max(1) as f64 * 1e3,
             lag_p99_ms: seen.lag.percentile_ms(0.99),
-            engine_late_s: late_us as f64 / 1e6,
+            engine_late_s: counts.late_us as f64 / 1e6,
         }
     }
 }

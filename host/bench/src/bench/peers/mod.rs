@@ -5,7 +5,9 @@ mod command;
 mod figures;
 mod first;
 mod front;
+mod given;
 mod list;
+mod load;
 mod measure;
 mod notes;
 mod systems;
@@ -14,6 +16,8 @@ use super::{BenchError, report_progress};
 use clap::Args;
 use figures::Comparison;
 use first::First;
+use given::Given;
+use load::{Load, Workload};
 use measure::{Cell, Conditions};
 use std::path::PathBuf;
 use systems::{Kind, Systems};
@@ -40,7 +44,8 @@ pub(super) struct PeersArgs {
     #[arg(long, value_delimiter = ',', default_value = "0.333,0.25", value_name = "SHARES",
         value_parser = share_above_0)]
     kv: Vec<f64>,
-    /// Host memory that the engines offload to by themselves, as shares of the same.
+    /// Host memory that the engines offload to by themselves, as shares of the same; engines of
+    /// `--engines` have what they have, and the first is only printed.
     #[arg(long, value_delimiter = ',', default_value = "0,0.333,2", value_name = "SHARES",
         value_parser = share)]
     host: Vec<f64>,
@@ -50,9 +55,29 @@ pub(super) struct PeersArgs {
     /// Seeds from that one on; figures are means over them.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=32))]
     seeds: u64,
+    /// What the agents do.
+    #[arg(long, value_enum, default_value_t)]
+    workload: Workload,
     /// Recorded runs (docs/traces.md) instead of generated ones; token counts are divided by four.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     trace: Option<PathBuf>,
+    /// Engines that run already, instead of simulated ones: their URLs, with commas between. The
+    /// agents' token counts are scaled until the engines' memory is the wanted share.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "URLS",
+        requires = "engine_tokens"
+    )]
+    engines: Vec<String>,
+    /// Tokens that the KV cache of one of those holds.
+    #[arg(long, value_name = "TOKENS", requires = "engines",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    engine_tokens: Option<u64>,
+    /// Longest context that they take, in tokens; the whole cache by default.
+    #[arg(long, value_name = "TOKENS", requires = "engines",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    engine_context: Option<u32>,
     /// Agents at once; one that ends is replaced by the next.
     #[arg(long, default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     live: u32,
@@ -93,21 +118,29 @@ impl PeersArgs {
 
     async fn compare(&self) -> Result<Comparison, BenchError> {
         let systems = Systems::choose(&self.systems, &self.peers)?;
+        let given = match self.engine_tokens {
+            Some(tokens) => {
+                let longest = self.engine_context.map_or(tokens, u64::from);
+                Some(Given::meet(self.engines.clone(), tokens, longest, self.time_scale).await?)
+            }
+            None => None,
+        };
         let conditions = Conditions {
-            engines: ENGINES,
+            engines: given.as_ref().map_or(ENGINES, Given::count),
+            given,
             live: self.live as usize,
             window: Window::new(self.warmup_minutes, self.minutes),
             time_scale: self.time_scale,
             first: self.first,
             template_tokens: self.template_tokens,
         };
-        let mut comparison = Comparison::new(self, &systems, self.cells(), conditions);
+        let mut comparison = Comparison::new(self, &systems, self.cells(), &conditions);
         let runs_in_all = self.cells().len() * systems.all.len() * self.seeds as usize;
         let mut number = 0;
         // Systems are neighbours in time, so that what else the machine does meets all of them.
         for further in 0..self.seeds {
             let seed = self.seed.wrapping_add(further);
-            let runs = workload::runs(self.trace.as_deref(), self.live as usize, seed)?;
+            let load = self.load(seed)?;
             for cell in self.cells() {
                 for system in &systems.all {
                     number += 1;
@@ -116,7 +149,7 @@ impl PeersArgs {
                         system.name, cell.kv, cell.host
                     );
                     report_progress(&format!("{title} ..."));
-                    let measured = conditions.measure(system, cell, seed, runs.clone()).await;
+                    let measured = conditions.measure(system, cell, seed, load.clone()).await;
                     match measured {
                         Ok(outcome) => {
                             report_progress(&format!("{title}: {}", outcome.summary()));
@@ -137,9 +170,34 @@ impl PeersArgs {
         Ok(comparison)
     }
 
+    /// What the agents do with a seed.
+    fn load(&self, seed: u64) -> Result<Load, BenchError> {
+        match &self.trace {
+            Some(trace) => Ok(Load::alone(workload::runs(
+                Some(trace),
+                self.live as usize,
+                seed,
+            )?)),
+            None => self.workload.load(self.live as usize, seed),
+        }
+    }
+
+    /// What they do, for people.
+    fn workload_name(&self) -> String {
+        match &self.trace {
+            Some(trace) => workload::name(Some(trace)),
+            None => self.workload.name(),
+        }
+    }
+
     fn cells(&self) -> Vec<Cell> {
+        let hosts = if self.engines.is_empty() {
+            self.host.as_slice()
+        } else {
+            &self.host[..self.host.len().min(1)]
+        };
         let cells = self.kv.iter().flat_map(|&kv| {
-            let hosts = self.host.iter();
+            let hosts = hosts.iter();
             hosts.map(move |&host| Cell { kv, host })
         });
         cells.collect()

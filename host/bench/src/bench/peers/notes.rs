@@ -1,21 +1,16 @@
 //! What must be known to read the figures.
 
 use super::PeersArgs;
+use super::given::Given;
 use super::measure::{About, Outcome};
 use super::systems::System;
 use treadle_demo::run_counters::LAG_MAX_MS;
 use treadle_report::table::number;
 
 /// What all figures have in common.
-pub(super) fn conditions(args: &PeersArgs, workload: &str) -> [String; 3] {
+pub(super) fn conditions(args: &PeersArgs, given: Option<&Given>, workload: &str) -> [String; 3] {
     [
-        format!(
-            "Engines are SIMULATED: two models of glm-4.6-8xh100, cut to their share of memory. \
-             Figures compare systems; they are not those of a GPU. Each run has fresh engines and \
-             a fresh process of the system, and {} agents at once ({workload}), over HTTP without \
-             streams. Engines and agents share a process, on the machine that the system runs on.",
-            args.live
-        ),
+        engines(args, given, workload),
         format!(
             "All clocks run {}x faster than real time, and the systems' own times are set by that; \
              seconds and minutes are scaled ones, but for those of CPU time and lag. The window is \
@@ -31,6 +26,29 @@ pub(super) fn conditions(args: &PeersArgs, workload: &str) -> [String; 3] {
          mode that keeps programs in their place, and to the best of that and the others."
             .to_owned(),
     ]
+}
+
+fn engines(args: &PeersArgs, given: Option<&Given>, workload: &str) -> String {
+    let live = args.live;
+    let Some(given) = given else {
+        return format!(
+            "Engines are SIMULATED: two models of glm-4.6-8xh100, cut to their share of memory. \
+             Figures compare systems; they are not those of a GPU. Each run has fresh engines and \
+             a fresh process of the system, and {live} agents at once ({workload}), over HTTP \
+             without streams. Engines and agents share a process, on the machine that the system \
+             runs on."
+        );
+    };
+    format!(
+        "Engines are the {} of --engines, with the model {}, the same for all runs; they were seen \
+         to compute {} prompt tokens in a scaled second. Each run has a fresh process of the system, \
+         texts of its own, and {live} agents at once ({workload}), whose token counts are scaled \
+         until the engines' KV memory is its share of the peak demand. Host memory is what the \
+         engines have, and is not seen here.",
+        given.count(),
+        given.model,
+        number(given.prefill_tokens_per_s)
+    )
 }
 
 /// What went wrong, and what makes figures unreliable.

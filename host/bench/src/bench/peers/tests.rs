@@ -3,6 +3,8 @@
 use super::*;
 use clap::Parser;
 use serde_json::json;
+use treadle_demo::engines;
+use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
 
 #[derive(Parser)]
 struct CommandLine {
@@ -47,7 +49,8 @@ fn router(name: &str, program: &str) -> serde_json::Value {
     json!({
         "name": name, "version": "1",
         "command": [program, "-c", ROUTER, "{port}", "{engines}"],
-        "ready": "/health", "header": "X-Program", "body_field": "agent.program",
+        "ready": "/health", "header": "X-Program", "parent_header": null,
+        "body_field": "agent.program", "parent_field": "agent.parent", "waits_field": null,
         "last_field": ["agent.more", false], "release": "/over",
     })
 }
@@ -100,4 +103,56 @@ async fn a_list_that_is_wrong_is_refused() {
         error.contains("entry 0") && error.contains("scripts/peers.sh"),
         "{error}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn engines_that_run_already_get_agents_of_their_size() {
+    let options = EngineSimOptions {
+        time_scale: 60.0,
+        template_tokens: 0,
+        ..EngineSimOptions::default()
+    };
+    let engines = engines::start(2, &options).await.unwrap();
+    let urls: Vec<String> = engines.iter().map(EngineSimHandle::url).collect();
+    let list = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(list.path(), json!([router("small", "python3")]).to_string()).unwrap();
+    let line = format!(
+        "x --peers {} --systems small --kv 0.5 --host 0,1 --seeds 1 --live 6 --minutes 1 \
+         --warmup-minutes 0.2 --time-scale 60 --engines {} --engine-tokens 9000 \
+         --engine-context 4000 --workload sessions",
+        list.path().display(),
+        urls.join(",")
+    );
+    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let comparison = args(&line).compare().await.unwrap();
+    let json = comparison.report().to_json();
+    let settings = &json["settings"];
+    assert_eq!(settings["engines_simulated"], false);
+    // The simulated engines' own tokenizer is the agents'.
+    let ratio = settings["tokens_per_planned"].as_f64().unwrap();
+    assert!((ratio - 1.0).abs() < 0.02, "{settings}");
+    let outcomes = json["details"]["outcomes"].as_array().unwrap();
+    assert_eq!(outcomes.len(), 1, "the host memory is theirs: {json}");
+    assert!(outcomes[0]["steps_per_min"].as_f64() > Some(5.0), "{json}");
+    assert_eq!(outcomes[0]["failures"], 0, "{json}");
+    // Six agents' peak is twice what two caches of 9,000 tokens hold.
+    for engine in engines {
+        let counters = engine.snapshot().await.counters;
+        assert!(counters.prefix_queries_tokens > 0);
+        engine.shutdown().await;
+    }
+}
+
+#[test]
+fn engines_that_run_already_need_their_size() {
+    for line in [
+        "x --engines http://a:1",
+        "x --engine-tokens 5",
+        "x --trace t --workload coding",
+    ] {
+        assert!(
+            CommandLine::try_parse_from(line.split(' ')).is_err(),
+            "{line}"
+        );
+    }
 }

@@ -102,7 +102,7 @@ impl Crowd {
 
     async fn play(&self, run: &AgentRun) -> Result<(), String> {
         let naming = Naming::default();
-        let headers = naming.headers(&run.id);
+        let headers = naming.headers(run.id.as_str().into());
         let mut script = ChatScript::new(run, self.seed);
         while let Some(index) = script.next_step() {
             let body = script.body(&self.model, false);
@@ -112,7 +112,7 @@ impl Crowd {
                 tokio::time::sleep(self.clock.real(run.steps[index].tool_us)).await;
             }
         }
-        release(&self.upstream, &self.url, &naming, &run.id).await
+        release(&self.upstream, &self.url, &naming, run.id.as_str().into()).await
     }
 }
 

@@ -1,0 +1,108 @@
+//! Engines that run already.
+
+use crate::bench::BenchError;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use treadle_demo::exchange::{get, step};
+use treadle_demo::naming::Naming;
+use treadle_http::Upstream;
+use treadle_simulator::workload::{AgentRun, AgentStep, ChatScript};
+
+/// For a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Nominal tokens of a prompt that measures them; a shorter context takes half of itself.
+const PROMPT_TOKENS_MAX: u64 = 2_000;
+/// Prompts that measure them. The first may find an engine that has computed nothing yet.
+const PROMPTS: u64 = 3;
+
+/// Real engines, and what was found out about them.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    pub(super) urls: Vec<String>,
+    /// The model of the first.
+    pub(super) model: String,
+    /// What the KV cache of one holds.
+    pub(super) tokens: u64,
+    /// The longest context that they take.
+    pub(super) context_tokens: u64,
+    /// Prompt tokens that one computes in a scaled second.
+    pub(super) prefill_tokens_per_s: f64,
+    /// Tokens of the engines' tokenizer to one that the agents plan with.
+    pub(super) tokens_per_planned: f64,
+}
+
+impl Given {
+    /// Finds out what must be known of them.
+    pub(super) async fn meet(
+        urls: Vec<String>,
+        tokens: u64,
+        context_tokens: u64,
+        time_scale: f64,
+    ) -> Result<Self, BenchError> {
+        let upstream = Upstream::new(CONNECT_TIMEOUT);
+        let mut met = Self {
+            urls,
+            model: String::new(),
+            tokens,
+            context_tokens,
+            prefill_tokens_per_s: 0.0,
+            tokens_per_planned: 1.0,
+        };
+        for url in &met.urls.clone() {
+            met.look_at(&upstream, url, time_scale)
+                .await
+                .map_err(|cause| BenchError::Process {
+                    what: format!("the engine {url}"),
+                    cause,
+                    command: "started by whoever named it with --engines".to_owned(),
+                })?;
+        }
+        Ok(met)
+    }
+
+    async fn look_at(
+        &mut self,
+        upstream: &Upstream,
+        url: &str,
+        time_scale: f64,
+    ) -> Result<(), String> {
+        let models = get(upstream, url, "/v1/models").await?;
+        let models: Value = serde_json::from_slice(&models).map_err(|error| error.to_string())?;
+        let model = models["data"][0]["id"].as_str();
+        model
+            .ok_or("/v1/models lists no model")?
+            .clone_into(&mut self.model);
+        let planned = PROMPT_TOKENS_MAX.min(self.context_tokens / 2) as u32;
+        let naming = Naming {
+            header: None,
+            ..Naming::default()
+        };
+        for number in 0..PROMPTS {
+            let run = AgentRun {
+                id: format!("look{number}"),
+                group: 0,
+                system_tokens: 0,
+                group_tokens: 0,
+                steps: vec![AgentStep {
+                    input_tokens: planned,
+                    output_tokens: 1,
+                    ..AgentStep::default()
+                }],
+            };
+            let mut script = ChatScript::new(&run, number);
+            script.next_step();
+            let (headers, began) = (naming.headers("look".into()), Instant::now());
+            let body = script.body(&self.model, false);
+            let answer = step(upstream, url, &headers, body).await?;
+            let tokens = answer.prompt.all as f64;
+            self.tokens_per_planned = tokens / f64::from(planned);
+            self.prefill_tokens_per_s = tokens / began.elapsed().as_secs_f64() / time_scale;
+        }
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        self.urls.len() as u32
+    }
+}
