@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn medians_are_the_published_ones() {
-        let sessions = AgentSessions::generate(2_000, 3).unwrap();
+        let sessions = AgentSessions::generate(8_000, 3).unwrap();
         let turns = sessions.runs.iter().map(|run| run.steps.len() as u64);
         within(median(turns.collect()), 43.0, 0.05);
         let steps = || sessions.runs.iter().flat_map(|run| &run.steps);
