@@ -12,12 +12,13 @@ FUZZ_SEED ?= 1
 SEEDS ?= 2000
 JOBS ?= 2
 PEERS_ARGS ?=
+SGLANG_URL ?=
 THUNDERAGENT ?=
 VLLM_URL ?=
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-11s %s\n", $$1, $$2 }'
 
 .PHONY: setup
 setup: ## Install what building needs and is missing
@@ -48,6 +49,10 @@ test: guests ## Check format, lints and dependencies, run all tests
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need vLLM servers: two here (6 GB are installed), or VLLM_URL=a,b
 	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh
+
+.PHONY: test-sglang
+test-sglang: guests ## Run the tests that need SGLang servers: two here (6 GB are installed), or SGLANG_URL=a,b
+	@SGLANG_URL=$(SGLANG_URL) scripts/test-sglang.sh
 
 .PHONY: bench-vllm
 bench-vllm: guests ## Measure moves of caches between two vLLM servers: here, or VLLM_URL=a,b

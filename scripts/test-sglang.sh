@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs the tests that need real SGLang servers.
+#
+# Without SGLANG_URL, two servers with a tiny model are started on this machine's processor and ended
+# with the script; each takes 3.5 GB of memory. With SGLANG_URL (two servers of the same model, started
+# with --enable-metrics and --enable-cache-report, a comma between) those are used.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly ENGINE=sglang
+. scripts/engine-servers.sh
+
+main() {
+  if [[ -n "${SGLANG_URL:-}" ]]; then
+    export TREADLE_TEST_SGLANG_URL="$SGLANG_URL"
+  else
+    start_two tiny
+    export TREADLE_TEST_SGLANG_URL="$URLS"
+  fi
+  run_ignored sglang::
+}
+
+main "$@"
