@@ -65,7 +65,7 @@ pub async fn read_engine(
         Some(kind) => {
             let reading = read_as(upstream, url, kind).await;
             if reading.is_none() {
-                check_health(upstream, url).await?;
+                check_health(upstream, url, kind).await?;
             }
             (kind, reading)
         }
@@ -93,16 +93,25 @@ async fn detect(
             return Ok((kind, Some(reading)));
         }
     }
-    check_health(upstream, url).await?;
+    check_health(upstream, url, EngineKind::Openai).await?;
     Ok((EngineKind::Openai, None))
 }
 
 /// Whether an engine can be given work. One that answers 5xx loads its model or has failed inside;
 /// one without such a page is reachable, at least.
-pub(super) async fn check_health(upstream: &Upstream, url: &str) -> Result<(), String> {
-    let (status, _) = fetch(upstream, Method::GET, url, "/health", None).await?;
+pub(super) async fn check_health(
+    upstream: &Upstream,
+    url: &str,
+    kind: EngineKind,
+) -> Result<(), String> {
+    let page = match kind {
+        // Its page for that generates a token, which an engine that is paused for new weights can't.
+        EngineKind::Sglang => "/v1/models",
+        _ => "/health",
+    };
+    let (status, _) = fetch(upstream, Method::GET, url, page, None).await?;
     if status.is_server_error() {
-        return Err(format!("it answers /health with {status}"));
+        return Err(format!("it answers {page} with {status}"));
     }
     Ok(())
 }
@@ -195,6 +204,7 @@ pub(super) async fn fetch(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
     fn what_no_engine_can_be_is_refused() {
@@ -211,5 +221,31 @@ mod tests {
             (kind, Some(TOKENS_MAX))
         );
         assert_eq!(Declared::new(Some("auto"), None), Ok(Declared::default()));
+    }
+    /// Answers each request 503, but for the list of models.
+    async fn paused_engine() -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 1_024];
+                let read = stream.read(&mut request).await.unwrap_or(0);
+                let lists = request[..read].starts_with(b"GET /v1/models ");
+                let status = if lists { "200 OK" } else { "503 Busy" };
+                let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\n");
+                let answer = format!("{head}content-length: 2\r\n\r\n{{}}");
+                stream.write_all(answer.as_bytes()).await.ok();
+            }
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn a_paused_sglang_answers_though_its_health_page_does_not() {
+        let (url, upstream) = (paused_engine().await, Upstream::new(PROBE_TIMEOUT));
+        let sglang = check_health(&upstream, &url, EngineKind::Sglang).await;
+        assert_eq!(sglang, Ok(()));
+        let vllm = check_health(&upstream, &url, EngineKind::Vllm).await;
+        assert!(vllm.unwrap_err().contains("/health with 503"));
     }
 }

@@ -216,7 +216,7 @@ impl Look {
             tokio::time::sleep(interval).await;
             // The gateway may have found it dead between two looks.
             self.healthy = self.is_held_healthy().await;
-            match check_health(&self.upstream, &self.url).await {
+            match check_health(&self.upstream, &self.url, self.known.0).await {
                 Ok(()) => self.answered().await,
                 Err(cause) => self.missed(cause),
             }

@@ -1,9 +1,12 @@
 //! Trainers pause the servers themselves, for new weights; the daemon's clients wait meanwhile.
 
 use serde_json::json;
+use std::time::Duration;
 
 use super::{GENERATE, client_of, fresh, gateway, generation, output, pair, until_running};
 
+/// More than three looks at its health, and what they may take.
+const PAUSE: Duration = Duration::from_secs(15);
 /// Some seconds' worth.
 const TOKENS: u32 = 1_200;
 
@@ -16,6 +19,8 @@ async fn sglang_goes_on_after_a_pause() {
     let asked = tokio::spawn(async move { client.post(GENERATE, &body).await.ok() });
     until_running(1).await;
     everywhere("/pause_generation").await;
+    // A server whose /health generates is not lost by it.
+    tokio::time::sleep(PAUSE).await;
     // What is paused in place keeps its seat.
     until_running(1).await;
     assert!(!asked.is_finished(), "it was done before the pause");
@@ -25,6 +30,8 @@ async fn sglang_goes_on_after_a_pause() {
     let [first, _] = pair();
     let undisturbed = client_of(&first).post(GENERATE, &request).await.ok();
     assert_eq!(output(&answer), output(&undisturbed));
+    let lost = fixture.client.get("/api/v1/events?kind=worker_lost").await;
+    assert_eq!(lost.ok()["events"].as_array().map(Vec::len), Some(0));
     fixture.finish().await;
 }
 
