@@ -4,7 +4,7 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::{Command, Core, Event, Mode, ProgramEvent, Purpose, StepTokens};
+use treadle_core::{Command, Core, Event, Mode, PrefixSegment, ProgramEvent, Purpose, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 /// One worker that computes 100 prompt tokens in a second.
@@ -254,11 +254,17 @@ fn a_kept_cache_is_reconsidered_when_later_ones_precede_it() {
 /// Five programs, of which the worker's KV memory holds three, take turns, and the engine finds this
 /// share of their caches in percent.
 fn take_turns(found_percent: u64) -> Scenario {
+    take_turns_with(found_percent, |_| Vec::new())
+}
+
+/// The same with prompts that begin in a certain way.
+fn take_turns_with(found_percent: u64, prefix: impl Fn(u64) -> Vec<PrefixSegment>) -> Scenario {
     let mut scenario = Scenario::with_mode(Mode::Sticky, &[10_000]);
     scenario.reconfigure(|config| config.kv.retention = true);
     for turn in 0..25 {
         let (step, prompt) = (turn + 1, 3_000 + 10 * turn);
-        scenario.arrive(&format!("p-{}", turn % 5), step, prompt);
+        let program = turn % 5;
+        scenario.arrive_with(&format!("p-{program}"), step, prompt, prefix(program));
         scenario.progress(step, 1);
         let before = if turn < 5 { 0 } else { prompt - 50 };
         finish(&mut scenario, step, prompt, before * found_percent / 100);
@@ -283,4 +289,19 @@ fn an_engine_without_host_memory_is_filled_up_to_its_kv_memory() {
     );
     // What others share, or a rest of a cache, is no cache.
     assert_eq!(fill(&take_turns(60)), fill(&take_turns(0)));
+}
+
+/// What begins a prompt, as one segment.
+fn begins(hash: u64, tokens: u64) -> Vec<PrefixSegment> {
+    vec![PrefixSegment { hash, tokens }]
+}
+
+#[test]
+fn a_long_prompt_that_nobody_shares_tells_of_host_memory_too() {
+    // All but little of each context could be shared, and none is.
+    let alone = take_turns_with(100, |program| begins(program, 2_990));
+    assert!(fill(&alone) > 10_000, "{}", fill(&alone));
+    // What all share is found in any case.
+    let shared = take_turns_with(100, |_| begins(7, 2_990));
+    assert!(fill(&shared) <= 10_000, "{}", fill(&shared));
 }

@@ -177,7 +177,8 @@ impl Programs {
             .placement
             .filter(|_| p.meter.is_warm && tokens.cached.is_some() && keeps_history);
         // What others share is found in any case.
-        let own_before = prompt_before.saturating_sub(p.prefix_tokens());
+        let shared = self.shared_tokens_of(p, s.state.worker());
+        let own_before = prompt_before.saturating_sub(shared);
         let tells = tokens.cached.is_some() && keeps_history && own_before >= TELLING_TOKENS;
         let missing = prompt_before.saturating_sub(cached);
         let found = tells.then(|| !is_lost(own_before.saturating_sub(missing), own_before));

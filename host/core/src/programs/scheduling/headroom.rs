@@ -3,10 +3,10 @@
 //! precede those that are kept, and how much prompt waits inside it.
 
 use crate::programs::Programs;
-use crate::programs::StepTokens;
 use crate::programs::program::Program;
 use crate::programs::reuse::{Reuse, Seen};
 use crate::programs::worker::Worker;
+use crate::programs::{PrefixSegment, StepTokens};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 /// The most that is kept free, in millionths of the capacity.
@@ -67,8 +67,10 @@ impl Programs {
         let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
             return;
         };
-        let own = s.prompt_tokens.saturating_sub(p.prefix_tokens());
         let (program, worker) = (s.program, s.state.worker());
+        let own = s
+            .prompt_tokens
+            .saturating_sub(self.shared_tokens_of(p, worker));
         if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
             reuse.computed(program, own, capacity);
         }
@@ -81,12 +83,27 @@ impl Programs {
             return;
         };
         let context = tokens.prompt.saturating_add(tokens.output);
-        let own = context.saturating_sub(p.prefix_tokens());
         let (program, worker) = (s.program, s.state.worker());
+        let own = context.saturating_sub(self.shared_tokens_of(p, worker));
         let wanted = !self.state.queue.is_empty();
         if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
             reuse.end(program, own, Seen { found, wanted }, capacity);
         }
+    }
+
+    /// Tokens of a program's prefix that other programs at a worker have too. What could be shared
+    /// but is not, such as a long first prompt, goes and comes with the rest of its cache.
+    pub(crate) fn shared_tokens_of(&self, p: &Program, worker: Option<WorkerId>) -> u64 {
+        let Some(w) = worker.and_then(|worker| self.state.workers.get(&worker)) else {
+            return p.prefix_tokens();
+        };
+        let itself = u32::from(p.placement.is_some_and(|place| place.worker == w.id));
+        let has_others = |segment: &&PrefixSegment| {
+            let shared = w.shared.get(&segment.hash);
+            shared.is_some_and(|shared| shared.programs > itself)
+        };
+        let shared = p.prefix.iter().take_while(has_others);
+        shared.map(|segment| segment.tokens).sum()
     }
 
     fn reuse_at(&mut self, worker: WorkerId) -> Option<(&mut Reuse, u64)> {
@@ -101,13 +118,14 @@ impl Programs {
     /// give each program its own memory.
     pub(crate) fn linger(&mut self, program: ProgramId, worker: WorkerId) {
         let now = self.state.now;
-        let (Some(p), Some(w)) = (
-            self.state.live.get(&program),
-            self.state.workers.get_mut(&worker),
-        ) else {
+        let Some(p) = self.state.live.get(&program) else {
             return;
         };
-        let private = p.context_tokens.saturating_sub(p.prefix_tokens());
+        let shared = self.shared_tokens_of(p, Some(worker));
+        let private = p.context_tokens.saturating_sub(shared);
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
         let paged = w.capacity.slots.is_none();
         let (true, Some(capacity)) = (paged && private > 0, w.capacity.tokens) else {
             return;
