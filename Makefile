@@ -92,6 +92,15 @@ peers: build ## Compare treadle with the routers of others (from PyPI) on simula
 	$(CARGO) build --locked --release --package treadle-bench
 	target/release/treadle-bench peers $(PEERS_ARGS)
 
+.PHONY: results
+results: build ## Run the benchmarks behind docs/results.md, or ONLY="demo rollout", into .treadle/results; TRACE=file, THUNDERAGENT=folder
+	@scripts/peers.sh $(THUNDERAGENT)
+	-@scripts/setup.sh services
+	$(CARGO) build --locked --release --package treadle-bench
+	@trap 'scripts/services.sh stop' EXIT; \
+	variables="$$(scripts/services.sh start)" && eval "$$variables" || echo "no servers: no figures of events"; \
+	TRACE="$(TRACE)" scripts/results.sh $(ONLY)
+
 .PHONY: lint
 lint: ## Check format, lints and dependencies
 	$(CARGO) fmt --all --check

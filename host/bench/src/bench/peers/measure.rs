@@ -17,6 +17,8 @@ use treadle_report::table::number;
 
 /// No agent asks for a stream, so the engines need not stop at each token.
 const TOKENS_PER_EVENT: u32 = 1_024;
+/// Part of the longest context that agents plan with: real tokenizers are not foreseen to the token.
+const CONTEXT_SHARE: f64 = 0.95;
 
 /// Memory, as shares of the peak demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -166,7 +168,7 @@ impl Conditions {
         let planned = |tokens: f64| tokens / given.tokens_per_planned;
         let tokens = planned(given.tokens as f64 * f64::from(given.count()));
         load.scale_to(self.live, about.kv, tokens);
-        load.truncate_at(planned(given.context_tokens as f64) as u32);
+        load.truncate_at(planned(given.context_tokens as f64 * CONTEXT_SHARE) as u32);
         let behind = Behind {
             engines: &given.urls,
             capacity_tokens: given.tokens,

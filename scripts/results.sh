@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Runs the commands behind docs/results.md, one after another, and keeps what each prints.
+#
+#   scripts/results.sh              all of them, which takes hours
+#   scripts/results.sh NAME ...     some of them
+#
+# A result goes to .treadle/results/NAME.json, and its command, commit, date and duration to NAME.txt
+# beside it. TRACE=FILE adds the recorded agents of a file (docs/traces.md). Let nothing else run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly FOLDER=.treadle/results
+readonly BENCH=target/release/treadle-bench
+readonly DEMO="target/release/treadle demo --simulate --json"
+
+say() { printf 'results: %s\n' "$*" >&2; }
+
+# NAME, then its command in one line.
+commands() {
+  echo "demo $DEMO"
+  echo "demo-host-third $DEMO --engine-host 0.333"
+  echo "demo-host-ample $DEMO --engine-host 2"
+  [[ -z "${TRACE:-}" ]] || echo "demo-recorded $DEMO --trace $TRACE"
+  echo "peers $BENCH peers --kv 0.333,0.25 --seed 21 --seeds 5 --minutes 6 --json"
+  local live
+  for live in 16 128 256; do
+    echo "peers-$live $BENCH peers --kv 0.333 --live $live --seed 21 --seeds 1 --minutes 6 --json"
+  done
+  echo "peers-sessions $BENCH peers --workload sessions --kv 0.333 --seed 31 --seeds 2 --json"
+  [[ -z "${TRACE:-}" ]] || echo "peers-recorded $BENCH peers --trace $TRACE --kv 0.333 --seed 31 --seeds 2 --json"
+  echo "eviction $BENCH eviction ${TRACE:+--trace $TRACE} --json"
+  echo "rollout $BENCH rollout --json"
+  local name
+  for name in gateway core events placement policy prediction lab; do
+    echo "$name $BENCH $name --json"
+  done
+}
+
+measure() {
+  local name="$1" began=$SECONDS
+  shift
+  say "$name: $*"
+  # Whole or not at all.
+  "$@" >"$FOLDER/$name.part" || return 1
+  mv "$FOLDER/$name.part" "$FOLDER/$name.json"
+  {
+    echo "command: $*"
+    echo "commit: $(git describe --always --dirty)"
+    echo "date: $(date --utc +%F)"
+    echo "seconds: $((SECONDS - began))"
+  } >"$FOLDER/$name.txt"
+}
+
+main() {
+  local known line name failed=()
+  known="$(commands)"
+  for name in "$@"; do
+    grep -q "^$name " <<<"$known" && continue
+    say "'$name' is not known; give some of: $(cut -d' ' -f1 <<<"$known" | xargs)"
+    exit 1
+  done
+  mkdir -p "$FOLDER"
+  while read -r line; do
+    name="${line%% *}"
+    [[ $# == 0 || " $* " == *" $name "* ]] || continue
+    # shellcheck disable=SC2086 # the words of a command
+    measure $line </dev/null || failed+=("$name")
+  done <<<"$known"
+  [[ ${#failed[@]} == 0 ]] || { say "failed: ${failed[*]}"; exit 1; }
+}
+
+main "$@"
