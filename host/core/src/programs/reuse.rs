@@ -21,7 +21,7 @@ const FOUND_PART: u64 = 2;
 const LOST_PART: u64 = 8;
 /// Until a cache is lost before the border, each one that was found in its outer half takes it out
 /// by this part.
-const FIRST_PROBE_PART: u64 = 16;
+const FIRST_PROBE_PART: u64 = 64;
 /// The same where one was lost, but none for long.
 const PROBE_PART: u64 = 256;
 /// Caches to be found after one was lost until the border is probed again.
