@@ -13,8 +13,11 @@ const TOKENS: u32 = 1_200;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs two SGLang servers at TREADLE_TEST_SGLANG_URL"]
 async fn sglang_goes_on_after_a_pause() {
-    let fixture = gateway().await;
     let request = generation(&fresh(50), TOKENS);
+    // Before the daemon looks: what others have at a server counts as used.
+    let [first, _] = pair();
+    let undisturbed = client_of(&first).post(GENERATE, &request).await.ok();
+    let fixture = gateway().await;
     let (client, body) = (fixture.client.clone(), request.clone());
     let asked = tokio::spawn(async move { client.post(GENERATE, &body).await.ok() });
     until_running(1).await;
@@ -27,8 +30,6 @@ async fn sglang_goes_on_after_a_pause() {
     everywhere("/continue_generation").await;
     let answer = asked.await.expect("an answer");
     assert_eq!(answer["meta_info"]["finish_reason"]["type"], "length");
-    let [first, _] = pair();
-    let undisturbed = client_of(&first).post(GENERATE, &request).await.ok();
     assert_eq!(output(&answer), output(&undisturbed));
     let lost = fixture.client.get("/api/v1/events?kind=worker_lost").await;
     assert_eq!(lost.ok()["events"].as_array().map(Vec::len), Some(0));
