@@ -87,5 +87,5 @@ def serve(command, environment, port, log):
         end(server)
         sys.exit(f"the server did not start; {log} says why")
     print(json.dumps({"url": url, "group": server.pid}), flush=True)
-    # Whoever kills the server wants to see what comes of that.
+    # A test that kills the server looks at what follows.
     threading.Event().wait()

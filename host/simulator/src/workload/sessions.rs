@@ -39,7 +39,7 @@ impl AgentSessions {
     pub fn generate(sessions: usize, seed: u64) -> Result<Self, WorkloadError> {
         let runs = shape(sessions, seed, 43.0).generate()?;
         let mut subagents = BTreeMap::new();
-        // Their own stream: a session stays the same whoever it starts.
+        // Drawn apart, so that sessions do not depend on their subagents.
         let pool = shape(sessions * SUBAGENTS_MAX as usize, !seed, 12.0).generate()?;
         for (index, (run, pool)) in runs
             .iter()

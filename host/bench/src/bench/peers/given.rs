@@ -54,7 +54,7 @@ impl Given {
                 .map_err(|cause| BenchError::Process {
                     what: format!("the engine {url}"),
                     cause,
-                    command: "started by whoever named it with --engines".to_owned(),
+                    command: "none: it was named with --engines".to_owned(),
                 })?;
         }
         Ok(met)
@@ -94,6 +94,9 @@ impl Given {
             let (headers, began) = (naming.headers("look".into()), Instant::now());
             let body = script.body(&self.model, false);
             let answer = step(upstream, url, &headers, body).await?;
+            if answer.prompt.all == 0 {
+                return Err("its answer has no usage.prompt_tokens, which sizes need".to_owned());
+            }
             let tokens = answer.prompt.all as f64;
             self.tokens_per_planned = tokens / f64::from(planned);
             self.prefill_tokens_per_s = tokens / began.elapsed().as_secs_f64() / time_scale;

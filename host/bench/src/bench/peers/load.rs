@@ -68,7 +68,8 @@ impl Load {
         }
     }
 
-    /// Scales token counts until `tokens` are the wanted share of what the runs need at their peak.
+    /// Scales token counts until `tokens` are the wanted share of what the runs need at their peak,
+    /// their subagents not counted.
     pub(super) fn scale_to(&mut self, slots: usize, share: f64, tokens: f64) {
         let peak = peak_demand_tokens(&self.runs, slots, &EngineProfile::glm46_8xh100());
         let factor = tokens / (share * peak as f64);

@@ -175,7 +175,7 @@ impl Conditions {
             prefill_tokens_per_s: given.prefill_tokens_per_s,
             time_scale: self.time_scale,
         };
-        // Engines go on with what they hold of the systems before: nobody says the same again.
+        // Engines keep the caches of the systems before: each system gets texts of its own.
         let salt = content_hash(&system.name.bytes().map(u64::from).collect::<Vec<_>>());
         let said = (given.model.clone(), about.seed ^ salt);
         let seen = self.seen(system, &behind, said, load).await?;

@@ -72,11 +72,11 @@ pub(super) struct PeersArgs {
     engines: Vec<String>,
     /// Tokens that the KV cache of one of those holds.
     #[arg(long, value_name = "TOKENS", requires = "engines",
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+        value_parser = clap::value_parser!(u64).range(64..=1_000_000_000))]
     engine_tokens: Option<u64>,
     /// Longest context that they take, in tokens; the whole cache by default.
     #[arg(long, value_name = "TOKENS", requires = "engines",
-        value_parser = clap::value_parser!(u32).range(1..))]
+        value_parser = clap::value_parser!(u32).range(64..))]
     engine_context: Option<u32>,
     /// Agents at once; one that ends is replaced by the next.
     #[arg(long, default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -94,7 +94,8 @@ pub(super) struct PeersArgs {
     #[arg(long, value_enum, default_value_t)]
     first: First,
     /// Tokens that the engines' chat template adds to each prompt, unseen by the systems.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=4_096))]
+    #[arg(long, default_value_t = 0, conflicts_with = "engines",
+        value_parser = clap::value_parser!(u32).range(..=4_096))]
     template_tokens: u32,
 }
 

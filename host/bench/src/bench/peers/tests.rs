@@ -147,7 +147,9 @@ async fn engines_that_run_already_get_agents_of_their_size() {
 fn engines_that_run_already_need_their_size() {
     for line in [
         "x --engines http://a:1",
-        "x --engine-tokens 5",
+        "x --engine-tokens 500",
+        "x --engines http://a:1 --engine-tokens 500 --template-tokens 9",
+        "x --engines http://a:1 --engine-tokens 500 --engine-context 1",
         "x --trace t --workload coding",
     ] {
         assert!(
