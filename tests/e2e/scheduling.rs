@@ -191,9 +191,11 @@ async fn no_worker_is_given_more_than_it_holds() {
         let page = fixture.client.get("/workers").await.ok();
         for worker in page["workers"].as_array().expect("a list") {
             let count = |field: &str| worker[field].as_u64().expect("a count");
-            // Running steps are never interrupted: their growth is the one excess there can be.
+            // Running steps are never interrupted, so there can be as much in excess as they grow,
+            // and what an engine with one step at most held when it was given another.
             let all_run = count("programs") == count("load");
-            assert!(count("used_tokens") <= 8_192 || all_run, "{worker}");
+            let was_idle = count("load") <= 2;
+            assert!(count("used_tokens") <= 8_192 || all_run || was_idle, "{worker}");
             looks += 1;
         }
         tokio::time::sleep(Duration::from_millis(3)).await;

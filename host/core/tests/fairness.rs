@@ -42,20 +42,21 @@ fn without_an_answer_those_are_paused_that_can_be_by_then() {
 #[test]
 fn room_is_made_for_what_a_starved_program_lacks_by_then() {
     let mut s = Scenario::with_workers(&[1_000]);
+    s.arrive("at work", 10, 100).arrive("too", 11, 100);
     for (step, name) in [(1, "a"), (2, "b"), (3, "c")] {
-        s.arrive(name, step, 300).finish(step, 300, 0);
+        s.arrive(name, step, 240).finish(step, 240, 0);
     }
     s.arrive("starved", 4, 380).wait_s(119);
     s.mute_policy = true;
     s.wait_s(3);
     let asked = s.core.programs().asks.values().map(|ask| ask.purpose);
-    let (worker, excess_tokens) = (WorkerId(0), 280);
+    let (worker, excess_tokens) = (WorkerId(0), 300);
     let pause = Purpose::Pause {
         worker,
         excess_tokens,
     };
     assert!(asked.into_iter().any(|purpose| purpose == pause));
-    s.arrive("a", 5, 340).wait_s(5);
+    s.arrive("a", 5, 280).wait_s(5);
     assert_eq!(s.status("b"), "paused");
     assert_eq!(s.status("c"), "paused");
 }

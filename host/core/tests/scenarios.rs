@@ -19,11 +19,29 @@ fn a_new_program_is_placed_where_most_is_free() {
 #[test]
 fn a_program_stays_placed_through_its_tool_call() {
     let mut s = Scenario::with_workers(&[1_000]);
-    s.arrive("a", 1, 600).finish(1, 600, 0).wait_s(30);
+    s.arrive("at work", 7, 100).arrive("too", 8, 100);
+    s.arrive("a", 1, 400).finish(1, 400, 0).wait_s(30);
+    s.arrive("b", 2, 500);
+    assert_eq!(s.dispatched().len(), 3, "b waits: a stays placed");
+    s.arrive("a", 3, 450);
+    assert_eq!(s.dispatched().last(), Some(&(3, 0)));
+}
+
+#[test]
+fn an_engine_does_not_stand_still_for_caches_of_programs_whose_tools_run() {
+    let mut s = Scenario::with_workers(&[1_000]);
+    s.arrive("a", 1, 600).finish(1, 600, 0);
     s.arrive("b", 2, 600);
-    assert_eq!(s.dispatched(), [(1, 0)], "b waits: a stays placed");
-    s.arrive("a", 3, 700);
-    assert_eq!(s.dispatched(), [(1, 0), (3, 0)]);
+    assert_eq!(s.dispatched().last(), Some(&(2, 0)));
+    assert_eq!(s.status("a"), "paused", "both do not fit");
+    s.arrive("c", 3, 500);
+    assert_eq!(
+        s.dispatched().last(),
+        Some(&(2, 0)),
+        "beside b is no room for c"
+    );
+    s.finish(2, 600, 0);
+    assert_eq!(s.dispatched().last(), Some(&(3, 0)));
 }
 
 #[test]
@@ -329,10 +347,16 @@ fn a_removed_slot_is_vacated_when_its_step_ends() {
 fn a_full_queue_refuses_no_placed_program() {
     let mut s = Scenario::with_workers(&[1_000, 1_000]);
     s.reconfigure(|config| config.queue_steps_max = 1);
-    s.arrive("a", 1, 800).arrive("b", 2, 800).finish(1, 800, 0);
-    s.arrive("c", 3, 800).lose(1).fail(2, true);
+    s.arrive("a", 1, 700).arrive("b", 2, 700);
+    for step in 10..14 {
+        s.arrive(&format!("at work {step}"), step, 100);
+    }
+    s.finish(1, 700, 0)
+        .arrive("c", 3, 800)
+        .lose(1)
+        .fail(2, true);
     assert_eq!(s.core.programs().waiting_steps, 2, "one was taken back");
-    s.arrive("a", 4, 850);
+    s.arrive("a", 4, 750);
     assert_eq!(s.refusals(), []);
     assert_eq!(s.dispatched().last(), Some(&(4, 0)));
 }

@@ -19,10 +19,11 @@ const REACH_MAX: u64 = 64;
 const FOUND_PART: u64 = 2;
 /// A cache that was lost before the border takes it back there, but by this part of it at most.
 const LOST_PART: u64 = 8;
-/// Until a cache is lost before the border, each one that was found in its outer half takes it out
-/// by this part.
-const FIRST_PROBE_PART: u64 = 64;
-/// The same where one was lost, but none for long.
+/// Caches found in this outer part of the border take it out.
+const OUTER_PART: u64 = 8;
+/// By this part, until a cache is lost before the border.
+const FIRST_PROBE_PART: u64 = 8;
+/// By this part where one was lost, but none for long.
 const PROBE_PART: u64 = 256;
 /// Caches to be found after one was lost until the border is probed again.
 const CALM_FOUND: u32 = 600;
@@ -111,7 +112,7 @@ impl Reuse {
             Some(0) => PROBE_PART,
             Some(_) => u64::MAX,
         };
-        let further = if wanted && distance > reach / 2 {
+        let further = if wanted && distance > reach - reach / OUTER_PART {
             reach / part
         } else {
             0
@@ -228,11 +229,10 @@ mod tests {
 
     #[test]
     fn ample_host_memory_is_found_while_programs_wait_for_it() {
-        // Twelve programs of some fifty tokens use more than is known to be there, and less than
-        // twice as much.
+        // Twelve programs of some fifty tokens use more than is known to be there, and 620 in all.
         let (known, probed) = (learnt(5_000, 500, 12, false), learnt(5_000, 500, 12, true));
         assert!(known < 200, "{known}");
-        assert!(probed > 500, "{probed}");
+        assert!((200..350).contains(&probed), "{probed}");
     }
 
     #[test]

@@ -201,6 +201,11 @@ impl Worker {
         self.host_tokens() > 0
     }
 
+    /// Placed programs that are not between steps.
+    pub(crate) fn busy_programs(&self) -> usize {
+        self.programs.len() - self.idle.len()
+    }
+
     /// The longest context that it can hold at all.
     pub fn context_tokens_max(&self) -> u64 {
         let pool = self.capacity.tokens.unwrap_or(u64::MAX);

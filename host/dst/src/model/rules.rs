@@ -73,9 +73,22 @@ impl Model {
             .capacity
             .slots
             .is_some_and(|slots| seated >= u64::from(slots));
-        let short = (used + self.need_beside(program, placed)).saturating_sub(low);
-        let short = if seated == 0 { 0 } else { short };
+        let need = self.need_beside(program, placed);
+        let short = (used + need).saturating_sub(low);
+        let fits = seated == 0 || self.fits_beside_busy(need, w, placed);
+        let short = if fits { 0 } else { short };
         short.max(u64::from(full))
+    }
+
+    /// Where one program at most is at work, the next one may take what others keep for the time
+    /// after their tools.
+    fn fits_beside_busy(&self, need: u64, w: &WorkerFacts, placed: &[ProgramId]) -> bool {
+        let busy = placed
+            .iter()
+            .filter(|id| !self.programs[id].steps.is_empty());
+        let busy: Vec<u64> = busy.map(|id| self.private_tokens(*id)).collect();
+        let used = busy.iter().sum::<u64>() + self.shared_tokens(w, placed);
+        busy.len() <= 1 && w.kept.is_empty() && used + need <= w.capacity.tokens.unwrap_or(u64::MAX)
     }
 
     /// Why a worker may not take a waiting program just now; `None` if it may.

@@ -62,6 +62,7 @@ impl Programs {
         };
         if p.is_between_steps() {
             w.idle.insert(program);
+            self.state.restore_wanted |= w.busy_programs() <= 1;
         } else {
             w.idle.remove(&program);
         }

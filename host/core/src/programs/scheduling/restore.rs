@@ -115,6 +115,7 @@ impl Programs {
             self.state.counters.moves += u64::from(last != Some(worker));
         }
         self.place(program, worker);
+        self.relieve(worker);
         if self.begin_load(program) {
             self.add_prompts_to_come(program, worker);
         } else {
@@ -304,10 +305,10 @@ impl Programs {
     fn most_room(&self) -> u64 {
         let open = self.state.workers.values().filter(|w| self.has_room(w, 0));
         let room = |w: &Worker| {
-            if w.programs.is_empty() && w.kept.is_empty() {
+            if is_empty(w) {
                 u64::MAX
             } else {
-                self.free_tokens(w)
+                self.free_tokens(w).max(self.idle_tokens(w).unwrap_or(0))
             }
         };
         open.map(room).max().unwrap_or(0)
@@ -320,21 +321,40 @@ impl Programs {
             .map_or(u64::MAX, Program::private_tokens)
     }
 
-    /// True if the worker may take a program that needs this much: it stays
-    /// below its low watermark then, or it is empty.
+    /// True if the worker may take a program that needs this much.
     pub(crate) fn has_room(&self, worker: &Worker, need_tokens: u64) -> bool {
-        let is_empty = worker.programs.is_empty() && worker.kept.is_empty();
         worker.is_healthy()
             && worker.has_free_slot()
             && !self.is_backlogged(worker)
-            && (is_empty || self.lacking_tokens(worker, need_tokens) == 0)
+            && self.lacking_tokens(worker, need_tokens) == 0
     }
 
-    /// Tokens that must leave a worker for a program that needs so many: what it is filled beyond
-    /// its fill must leave as well.
+    /// Tokens that must leave a worker for a program that needs so many, for it to stay below its
+    /// fill then: what it is filled beyond that must leave as well. An empty worker takes any.
     fn lacking_tokens(&self, worker: &Worker, need_tokens: u64) -> u64 {
         let used = worker.used_tokens().saturating_add(need_tokens);
-        used.saturating_sub(self.fill_tokens(worker))
+        let lacking = used.saturating_sub(self.fill_tokens(worker));
+        let fits = lacking == 0
+            || is_empty(worker)
+            || self
+                .idle_tokens(worker)
+                .is_some_and(|free| need_tokens <= free);
+        if fits { 0 } else { lacking }
+    }
+
+    /// Memory that an engine with one program at work, or none, has beside what that one needs;
+    /// `None` where more are at work. Caches of programs whose tools run may be lost to it: that
+    /// costs less than an engine which stands still while programs wait.
+    fn idle_tokens(&self, worker: &Worker) -> Option<u64> {
+        if worker.busy_programs() > 1 || !worker.kept.is_empty() {
+            return None;
+        }
+        let busy = worker.programs.difference(&worker.idle);
+        let used: u64 = busy.map(|program| self.private_tokens(*program)).sum();
+        let beside = used.saturating_add(worker.shared_tokens);
+        let beside = beside.saturating_add(worker.untracked_tokens);
+        let capacity = worker.capacity.tokens.unwrap_or(u64::MAX);
+        Some(capacity.saturating_sub(beside))
     }
 
     /// Tokens left below the fill, the low watermark as a rule. Between it and the high one is the
@@ -343,4 +363,8 @@ impl Programs {
         self.fill_tokens(worker)
             .saturating_sub(worker.used_tokens())
     }
+}
+
+fn is_empty(worker: &Worker) -> bool {
+    worker.programs.is_empty() && worker.kept.is_empty()
 }
