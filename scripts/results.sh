@@ -22,18 +22,45 @@ commands() {
   echo "demo-host-ample $DEMO --engine-host 2"
   [[ -z "${TRACE:-}" ]] || echo "demo-recorded $DEMO --trace $TRACE"
   echo "peers $BENCH peers --kv 0.333,0.25 --seed 21 --seeds 5 --minutes 6 --json"
-  local live
+  local live name
   for live in 16 128 256; do
     echo "peers-$live $BENCH peers --kv 0.333 --live $live --seed 21 --seeds 1 --minutes 6 --json"
   done
   echo "peers-sessions $BENCH peers --workload sessions --kv 0.333 --seed 31 --seeds 2 --json"
   [[ -z "${TRACE:-}" ]] || echo "peers-recorded $BENCH peers --trace $TRACE --kv 0.333 --seed 31 --seeds 2 --json"
+  for live in 10000 20000 40000 60000; do
+    for name in "$live" "$live-attention"; do
+      echo "engine-$name $DEMO --profile $FOLDER/profile-$name.json"
+      echo "peers-engine-$name $BENCH peers --profile $FOLDER/profile-$name.json --kv 0.333 --seed 21 --seeds 1 --minutes 6 --json"
+    done
+  done
   echo "eviction $BENCH eviction ${TRACE:+--trace $TRACE} --json"
   echo "rollout $BENCH rollout --json"
-  local name
   for name in gateway core events placement policy prediction lab; do
     echo "$name $BENCH $name --json"
   done
+}
+
+# GLM-4.6 on 8 H100 with other prefill speeds. Its attention adds 4.5 MFLOP (92 layers of 96 heads of
+# 128, queries by keys and weights by values) for each token before, to 64 GFLOP a token: 7.2% for
+# each 1,024.
+profiles() {
+  local speed
+  for speed in 10000 20000 40000 60000; do
+    profile "$speed" 0 >"$FOLDER/profile-$speed.json"
+    profile "$speed" $((72000000000 / speed)) >"$FOLDER/profile-$speed-attention.json"
+  done
+}
+
+# SPEED in tokens a second, and what attention adds in picoseconds.
+profile() {
+  cat <<EOF
+{"version": 1, "profile": {"name": "glm-4.6-8xh100 at $1 tokens/s, attention $2 ps",
+ "prefill_tokens_per_s": $1, "prefill_per_kilotoken_context_ps": $2,
+ "decode_base_us": 22000, "decode_per_sequence_us": 60, "decode_per_kilotoken_context_ns": 14000,
+ "batched_tokens_max": 8192, "running_max": 256, "kv_blocks": 43750, "block_tokens": 16,
+ "context_limit_tokens": 131072, "stream_interval_tokens": 1}}
+EOF
 }
 
 measure() {
@@ -60,6 +87,7 @@ main() {
     exit 1
   done
   mkdir -p "$FOLDER"
+  profiles
   while read -r line; do
     name="${line%% *}"
     [[ $# == 0 || " $* " == *" $name "* ]] || continue

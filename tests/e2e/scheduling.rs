@@ -195,7 +195,10 @@ async fn no_worker_is_given_more_than_it_holds() {
             // and what an engine with one step at most held when it was given another.
             let all_run = count("programs") == count("load");
             let was_idle = count("load") <= 2;
-            assert!(count("used_tokens") <= 8_192 || all_run || was_idle, "{worker}");
+            assert!(
+                count("used_tokens") <= 8_192 || all_run || was_idle,
+                "{worker}"
+            );
             looks += 1;
         }
         tokio::time::sleep(Duration::from_millis(3)).await;

@@ -29,7 +29,6 @@ mod virtual_time;
 pub mod workload;
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
 use treadle_engine_model::engine::EngineProfile;
 use treadle_report::figures::print;
@@ -67,9 +66,10 @@ pub struct DemoArgs {
     /// Simulated engines.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     engines: u32,
-    /// What they model.
-    #[arg(long, default_value = "glm-4.6-8xh100", value_parser = PossibleValuesParser::new(EngineProfile::NAMES))]
-    profile: String,
+    /// What they model: glm-4.6-8xh100, qwen3-32b-h100, qwen3-8b-h100, instant, or a file that
+    /// `treadle-bench calibrate` wrote.
+    #[arg(long, default_value = "glm-4.6-8xh100", value_parser = workload::profile)]
+    profile: EngineProfile,
     /// Minutes that figures cover, in scaled time.
     #[arg(long, default_value_t = 18.0)]
     minutes: f64,

@@ -70,11 +70,6 @@ impl Plan {
                 "0, or a share up to 100",
             )?;
         }
-        let profile = EngineProfile::named(&args.profile).ok_or_else(|| DemoError::Option {
-            option: "--profile",
-            value: args.profile.clone(),
-            remedy: "the name of a profile",
-        })?;
         let programs = args.programs as usize;
         let trace = args.trace.as_deref();
         let memory = Memory {
@@ -88,7 +83,7 @@ impl Plan {
             runs,
             cut_runs,
             profile,
-        } = workload::fit(runs, programs, &profile, &memory)?;
+        } = workload::fit(runs, programs, &args.profile, &memory)?;
         Ok(Self {
             workload: workload::name(trace),
             from_trace: trace.is_some(),

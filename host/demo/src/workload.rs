@@ -50,6 +50,18 @@ pub fn name(trace: Option<&Path>) -> String {
     )
 }
 
+/// What engines are like: a preset by its name, or a file that `treadle-bench calibrate` wrote.
+pub fn profile(named: &str) -> Result<EngineProfile, String> {
+    if let Some(profile) = EngineProfile::named(named) {
+        return Ok(profile);
+    }
+    let text = std::fs::read_to_string(named).map_err(|error| {
+        let presets = EngineProfile::NAMES.join(", ");
+        format!("{error}; give a file that `treadle-bench calibrate` wrote, or one of {presets}")
+    })?;
+    EngineProfile::from_json(&text).map_err(|error| error.to_string())
+}
+
 /// The engines, and what they have.
 #[derive(Clone, Debug)]
 pub struct Memory {

@@ -11,6 +11,7 @@ mod events;
 mod eviction;
 mod folder;
 mod gateway;
+mod given;
 mod peers;
 mod placement;
 mod policy;

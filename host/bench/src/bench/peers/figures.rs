@@ -80,7 +80,7 @@ impl Comparison {
         report.setting("engines_simulated", conditions.given.is_none());
         report.setting("engines", conditions.engines);
         match &conditions.given {
-            None => report.setting("profile", "glm-4.6-8xh100"),
+            None => report.setting("profile", &*conditions.profile.name),
             Some(given) => {
                 report.setting("model", given.model.as_str());
                 report.setting("engine_tokens", given.tokens);

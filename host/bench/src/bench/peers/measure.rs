@@ -2,10 +2,10 @@
 
 use super::first::First;
 use super::front::{Behind, Front};
-use super::given::Given;
 use super::load::Load;
 use super::systems::System;
 use crate::bench::BenchError;
+use crate::bench::given::Given;
 use serde::Serialize;
 use treadle_demo::agents::{Crowd, CrowdOptions};
 use treadle_demo::engines;
@@ -17,8 +17,6 @@ use treadle_report::table::number;
 
 /// No agent asks for a stream, so the engines need not stop at each token.
 const TOKENS_PER_EVENT: u32 = 1_024;
-/// Part of the longest context that agents plan with: real tokenizers are not foreseen to the token.
-const CONTEXT_SHARE: f64 = 0.95;
 
 /// Memory, as shares of the peak demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +34,8 @@ pub(super) struct Conditions {
     pub(super) engines: u32,
     /// Those engines, if they are not simulated.
     pub(super) given: Option<Given>,
+    /// What simulated ones are like.
+    pub(super) profile: EngineProfile,
     /// Agents at once.
     pub(super) live: usize,
     /// What is measured.
@@ -165,10 +165,8 @@ impl Conditions {
         about: About,
         mut load: Load,
     ) -> Result<Outcome, BenchError> {
-        let planned = |tokens: f64| tokens / given.tokens_per_planned;
-        let tokens = planned(given.tokens as f64 * f64::from(given.count()));
-        load.scale_to(self.live, about.kv, tokens);
-        load.truncate_at(planned(given.context_tokens as f64 * CONTEXT_SHARE) as u32);
+        load.scale_to(self.live, about.kv, given.planned_tokens());
+        load.truncate_at(given.planned_context_tokens());
         let behind = Behind {
             engines: &given.urls,
             capacity_tokens: given.tokens,
@@ -194,9 +192,8 @@ impl Conditions {
             host_share: about.host,
             template_tokens: self.template_tokens,
         };
-        let profile = EngineProfile::glm46_8xh100();
-        let Fitted { runs, profile, .. } =
-            workload::fit(std::mem::take(&mut load.runs), self.live, &profile, &memory)?;
+        let runs = std::mem::take(&mut load.runs);
+        let Fitted { runs, profile, .. } = workload::fit(runs, self.live, &self.profile, &memory)?;
         load.runs = runs.to_vec();
         load.truncate_at(
             profile

@@ -5,7 +5,6 @@ mod command;
 mod figures;
 mod first;
 mod front;
-mod given;
 mod list;
 mod load;
 mod measure;
@@ -13,16 +12,17 @@ mod notes;
 mod systems;
 
 use super::{BenchError, report_progress};
+use crate::bench::given::Given;
 use clap::Args;
 use figures::Comparison;
 use first::First;
-use given::Given;
 use load::{Load, Workload};
 use measure::{Cell, Conditions};
 use std::path::PathBuf;
 use systems::{Kind, Systems};
 use treadle_demo::run_counters::Window;
 use treadle_demo::workload;
+use treadle_engine_model::engine::EngineProfile;
 use treadle_report::figures::print;
 
 /// Engines in each run.
@@ -61,6 +61,11 @@ pub(super) struct PeersArgs {
     /// Recorded runs (docs/traces.md) instead of generated ones; token counts are divided by four.
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     trace: Option<PathBuf>,
+    /// What simulated engines model: a preset of `treadle demo`, or a file that `treadle-bench
+    /// calibrate` wrote.
+    #[arg(long, default_value = "glm-4.6-8xh100", value_parser = workload::profile,
+        conflicts_with = "engines")]
+    profile: EngineProfile,
     /// Engines that run already, instead of simulated ones: their URLs, with commas between. The
     /// agents' token counts are scaled until the engines' memory is the wanted share.
     #[arg(
@@ -129,6 +134,7 @@ impl PeersArgs {
         let conditions = Conditions {
             engines: given.as_ref().map_or(ENGINES, Given::count),
             given,
+            profile: self.profile.clone(),
             live: self.live as usize,
             window: Window::new(self.warmup_minutes, self.minutes),
             time_scale: self.time_scale,

@@ -1,9 +1,9 @@
 //! What must be known to read the figures.
 
 use super::PeersArgs;
-use super::given::Given;
 use super::measure::{About, Outcome};
 use super::systems::System;
+use crate::bench::given::Given;
 use treadle_demo::run_counters::LAG_MAX_MS;
 use treadle_report::table::number;
 
@@ -32,11 +32,11 @@ fn engines(args: &PeersArgs, given: Option<&Given>, workload: &str) -> String {
     let live = args.live;
     let Some(given) = given else {
         return format!(
-            "Engines are SIMULATED: two models of glm-4.6-8xh100, cut to their share of memory. \
-             Figures compare systems; they are not those of a GPU. Each run has fresh engines and \
-             a fresh process of the system, and {live} agents at once ({workload}), over HTTP \
-             without streams. Engines and agents share a process, on the machine that the system \
-             runs on."
+            "Engines are SIMULATED: two models of {}, cut to their share of memory. Figures compare \
+             systems; they are not those of a GPU. Each run has fresh engines and a fresh process \
+             of the system, and {live} agents at once ({workload}), over HTTP without streams. \
+             Engines and agents share a process, on the machine that the system runs on.",
+            args.profile.name
         );
     };
     format!(

@@ -1,6 +1,7 @@
 //! Workloads and sets of policies of the benchmark.
 
 use super::super::BenchError;
+use super::super::given::Given;
 use treadle_core::{KvConfig, Mode};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_simulator::cluster::TransferOptions;
@@ -73,6 +74,9 @@ pub(super) struct Case {
     pub(super) runs: Vec<AgentRun>,
     pub(super) slots: usize,
     pub(super) engines: u32,
+    /// Real engines, instead of so many simulated ones.
+    pub(super) given: Option<Given>,
+    /// What the engines are, or are taken to be.
     pub(super) profile: EngineProfile,
     pub(super) seed: u64,
 }
@@ -101,10 +105,46 @@ pub(super) fn cases(quick: bool, names: &[String]) -> Result<Vec<Case>, BenchErr
         shape.sets = &SETS;
         return Ok(vec![case(&shape)?]);
     }
+    wanted(names).iter().map(case).collect()
+}
+
+/// The same on real engines: half as many programs, scaled to the engines' memory, and tools that
+/// are so many times faster.
+pub(super) fn cases_on(
+    given: &Given,
+    profile: &EngineProfile,
+    names: &[String],
+    time_scale: f64,
+) -> Result<Vec<Case>, BenchError> {
+    let on_given = |mut shape: Shape| {
+        shape.agents.programs /= 2;
+        shape.slots /= 2;
+        let mut runs = shape.agents.generate()?;
+        let peak = peak_demand_tokens(&runs, shape.slots, &EngineProfile::glm46_8xh100());
+        let factor = given.planned_tokens() / (shape.kv_fraction * peak as f64);
+        for run in &mut runs {
+            run.scale_tokens(factor);
+            for step in &mut run.steps {
+                step.tool_us = (step.tool_us as f64 / time_scale) as u64;
+            }
+        }
+        Ok(Case {
+            given: Some(given.clone()),
+            engines: given.count(),
+            ..of_shape(
+                &shape,
+                runs,
+                given.planned_context_tokens(),
+                profile.clone(),
+            )
+        })
+    };
+    wanted(names).into_iter().map(on_given).collect()
+}
+
+fn wanted(names: &[String]) -> Vec<Shape> {
     let is_wanted = |shape: &Shape| names.is_empty() || names.iter().any(|name| name == shape.name);
-    let shapes = shapes();
-    let wanted = shapes.iter().filter(|shape| is_wanted(shape));
-    wanted.map(case).collect()
+    shapes().into_iter().filter(is_wanted).collect()
 }
 
 fn shapes() -> [Shape; 5] {
@@ -164,22 +204,32 @@ fn shapes() -> [Shape; 5] {
 
 fn case(shape: &Shape) -> Result<Case, BenchError> {
     let profile = EngineProfile::qwen3_32b_h100();
-    let mut runs = shape.agents.generate()?;
+    let runs = shape.agents.generate()?;
     let peak = peak_demand_tokens(&runs, shape.slots, &profile) as f64;
     let kv_tokens = (peak * shape.kv_fraction / f64::from(ENGINES)) as u64;
     let profile = profile.with_kv_tokens(kv_tokens);
-    let limit = profile.sequence_limit_tokens();
+    Ok(of_shape(
+        shape,
+        runs,
+        profile.sequence_limit_tokens(),
+        profile,
+    ))
+}
+
+/// On simulated engines, with runs that end before so many tokens.
+fn of_shape(shape: &Shape, mut runs: Vec<AgentRun>, limit: u32, profile: EngineProfile) -> Case {
     runs.retain_mut(|run| {
         run.truncate_at(limit);
         !run.steps.is_empty()
     });
-    Ok(Case {
+    Case {
         name: shape.name,
         sets: shape.sets,
         runs,
         slots: shape.slots,
         engines: ENGINES,
+        given: None,
         profile,
         seed: shape.agents.seed,
-    })
+    }
 }

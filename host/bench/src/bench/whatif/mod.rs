@@ -7,8 +7,9 @@ mod compared;
 mod real;
 
 use super::figures::{Figure, Report, Target};
+use super::given::Given;
 use super::{BenchError, report_progress};
-use cases::{Case, NAMES, Set, cases};
+use cases::{Case, NAMES, Set, cases, cases_on};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use compared::{Comparison, Pair, Tried, median};
@@ -16,6 +17,7 @@ use futures_util::future::try_join_all;
 use real::RealRun;
 use serde_json::{Value, json};
 use treadle_core::CoreConfig;
+use treadle_engine_model::engine::EngineProfile;
 use treadle_policy_runtime::{Limits, PolicyEngine};
 use treadle_whatif::execute::{Control, Plan};
 use treadle_whatif::request::Settings;
@@ -24,12 +26,13 @@ use treadle_whatif::sets::{ReadySet, SetSpec};
 const NOTE: &str = "A change is that of the makespan, from one set of policies to another, as a \
     share of the first one's: foretold as the mean over the recordings under the first, real \
     between the means of both. single.* compares single recordings with single runs, repetition.* \
-    two real runs with two others. Engines are simulated.";
+    two real runs with two others.";
 
 /// Arguments of `treadle-bench lab`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct WhatIfArgs {
-    /// How much faster than real time the clocks of daemon, engines and agents run.
+    /// How much faster than real time the clocks of daemon, engines and agents run; beside engines
+    /// that run already, the tools of agents alone.
     #[arg(long, default_value_t = 30.0)]
     time_scale: f64,
     /// Real runs of each workload under each set: a single one means little for small changes.
@@ -41,6 +44,22 @@ pub(super) struct WhatIfArgs {
     /// These workloads alone.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(NAMES))]
     workloads: Vec<String>,
+    /// Engines that run already, instead of simulated ones: their URLs, with commas between. Half as
+    /// many agents run, whose token counts are scaled to the engines' memory.
+    #[arg(long, value_name = "URLS", value_delimiter = ',', requires_all = ["engine_tokens", "profile"])]
+    engines: Vec<String>,
+    /// Tokens that the KV cache of one of those holds.
+    #[arg(long, value_name = "TOKENS", requires = "engines",
+        value_parser = clap::value_parser!(u64).range(64..))]
+    engine_tokens: Option<u64>,
+    /// Longest context that they take, in tokens; the whole cache by default.
+    #[arg(long, value_name = "TOKENS", requires = "engines",
+        value_parser = clap::value_parser!(u32).range(64..))]
+    engine_context: Option<u32>,
+    /// What `treadle-bench calibrate` found out about one of them, which replays go by.
+    #[arg(long, value_name = "FILE", requires = "engines",
+        value_parser = treadle_demo::workload::profile)]
+    profile: Option<EngineProfile>,
 }
 
 impl Default for WhatIfArgs {
@@ -50,6 +69,10 @@ impl Default for WhatIfArgs {
             repeats: 3,
             seeds: 5,
             workloads: Vec::new(),
+            engines: Vec::new(),
+            engine_tokens: None,
+            engine_context: None,
+            profile: None,
         }
     }
 }
@@ -75,7 +98,9 @@ impl WhatIfArgs {
         report.setting("repeats", repeats);
         let (mut comparison, mut runs) = (Comparison::default(), Vec::new());
         let mut replay_speeds = Vec::new();
-        for case in cases(quick, &self.workloads)? {
+        let cases = self.cases(quick).await?;
+        report.setting("engines_simulated", self.engines.is_empty());
+        for case in cases {
             let recordings = self.recordings(&case, repeats).await?;
             let mut tried = Vec::new();
             for (set, recordings) in case.sets.iter().zip(&recordings) {
@@ -106,7 +131,17 @@ impl WhatIfArgs {
         Ok(report)
     }
 
-    /// Real runs of a workload, by sets; those of one set at once, as each waits most of the time.
+    async fn cases(&self, quick: bool) -> Result<Vec<Case>, BenchError> {
+        let (Some(tokens), Some(profile)) = (self.engine_tokens, &self.profile) else {
+            return cases(quick, &self.workloads);
+        };
+        let longest = self.engine_context.map_or(tokens, u64::from);
+        let given = Given::meet(self.engines.clone(), tokens, longest, 1.0).await?;
+        cases_on(&given, profile, &self.workloads, self.time_scale)
+    }
+
+    /// Real runs of a workload, by sets; those of one set at once, as each waits most of the time,
+    /// if they have engines of their own.
     async fn recordings(&self, case: &Case, repeats: u32) -> Result<Vec<Vec<RealRun>>, BenchError> {
         let mut recordings = Vec::new();
         for set in case.sets {
@@ -115,8 +150,16 @@ impl WhatIfArgs {
                 "{}: under {} in real time{times}",
                 case.name, set.name
             ));
-            let runs = (0..repeats).map(|_| Box::pin(real::run(case, set, self.time_scale)));
-            recordings.push(try_join_all(runs).await?);
+            let run = |number| Box::pin(real::run(case, set, self.time_scale, number));
+            if case.given.is_none() {
+                recordings.push(try_join_all((0..repeats).map(run)).await?);
+                continue;
+            }
+            let mut of_set = Vec::new();
+            for number in 0..repeats {
+                of_set.push(run(number).await?);
+            }
+            recordings.push(of_set);
         }
         Ok(recordings)
     }

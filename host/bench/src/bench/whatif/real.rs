@@ -1,4 +1,4 @@
-//! One workload to its end in real time: simulated engines over HTTP, a daemon in front of them, and
+//! One workload to its end in real time: engines over HTTP, simulated or not, a daemon in front of them, and
 //! agents as its clients; and what the daemon's journal has of it.
 
 use super::super::BenchError;
@@ -13,6 +13,7 @@ use treadle_config::{Config, Endpoint};
 use treadle_demo::agents::ScaledClock;
 use treadle_demo::exchange::{release, step};
 use treadle_demo::naming::Naming;
+use treadle_engine_model::engine::content_hash;
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use treadle_http::Upstream;
 use treadle_server::start::Daemon;
@@ -49,18 +50,30 @@ struct Crowd {
     left: Mutex<VecDeque<AgentRun>>,
 }
 
-/// Runs a workload to its end under a set of policies.
-pub(super) async fn run(case: &Case, set: &Set, time_scale: f64) -> Result<RealRun, BenchError> {
-    let engines = start_engines(case, time_scale).await?;
-    let config = config(case, set, time_scale, &engines);
+/// Runs a workload to its end under a set of policies, for the `number`th time.
+pub(super) async fn run(
+    case: &Case,
+    set: &Set,
+    time_scale: f64,
+    number: u32,
+) -> Result<RealRun, BenchError> {
+    let (engines, urls, model, time_scale) = if let Some(given) = &case.given {
+        (Vec::new(), given.urls.clone(), given.model.clone(), 1.0)
+    } else {
+        let engines = start_engines(case, time_scale).await?;
+        let urls = engines.iter().map(EngineSimHandle::url).collect();
+        let model = EngineSimOptions::default().model;
+        (engines, urls, model, time_scale)
+    };
+    let config = config(case, set, time_scale, &urls);
     let ended = |error: &dyn std::fmt::Display| BenchError::Ended(error.to_string());
     let daemon = Daemon::start(&config).await.map_err(|e| ended(&e))?;
     let started = Instant::now();
     let crowd = Arc::new(Crowd {
         url: daemon.url(),
         upstream: Upstream::new(CONNECT_TIMEOUT),
-        model: EngineSimOptions::default().model,
-        seed: case.seed,
+        model,
+        seed: seed(case, set, number),
         clock: ScaledClock::begin(time_scale),
         left: Mutex::new(case.runs.clone().into()),
     });
@@ -83,6 +96,17 @@ pub(super) async fn run(case: &Case, set: &Set, time_scale: f64) -> Result<RealR
         engine.shutdown().await;
     }
     Ok(RealRun { workload, took_s })
+}
+
+/// The seed of what is said. Engines that run already keep the caches of the runs before, so each
+/// has texts of its own there.
+fn seed(case: &Case, set: &Set, number: u32) -> u64 {
+    if case.given.is_none() {
+        return case.seed;
+    }
+    let name = set.name.bytes().map(u64::from);
+    let run: Vec<u64> = name.chain([case.seed, u64::from(number)]).collect();
+    content_hash(&run)
 }
 
 impl Crowd {
@@ -156,7 +180,7 @@ async fn start_engines(case: &Case, time_scale: f64) -> Result<Vec<EngineSimHand
 }
 
 /// The daemon's defaults, except for the set's settings and the location of state.
-fn config(case: &Case, set: &Set, time_scale: f64, engines: &[EngineSimHandle]) -> Config {
+fn config(case: &Case, set: &Set, time_scale: f64, engines: &[String]) -> Config {
     let mut config = Config::default();
     config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     // The agents are gone by the time that it stops.
@@ -170,8 +194,8 @@ fn config(case: &Case, set: &Set, time_scale: f64, engines: &[EngineSimHandle]) 
     config.kv.host_tokens_per_s = kv.host_tokens_per_s;
     config.kv.migration_tokens_per_s = kv.migration_tokens_per_s;
     config.kv.prefill_tokens_per_s = kv.prefill_tokens_per_s;
-    let endpoint = |engine: &EngineSimHandle| Endpoint {
-        url: engine.url(),
+    let endpoint = |url: &String| Endpoint {
+        url: url.clone(),
         kind: None,
         capacity_tokens: None,
     };

@@ -12,6 +12,8 @@ use treadle_simulator::workload::{AgentRun, AgentStep, ChatScript};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nominal tokens of a prompt that measures them; a shorter context takes half of itself.
 const PROMPT_TOKENS_MAX: u64 = 2_000;
+/// Part of the longest context that agents plan with: real tokenizers are not foreseen to the token.
+const CONTEXT_SHARE: f64 = 0.95;
 /// Prompts that measure them. The first may find an engine that has computed nothing yet.
 const PROMPTS: u64 = 3;
 
@@ -102,6 +104,16 @@ impl Given {
             self.prefill_tokens_per_s = tokens / began.elapsed().as_secs_f64() / time_scale;
         }
         Ok(())
+    }
+
+    /// What the KV caches of all hold, in tokens that agents plan with.
+    pub(super) fn planned_tokens(&self) -> f64 {
+        self.tokens as f64 * f64::from(self.count()) / self.tokens_per_planned
+    }
+
+    /// The longest context that agents should plan with.
+    pub(super) fn planned_context_tokens(&self) -> u32 {
+        (self.context_tokens as f64 * CONTEXT_SHARE / self.tokens_per_planned) as u32
     }
 
     /// How many there are.
