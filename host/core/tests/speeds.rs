@@ -1,4 +1,4 @@
-//! How fast engines compute prompts, as measured when they are registered.
+//! How fast engines are, as measured when they are registered.
 
 mod scenario;
 
@@ -10,6 +10,7 @@ fn measured(worker: u32, prefill_tokens_per_s: u64) -> Event {
     Event::Program(ProgramEvent::WorkerSpeedRead {
         worker: WorkerId(worker),
         prefill_tokens_per_s,
+        token_us: 20_000,
     })
 }
 
@@ -26,8 +27,10 @@ fn a_measured_speed_holds_until_the_engine_is_lost() {
     assert_eq!(s.core.programs().prefill_tokens_per_s, 15_000);
     s.handle(measured(2, 0)).handle(measured(7, 1));
     assert_eq!(speed(&s, 2), None, "that is no speed");
+    let token = |s: &Scenario| s.core.programs().workers[&WorkerId(0)].pace.time();
+    assert_eq!(token(&s).map(|time| time.alone), Some(Span(20_000)));
     s.lose(0);
-    assert_eq!(speed(&s, 0), None);
+    assert_eq!((speed(&s, 0), token(&s)), (None, None));
 }
 
 /// What the last question says that computing the first program's context takes.

@@ -1,5 +1,6 @@
-//! How fast an engine computes prompts, measured with prompts of treadle's own when it is registered:
-//! answers in one piece do not show it, and many clients ask for no others.
+//! How fast an engine computes prompts and writes answers, measured with requests of treadle's own
+//! when it is registered: answers in one piece hardly show it, many clients ask for no others, and
+//! the first programs are to be placed by it.
 
 use super::adapter::fetch;
 use http::Method;
@@ -22,12 +23,22 @@ const WORD_TOKENS_MAX: u64 = 5;
 /// The part of the engine that the long one may take.
 const PARTS: u64 = 4;
 
-/// Prompt tokens that an engine computes in a second; `None` where it does not tell.
-pub(super) async fn prefill_speed(
-    upstream: &Upstream,
-    url: &str,
-    capacity: Capacity,
-) -> Option<u64> {
+/// Tokens of the answer that is timed.
+const ANSWER_TOKENS: u64 = 33;
+/// Of a shorter one, other things take most of the time.
+const ANSWER_TOKENS_LEAST: u64 = 16;
+
+/// What was measured; 0 for what did not show.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Speeds {
+    /// Prompt tokens that it computes in a second.
+    pub(super) prefill_tokens_per_s: f64,
+    /// Seconds for a token of one answer alone.
+    pub(super) token_s: f64,
+}
+
+/// How fast an engine is; `None` where it does not answer as it should.
+pub(super) async fn speeds(upstream: &Upstream, url: &str, capacity: Capacity) -> Option<Speeds> {
     let (_, page) = fetch(upstream, Method::GET, url, "/v1/models", None)
         .await
         .ok()?;
@@ -37,42 +48,71 @@ pub(super) async fn prefill_speed(
     let words_max = WORDS_MAX.min(room / PARTS / WORD_TOKENS_MAX);
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let mut numbers = Numbers(seed.as_nanos() as u64);
-    let mut ask = async |words: u64| {
+    let mut ask = async |words: u64, tokens: u64| {
         let text = numbers.text(words);
-        computed(upstream, url, &model, &text).await
+        timed(upstream, url, &model, &text, tokens).await
     };
     if words_max < WORDS_FIRST {
         return None;
     }
     // The first one may wait for what an engine prepares on its first request.
-    let shorts = [ask(WORDS_FIRST).await?, ask(WORDS_FIRST).await?];
+    let shorts = [ask(WORDS_FIRST, 1).await?, ask(WORDS_FIRST, 1).await?];
     let short = shorts.into_iter().min_by_key(|short| short.took)?;
+    let token_s = ask(WORDS_FIRST, ANSWER_TOKENS)
+        .await
+        .and_then(|answered| token_s(&short, &answered));
+    let token_s = token_s.unwrap_or(0.0);
     let times = LONG_S / short.took.as_secs_f64().max(1e-3);
     let words = ((WORDS_FIRST as f64 * times) as u64).min(words_max);
-    if words < 2 * WORDS_FIRST {
-        // It is busy, far away or slow.
-        return None;
-    }
-    speed(&short, &ask(words).await?)
+    // It is busy, far away or slow.
+    let prefill_tokens_per_s = if words < 2 * WORDS_FIRST {
+        None
+    } else {
+        speed(&short, &ask(words, 1).await?)
+    };
+    let speeds = Speeds {
+        prefill_tokens_per_s: prefill_tokens_per_s.unwrap_or(0.0),
+        token_s,
+    };
+    (speeds != Speeds::default()).then_some(speeds)
+}
+
+/// By what the longer answer has more, and takes more.
+fn token_s(short: &Timed, answered: &Timed) -> Option<f64> {
+    let more = answered.answer_tokens.checked_sub(short.answer_tokens)?;
+    let longer = answered.took.checked_sub(short.took)?;
+    let tells = answered.answer_tokens >= ANSWER_TOKENS_LEAST && more > 0;
+    tells.then(|| longer.as_secs_f64() / more as f64)
 }
 
 /// By what the long prompt has more, and takes more; `None` if that is too little to tell it from
 /// what comes with each request, and from what else the engine and the network do.
-fn speed(short: &Computed, long: &Computed) -> Option<u64> {
+fn speed(short: &Timed, long: &Timed) -> Option<f64> {
     let more = long.tokens.checked_sub(short.tokens)?;
     let longer = long.took.checked_sub(short.took)?;
     let tells = more >= MORE_TOKENS_LEAST && longer * 2 >= short.took && !longer.is_zero();
-    tells.then(|| (more as f64 / longer.as_secs_f64()) as u64)
+    tells.then(|| more as f64 / longer.as_secs_f64())
 }
 
-/// A prompt that was computed.
-struct Computed {
+/// A request that was answered.
+struct Timed {
+    /// Tokens of its prompt that were computed.
     tokens: u64,
+    answer_tokens: u64,
     took: Duration,
 }
 
-async fn computed(upstream: &Upstream, url: &str, model: &str, text: &str) -> Option<Computed> {
-    let request = json!({"model": model, "prompt": text, "max_tokens": 1, "temperature": 0});
+async fn timed(
+    upstream: &Upstream,
+    url: &str,
+    model: &str,
+    text: &str,
+    answer_tokens: u64,
+) -> Option<Timed> {
+    let request = json!({
+        "model": model, "prompt": text, "max_tokens": answer_tokens, "temperature": 0,
+        "ignore_eos": true,
+    });
     let began = Instant::now();
     let answer = fetch(
         upstream,
@@ -89,7 +129,12 @@ async fn computed(upstream: &Upstream, url: &str, model: &str, text: &str) -> Op
     let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64();
     let tokens = usage["prompt_tokens"].as_u64()?;
     let tokens = tokens.saturating_sub(cached.unwrap_or(0));
-    (tokens > 0).then_some(Computed { tokens, took })
+    let answer_tokens = usage["completion_tokens"].as_u64().unwrap_or(1);
+    (tokens > 0).then_some(Timed {
+        tokens,
+        answer_tokens,
+        took,
+    })
 }
 
 /// Numbers that no prompt before had in this order: no engine has them in its cache.
@@ -114,16 +159,35 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    fn computed(tokens: u64, took_ms: u64) -> Computed {
-        let took = Duration::from_millis(took_ms);
-        Computed { tokens, took }
+    fn computed(tokens: u64, took_ms: u64) -> Timed {
+        answered(tokens, 1, took_ms)
+    }
+
+    fn answered(tokens: u64, answer_tokens: u64, took_ms: u64) -> Timed {
+        Timed {
+            tokens,
+            answer_tokens,
+            took: Duration::from_millis(took_ms),
+        }
+    }
+
+    #[test]
+    fn a_token_takes_what_a_longer_answer_takes_more() {
+        let short = computed(200, 30);
+        assert_eq!(token_s(&short, &answered(200, 33, 670)), Some(0.02));
+        assert_eq!(
+            token_s(&short, &answered(200, 9, 190)),
+            None,
+            "it ended early"
+        );
+        assert_eq!(token_s(&short, &answered(200, 33, 20)), None, "shorter");
     }
 
     #[test]
     fn what_comes_with_each_request_is_not_counted() {
         assert_eq!(
             speed(&computed(200, 30), &computed(3_200, 230)),
-            Some(15_000)
+            Some(15_000.0)
         );
     }
 

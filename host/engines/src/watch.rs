@@ -4,7 +4,7 @@
 use super::adapter::{Declared, check_health, read_engine, read_load};
 use super::drift::{Drift, DriftWatch};
 use super::samples::count_samples;
-use super::speed::prefill_speed;
+use super::speed::speeds;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct WatchOptions {
 }
 
 impl WatchOptions {
-    /// The prefill speed of an engine that nothing is sent to yet. One that the scheduler uses may
+    /// The speed of an engine that nothing is sent to yet. One that the scheduler uses may
     /// have caches that a prompt would take the room of. Nor is one asked of which it is not known
     /// what it is: it may send a bill.
     async fn measure(
@@ -43,10 +43,11 @@ impl WatchOptions {
         if !self.measures || in_use || kind == EngineKind::Openai {
             return None;
         }
-        let measured = prefill_speed(upstream, url, capacity).await?;
+        let measured = speeds(upstream, url, capacity).await?;
         Some(Event::Program(ProgramEvent::WorkerSpeedRead {
             worker,
-            prefill_tokens_per_s: (measured as f64 / self.time_scale) as u64,
+            prefill_tokens_per_s: (measured.prefill_tokens_per_s / self.time_scale) as u64,
+            token_us: (measured.token_s * self.time_scale * 1e6) as u64,
         }))
     }
 }

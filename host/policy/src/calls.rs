@@ -239,6 +239,9 @@ struct Workers {
     capacity_tokens: Vec<u64>,
     used_tokens: Vec<u64>,
     running: Vec<u32>,
+    token_us: Vec<f64>,
+    step_us: Vec<f64>,
+    prefill_us: Vec<f64>,
 }
 
 fn placement(
@@ -252,17 +255,20 @@ fn placement(
         capacity_tokens: &workers.capacity_tokens,
         used_tokens: &workers.used_tokens,
         running: &workers.running,
+        token_us: &workers.token_us,
+        step_us: &workers.step_us,
+        prefill_us: &workers.prefill_us,
     };
     match function {
         "assign" => Ok(json!(answer!(policy.assign(context, given: AssignColumns {
-            group, tokens, remaining_tokens, last_worker, workers = all, extra,
+            group, tokens, remaining_tokens, last_worker, growth, tool_us, workers = all, extra,
         })))),
         "route" => Ok(json!(answer!(policy.route(context, given: RouteColumns {
             tokens = given.take("tokens")?, cached_tokens, workers = all, extra,
         })))),
         "migrate" => Ok(json!(
             answer!(policy.migrate(context, given: MigrateColumns {
-                at_worker, tokens, remaining_tokens, phase, workers = all, extra,
+                at_worker, tokens, remaining_tokens, phase, growth, tool_us, workers = all, extra,
             }))
         )),
         _ => unknown(function, "assign, route and migrate"),

@@ -4,7 +4,7 @@
 use treadle_core::program::Program;
 use treadle_core::step::{StepState, score_of};
 use treadle_core::{Core, ProgramColumns};
-use treadle_model::{Phase, ProgramId, StepId, WorkerId};
+use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId};
 use treadle_plugin::{
     AssignColumns, MigrateColumns, NOWHERE, PreemptColumns, QueueColumns, RouteColumns,
     WorkerColumns,
@@ -50,6 +50,12 @@ pub struct Workers {
     pub used_tokens: Vec<u64>,
     /// Steps running.
     pub running: Vec<u32>,
+    /// Microseconds for a token of one step alone, -1 where unknown.
+    pub token_us: Vec<f64>,
+    /// Microseconds that each further step adds, -1 where unknown.
+    pub step_us: Vec<f64>,
+    /// Microseconds for a token of a prompt, -1 where unknown.
+    pub prefill_us: Vec<f64>,
 }
 
 impl Workers {
@@ -62,6 +68,15 @@ impl Workers {
             rows.capacity_tokens.push(capacity_tokens);
             rows.used_tokens.push(worker.used_tokens());
             rows.running.push(worker.running_steps);
+            let time = core.programs().decode_time_of(worker);
+            let micros = |span: Span| span.micros() as f64;
+            rows.token_us
+                .push(time.map_or(UNKNOWN, |time| micros(time.alone)));
+            rows.step_us
+                .push(time.map_or(UNKNOWN, |time| micros(time.further)));
+            let prefill = worker.prefill_speed.tokens_per_s();
+            rows.prefill_us
+                .push(prefill.map_or(UNKNOWN, |speed| 1e6 / speed as f64));
         }
         rows
     }
@@ -83,6 +98,9 @@ impl Workers {
             capacity_tokens: &self.capacity_tokens,
             used_tokens: &self.used_tokens,
             running: &self.running,
+            token_us: &self.token_us,
+            step_us: &self.step_us,
+            prefill_us: &self.prefill_us,
         }
     }
 }
@@ -106,6 +124,10 @@ pub struct Programs {
     pub phase: Vec<treadle_plugin::Phase>,
     /// Row of the worker that held it last.
     pub worker: Vec<u32>,
+    /// Tokens by which contexts of its job grow with each generated one, -1 where unknown.
+    pub growth: Vec<f64>,
+    /// Microseconds that its job spends in tools for each generated token, -1 where unknown.
+    pub tool_us: Vec<f64>,
     /// Predicted tokens to come, -1 where unknown.
     pub remaining_tokens: Vec<f64>,
     /// Predicted seconds in tools, -1 where unknown.
@@ -136,6 +158,12 @@ impl Programs {
             rows.phase.push(phase_of(acts));
             rows.worker
                 .push(last.map_or(NOWHERE, |worker| workers.row_of(worker)));
+            let habits = program.and_then(|p| core.programs().jobs.get(&p.job));
+            let habits = habits.and_then(treadle_core::programs::JobStatistics::habits);
+            rows.growth
+                .push(habits.map_or(UNKNOWN, |habits| habits.growth));
+            rows.tool_us
+                .push(habits.map_or(UNKNOWN, |habits| habits.tool_us));
             rows.remaining_tokens
                 .push(expected.map_or(UNKNOWN, |f| f.remaining_tokens));
             rows.remaining_tool_s
@@ -164,6 +192,8 @@ impl Programs {
             tokens: &self.tokens,
             remaining_tokens: &self.remaining_tokens,
             last_worker: &self.worker,
+            growth: &self.growth,
+            tool_us: &self.tool_us,
             workers: workers.columns(),
             extra: &[],
         }
@@ -186,6 +216,8 @@ impl Programs {
             tokens: &self.tokens,
             remaining_tokens: &self.remaining_tokens,
             phase: &self.phase,
+            growth: &self.growth,
+            tool_us: &self.tool_us,
             workers: workers.columns(),
             extra: &[],
         }

@@ -58,6 +58,31 @@ fn generated(programs: usize, seed: u64) -> Vec<AgentRun> {
 }
 
 #[test]
+fn what_is_seen_of_engines_is_what_they_are() {
+    let scenario = Scenario {
+        runs: generated(400, 11),
+        live: 32,
+        minutes: 2,
+        audit: false,
+    };
+    let report = scenario.run(Mode::ProgramAware);
+    let is_close = |seen: f64, truth: f64| (seen / truth - 1.0).abs() < 0.1;
+    // GLM-4.6: 22 ms for the weights; for each step 60 us and 14 us per thousand tokens of context.
+    let step_us = 60.0 + 14.0 * 12.0;
+    for speed in &report.speeds {
+        let seen = |value: Option<u64>| value.expect("enough was seen") as f64;
+        let (token_us, further_us) = (seen(speed.token_us), seen(speed.step_us));
+        assert!(
+            is_close(seen(speed.prefill_tokens_per_s), 15_000.0),
+            "{speed:?}"
+        );
+        assert!(is_close(token_us, 22_000.0 + step_us), "{speed:?}");
+        let eight_us = token_us + 7.0 * further_us;
+        assert!(is_close(eight_us, 22_000.0 + 8.0 * step_us), "{speed:?}");
+    }
+}
+
+#[test]
 fn the_same_options_give_the_same_report() {
     let scenario = Scenario {
         runs: generated(60, 3),

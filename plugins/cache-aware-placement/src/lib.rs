@@ -101,9 +101,8 @@ mod tests {
 
     fn workers() -> Workers {
         Workers {
-            capacity_tokens: vec![1_000; 3],
             used_tokens: vec![600, 100, 200],
-            running: vec![0; 3],
+            ..Workers::idle(&[1_000; 3])
         }
     }
 
@@ -122,6 +121,8 @@ mod tests {
             group: vec![1, 2, 1, 1],
             tokens: vec![150; 4],
             remaining_tokens: vec![-1.0; 4],
+            growth: vec![-1.0; 4],
+            tool_us: vec![-1.0; 4],
             last_worker: vec![NOWHERE, NOWHERE, 0, NOWHERE],
             extra: Vec::new(),
         };

@@ -112,6 +112,8 @@ mod tests {
             group: vec![7; 16],
             tokens: vec![1; 16],
             remaining_tokens: vec![-1.0; 16],
+            growth: vec![-1.0; 16],
+            tool_us: vec![-1.0; 16],
             last_worker: vec![NOWHERE; 16],
             extra: Vec::new(),
         };

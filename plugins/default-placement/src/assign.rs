@@ -105,9 +105,8 @@ mod tests {
 
     fn workers(used_tokens: &[u64]) -> Workers {
         Workers {
-            capacity_tokens: vec![100_000; used_tokens.len()],
             used_tokens: used_tokens.to_vec(),
-            running: vec![0; used_tokens.len()],
+            ..Workers::idle(&vec![100_000; used_tokens.len()])
         }
     }
 
@@ -116,6 +115,8 @@ mod tests {
             group: group.to_vec(),
             tokens: vec![tokens; group.len()],
             remaining_tokens: vec![-1.0; group.len()],
+            growth: vec![-1.0; group.len()],
+            tool_us: vec![-1.0; group.len()],
             last_worker: vec![last_worker; group.len()],
             extra: Vec::new(),
         }

@@ -91,6 +91,7 @@ mod tests {
                 capacity_tokens: &[100_000, 100_000],
                 used_tokens: &used,
                 running: &[1, 1],
+                ..treadle_plugin::WorkerColumns::default()
             };
             policy
                 .route(&RouteColumns {

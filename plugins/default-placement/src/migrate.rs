@@ -59,14 +59,16 @@ mod tests {
     #[test]
     fn acting_programs_leave_an_overloaded_worker_and_no_others() {
         let workers = Workers {
-            capacity_tokens: vec![100_000, 100_000],
             used_tokens: vec![95_000, 5_000],
             running: vec![3, 0],
+            ..Workers::idle(&[100_000; 2])
         };
         let programs = Migrate {
             at_worker: vec![0, 0, 0, 1],
             tokens: vec![30_000, 20_000, 45_000, 5_000],
             remaining_tokens: vec![-1.0; 4],
+            growth: vec![-1.0; 4],
+            tool_us: vec![-1.0; 4],
             phase: vec![
                 Phase::Acting,
                 Phase::Acting,

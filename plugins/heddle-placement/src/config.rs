@@ -150,13 +150,15 @@ treadle_plugin::config! {
         moves_max: u32 = 8;
         /// Whether programs that reason may be named too: they move in their next tool call.
         ahead: bool = true;
-        /// Tokens by which a context grows with each generated one, tools included.
-        growth: f64 = 1.0, 0.0..=1e3;
-        /// Time in tools for each generated token, in microseconds, for `fluid`.
-        tool_us: f64 = 0.0, 0.0..=1e9;
+        /// Tokens by which a context grows with each generated one, tools included; null for what
+        /// jobs were seen to do.
+        growth: Option<f64> = None, 0.0..=1e3;
+        /// Time in tools for each generated token, in microseconds, for `fluid`; null for what jobs
+        /// were seen to do.
+        tool_us: Option<f64> = None, 0.0..=1e9;
         /// Tokens that no program generates more than, for `mixed`; null where that is not known.
         longest_tokens: Option<f64> = None, 1.0..=1e9;
-        /// Kinds of workers.
+        /// Kinds of workers. Without any, workers are as fast as they were seen to be.
         classes: Vec<Class> = Vec::new(), 0..=CLASSES_MAX;
         /// Programs at once, as a multiple of those that the KV cache holds; null for no bound.
         kv_bound: Option<f64> = None, 0.01..=1e6;

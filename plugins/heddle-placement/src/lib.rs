@@ -28,6 +28,7 @@ mod deal;
 mod makespan;
 mod plan;
 mod scaled;
+mod speed;
 mod workers;
 
 pub use config::{Class, Config, Migrate, Objective, Order};
@@ -35,6 +36,7 @@ pub use config::{Class, Config, Migrate, Objective, Order};
 use treadle_plugin::{AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError};
 
 use plan::Plan;
+use speed::habits;
 use workers::Kinds;
 
 /// Tokens that a prediction counts for at most.
@@ -110,7 +112,15 @@ impl PlacementPolicy for HeddlePlacement {
     fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
         let lengths = self.lengths(programs.remaining_tokens);
         let (workers, rows) = (&programs.workers, lengths.len());
-        let kinds = Kinds::of(&self.config, workers, programs.tokens, &lengths, rows);
+        let habits = habits(&self.config, programs.growth, programs.tool_us);
+        let kinds = Kinds::of(
+            &self.config,
+            workers,
+            programs.tokens,
+            habits,
+            &lengths,
+            rows,
+        );
         let plan = self
             .plan
             .as_ref()

@@ -10,6 +10,7 @@ use treadle_plugin::{AssignColumns, PolicyError};
 
 use crate::config::{Config, Objective, Order};
 use crate::deal;
+use crate::speed::habits;
 use crate::workers::Kinds;
 
 /// Lengths that are remembered; when there are more, the older half is forgotten.
@@ -116,9 +117,17 @@ pub(crate) fn assign(
 ) -> (Plan, Vec<u32>) {
     let capacities = programs.workers.capacity_tokens;
     let rows = lengths.len();
+    let habits = habits(config, programs.growth, programs.tool_us);
     let kinds = |programs_max: usize| {
         let workers = &programs.workers;
-        Kinds::of(config, workers, programs.tokens, lengths, programs_max)
+        Kinds::of(
+            config,
+            workers,
+            programs.tokens,
+            habits,
+            lengths,
+            programs_max,
+        )
     };
     let seen = plan.as_ref().map_or(0, |plan| plan.seen.len());
     if plan.is_none() || (rows > capacities.len() && rows * 2 > seen) {

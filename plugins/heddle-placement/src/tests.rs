@@ -12,11 +12,7 @@ const KINDS: &str = r#"{"classes": [
     {"capacity_tokens": 8000, "token_us": 3, "interference": [[1, 1], [64, 8]]}]}"#;
 
 fn workers(capacity_tokens: &[u64]) -> Workers {
-    Workers {
-        capacity_tokens: capacity_tokens.to_vec(),
-        used_tokens: vec![0; capacity_tokens.len()],
-        running: vec![0; capacity_tokens.len()],
-    }
+    Workers::idle(capacity_tokens)
 }
 
 fn programs(remaining_tokens: &[f64]) -> Assign {
@@ -26,6 +22,8 @@ fn programs(remaining_tokens: &[f64]) -> Assign {
         tokens: vec![10; rows],
         remaining_tokens: remaining_tokens.to_vec(),
         last_worker: vec![NOWHERE; rows],
+        growth: vec![-1.0; rows],
+        tool_us: vec![-1.0; rows],
         extra: Vec::new(),
     }
 }
@@ -46,6 +44,33 @@ fn every_answer_is_valid() {
     ] {
         Harness::new(config).by_row().placement::<HeddlePlacement>();
     }
+}
+
+#[test]
+fn without_classes_workers_are_as_fast_as_they_were_seen_to_be() {
+    let mut workers = workers(&[8_000, 8_000, 8_000]);
+    let mut lengths = vec![500.0; 40];
+    lengths.extend([9_000.0, 9_500.0]);
+    let programs = programs(&lengths);
+    let mut places = |token_us: [f64; 3], step_us: [f64; 3]| {
+        (workers.token_us, workers.step_us) = (token_us.to_vec(), step_us.to_vec());
+        let assigned = policy("{}").assign(&programs.columns_with(&workers));
+        let assigned = assigned.expect("an answer");
+        let of = |worker: u32| assigned.iter().filter(|at| **at == worker).count();
+        (assigned[41], [of(0), of(1), of(2)])
+    };
+    let (longest, of_workers) = places([30_000.0, 7_500.0, 30_500.0], [60.0, 60.0, 61.0]);
+    assert_eq!(longest, 1, "the fastest");
+    assert!(of_workers[0].abs_diff(of_workers[2]) <= 1, "{of_workers:?}");
+    // What has run nothing yet is as fast as the others; what was never seen at all, equally fast.
+    let one_unknown = places([30_000.0, 7_500.0, -1.0], [60.0, 60.0, -1.0]);
+    assert_eq!(one_unknown.0, 1);
+    assert!(one_unknown.1[2] > 0, "{one_unknown:?}");
+    let none_known = places([-1.0; 3], [-1.0; 3]);
+    assert_eq!(none_known.1.iter().sum::<usize>(), 42);
+    // Where programs disturb one another more, fewer go together.
+    let mut crowded = |step_us: f64| places([20_000.0; 3], [20.0, step_us, step_us]).1[0];
+    assert!(crowded(10_000.0) > crowded(20.0));
 }
 
 #[test]
@@ -151,6 +176,8 @@ fn placed(at_worker: &[u32], remaining_tokens: &[f64], phase: Phase) -> Table {
         tokens: vec![10; at_worker.len()],
         remaining_tokens: remaining_tokens.to_vec(),
         phase: vec![phase; at_worker.len()],
+        growth: vec![-1.0; at_worker.len()],
+        tool_us: vec![-1.0; at_worker.len()],
         extra: Vec::new(),
     }
 }
@@ -223,7 +250,7 @@ proptest! {
         let kinds = |policy: &HeddlePlacement, table: &Table| {
             let lengths = policy.lengths(&table.remaining_tokens);
             let workers = workers.columns();
-            (Kinds::of(&policy.config, &workers, &table.tokens, &lengths, 40), lengths)
+            (Kinds::of(&policy.config, &workers, &table.tokens, heddle_partition::Habits::default(), &lengths, 40), lengths)
         };
         let end_us = |policy: &HeddlePlacement, table: &Table| {
             let (kinds, lengths) = kinds(policy, table);

@@ -3,7 +3,8 @@
 use heddle_partition::{Drained, Habits, Member, Objective as _, Pace, Paper, Units};
 use treadle_plugin::WorkerColumns;
 
-use crate::config::{Class, Config, Objective};
+use crate::config::{Config, Objective};
+use crate::speed::{Speed, speeds};
 
 /// Steps beyond this many count as this many.
 const RUNNING_MAX: u32 = 4_096;
@@ -32,6 +33,7 @@ impl Kinds {
         config: &Config,
         workers: &WorkerColumns<'_>,
         tokens: &[u64],
+        habits: Habits,
         lengths: &[f64],
         programs_max: usize,
     ) -> Self {
@@ -46,38 +48,31 @@ impl Kinds {
             .map(|&running| running.min(RUNNING_MAX) as usize)
             .collect();
         let size_max = programs_max + 1 + running.iter().copied().max().unwrap_or(0);
-        // Kinds differ in their class, and with a bound in what they hold.
-        let mut kinds: Vec<(Option<usize>, Option<u64>, f64)> = Vec::new();
+        // Kinds differ in their speed, and with a bound in what they hold.
+        let mut kinds: Vec<(Speed, Option<u64>)> = Vec::new();
         let (mut units, mut paces) = (Vec::new(), Vec::new());
-        let of_worker = workers.capacity_tokens.iter().map(|&capacity| {
-            let class = nearest(&config.classes, capacity);
+        let speeds = speeds(config, workers);
+        let of_worker = speeds.iter().zip(workers.capacity_tokens);
+        let of_worker = of_worker.map(|(speed, &capacity)| {
             let bound = config.kv_bound.filter(|_| capacity > 0);
             let by_capacity = bound.is_some() || config.objective.is_fluid();
-            let key = (class, by_capacity.then_some(capacity));
-            if let Some(known) = kinds.iter().position(|kind| (kind.0, kind.1) == key) {
+            let key = (*speed, by_capacity.then_some(capacity));
+            if let Some(known) = kinds.iter().position(|kind| *kind == key) {
                 return known;
             }
-            let class = class.map(|row| &config.classes[row]);
-            let token_us = class.map_or(1.0, |class| class.token_us);
-            // Checked with the configuration.
-            let profile = class.and_then(|class| class.profile().ok());
-            let mut profile = profile.unwrap_or_default();
+            let mut profile = speed.profile(config);
             if let Some(bound) = bound {
                 profile = profile.capped(bound * capacity as f64 / mean);
             }
-            paces.push(Pace::of(
-                class.and_then(|class| class.pace),
-                token_us,
-                capacity,
-            ));
-            kinds.push((key.0, key.1, token_us));
-            units.push(Units::new(token_us, &profile, size_max));
+            paces.push(speed.pace(config, capacity));
+            kinds.push(key);
+            units.push(Units::new(speed.token_us(config), &profile, size_max));
             kinds.len() - 1
         });
         let of_worker: Vec<usize> = of_worker.collect();
         let mut by_speed: Vec<usize> = (0..of_worker.len()).collect();
         by_speed.sort_by(|&left, &right| {
-            let speed = |worker: usize| kinds[of_worker[worker]].2;
+            let speed = |worker: usize| kinds[of_worker[worker]].0.token_us(config);
             let by_speed = speed(left).total_cmp(&speed(right));
             // Of equally fast ones the larger first.
             let kind = |worker: usize| of_worker[worker];
@@ -98,10 +93,7 @@ impl Kinds {
             units,
             paces,
             objective: config.objective,
-            habits: Habits {
-                growth: config.growth,
-                tool_us: config.tool_us,
-            },
+            habits,
             context: tokens.iter().map(|&tokens| tokens as f64).sum::<f64>()
                 / tokens.len().max(1) as f64,
         }
@@ -131,9 +123,4 @@ impl Kinds {
             }
         }
     }
-}
-
-/// The class whose capacity is nearest.
-fn nearest(classes: &[Class], capacity: u64) -> Option<usize> {
-    (0..classes.len()).min_by_key(|&row| classes[row].capacity_tokens.abs_diff(capacity))
 }

@@ -107,9 +107,8 @@ mod tests {
 
     fn workers(running: &[u32]) -> Workers {
         Workers {
-            capacity_tokens: vec![1_000; running.len()],
-            used_tokens: vec![0; running.len()],
             running: running.to_vec(),
+            ..Workers::idle(&vec![1_000; running.len()])
         }
     }
 
@@ -126,6 +125,8 @@ mod tests {
             group: vec![1; 40],
             tokens: vec![10; 40],
             remaining_tokens: vec![-1.0; 40],
+            growth: vec![-1.0; 40],
+            tool_us: vec![-1.0; 40],
             last_worker: vec![NOWHERE; 40],
             extra: Vec::new(),
         };

@@ -89,11 +89,7 @@ mod tests {
 
     #[test]
     fn equal_programs_are_shared_out_evenly() {
-        let workers = Workers {
-            capacity_tokens: vec![100_000; 4],
-            used_tokens: vec![0; 4],
-            running: vec![0; 4],
-        };
+        let workers = Workers::idle(&[100_000; 4]);
         let mut programs = Assign::draw(&mut SplitMix64::new(3), 40, 0);
         programs.tokens.fill(500);
         let places = LeastLoadPlacement
@@ -107,14 +103,16 @@ mod tests {
     #[test]
     fn load_is_a_share_of_what_a_worker_holds() {
         let workers = Workers {
-            capacity_tokens: vec![1_000, 100_000],
             used_tokens: vec![500, 600],
             running: vec![0, 9],
+            ..Workers::idle(&[1_000, 100_000])
         };
         let programs = Assign {
             group: vec![1],
             tokens: vec![10],
             remaining_tokens: vec![-1.0],
+            growth: vec![-1.0],
+            tool_us: vec![-1.0],
             last_worker: vec![0],
             extra: Vec::new(),
         };

@@ -76,6 +76,8 @@ mod tests {
             group: vec![7, 7, 7],
             tokens: vec![1; 3],
             remaining_tokens: vec![-1.0; 3],
+            growth: vec![-1.0; 3],
+            tool_us: vec![-1.0; 3],
             last_worker: vec![NOWHERE, 3, NOWHERE],
             extra: Vec::new(),
         };

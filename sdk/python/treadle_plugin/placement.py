@@ -21,6 +21,13 @@ class WorkerColumns(Columns):
     """Tokens that it is charged for."""
     running: Sequence[int]
     """Steps that it runs."""
+    token_us: Sequence[float]
+    """Time that it takes for a token while it runs one step, in microseconds; -1 until enough
+    steps were seen."""
+    step_us: Sequence[float]
+    """What each further step that it runs adds to that for all of them, in microseconds; -1 alike."""
+    prefill_us: Sequence[float]
+    """Time that it takes for a token of a prompt, in microseconds; -1 alike."""
 
 
 @dataclass(slots=True)
@@ -35,6 +42,11 @@ class AssignColumns(Columns):
     """Predicted tokens still to be generated, -1 where nothing was predicted."""
     last_worker: Sequence[int]
     """Where it was placed last, `NOWHERE` for nowhere."""
+    growth: Sequence[float]
+    """Tokens by which contexts of its job grow with each generated one, what tools return included;
+    -1 before that was seen."""
+    tool_us: Sequence[float]
+    """Time that its job spends in tools for each generated token, in microseconds; -1 alike."""
     workers: WorkerColumns
     """The workers to choose from."""
     extra: Extra
@@ -70,6 +82,11 @@ class MigrateColumns(Columns):
     """Predicted tokens still to be generated, -1 where nothing was predicted."""
     phase: Sequence[Phase]
     """While a program acts, a move is hidden."""
+    growth: Sequence[float]
+    """Tokens by which contexts of its job grow with each generated one, what tools return included;
+    -1 before that was seen."""
+    tool_us: Sequence[float]
+    """Time that its job spends in tools for each generated token, in microseconds; -1 alike."""
     workers: WorkerColumns
     """The workers to choose from."""
     extra: Extra

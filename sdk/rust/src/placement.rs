@@ -16,6 +16,13 @@ pub struct WorkerColumns<'a> {
     pub used_tokens: &'a [u64],
     /// Steps that each runs.
     pub running: &'a [u32],
+    /// Time that each takes for a token while it runs one step, in microseconds; -1 until
+    /// enough steps were seen.
+    pub token_us: &'a [f64],
+    /// What each further step adds to that for all of them, in microseconds; -1 alike.
+    pub step_us: &'a [f64],
+    /// Time that each takes for a token of a prompt, in microseconds; -1 alike.
+    pub prefill_us: &'a [f64],
 }
 
 impl WorkerColumns<'_> {
@@ -35,7 +42,10 @@ impl WorkerColumns<'_> {
     /// [`PolicyError::invalid_input`], naming the column.
     pub fn check(&self) -> Result<(), PolicyError> {
         check_length("worker_used_tokens", self.used_tokens.len(), self.len())?;
-        check_length("worker_running", self.running.len(), self.len())
+        check_length("worker_running", self.running.len(), self.len())?;
+        check_length("worker_token_us", self.token_us.len(), self.len())?;
+        check_length("worker_step_us", self.step_us.len(), self.len())?;
+        check_length("worker_prefill_us", self.prefill_us.len(), self.len())
     }
 }
 
@@ -51,6 +61,12 @@ columns! {
         remaining_tokens: f64,
         /// Where the program was placed last, [`NOWHERE`] for nowhere.
         last_worker: u32,
+        /// Tokens by which contexts of its job grow with each generated one, what tools
+        /// return included; -1 before that was seen.
+        growth: f64,
+        /// Time that its job spends in tools for each generated token, in microseconds; -1
+        /// alike.
+        tool_us: f64,
     }
     beside {
         /// The workers to choose from.
@@ -90,6 +106,12 @@ columns! {
         remaining_tokens: f64,
         /// While a program acts, a move is hidden.
         phase: Phase,
+        /// Tokens by which contexts of its job grow with each generated one, what tools
+        /// return included; -1 before that was seen.
+        growth: f64,
+        /// Time that its job spends in tools for each generated token, in microseconds; -1
+        /// alike.
+        tool_us: f64,
     }
     beside {
         /// The workers to choose from.

@@ -16,6 +16,10 @@ export interface AssignColumns {
   readonly remainingTokens: readonly number[];
   /** Where it was placed last, `NOWHERE` for nowhere. */
   readonly lastWorker: readonly number[];
+  /** Tokens by which contexts of its job grow with each generated one, what tools return included; -1 before that was seen. */
+  readonly growth: readonly number[];
+  /** Time that its job spends in tools for each generated token, in microseconds; -1 alike. */
+  readonly toolUs: readonly number[];
   /** The workers to choose from. */
   readonly workers: WorkerColumns;
   /** Further columns by their names. */
@@ -44,6 +48,10 @@ export interface MigrateColumns {
   readonly remainingTokens: readonly number[];
   /** While a program acts, a move is hidden. */
   readonly phase: readonly Phase[];
+  /** Tokens by which contexts of its job grow with each generated one, what tools return included; -1 before that was seen. */
+  readonly growth: readonly number[];
+  /** Time that its job spends in tools for each generated token, in microseconds; -1 alike. */
+  readonly toolUs: readonly number[];
   /** The workers to choose from. */
   readonly workers: WorkerColumns;
   /** Further columns by their names. */
@@ -58,6 +66,12 @@ export interface WorkerColumns {
   readonly usedTokens: readonly number[];
   /** Steps that each runs. */
   readonly running: readonly number[];
+  /** Time that it takes for a token while it runs one step, in microseconds; -1 until enough steps were seen. */
+  readonly tokenUs: readonly number[];
+  /** What each further step that it runs adds to that for all of them, in microseconds; -1 alike. */
+  readonly stepUs: readonly number[];
+  /** Time that it takes for a token of a prompt, in microseconds; -1 alike. */
+  readonly prefillUs: readonly number[];
 }
 
 /** A policy of the world `placement`. */

@@ -57,10 +57,15 @@ fn ask(instance: &mut PolicyInstance, rows: usize) -> Result<usize, PolicyFault>
         tokens: &numbers,
         remaining_tokens: &unknown,
         last_worker: &vec![0; rows],
+        growth: &unknown,
+        tool_us: &unknown,
         workers: WorkerColumns {
             capacity_tokens: &[100_000, 100_000],
             used_tokens: &[0, 50_000],
             running: &[0, 1],
+            token_us: &[-1.0; 2],
+            step_us: &[-1.0; 2],
+            prefill_us: &[-1.0; 2],
         },
         extra: &[],
     };

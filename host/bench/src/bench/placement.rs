@@ -153,10 +153,15 @@ impl PlacementArgs {
             tokens: &vec![500; programs],
             remaining_tokens: &remaining,
             last_worker: &vec![NOWHERE; programs],
+            growth: &vec![-1.0; programs],
+            tool_us: &vec![-1.0; programs],
             workers: WorkerColumns {
                 capacity_tokens: &vec![600_000; workers],
                 used_tokens: &vec![0; workers],
                 running: &vec![0; workers],
+                token_us: &vec![-1.0; workers],
+                step_us: &vec![-1.0; workers],
+                prefill_us: &vec![-1.0; workers],
             },
             extra: &[],
         };

@@ -16,8 +16,12 @@ impl ProgramEvent {
             } => cut(untracked_tokens, TOKENS_MAX),
             Self::WorkerSpeedRead {
                 prefill_tokens_per_s,
+                token_us,
                 ..
-            } => cut(prefill_tokens_per_s, TOKENS_MAX),
+            } => {
+                cut(prefill_tokens_per_s, TOKENS_MAX);
+                cut(token_us, TOKENS_MAX);
+            }
             Self::PromptCounted { size, tokens, .. } => {
                 cut(&mut size.bytes, BYTES_MAX);
                 cut(tokens, TOKENS_MAX);
@@ -119,6 +123,7 @@ mod tests {
             ProgramEvent::WorkerSpeedRead {
                 worker,
                 prefill_tokens_per_s: u64::MAX,
+                token_us: u64::MAX,
             },
             ProgramEvent::StepProgressed {
                 step,

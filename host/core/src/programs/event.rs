@@ -133,12 +133,15 @@ pub enum ProgramEvent {
         /// Tokens of those requests.
         untracked_tokens: u64,
     },
-    /// An engine was given a prompt to see how fast it computes one.
+    /// An engine was given prompts to see how fast it is.
     WorkerSpeedRead {
         /// The engine.
         worker: WorkerId,
-        /// Prompt tokens that it computes in a second.
+        /// Prompt tokens that it computes in a second; 0 where that did not show.
         prefill_tokens_per_s: u64,
+        /// Time that it takes for a token of one answer alone, in microseconds; 0 alike.
+        #[serde(default)]
+        token_us: u64,
     },
     /// An engine was asked to count a sample prompt.
     PromptCounted {

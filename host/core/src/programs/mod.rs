@@ -13,6 +13,7 @@ pub mod lingering;
 pub mod link;
 pub mod migration;
 pub mod offload;
+pub mod pace;
 pub mod program;
 mod question;
 pub mod queue;

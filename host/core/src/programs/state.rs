@@ -34,6 +34,10 @@ pub struct Ask {
 pub struct JobStatistics {
     /// Moving average of output tokens per step, times 16.
     pub output_tokens_x16: u64,
+    /// Moving average of the tokens by which a program's context grows from one step's end to the
+    /// next one's, times 16.
+    #[serde(default)]
+    pub growth_tokens_x16: u64,
     /// Moving average of tool seconds, in microseconds.
     pub tool_us: u64,
     /// Steps finished.
@@ -50,6 +54,32 @@ pub struct JobStatistics {
     /// When its last program ended, if none is live.
     #[serde(default)]
     pub idle_since: Timestamp,
+}
+
+/// What programs of a job do beside generating, for each token that they generate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Habits {
+    /// Tokens by which the context grows, that one included.
+    pub growth: f64,
+    /// Microseconds in tools.
+    pub tool_us: f64,
+}
+
+/// Steps of a job until its habits are known.
+const HABIT_STEPS: u64 = 8;
+
+impl JobStatistics {
+    /// Its habits, once enough was seen of it.
+    pub fn habits(&self) -> Option<Habits> {
+        let known = self.steps_finished >= HABIT_STEPS
+            && self.output_tokens_x16 > 0
+            && self.growth_tokens_x16 > 0;
+        let tokens = self.output_tokens_x16 as f64;
+        known.then(|| Habits {
+            growth: self.growth_tokens_x16 as f64 / tokens,
+            tool_us: self.tool_us as f64 * 16.0 / tokens,
+        })
+    }
 }
 
 /// Counters since the state began.

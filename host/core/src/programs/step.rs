@@ -4,7 +4,7 @@ use crate::programs::worker::QueuedStep;
 use crate::programs::{PromptText, StepTokens};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{ProgramId, Span, StepId, Timestamp, WorkerId};
 
 /// Where a step is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -61,6 +61,9 @@ pub struct Step {
     pub output_tokens: u64,
     /// When the first output token was seen.
     pub first_token_at: Option<Timestamp>,
+    /// The time of all steps at its worker when it was sent there, or when its first token was seen.
+    #[serde(default)]
+    pub steps_time_before: Span,
     /// When it was first sent to an engine.
     pub dispatched_at: Option<Timestamp>,
     /// How often it was sent to an engine.

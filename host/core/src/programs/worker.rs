@@ -4,6 +4,7 @@
 use crate::programs::accounts::{Account, Charge};
 use crate::programs::backlog::Backlog;
 use crate::programs::lingering::Lingering;
+use crate::programs::pace::{DecodePace, StepsTime};
 use crate::programs::reuse::Reuse;
 use crate::programs::speed::PrefillSpeed;
 use crate::programs::{Capacity, PrefixSegment};
@@ -110,6 +111,12 @@ pub struct Worker {
     /// How fast it computes prompts.
     #[serde(default, skip_serializing_if = "PrefillSpeed::is_unused")]
     pub prefill_speed: PrefillSpeed,
+    /// How long it takes for a token.
+    #[serde(default, skip_serializing_if = "DecodePace::is_unused")]
+    pub pace: DecodePace,
+    /// The time of all steps that ran here.
+    #[serde(default)]
+    pub steps_time: StepsTime,
     /// Prompts that it has yet to compute.
     #[serde(default, skip_serializing_if = "Backlog::is_empty")]
     pub backlog: Backlog,
@@ -146,6 +153,8 @@ impl Worker {
             lingering: Lingering::default(),
             reuse: Reuse::default(),
             prefill_speed: PrefillSpeed::default(),
+            pace: DecodePace::default(),
+            steps_time: StepsTime::default(),
             backlog: Backlog::default(),
         }
     }

@@ -86,8 +86,9 @@ impl Model {
         let busy = placed
             .iter()
             .filter(|id| !self.programs[id].steps.is_empty());
-        let busy: Vec<u64> = busy.map(|id| self.private_tokens(*id)).collect();
-        let used = busy.iter().sum::<u64>() + self.shared_tokens(w, placed);
+        let used = busy.map(|id| self.private_tokens(*id) + self.programs[id].prefix_tokens());
+        let busy: Vec<u64> = used.collect();
+        let used = busy.iter().sum::<u64>();
         busy.len() <= 1 && w.kept.is_empty() && used + need <= w.capacity.tokens.unwrap_or(u64::MAX)
     }
 

@@ -21,6 +21,9 @@ const WORKERS: WorkerColumns<'_> = WorkerColumns {
     capacity_tokens: &[0, 100_000, 1_000_000],
     used_tokens: &[0, 90_000, 500_000],
     running: &[0, 7, 30],
+    token_us: &[-1.0, 20_000.0, 7_500.0],
+    step_us: &[-1.0, 0.0, 60.0],
+    prefill_us: &[-1.0, 100.0, 65.5],
 };
 const FREE_UNITS: &[u32] = &[0, 5, 200];
 
@@ -93,6 +96,8 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
         tokens: &rows.tokens,
         remaining_tokens: &rows.predicted,
         last_worker: &rows.thirds,
+        growth: &rows.predicted,
+        tool_us: &rows.predicted,
         workers: WORKERS,
         extra: &rows.extra,
     };
@@ -105,6 +110,9 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
             capacity_tokens: &rows.tokens,
             used_tokens: &rows.output_tokens,
             running: &rows.steps,
+            token_us: &rows.predicted,
+            step_us: &rows.predicted,
+            prefill_us: &rows.predicted,
         },
         extra: &rows.extra,
     };
@@ -114,6 +122,8 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
         tokens: &rows.tokens,
         remaining_tokens: &rows.predicted,
         phase: &rows.phases,
+        growth: &rows.predicted,
+        tool_us: &rows.predicted,
         workers: WORKERS,
         extra: &rows.extra,
     };

@@ -42,6 +42,8 @@ impl PlacementInstance {
             tokens: programs.tokens,
             remaining_tokens: programs.remaining_tokens,
             last_worker: programs.last_worker,
+            growth: programs.growth,
+            tool_us: programs.tool_us,
             workers: workers(&programs.workers),
             extra: programs.extra,
         };
@@ -106,6 +108,8 @@ impl PlacementInstance {
             tokens: programs.tokens,
             remaining_tokens: programs.remaining_tokens,
             phase: &phases(programs.phase),
+            growth: programs.growth,
+            tool_us: programs.tool_us,
             workers: workers(&programs.workers),
             extra: programs.extra,
         };
@@ -123,7 +127,7 @@ impl PlacementInstance {
 }
 
 fn workers<'a>(workers: &WorkerColumns<'a>) -> given::WorkerColumns<'a> {
-    record!(given::WorkerColumns of workers { capacity_tokens, used_tokens, running })
+    record!(given::WorkerColumns of workers { capacity_tokens, used_tokens, running, token_us, step_us, prefill_us })
 }
 
 /// The caller's rows of workers: there is one to choose, and all that are named exist.

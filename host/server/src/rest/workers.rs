@@ -69,6 +69,10 @@ pub(crate) struct WorkerView {
     host_tokens: u64,
     /// Prompt tokens that it computes in a second, once measured.
     prefill_tokens_per_s: Option<u64>,
+    /// Microseconds that it takes for a token of one step alone, once enough steps were seen.
+    token_us: Option<u64>,
+    /// Microseconds that each further step adds to that for all.
+    step_us: Option<u64>,
     /// What it reports itself, beside treadle's own ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     engine_load: Option<ReportedLoad>,
@@ -103,6 +107,8 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
         capacity_tokens: w.capacity.tokens,
         host_tokens: w.host_tokens(),
         prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
+        token_us: w.pace.time().map(|time| time.alone.micros()),
+        step_us: w.pace.time().map(|time| time.further.micros()),
         engine_load: reported(app, w.id),
     };
     let workers = app.driver.workers().await.map_err(|_| stopped())?;

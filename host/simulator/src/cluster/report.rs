@@ -3,6 +3,7 @@
 use super::Cluster;
 use serde::Serialize;
 use treadle_core::accounts::{TokenTime, Use};
+use treadle_core::worker::Worker;
 use treadle_model::Timestamp;
 
 /// What the engines' KV memory was used for, by the core's ledger: shares of what
@@ -46,6 +47,17 @@ impl KvShares {
     }
 }
 
+/// What the core has seen of an engine's speed; `None` where too little.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct SeenSpeed {
+    /// Prompt tokens that it computes in a second.
+    pub prefill_tokens_per_s: Option<u64>,
+    /// Time for a token of one step alone, in microseconds.
+    pub token_us: Option<u64>,
+    /// What each further step adds, in microseconds.
+    pub step_us: Option<u64>,
+}
+
 /// Figures of a simulated run. Times are virtual.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -83,6 +95,8 @@ pub struct Report {
     pub kv: KvShares,
     /// Events that the core handled.
     pub core_events: u64,
+    /// What it has seen of each engine.
+    pub speeds: Vec<SeenSpeed>,
 }
 
 impl Cluster<'_> {
@@ -122,7 +136,21 @@ impl Cluster<'_> {
             migrations: counters.migrations,
             kv: KvShares::of(&self.kv_uses(self.now).since(&self.kv_before)),
             core_events: self.events,
+            speeds: self.speeds(),
         }
+    }
+
+    fn speeds(&self) -> Vec<SeenSpeed> {
+        let workers = self.core.programs().workers.values();
+        let seen = |w: &Worker| {
+            let decode = w.pace.time();
+            SeenSpeed {
+                prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
+                token_us: decode.map(|time| time.alone.micros()),
+                step_us: decode.map(|time| time.further.micros()),
+            }
+        };
+        workers.map(seen).collect()
     }
 
     /// What all engines' memory was used for until then.

@@ -23,6 +23,8 @@ const WORKERS: &[Column] = &[
     ("CAPACITY TOKENS", "/capacity_tokens"),
     ("HOST TOKENS", "/host_tokens"),
     ("PREFILL TOKENS/S", "/prefill_tokens_per_s"),
+    ("TOKEN US", "/token_us"),
+    ("STEP US", "/step_us"),
 ];
 const NONE: &str = "no engine is registered; add one with `treadle workers add URL`";
 

@@ -20,6 +20,8 @@ impl<P: Exported + PlacementPolicy> world::Guest for Guest<P> {
             tokens: &given.tokens,
             remaining_tokens: &given.remaining_tokens,
             last_worker: &given.last_worker,
+            growth: &given.growth,
+            tool_us: &given.tool_us,
             workers: workers(&given.workers),
             extra: &given.extra,
         };
@@ -46,6 +48,8 @@ impl<P: Exported + PlacementPolicy> world::Guest for Guest<P> {
             at_worker: &given.at_worker,
             tokens: &given.tokens,
             remaining_tokens: &given.remaining_tokens,
+            growth: &given.growth,
+            tool_us: &given.tool_us,
             extra: &given.extra,
             workers: workers(&given.workers),
         };
@@ -56,5 +60,5 @@ impl<P: Exported + PlacementPolicy> world::Guest for Guest<P> {
 }
 
 fn workers(given: &world::WorkerColumns) -> WorkerColumns<'_> {
-    lent!(WorkerColumns of given { capacity_tokens, used_tokens, running })
+    lent!(WorkerColumns of given { capacity_tokens, used_tokens, running, token_us, step_us, prefill_us })
 }

@@ -98,6 +98,8 @@ tables! {
         tokens: u64 = draw::amount,
         remaining_tokens: f64 = draw::predicted,
         last_worker: u32 = draw::count,
+        growth: f64 = draw::predicted,
+        tool_us: f64 = draw::predicted,
     }
 
     /// Placed programs. The workers come with [`Migrate::columns_with`].
@@ -106,6 +108,8 @@ tables! {
         tokens: u64 = draw::amount,
         remaining_tokens: f64 = draw::predicted,
         phase: Phase = draw::phase,
+        growth: f64 = draw::predicted,
+        tool_us: f64 = draw::predicted,
     }
 
     /// Queued actions. The pools come with [`Grant::draw_with`].
@@ -170,15 +174,37 @@ pub struct Workers {
     pub used_tokens: Vec<u64>,
     /// Steps that each runs.
     pub running: Vec<u32>,
+    /// Time that each takes for a token alone, in microseconds; -1 where not known.
+    pub token_us: Vec<f64>,
+    /// What each further step adds to that, in microseconds; -1 where not known.
+    pub step_us: Vec<f64>,
+    /// Time that each takes for a token of a prompt, in microseconds; -1 where not known.
+    pub prefill_us: Vec<f64>,
 }
 
 impl Workers {
+    /// Workers with empty caches that run nothing, and of whose speed nothing is known.
+    pub fn idle(capacity_tokens: &[u64]) -> Self {
+        let workers = capacity_tokens.len();
+        Self {
+            capacity_tokens: capacity_tokens.to_vec(),
+            used_tokens: vec![0; workers],
+            running: vec![0; workers],
+            token_us: vec![-1.0; workers],
+            step_us: vec![-1.0; workers],
+            prefill_us: vec![-1.0; workers],
+        }
+    }
+
     /// So many workers.
     pub fn draw(random: &mut SplitMix64, workers: usize) -> Self {
         Self {
             capacity_tokens: (0..workers).map(|_| draw::amount(random)).collect(),
             used_tokens: (0..workers).map(|_| draw::amount(random)).collect(),
             running: (0..workers).map(|_| draw::count(random)).collect(),
+            token_us: (0..workers).map(|_| draw::predicted(random)).collect(),
+            step_us: (0..workers).map(|_| draw::predicted(random)).collect(),
+            prefill_us: (0..workers).map(|_| draw::predicted(random)).collect(),
         }
     }
 
@@ -189,6 +215,9 @@ impl Workers {
             capacity_tokens: order.iter().map(|&row| self.capacity_tokens[row]).collect(),
             used_tokens: order.iter().map(|&row| self.used_tokens[row]).collect(),
             running: order.iter().map(|&row| self.running[row]).collect(),
+            token_us: order.iter().map(|&row| self.token_us[row]).collect(),
+            step_us: order.iter().map(|&row| self.step_us[row]).collect(),
+            prefill_us: order.iter().map(|&row| self.prefill_us[row]).collect(),
         }
     }
 
@@ -198,6 +227,9 @@ impl Workers {
             capacity_tokens: &self.capacity_tokens,
             used_tokens: &self.used_tokens,
             running: &self.running,
+            token_us: &self.token_us,
+            step_us: &self.step_us,
+            prefill_us: &self.prefill_us,
         }
     }
 }

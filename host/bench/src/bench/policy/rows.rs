@@ -97,6 +97,8 @@ impl Draw {
             group: Self::groups(rows),
             tokens: self.column(rows, 200_000),
             remaining_tokens: self.predicted(rows, 20_000),
+            growth: vec![2.0; rows],
+            tool_us: vec![8_000.0; rows],
             extra: Vec::new(),
         }
     }
@@ -108,6 +110,9 @@ impl Draw {
             capacity_tokens: vec![capacity; WORKERS],
             used_tokens: self.column(WORKERS, capacity / 2),
             running: self.counts(WORKERS, 256),
+            token_us: vec![22_000.0; WORKERS],
+            step_us: vec![60.0; WORKERS],
+            prefill_us: vec![66.0; WORKERS],
         }
     }
 

@@ -189,6 +189,8 @@ impl Programs {
         if tokens.cached.is_some() {
             self.learn_prefill_speed(step, computed);
         }
+        let counted = tokens.cached.map(|_| computed);
+        self.learn_pace(step, tokens.output, counted);
         self.divide_into(program, computed, again, timing);
         self.note_warm(program);
     }

@@ -128,6 +128,43 @@ impl Programs {
         }
     }
 
+    /// A step has ended with so many tokens. If nothing was seen of it before its end, the time of
+    /// its prompt is left out, of which `computed` tokens were not in the engine's cache.
+    pub(crate) fn learn_pace(&mut self, step: StepId, output: u64, computed: Option<u64>) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let StepState::Running { worker, since } = s.state else {
+            return;
+        };
+        let (first, before, now) = (s.first_token_at, s.steps_time_before, self.state.now);
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        let ran = Span(
+            w.steps_time
+                .by(now, w.running_steps)
+                .0
+                .saturating_sub(before.0),
+        );
+        let speed = w.prefill_speed.tokens_per_s();
+        match (first, computed.zip(speed)) {
+            (Some(at), _) => w.pace.see(output.saturating_sub(1), now.since(at), ran),
+            (None, Some((computed, speed))) => {
+                let all = now.since(since).0;
+                let took = all.saturating_sub(time_for(computed, speed).0);
+                // As many ran beside its prompt as beside its answer.
+                let ran = u128::from(ran.0) * u128::from(took) / u128::from(all.max(1));
+                let ran = Span(u64::try_from(ran).unwrap_or(u64::MAX));
+                // Most of a time that was mostly its prompt's may be a wrong speed.
+                if took >= all / 2 {
+                    w.pace.see(output, Span(took), ran);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// A worker's speed is another one.
     pub(crate) fn compare_speeds(&mut self) {
         let speeds = self.state.workers.values();

@@ -350,11 +350,13 @@ impl Programs {
             return None;
         }
         let busy = worker.programs.difference(&worker.idle);
-        let used: u64 = busy.map(|program| self.private_tokens(*program)).sum();
-        let beside = used.saturating_add(worker.shared_tokens);
-        let beside = beside.saturating_add(worker.untracked_tokens);
+        let busy = busy.filter_map(|program| self.state.live.get(program));
+        let used: u64 = busy
+            .map(|p| p.private_tokens().saturating_add(p.prefix_tokens()))
+            .sum();
+        let used = used.saturating_add(worker.untracked_tokens);
         let capacity = worker.capacity.tokens.unwrap_or(u64::MAX);
-        Some(capacity.saturating_sub(beside))
+        Some(capacity.saturating_sub(used))
     }
 
     /// Tokens left below the fill, the low watermark as a rule. Between it and the high one is the

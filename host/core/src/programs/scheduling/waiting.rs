@@ -126,6 +126,10 @@ impl Programs {
         self.reuse_sent(program, worker);
         let rollout = self.config.mode == Mode::Rollout;
         if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.steps_time.change(now, w.running_steps);
+            if let Some(s) = self.state.steps.get_mut(&step) {
+                s.steps_time_before = w.steps_time.by(now, 0);
+            }
             w.running_steps += 1;
             if rollout && w.programs.contains(&program) {
                 w.begun.insert(program);

@@ -11,6 +11,7 @@ mod timeouts;
 mod workers;
 
 use crate::programs::{Due, ProgramEvent, Programs};
+use treadle_model::Span;
 
 impl Programs {
     #[allow(clippy::too_many_lines, reason = "one line or call for each event")]
@@ -43,7 +44,8 @@ impl Programs {
             ProgramEvent::WorkerSpeedRead {
                 worker,
                 prefill_tokens_per_s,
-            } => self.worker_speed_read(*worker, *prefill_tokens_per_s),
+                token_us,
+            } => self.worker_speed_read(*worker, *prefill_tokens_per_s, Span(*token_us)),
             ProgramEvent::WorkerLost { worker, cause } => self.worker_lost(*worker, cause),
             ProgramEvent::WorkerRecovered { worker } => self.worker_recovered(*worker),
             ProgramEvent::WorkerRemoved { worker } => self.worker_removed(*worker),

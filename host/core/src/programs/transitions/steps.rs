@@ -4,7 +4,7 @@ use crate::programs::program::Program;
 use crate::programs::state::JobStatistics;
 use crate::programs::step::{Step, StepState};
 use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
-use treadle_model::{GatewayId, Phase, ProgramId, StepId, WorkerId};
+use treadle_model::{GatewayId, Phase, ProgramId, Span, StepId, WorkerId};
 
 impl Programs {
     pub(crate) fn step_arrived(&mut self, arrival: &StepArrival) {
@@ -73,6 +73,7 @@ impl Programs {
             output_tokens_reserved: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
             output_tokens: 0,
             first_token_at: None,
+            steps_time_before: Span(0),
             dispatched_at: None,
             attempts: 0,
             priority: 0,
@@ -85,6 +86,10 @@ impl Programs {
         let s = self.state.steps.get_mut(&step);
         if let Some(s) = s.filter(|s| s.first_token_at.is_none()) {
             s.first_token_at = Some(now);
+            let worker = s.state.worker().and_then(|id| self.state.workers.get(&id));
+            if let Some(w) = worker {
+                s.steps_time_before = w.steps_time.by(now, w.running_steps);
+            }
             let (program, at) = (s.program, s.state.worker());
             self.account(program);
             if let Some(worker) = at {
@@ -129,8 +134,16 @@ impl Programs {
             p.output_tokens_total += tokens.output;
             p.cached_tokens_total += tokens.cached.unwrap_or(0);
             let context = tokens.prompt.saturating_add(tokens.output);
+            let grown = (p.steps_finished > 1).then(|| context.saturating_sub(p.context_tokens));
             set_context(p, context, &mut self.state.context_tokens);
             let job = self.state.jobs.of_live(&p.job);
+            if let Some(grown) = grown {
+                let sample = grown.saturating_mul(16);
+                job.growth_tokens_x16 = match job.growth_tokens_x16 {
+                    0 => sample,
+                    known => known - known / 8 + sample / 8,
+                };
+            }
             let sample = tokens.output.saturating_mul(16);
             job.output_tokens_x16 = match job.steps_finished {
                 0 => sample,
@@ -267,6 +280,7 @@ impl Programs {
             p.running.retain(|running| *running != step);
         }
         if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.steps_time.change(self.state.now, w.running_steps);
             w.running_steps -= 1;
         }
         let program = s.program;

@@ -1,11 +1,12 @@
 //! Engines join, report what they hold, fall silent, come back and leave.
 
 use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::pace::DecodePace;
 use crate::programs::scheduling::why::Why;
 use crate::programs::speed::PrefillSpeed;
 use crate::programs::worker::{Health, Worker};
 use crate::{Capacity, Command, Mode, Programs};
-use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
+use treadle_model::{EngineKind, ProgramId, Span, StepId, WorkerId};
 
 impl Programs {
     pub(crate) fn worker_added(
@@ -78,6 +79,7 @@ impl Programs {
         w.untracked_tokens = 0;
         w.reuse.clear();
         w.prefill_speed = PrefillSpeed::default();
+        w.pace = DecodePace::default();
         self.account_worker(worker);
         if self
             .state
@@ -99,10 +101,15 @@ impl Programs {
         self.state.restore_wanted = true;
     }
 
-    pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill_tokens_per_s: u64) {
-        let w = self.state.workers.get_mut(&worker);
-        if let Some(w) = w.filter(|_| prefill_tokens_per_s > 0) {
-            w.prefill_speed = PrefillSpeed::measured(prefill_tokens_per_s);
+    pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill: u64, token: Span) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        if token.0 > 0 {
+            w.pace = DecodePace::measured(token);
+        }
+        if prefill > 0 {
+            w.prefill_speed = PrefillSpeed::measured(prefill);
             self.compare_speeds();
         }
     }

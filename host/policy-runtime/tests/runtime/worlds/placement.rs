@@ -14,12 +14,17 @@ const WORKERS: WorkerColumns<'_> = WorkerColumns {
     capacity_tokens: &[10, 20],
     used_tokens: &[5, 5],
     running: &[1, 2],
+    token_us: &[-1.0, 20_000.0],
+    step_us: &[-1.0, 60.0],
+    prefill_us: &[-1.0, 66.0],
 };
 const PROGRAMS: AssignColumns<'_> = AssignColumns {
     group: &[1, 1, 2],
     tokens: &[5, 6, 7],
     remaining_tokens: &[-1.0, 3.0, 4.0],
     last_worker: &[NOWHERE, 0, 1],
+    growth: &[-1.0, 1.5, 2.0],
+    tool_us: &[-1.0, 0.0, 9_000.0],
     workers: WORKERS,
     extra: &[],
 };
@@ -28,6 +33,8 @@ const PLACED: MigrateColumns<'_> = MigrateColumns {
     tokens: &[5, 6],
     remaining_tokens: &[-1.0, 3.0],
     phase: &[Phase::Reasoning, Phase::Acting],
+    growth: &[-1.0, 1.5],
+    tool_us: &[-1.0, 0.0],
     workers: WORKERS,
     extra: &[],
 };

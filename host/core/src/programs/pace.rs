@@ -1,0 +1,269 @@
+//! How long an engine takes for a token, by how many steps it runs at once.
+//!
+//! Each step that ends tells its mean time for a token, and how many steps ran beside it on average.
+//! A straight line through these gives the time alone and what each further step adds, contexts as
+//! they come. Prompts of others, and whatever else holds an engine up, only make times longer: so a
+//! time above the line moves it little, and it comes to lie along the shortest.
+
+use crate::programs::State;
+use crate::programs::worker::Worker;
+use serde::{Deserialize, Serialize};
+use treadle_model::{Span, Timestamp};
+
+/// Of shorter answers other things take most of the time.
+const TOKENS_LEAST: u64 = 16;
+/// Steps until a pace is known.
+const SEEN_LEAST: u32 = 8;
+/// What was seen counts by this part less with each further step.
+const FORGOTTEN_PART: u64 = 256;
+/// A time above the line counts by this part less.
+const LONGER_PART: u64 = 64;
+/// Sums of whole numbers: of steps in this many parts.
+const PARTS: u64 = 1 << 10;
+/// The weight of one step.
+const WEIGHT: u64 = 1 << 20;
+/// More steps at once count as so many.
+const STEPS_MAX: u64 = 1 << 10;
+/// A longer time for a token counts as this, in nanoseconds.
+const TOKEN_NS_MAX: u64 = 1 << 33;
+/// Where all steps had about as many beside them, these differ by chance: in the square of parts.
+const CHANCE: i128 = 1 << 18;
+
+/// What was seen of one engine.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct DecodePace {
+    seen: u32,
+    weight: u64,
+    steps: u64,
+    steps_squared: u64,
+    ns: u64,
+    steps_ns: u64,
+}
+
+/// The time of all steps at a worker: a second in which three run counts three seconds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct StepsTime {
+    all: Span,
+    /// When the number of steps changed last.
+    since: Timestamp,
+}
+
+impl StepsTime {
+    /// By now, where so many have run since it changed.
+    pub(crate) fn by(&self, now: Timestamp, running: u32) -> Span {
+        let since = now.since(self.since).0.saturating_mul(u64::from(running));
+        Span(self.all.0.saturating_add(since))
+    }
+
+    /// From now on another number runs.
+    pub(crate) fn change(&mut self, now: Timestamp, ran: u32) {
+        (self.all, self.since) = (self.by(now, ran), now);
+    }
+}
+
+/// The time that an engine takes for a token of each of its steps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DecodeTime {
+    /// Of one step alone.
+    pub alone: Span,
+    /// What each further one adds.
+    pub further: Span,
+}
+
+impl DecodeTime {
+    /// With so many steps in all, in parts; in nanoseconds.
+    fn beside(self, steps: u64) -> u64 {
+        let further = self.further.0.saturating_mul(steps.saturating_sub(PARTS)) / PARTS;
+        self.alone.0.saturating_add(further).saturating_mul(1_000)
+    }
+}
+
+impl DecodePace {
+    /// As it was measured with an answer of treadle's own, while nothing else ran.
+    pub(crate) fn measured(token: Span) -> Self {
+        let mut pace = Self::default();
+        for _ in 0..SEEN_LEAST {
+            let took = Span(token.0.saturating_mul(TOKENS_LEAST));
+            pace.see(TOKENS_LEAST, took, took);
+        }
+        pace
+    }
+
+    /// True if no step was seen.
+    pub fn is_unused(&self) -> bool {
+        self.seen == 0
+    }
+
+    /// So many tokens took so long, while the steps that ran, this one included, came to
+    /// `steps_time`.
+    pub(crate) fn see(&mut self, tokens: u64, took: Span, steps_time: Span) {
+        if tokens < TOKENS_LEAST || took.0 == 0 {
+            return;
+        }
+        let each = |of: u128, by: u64| u64::try_from(of / u128::from(by)).unwrap_or(u64::MAX);
+        let steps = each(u128::from(steps_time.0) * u128::from(PARTS), took.0);
+        let steps = steps.clamp(PARTS, STEPS_MAX * PARTS);
+        let ns = each(u128::from(took.0) * 1_000, tokens).min(TOKEN_NS_MAX);
+        let is_longer = self.time().is_some_and(|time| ns > time.beside(steps));
+        let part = if is_longer { LONGER_PART } else { 1 };
+        self.seen = self.seen.saturating_add(1);
+        for (sum, value) in [
+            (&mut self.weight, WEIGHT),
+            (&mut self.steps, steps),
+            (&mut self.steps_squared, steps * steps),
+            (&mut self.ns, ns),
+            (&mut self.steps_ns, steps * ns / PARTS),
+        ] {
+            *sum = *sum - *sum / (FORGOTTEN_PART * part) + value / part;
+        }
+    }
+
+    /// What was seen of another engine of the same kind is added.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.seen = self.seen.saturating_add(other.seen);
+        self.weight = self.weight.saturating_add(other.weight);
+        self.steps = self.steps.saturating_add(other.steps);
+        self.steps_squared = self.steps_squared.saturating_add(other.steps_squared);
+        self.ns = self.ns.saturating_add(other.ns);
+        self.steps_ns = self.steps_ns.saturating_add(other.steps_ns);
+    }
+
+    /// The line through what was seen, once that is enough.
+    pub fn time(&self) -> Option<DecodeTime> {
+        if self.seen < SEEN_LEAST {
+            return None;
+        }
+        let (weight, parts, unit) = (
+            i128::from(self.weight),
+            i128::from(PARTS),
+            i128::from(WEIGHT),
+        );
+        let mean = |sum: u64| i128::from(sum) * unit / weight;
+        let (steps, ns) = (mean(self.steps), mean(self.ns));
+        let variance = mean(self.steps_squared) - steps * steps;
+        let covariance = mean(self.steps_ns) * parts - steps * ns;
+        // What a further step adds is at least nothing, and at most what one takes alone.
+        let further = covariance * parts / (variance.max(0) + CHANCE);
+        let further = further.clamp(0, ns * parts / steps);
+        let alone = ns - further * (steps - parts) / parts;
+        let span = |ns: i128| Span(u64::try_from((ns + 500) / 1_000).unwrap_or(0));
+        Some(DecodeTime {
+            alone: span(alone),
+            further: span(further),
+        })
+    }
+}
+
+impl State {
+    /// How long a worker takes for a token: as seen there, else at others with the same engine and
+    /// memory.
+    pub fn decode_time_of(&self, worker: &Worker) -> Option<DecodeTime> {
+        worker.pace.time().or_else(|| {
+            let kind = |w: &Worker| (w.engine, w.capacity.tokens);
+            let mut all = DecodePace::default();
+            for w in self.workers.values().filter(|w| kind(w) == kind(worker)) {
+                all.add(&w.pace);
+            }
+            all.time()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DecodePace;
+    use treadle_model::Span;
+
+    /// Steps of so many tokens, at an engine that takes 20 ms for a token and half a millisecond
+    /// more for each further step.
+    fn seen(pace: &mut DecodePace, steps_at_once: impl Iterator<Item = u64>) {
+        for (number, steps) in steps_at_once.enumerate() {
+            let tokens = 20 + (number as u64 * 37) % 300;
+            let took = tokens * (20_000 + 500 * (steps - 1));
+            pace.see(tokens, Span(took), Span(took * steps));
+        }
+    }
+
+    fn found(pace: &DecodePace) -> (u64, u64) {
+        let time = pace.time().expect("enough was seen");
+        (time.alone.0, time.further.0)
+    }
+
+    #[test]
+    fn the_time_alone_and_what_each_further_step_adds_are_found() {
+        let mut pace = DecodePace::default();
+        seen(&mut pace, (0..7).map(|number| 1 + number % 3));
+        assert_eq!(pace.time(), None, "too few");
+        seen(&mut pace, (0..50).map(|number| 1 + number * 7 % 40));
+        let (alone, further) = found(&pace);
+        assert!((19_500..=20_500).contains(&alone), "{alone}");
+        assert!((475..=525).contains(&further), "{further}");
+        seen(&mut pace, (0..2_000).map(|number| 1 + number * 7 % 40));
+        let (alone, further) = found(&pace);
+        assert!((19_900..=20_100).contains(&alone), "{alone}");
+        assert!((495..=505).contains(&further), "{further}");
+    }
+
+    #[test]
+    fn what_was_measured_holds_until_more_is_seen() {
+        let mut pace = DecodePace::measured(Span(20_000));
+        assert_eq!(found(&pace), (20_000, 0));
+        seen(&mut pace, (0..20).map(|number| 10 + number % 10));
+        let (alone, further) = found(&pace);
+        assert!((19_500..=20_500).contains(&alone), "{alone}");
+        assert!((450..=550).contains(&further), "{further}");
+    }
+
+    #[test]
+    fn from_one_number_of_steps_no_line_is_drawn() {
+        let mut pace = DecodePace::default();
+        seen(&mut pace, std::iter::repeat_n(16, 500));
+        let (alone, further) = found(&pace);
+        assert_eq!(further, 0);
+        assert!((27_450..=27_550).contains(&alone), "{alone}");
+    }
+
+    #[test]
+    fn a_further_step_takes_no_more_than_one_alone() {
+        let mut pace = DecodePace::default();
+        for number in 0..100 {
+            let steps = 1 + number % 8;
+            let took = 1_000 * 1_000 * steps * steps;
+            pace.see(1_000, Span(took), Span(took * steps));
+        }
+        let (alone, further) = found(&pace);
+        assert!(further <= alone && alone > 0, "{further} of {alone}");
+    }
+
+    #[test]
+    fn the_shortest_times_tell() {
+        let mut pace = DecodePace::default();
+        for number in 0..1_000 {
+            // Of three steps two are held up, by as much again or more.
+            let steps = 1 + number * 7 % 20;
+            let held_up = 20_000 * (number % 3) * (1 + number % 5);
+            let took = 100 * (20_000 + 500 * (steps - 1) + held_up);
+            pace.see(100, Span(took), Span(took * steps));
+        }
+        let (alone, further) = found(&pace);
+        assert!((18_000..=26_000).contains(&alone), "{alone}");
+        assert!((400..=700).contains(&further), "{further}");
+    }
+
+    #[test]
+    fn what_no_engine_does_breaks_nothing() {
+        let mut pace = DecodePace::default();
+        for tokens in [16, u64::MAX] {
+            for took in [1, u64::MAX] {
+                for steps_time in [0, u64::MAX] {
+                    for _ in 0..1_000 {
+                        pace.see(tokens, Span(took), Span(steps_time));
+                    }
+                }
+            }
+        }
+        let mut both = pace;
+        both.add(&pace);
+        assert!(both.time().is_some());
+    }
+}
