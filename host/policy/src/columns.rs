@@ -72,8 +72,8 @@ impl Workers {
             let micros = |span: Span| span.micros() as f64;
             rows.token_us
                 .push(time.map_or(UNKNOWN, |time| micros(time.alone)));
-            rows.step_us
-                .push(time.map_or(UNKNOWN, |time| micros(time.further)));
+            let further = time.and_then(|time| time.further);
+            rows.step_us.push(further.map_or(UNKNOWN, micros));
             let prefill = worker.prefill_speed.tokens_per_s();
             rows.prefill_us
                 .push(prefill.map_or(UNKNOWN, |speed| 1e6 / speed as f64));

@@ -1,6 +1,8 @@
 //! How fast workers are, and what programs do beside generating: as configured, else as the host
 //! has seen it.
 
+use std::cmp::Ordering;
+
 use heddle_partition::{Habits, Interference, Iteration, Pace};
 use treadle_plugin::WorkerColumns;
 
@@ -10,8 +12,8 @@ use crate::config::{Class, Config};
 const BATCH_MAX: u32 = 1_024;
 /// Seen times of an iteration are within this, in microseconds.
 const TIME_US: (f64, f64) = (1e-3, 1e9);
-/// Seen times and habits are within this.
-const HABIT_MAX: f64 = 1e9;
+/// More growth for each generated token counts as this.
+const GROWTH_MAX: f64 = 1e3;
 
 /// How fast a worker is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,11 +30,12 @@ pub(crate) enum Speed {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Seen {
     token: f64,
-    step: f64,
-    prefill: f64,
+    step: Option<f64>,
+    prefill: Option<f64>,
 }
 
-/// The speed of each worker. One that has run nothing yet counts as the mean of those that have.
+/// The speed of each worker. One that has run nothing yet counts as the mean of those that have, and
+/// workers that differ a little count as alike.
 pub(crate) fn speeds(config: &Config, workers: &WorkerColumns<'_>) -> Vec<Speed> {
     if !config.classes.is_empty() {
         let capacities = workers.capacity_tokens.iter();
@@ -42,18 +45,25 @@ pub(crate) fn speeds(config: &Config, workers: &WorkerColumns<'_>) -> Vec<Speed>
     let seen: Vec<Option<Seen>> = (0..workers.len())
         .map(|row| Seen::of(workers, row))
         .collect();
-    let known = || seen.iter().flatten();
-    let mean = |value: fn(&Seen) -> f64| known().map(value).sum::<f64>() / known().count() as f64;
-    let like_others = known().next().map(|_| Seen {
-        token: mean(|seen| seen.token),
-        step: mean(|seen| seen.step),
-        prefill: mean(|seen| seen.prefill),
-    });
-    let speed = |seen: &Option<Seen>| {
-        let seen = seen.or(like_others);
-        seen.map_or(Speed::Unknown, |seen| Speed::Seen(seen.rounded()))
+    let Some(mean) = Seen::mean(seen.iter().flatten()) else {
+        return vec![Speed::Unknown; workers.len()];
     };
-    seen.iter().map(speed).collect()
+    let filled = seen
+        .iter()
+        .map(|seen| seen.map_or(mean, |seen| seen.filled(mean)));
+    let filled: Vec<Seen> = filled.collect();
+    let mut sorted = filled.clone();
+    sorted.sort_by(|left, right| left.order(*right));
+    // The fastest of those that are alike.
+    let mut kinds: Vec<Seen> = Vec::new();
+    for seen in sorted {
+        if !kinds.iter().any(|kind| kind.is_like(seen)) {
+            kinds.push(seen);
+        }
+    }
+    let kind = |seen: &Seen| kinds.iter().find(|kind| kind.is_like(*seen));
+    let speed = |seen: &Seen| Speed::Seen(*kind(seen).unwrap_or(seen));
+    filled.iter().map(speed).collect()
 }
 
 /// The class whose capacity is nearest.
@@ -64,29 +74,56 @@ fn nearest(classes: &[Class], capacity: u64) -> usize {
 
 impl Seen {
     fn of(workers: &WorkerColumns<'_>, row: usize) -> Option<Self> {
-        let (token, step) = (workers.token_us[row], workers.step_us[row]);
-        (token >= 0.0 && step >= 0.0).then(|| Self {
-            token: token.clamp(TIME_US.0, TIME_US.1),
-            step: step.min(token).min(TIME_US.1),
-            prefill: workers.prefill_us[row].clamp(0.0, TIME_US.1),
+        let known = |time: f64| (time >= 0.0).then(|| time.clamp(TIME_US.0, TIME_US.1));
+        let token = known(workers.token_us[row])?;
+        Some(Self {
+            token,
+            step: known(workers.step_us[row]).map(|step| step.min(token)),
+            prefill: known(workers.prefill_us[row]),
         })
     }
 
-    /// Workers that are alike differ a little in what is seen of them: they are to count as alike.
-    fn rounded(self) -> Self {
-        let step = rounded(self.step);
+    /// Of some workers; what is not known of one does not count.
+    fn mean<'a>(seen: impl Iterator<Item = &'a Self> + Clone) -> Option<Self> {
+        let mean = |values: Vec<f64>| match values.len() {
+            0 => None,
+            count => Some(values.iter().sum::<f64>() / count as f64),
+        };
+        Some(Self {
+            token: mean(seen.clone().map(|seen| seen.token).collect())?,
+            step: mean(seen.clone().filter_map(|seen| seen.step).collect()),
+            prefill: mean(seen.filter_map(|seen| seen.prefill).collect()),
+        })
+    }
+
+    /// With what is not known of it as it is at others.
+    fn filled(self, mean: Self) -> Self {
         Self {
-            token: rounded(self.token).max(step),
-            step,
-            prefill: rounded(self.prefill),
+            step: self.step.or(mean.step).map(|step| step.min(self.token)),
+            prefill: self.prefill.or(mean.prefill),
+            ..self
         }
     }
-}
 
-/// To an eighth of the next lower power of two.
-fn rounded(value: f64) -> f64 {
-    const DROPPED: u64 = 1 << (f64::MANTISSA_DIGITS - 1 - 3);
-    f64::from_bits((value.to_bits() + DROPPED / 2) & !(DROPPED - 1))
+    /// The faster first.
+    fn order(self, other: Self) -> Ordering {
+        let key = |seen: Self| [Some(seen.token), seen.step, seen.prefill];
+        let pairs = key(self).into_iter().zip(key(other));
+        let orders =
+            pairs.map(|(left, right)| left.unwrap_or(-1.0).total_cmp(&right.unwrap_or(-1.0)));
+        orders.fold(Ordering::Equal, Ordering::then)
+    }
+
+    /// Whether another one, not faster, is within an eighth, and adds about as much.
+    fn is_like(self, other: Self) -> bool {
+        (self.token..=self.token * 1.125).contains(&other.token)
+            && (self.further() - other.further()).abs() <= self.token / 64.0
+    }
+
+    /// What each further step adds: as the default profile has it, where that was not seen.
+    fn further(self) -> f64 {
+        self.step.unwrap_or(self.token / 127.0)
+    }
 }
 
 impl Speed {
@@ -105,7 +142,7 @@ impl Speed {
             // Checked with the configuration.
             Self::Class(row) => config.classes[row].profile().ok(),
             Self::Seen(seen) => {
-                let further = f64::from(BATCH_MAX - 1) * seen.step / seen.token;
+                let further = f64::from(BATCH_MAX - 1) * seen.further() / seen.token;
                 Interference::new(&[(BATCH_MAX, 1.0 + further)]).ok()
             }
             Self::Unknown => None,
@@ -119,10 +156,10 @@ impl Speed {
             Self::Class(row) => config.classes[row].pace,
             // What contexts add is in what a program adds, as it was seen.
             Self::Seen(seen) => Some(Iteration {
-                base_us: (seen.token - seen.step).max(TIME_US.0),
-                program_us: seen.step,
+                base_us: (seen.token - seen.further()).max(TIME_US.0),
+                program_us: seen.further(),
                 kilotoken_us: 0.0,
-                prefill_us: seen.prefill,
+                prefill_us: seen.prefill.unwrap_or(0.0),
                 batch_max: f64::INFINITY,
             }),
             Self::Unknown => None,
@@ -131,23 +168,19 @@ impl Speed {
     }
 }
 
-/// What the programs of a call do: as configured, else the mean of what their jobs were seen to do.
+/// What the programs of a call do: as configured, else the median of what their jobs were seen to do.
 pub(crate) fn habits(config: &Config, growth: &[f64], tool_us: &[f64]) -> Habits {
-    let mean = |column: &[f64], unknown: f64| {
-        let known = || column.iter().filter(|value| **value >= 0.0);
-        let sum: f64 = known().map(|value| value.min(HABIT_MAX)).sum();
-        match known().count() {
-            0 => unknown,
-            count => sum / count as f64,
-        }
+    let median = |column: &[f64], most: f64| {
+        let known = column.iter().copied().filter(|value| *value >= 0.0);
+        let mut known: Vec<f64> = known.map(|value| value.min(most)).collect();
+        known.sort_by(f64::total_cmp);
+        known.get(known.len() / 2).copied()
     };
     let unknown = Habits::default();
+    let growth = config.growth.or_else(|| median(growth, GROWTH_MAX));
+    let tool_us = config.tool_us.or_else(|| median(tool_us, TIME_US.1));
     Habits {
-        growth: config
-            .growth
-            .unwrap_or_else(|| mean(growth, unknown.growth)),
-        tool_us: config
-            .tool_us
-            .unwrap_or_else(|| mean(tool_us, unknown.tool_us)),
+        growth: growth.unwrap_or(unknown.growth),
+        tool_us: tool_us.unwrap_or(unknown.tool_us),
     }
 }

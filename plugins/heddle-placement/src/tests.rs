@@ -68,6 +68,9 @@ fn without_classes_workers_are_as_fast_as_they_were_seen_to_be() {
     assert!(one_unknown.1[2] > 0, "{one_unknown:?}");
     let none_known = places([-1.0; 3], [-1.0; 3]);
     assert_eq!(none_known.1.iter().sum::<usize>(), 42);
+    // What was measured alone says nothing of programs beside each other: they are spread out.
+    let (_, alone) = places([20_000.0, 20_100.0, 20_500.0], [-1.0; 3]);
+    assert!(alone.iter().all(|count| *count > 0), "{alone:?}");
     // Where programs disturb one another more, fewer go together.
     let mut crowded = |step_us: f64| places([20_000.0; 3], [20.0, step_us, step_us]).1[0];
     assert!(crowded(10_000.0) > crowded(20.0));

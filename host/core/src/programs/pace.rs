@@ -16,8 +16,8 @@ const TOKENS_LEAST: u64 = 16;
 const SEEN_LEAST: u32 = 8;
 /// What was seen counts by this part less with each further step.
 const FORGOTTEN_PART: u64 = 256;
-/// A time above the line counts by this part less.
-const LONGER_PART: u64 = 64;
+/// A time above the line, or far below it, counts by this part less.
+const ODD_PART: u64 = 64;
 /// Sums of whole numbers: of steps in this many parts.
 const PARTS: u64 = 1 << 10;
 /// The weight of one step.
@@ -66,14 +66,19 @@ impl StepsTime {
 pub struct DecodeTime {
     /// Of one step alone.
     pub alone: Span,
-    /// What each further one adds.
-    pub further: Span,
+    /// What each further one adds; `None` where about as many ran whenever it was seen.
+    pub further: Option<Span>,
 }
 
 impl DecodeTime {
     /// With so many steps in all, in parts; in nanoseconds.
     fn beside(self, steps: u64) -> u64 {
-        let further = self.further.0.saturating_mul(steps.saturating_sub(PARTS)) / PARTS;
+        let further = self
+            .further
+            .unwrap_or_default()
+            .0
+            .saturating_mul(steps.saturating_sub(PARTS))
+            / PARTS;
         self.alone.0.saturating_add(further).saturating_mul(1_000)
     }
 }
@@ -104,8 +109,11 @@ impl DecodePace {
         let steps = each(u128::from(steps_time.0) * u128::from(PARTS), took.0);
         let steps = steps.clamp(PARTS, STEPS_MAX * PARTS);
         let ns = each(u128::from(took.0) * 1_000, tokens).min(TOKEN_NS_MAX);
-        let is_longer = self.time().is_some_and(|time| ns > time.beside(steps));
-        let part = if is_longer { LONGER_PART } else { 1 };
+        // A time far below the line is no time for one answer: tokens of several, or some that
+        // came late and all at once.
+        let expected = self.time().map(|time| time.beside(steps));
+        let is_odd = expected.is_some_and(|expected| ns > expected || ns < expected / 8);
+        let part = if is_odd { ODD_PART } else { 1 };
         self.seen = self.seen.saturating_add(1);
         for (sum, value) in [
             (&mut self.weight, WEIGHT),
@@ -149,7 +157,7 @@ impl DecodePace {
         let span = |ns: i128| Span(u64::try_from((ns + 500) / 1_000).unwrap_or(0));
         Some(DecodeTime {
             alone: span(alone),
-            further: span(further),
+            further: (variance >= CHANCE).then(|| span(further)),
         })
     }
 }
@@ -186,7 +194,10 @@ mod tests {
 
     fn found(pace: &DecodePace) -> (u64, u64) {
         let time = pace.time().expect("enough was seen");
-        (time.alone.0, time.further.0)
+        (
+            time.alone.0,
+            time.further.map(|span| span.0).unwrap_or_default(),
+        )
     }
 
     #[test]
@@ -218,8 +229,8 @@ mod tests {
     fn from_one_number_of_steps_no_line_is_drawn() {
         let mut pace = DecodePace::default();
         seen(&mut pace, std::iter::repeat_n(16, 500));
-        let (alone, further) = found(&pace);
-        assert_eq!(further, 0);
+        let (alone, _) = found(&pace);
+        assert_eq!(pace.time().and_then(|time| time.further), None);
         assert!((27_450..=27_550).contains(&alone), "{alone}");
     }
 

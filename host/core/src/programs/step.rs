@@ -62,8 +62,8 @@ pub struct Step {
     /// When the first output token was seen.
     pub first_token_at: Option<Timestamp>,
     /// The time of all steps at its worker when it was sent there, or when its first token was seen.
-    #[serde(default)]
-    pub steps_time_before: Span,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_time_before: Option<Span>,
     /// When it was first sent to an engine.
     pub dispatched_at: Option<Timestamp>,
     /// How often it was sent to an engine.

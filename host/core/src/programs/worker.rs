@@ -201,7 +201,7 @@ impl Worker {
     pub fn host_tokens(&self) -> u64 {
         let beyond = self.reuse.beyond_tokens();
         // Less than this may be a probe.
-        let least = self.capacity.tokens.map(|tokens| tokens / 8);
+        let least = self.capacity.tokens.map(|tokens| tokens / 7 * 2);
         least.filter(|least| beyond > *least).map_or(0, |_| beyond)
     }
 

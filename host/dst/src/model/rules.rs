@@ -83,6 +83,10 @@ impl Model {
     /// Where one program at most is at work, the next one may take what others keep for the time
     /// after their tools.
     fn fits_beside_busy(&self, need: u64, w: &WorkerFacts, placed: &[ProgramId]) -> bool {
+        let kv = &self.config.kv;
+        if kv.host_tokens_max > 0 || kv.migration_tokens_per_s > 0 || w.capacity.slots.is_some() {
+            return false;
+        }
         let busy = placed
             .iter()
             .filter(|id| !self.programs[id].steps.is_empty());

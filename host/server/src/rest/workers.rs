@@ -16,7 +16,7 @@ use treadle_core::worker::Worker;
 use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
 use treadle_http::error_response;
-use treadle_model::{EngineKind, WorkerId};
+use treadle_model::{EngineKind, Span, WorkerId};
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
@@ -108,7 +108,11 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
         host_tokens: w.host_tokens(),
         prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
         token_us: w.pace.time().map(|time| time.alone.micros()),
-        step_us: w.pace.time().map(|time| time.further.micros()),
+        step_us: w
+            .pace
+            .time()
+            .and_then(|time| time.further)
+            .map(Span::micros),
         engine_load: reported(app, w.id),
     };
     let workers = app.driver.workers().await.map_err(|_| stopped())?;

@@ -4,7 +4,7 @@ use super::Cluster;
 use serde::Serialize;
 use treadle_core::accounts::{TokenTime, Use};
 use treadle_core::worker::Worker;
-use treadle_model::Timestamp;
+use treadle_model::{Span, Timestamp};
 
 /// What the engines' KV memory was used for, by the core's ledger: shares of what
 /// was charged or unused (`ThunderAgent` §4.2). All zero in the mode that keeps no
@@ -147,7 +147,7 @@ impl Cluster<'_> {
             SeenSpeed {
                 prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
                 token_us: decode.map(|time| time.alone.micros()),
-                step_us: decode.map(|time| time.further.micros()),
+                step_us: decode.and_then(|time| time.further).map(Span::micros),
             }
         };
         workers.map(seen).collect()

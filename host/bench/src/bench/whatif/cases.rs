@@ -81,6 +81,14 @@ pub(super) struct Case {
     pub(super) seed: u64,
 }
 
+impl Case {
+    /// KV memory of each engine, in tokens.
+    pub(super) fn kv_tokens(&self) -> u64 {
+        let given = self.given.as_ref().map(|given| given.tokens);
+        given.unwrap_or(self.profile.kv_tokens())
+    }
+}
+
 /// A workload before it is made, and the KV memory of its engines as a share of what its programs
 /// need at their peak.
 #[derive(Clone)]

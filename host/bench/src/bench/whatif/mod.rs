@@ -137,7 +137,11 @@ impl WhatIfArgs {
         };
         let longest = self.engine_context.map_or(tokens, u64::from);
         let given = Given::meet(self.engines.clone(), tokens, longest, 1.0).await?;
-        cases_on(&given, profile, &self.workloads, self.time_scale)
+        let mut cases = cases_on(&given, profile, &self.workloads, self.time_scale)?;
+        if quick {
+            cases.truncate(1);
+        }
+        Ok(cases)
     }
 
     /// Real runs of a workload, by sets; those of one set at once, as each waits most of the time,
@@ -226,7 +230,7 @@ fn described(case: &Case, set: &Set, run: &RealRun, forecast: &Forecast) -> Valu
         "workload": case.name, "set": set.name, "real_s": run.took_s,
         "recorded": run.workload.recorded, "cuts": run.workload.cuts,
         "replayed_makespan_s": replays, "replay_speed": forecast.speed,
-        "kv_tokens": case.profile.kv_tokens(), "programs": case.runs.len(),
+        "kv_tokens": case.kv_tokens(), "programs": case.runs.len(),
     })
 }
 

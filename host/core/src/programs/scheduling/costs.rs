@@ -137,8 +137,9 @@ impl Programs {
         let StepState::Running { worker, since } = s.state else {
             return;
         };
-        let (first, before, now) = (s.first_token_at, s.steps_time_before, self.state.now);
-        let Some(w) = self.state.workers.get_mut(&worker) else {
+        let (first, now) = (s.first_token_at, self.state.now);
+        let w = self.state.workers.get_mut(&worker);
+        let (Some(w), Some(before)) = (w, s.steps_time_before) else {
             return;
         };
         let ran = Span(
@@ -149,6 +150,8 @@ impl Programs {
         );
         let speed = w.prefill_speed.tokens_per_s();
         match (first, computed.zip(speed)) {
+            // One that gave way in between waited as well.
+            (Some(at), _) if at < since => {}
             (Some(at), _) => w.pace.see(output.saturating_sub(1), now.since(at), ran),
             (None, Some((computed, speed))) => {
                 let all = now.since(since).0;

@@ -344,9 +344,13 @@ impl Programs {
 
     /// Memory that an engine with one program at work, or none, has beside what that one needs;
     /// `None` where more are at work. Caches of programs whose tools run may be lost to it: that
-    /// costs less than an engine which stands still while programs wait.
+    /// costs less than an engine which stands still while programs wait. Where treadle takes caches
+    /// elsewhere, it makes room without losing them.
     fn idle_tokens(&self, worker: &Worker) -> Option<u64> {
-        if worker.busy_programs() > 1 || !worker.kept.is_empty() {
+        let kv = &self.config.kv;
+        let moves_caches = kv.host_tokens_max > 0 || kv.migration_tokens_per_s > 0;
+        let has_slots = worker.capacity.slots.is_some();
+        if moves_caches || has_slots || worker.busy_programs() > 1 || !worker.kept.is_empty() {
             return None;
         }
         let busy = worker.programs.difference(&worker.idle);

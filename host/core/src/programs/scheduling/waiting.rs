@@ -128,7 +128,7 @@ impl Programs {
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.steps_time.change(now, w.running_steps);
             if let Some(s) = self.state.steps.get_mut(&step) {
-                s.steps_time_before = w.steps_time.by(now, 0);
+                s.steps_time_before = Some(w.steps_time.by(now, 0));
             }
             w.running_steps += 1;
             if rollout && w.programs.contains(&program) {

@@ -4,7 +4,7 @@ use crate::programs::program::Program;
 use crate::programs::state::JobStatistics;
 use crate::programs::step::{Step, StepState};
 use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
-use treadle_model::{GatewayId, Phase, ProgramId, Span, StepId, WorkerId};
+use treadle_model::{GatewayId, Phase, ProgramId, StepId, WorkerId};
 
 impl Programs {
     pub(crate) fn step_arrived(&mut self, arrival: &StepArrival) {
@@ -73,7 +73,7 @@ impl Programs {
             output_tokens_reserved: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
             output_tokens: 0,
             first_token_at: None,
-            steps_time_before: Span(0),
+            steps_time_before: None,
             dispatched_at: None,
             attempts: 0,
             priority: 0,
@@ -88,7 +88,7 @@ impl Programs {
             s.first_token_at = Some(now);
             let worker = s.state.worker().and_then(|id| self.state.workers.get(&id));
             if let Some(w) = worker {
-                s.steps_time_before = w.steps_time.by(now, w.running_steps);
+                s.steps_time_before = Some(w.steps_time.by(now, w.running_steps));
             }
             let (program, at) = (s.program, s.state.worker());
             self.account(program);
