@@ -3,8 +3,8 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::{Command, Event, Mode, ProgramEvent};
-use treadle_model::{Span, WorkerId};
+use treadle_core::{Command, Event, Mode, ProgramEvent, StepTokens};
+use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 fn measured(worker: u32, prefill_tokens_per_s: u64) -> Event {
     Event::Program(ProgramEvent::WorkerSpeedRead {
@@ -52,4 +52,50 @@ fn rollouts_go_by_what_is_measured_unless_it_is_set() {
         s.arrive("a", 2, 600);
         assert_eq!(prefill(&s), Some(Span::from_millis(expected)));
     }
+}
+
+#[test]
+fn how_contexts_of_a_job_grow_is_learnt() {
+    let mut s = Scenario::with_workers(&[100_000]);
+    let habits = |s: &Scenario| {
+        let p = s.core.programs().live.values().next();
+        let job = p.and_then(|p| s.core.programs().jobs.get(&p.job));
+        job.and_then(|job| job.habits())
+    };
+    for step in 1..=10 {
+        let prompt = 1_000 + 300 * step;
+        s.arrive("a", step, prompt).finish(step, prompt, 100);
+        assert_eq!(habits(&s).is_some(), step >= 8, "after {step}");
+        s.wait_s(2);
+    }
+    let habits = habits(&s).expect("ten steps are enough");
+    assert!((habits.growth - 3.0).abs() < 0.01, "{habits:?}");
+    assert!((habits.tool_us - 20_000.0).abs() < 200.0, "{habits:?}");
+}
+
+#[test]
+fn an_answer_in_one_piece_tells_how_long_a_token_takes() {
+    let mut s = Scenario::with_workers(&[100_000]);
+    let pace = |s: &Scenario| s.core.programs().workers[&WorkerId(0)].pace.time();
+    s.handle(Event::Program(ProgramEvent::WorkerSpeedRead {
+        worker: WorkerId(0),
+        prefill_tokens_per_s: 1_000,
+        token_us: 0,
+    }));
+    assert_eq!(pace(&s), None);
+    for step in 1..=8 {
+        // A second for the prompt, and a hundred tokens in two.
+        s.arrive("a", step, 1_000).wait_s(3);
+        s.handle(Event::Program(ProgramEvent::StepFinished {
+            step: StepId(step),
+            tokens: StepTokens {
+                prompt: 1_000,
+                output: 100,
+                cached: Some(0),
+            },
+            finish: FinishReason::Stop,
+        }));
+        s.release("a");
+    }
+    assert_eq!(pace(&s).map(|time| time.alone), Some(Span(20_000)));
 }

@@ -73,12 +73,8 @@ pub struct DecodeTime {
 impl DecodeTime {
     /// With so many steps in all, in parts; in nanoseconds.
     fn beside(self, steps: u64) -> u64 {
-        let further = self
-            .further
-            .unwrap_or_default()
-            .0
-            .saturating_mul(steps.saturating_sub(PARTS))
-            / PARTS;
+        let each = self.further.unwrap_or_default().0;
+        let further = each.saturating_mul(steps.saturating_sub(PARTS)) / PARTS;
         self.alone.0.saturating_add(further).saturating_mul(1_000)
     }
 }
@@ -151,13 +147,13 @@ impl DecodePace {
         let variance = mean(self.steps_squared) - steps * steps;
         let covariance = mean(self.steps_ns) * parts - steps * ns;
         // What a further step adds is at least nothing, and at most what one takes alone.
-        let further = covariance * parts / (variance.max(0) + CHANCE);
-        let further = further.clamp(0, ns * parts / steps);
-        let alone = ns - further * (steps - parts) / parts;
+        let slope = || (covariance * parts / variance).clamp(0, ns * parts / steps);
+        let further = (variance >= CHANCE).then(slope);
+        let alone = ns - further.unwrap_or(0) * (steps - parts) / parts;
         let span = |ns: i128| Span(u64::try_from((ns + 500) / 1_000).unwrap_or(0));
         Some(DecodeTime {
             alone: span(alone),
-            further: (variance >= CHANCE).then(|| span(further)),
+            further: further.map(span),
         })
     }
 }

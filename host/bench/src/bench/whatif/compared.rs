@@ -1,4 +1,4 @@
-//! Changes that replays foretell beside those that came about, and how much of what is between them
+//! Changes that replays predict beside those that came about, and how much of what is between them
 //! real runs have between themselves.
 
 use super::super::figures::{Figure, Report, Target};
@@ -14,7 +14,7 @@ pub(super) struct Tried {
     pub(super) replayed_s: Vec<Vec<f64>>,
 }
 
-/// A change that was foretold and the one that came about, both as shares of the first set's
+/// A change that was predicted and the one that came about, both as shares of the first set's
 /// makespan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pair {
@@ -79,15 +79,15 @@ impl Comparison {
                     predicted,
                     real,
                 };
-                let foretold = first.replayed_s.iter();
-                let foretold = foretold.map(|replayed| change(replayed[from], replayed[to]));
-                let foretold: Vec<f64> = foretold.collect();
+                let predicted = first.replayed_s.iter();
+                let predicted = predicted.map(|replayed| change(replayed[from], replayed[to]));
+                let predicted: Vec<f64> = predicted.collect();
                 let real = change(mean(&first.real_s), mean(&second.real_s));
-                self.pairs.push(pair(mean(&foretold), real));
+                self.pairs.push(pair(mean(&predicted), real));
                 for (run, before) in first.real_s.iter().enumerate() {
                     for (other, after) in second.real_s.iter().enumerate() {
                         let real = change(*before, *after);
-                        self.singles.push(pair(foretold[run], real));
+                        self.singles.push(pair(predicted[run], real));
                         let again = repeated(&first.real_s, run, &second.real_s, other);
                         self.repetitions
                             .extend(again.map(|again| pair(again, real)));

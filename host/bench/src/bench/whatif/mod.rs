@@ -24,7 +24,7 @@ use treadle_whatif::request::Settings;
 use treadle_whatif::sets::{ReadySet, SetSpec};
 
 const NOTE: &str = "A change is that of the makespan, from one set of policies to another, as a \
-    share of the first one's: foretold as the mean over the recordings under the first, real \
+    share of the first one's: predicted as the mean over the recordings under the first, real \
     between the means of both. single.* compares single recordings with single runs, repetition.* \
     two real runs with two others.";
 

@@ -86,11 +86,10 @@ impl Programs {
         let s = self.state.steps.get_mut(&step);
         if let Some(s) = s.filter(|s| s.first_token_at.is_none()) {
             s.first_token_at = Some(now);
-            let worker = s.state.worker().and_then(|id| self.state.workers.get(&id));
-            if let Some(w) = worker {
+            let (program, at) = (s.program, s.state.worker());
+            if let Some(w) = at.and_then(|worker| self.state.workers.get(&worker)) {
                 s.steps_time_before = Some(w.steps_time.by(now, w.running_steps));
             }
-            let (program, at) = (s.program, s.state.worker());
             self.account(program);
             if let Some(worker) = at {
                 self.end_prompt(step, worker);
