@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use treadle_model::tenant::prefix_of;
+use treadle_model::tenant::{all_jobs_of, prefix_of};
 use treadle_model::{PolicyRef, Role, Timestamp, World};
 
 /// Bindings of one world that a daemon holds at most.
@@ -14,6 +14,8 @@ pub const SCOPES_MAX: usize = 1_000;
 pub const TENANT_SCOPES_MAX: usize = SCOPES_MAX / 4;
 /// Largest configuration of a policy, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 64 << 10;
+/// The scope of all jobs without a binding of their own.
+pub const EVERYONE: &str = "*";
 /// The digest of a world's built-in default.
 pub const BUILT_IN: &str = "native";
 
@@ -142,6 +144,31 @@ pub enum ChangeError {
     TooManyOfTenant,
 }
 
+/// Jobs whose steps a priority policy ranks.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct RankedJobs {
+    /// Scopes with a binding of their own, and whether its policy is another than the default.
+    scopes: BTreeMap<Box<str>, bool>,
+}
+
+impl RankedJobs {
+    /// True if no job's are.
+    pub fn is_empty(&self) -> bool {
+        !self.scopes.values().any(|ranks| *ranks)
+    }
+
+    /// Whether this job's are: its own binding decides, else its tenant's, else everyone's.
+    pub fn contains(&self, job: &str) -> bool {
+        if self.scopes.is_empty() {
+            return false;
+        }
+        let of_tenant = || self.scopes.get(all_jobs_of(job)?.as_str());
+        let own = self.scopes.get(job).or_else(of_tenant);
+        let ranks = own.or_else(|| self.scopes.get(EVERYONE));
+        ranks.copied().unwrap_or(false)
+    }
+}
+
 /// All bindings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bindings {
@@ -158,6 +185,20 @@ impl Bindings {
     /// The policies of a scope by its own binding, if it has one.
     pub fn roles(&self, world: World, scope: &str) -> Option<&Roles> {
         self.worlds.get(&world)?.get(scope)
+    }
+
+    /// Jobs whose steps a priority policy ranks.
+    pub fn ranked_jobs(&self) -> RankedJobs {
+        let ranks = |roles: &Roles| {
+            let active = roles.get(&Role::Active);
+            active.is_some_and(|bound| &*bound.digest != BUILT_IN)
+        };
+        let scopes = self.worlds.get(&World::Priority).into_iter().flatten();
+        RankedJobs {
+            scopes: scopes
+                .map(|(scope, roles)| (scope.clone(), ranks(roles)))
+                .collect(),
+        }
     }
 
     /// All bindings, by world and scope.

@@ -7,20 +7,18 @@ use treadle_model::Span;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Programs are placed within memory; others wait in one global queue.
+    /// Programs are placed within memory; others wait in one global queue. Where a priority policy
+    /// is bound, it ranks their steps too (`Heddle` §3).
     #[default]
+    #[serde(alias = "rollout")]
     ProgramAware,
     /// A program stays on the worker of its first step; nothing waits.
     Sticky,
     /// Each step goes to the worker with the fewest running; nothing waits.
     LeastLoad,
-    /// The placement policy decides on which worker a program is, the priority policy how urgent
-    /// each of its steps is; engines serve the most urgent first and divide their memory themselves
-    /// (`Heddle` §3).
-    Rollout,
 }
 
-/// Settings of [`Mode::Rollout`].
+/// How programs are scheduled whose job has a priority policy (`Heddle` §3).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RolloutConfig {
@@ -29,22 +27,12 @@ pub struct RolloutConfig {
     pub gather: Span,
     /// Programs in one question to a placement policy.
     pub programs_max: usize,
-    /// Period of the question which programs should be elsewhere (§5.3); 0 for
-    /// never.
+    /// Period of the question which programs should be elsewhere (§5.3), where caches can be moved;
+    /// 0 for never.
     pub migration_interval: Span,
-    /// Tokens of context that one transfer moves in a second, to foresee its
-    /// end; 0 where it is not known: then a step never waits for a transfer.
-    pub migration_tokens_per_s: u64,
-    /// Prompt tokens that an engine computes in a second: what a step that
-    /// does not wait for its context would have to spend.
-    pub prefill_tokens_per_s: u64,
-    /// Share of an engine's KV cache, in millionths, that programs which have
-    /// begun there may come to need by what is predicted of them; others wait
-    /// for their first step until there is room. 0 to send all at once.
+    /// Share of an engine's KV cache, in millionths, that placed programs may come to need by what
+    /// is predicted of them; others wait. 0 for what they hold at present alone.
     pub memory_ppm: u32,
-    /// Tokens by which a context grows with each generated one, what tools add
-    /// included, in millionths.
-    pub growth_ppm: u32,
     /// Steps at one engine at once; more wait here in order of their priority.
     /// 0 where engines order their steps themselves.
     pub engine_steps_max: u32,
@@ -55,11 +43,8 @@ impl Default for RolloutConfig {
         Self {
             gather: Span::from_millis(20),
             programs_max: 10_000,
-            migration_interval: Span(0),
-            migration_tokens_per_s: 0,
-            prefill_tokens_per_s: 0,
-            memory_ppm: 0,
-            growth_ppm: 1_200_000,
+            migration_interval: Span::from_secs(5),
+            memory_ppm: 950_000,
             engine_steps_max: 0,
         }
     }
@@ -116,7 +101,7 @@ impl Default for KvConfig {
 pub struct CoreConfig {
     /// How steps find their worker.
     pub mode: Mode,
-    /// Settings of [`Mode::Rollout`].
+    /// How programs are scheduled whose job has a priority policy.
     pub rollout: RolloutConfig,
     /// What may become of KV caches.
     pub kv: KvConfig,

@@ -94,11 +94,13 @@ impl Core {
     /// A core that goes on from a snapshot. Settings that the snapshot holds
     /// come before those that are given.
     pub fn with_state(config: CoreConfig, state: State<'_>) -> Self {
+        let bindings = state.bindings.into_owned();
+        let ranked_jobs = bindings.ranked_jobs();
         Self {
             now: state.now,
             gateways: state.gateways.into_owned(),
-            programs: Programs::with_state(config, state.programs.into_owned()),
-            bindings: state.bindings.into_owned(),
+            programs: Programs::with_state(config, state.programs.into_owned(), ranked_jobs),
+            bindings,
         }
     }
 
@@ -108,7 +110,10 @@ impl Core {
         self.programs.advance(self.now);
         match event {
             Event::Program(event) => self.programs.apply(event),
-            Event::Binding(event) => self.bindings.apply(self.now, event),
+            Event::Binding(event) => {
+                self.bindings.apply(self.now, event);
+                self.programs.rank_jobs(self.bindings.ranked_jobs());
+            }
             Event::TimerFired => self.programs.timer_fired(),
             Event::Configured { config } => self.programs.configured(config),
             Event::DaemonRestarted => self.programs.daemon_restarted(),

@@ -81,7 +81,7 @@ fn a_parent_that_waits_is_not_taken_to_be_over() {
 
 #[test]
 fn a_parent_is_over_if_its_subagent_waits_for_what_it_holds() {
-    let mut s = Scenario::with_mode(Mode::Rollout, &[1_000]);
+    let mut s = Scenario::ranked(&[1_000]);
     s.reconfigure(|config| {
         config.program_idle_max = Span::from_secs(60);
         config.rollout.memory_ppm = 1_000_000;

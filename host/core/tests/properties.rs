@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use scenario::Scenario;
 use std::collections::BTreeMap;
 use treadle_core::offload::Direction;
-use treadle_core::{Capacity, Command, Core, Event, KvConfig, Mode, ProgramEvent, RolloutConfig};
+use treadle_core::{Capacity, Command, Core, Event, KvConfig, ProgramEvent, RolloutConfig};
 use treadle_model::{EngineKind, Span, Timestamp, WorkerId};
 
 #[derive(Clone, Debug)]
@@ -251,34 +251,28 @@ fn lose_copy(scenario: &mut Scenario, pick: u8) {
     }
 }
 
-/// Program-aware, with and without caches that may go elsewhere, rollouts whose engines order their steps, and rollouts with
-/// lines before the engines.
-fn scenarios() -> impl Strategy<Value = (Mode, u32, u32)> {
-    prop_oneof![
-        Just((Mode::ProgramAware, 0, 0)),
-        Just((Mode::ProgramAware, 0, 1)),
-        Just((Mode::ProgramAware, 0, 2)),
-        Just((Mode::Rollout, 0, 0)),
-        Just((Mode::Rollout, 2, 0)),
-        Just((Mode::Rollout, 0, 900_000)),
-        Just((Mode::Rollout, 2, 500_000)),
-    ]
+/// With and without a policy that ranks steps, lines before the engines, and caches that may go
+/// elsewhere, by a policy or under pressure.
+fn scenarios() -> impl Strategy<Value = (bool, u32, Option<bool>)> {
+    let caches = prop_oneof![Just(None), Just(Some(false)), Just(Some(true))];
+    (any::<bool>(), prop_oneof![Just(0), Just(2)], caches)
 }
 
-fn set_scenario((mode, engine_steps_max, memory_ppm): (Mode, u32, u32)) -> Scenario {
-    let mut scenario = Scenario::with_mode(mode, &[2_000, 1_200]);
+fn set_scenario((ranked, engine_steps_max, retention): (bool, u32, Option<bool>)) -> Scenario {
+    let mut scenario = if ranked {
+        Scenario::ranked(&[2_000, 1_200])
+    } else {
+        Scenario::with_workers(&[2_000, 1_200])
+    };
     scenario.reconfigure(|config| {
         config.rollout = RolloutConfig {
             migration_interval: Span::from_secs(7),
-            migration_tokens_per_s: 50,
-            prefill_tokens_per_s: 40,
             engine_steps_max,
-            memory_ppm,
             ..RolloutConfig::default()
         };
-        if mode == Mode::ProgramAware && memory_ppm > 0 {
+        if let Some(retention) = retention {
             config.kv = KvConfig {
-                retention: memory_ppm == 1,
+                retention,
                 host_tokens_max: 2_500,
                 host_tokens_per_s: 300,
                 migration_tokens_per_s: 200,

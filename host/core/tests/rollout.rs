@@ -4,14 +4,14 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::explain::DecisionKind;
+use treadle_core::bindings::{BUILT_IN, BindingEvent};
 use treadle_core::{
     Attribution, Capacity, Command, CoreConfig, Event, Mode, PolicyAnswer, ProgramEvent, Purpose,
 };
-use treadle_model::{GatewayId, PolicyRef, ProgramId, Span, StepId, WorkerId};
+use treadle_model::{GatewayId, PolicyRef, ProgramId, Role, Span, StepId, WorkerId, World};
 
 fn rollout() -> Scenario {
-    Scenario::with_mode(Mode::Rollout, &[100_000, 100_000])
+    Scenario::ranked(&[100_000, 100_000])
 }
 
 fn asks(scenario: &Scenario) -> Vec<usize> {
@@ -26,14 +26,17 @@ fn asks(scenario: &Scenario) -> Vec<usize> {
 fn programs_that_come_together_are_asked_about_together() {
     let mut scenario = rollout();
     for program in 0..5 {
-        scenario.arrive(&format!("p{program}"), program, 100);
+        scenario.arrive(&format!("p{program}"), 6 * program, 100);
     }
     assert_eq!((asks(&scenario), scenario.dispatched()), (vec![], vec![]));
     scenario.wait_s(1);
-    assert_eq!(asks(&scenario), [5]);
+    let mut asks = asks(&scenario);
+    asks.sort_unstable();
+    // Together, and then how urgent the first step of each is.
+    assert_eq!(asks, [1, 1, 1, 1, 1, 5]);
     assert_eq!(
         scenario.dispatched(),
-        [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0)]
+        [(0, 0), (6, 1), (12, 0), (18, 1), (24, 0)]
     );
 }
 
@@ -64,7 +67,7 @@ fn a_step_goes_where_it_is_routed_and_its_program_with_it() {
 fn without_an_answer_a_placed_step_stays_and_new_ones_go_where_least_is() {
     let mut scenario = rollout();
     scenario.mute_policy = true;
-    scenario.arrive("a", 0, 10).arrive("b", 1, 10).wait_s(10);
+    scenario.arrive("a", 0, 10).arrive("b", 1, 10).wait_s(12);
     assert_eq!(scenario.dispatched(), [(0, 0), (1, 1)]);
     scenario.finish(0, 10, 5).arrive("a", 9, 20).wait_s(10);
     assert_eq!(scenario.dispatched().last(), Some(&(9, 0)));
@@ -86,8 +89,8 @@ fn moving() -> Scenario {
     let mut scenario = rollout();
     scenario.reconfigure(|config| {
         config.rollout.migration_interval = Span::from_secs(5);
-        config.rollout.migration_tokens_per_s = 1_000;
-        config.rollout.prefill_tokens_per_s = 100;
+        config.kv.migration_tokens_per_s = 1_000;
+        config.kv.prefill_tokens_per_s = 100;
     });
     scenario
 }
@@ -151,7 +154,7 @@ fn a_step_waits_for_a_move_that_is_quicker_than_computing_again() {
 #[test]
 fn a_move_that_is_slower_than_computing_again_is_given_up() {
     let mut scenario = moving();
-    scenario.reconfigure(|config| config.rollout.prefill_tokens_per_s = 10_000);
+    scenario.reconfigure(|config| config.kv.prefill_tokens_per_s = 10_000);
     scenario.arrive("a", 0, 100).wait_s(6).finish(0, 100, 10);
     scenario.arrive("a", 1, 120);
     let program = ProgramId(0);
@@ -174,31 +177,29 @@ fn beyond_an_engines_bound_the_most_urgent_goes_first_and_the_least_urgent_gives
     let mut scenario = rollout();
     scenario.reconfigure(|config| config.rollout.engine_steps_max = 1);
     // Even programs are on worker 0; the later ones are the more urgent.
-    for program in [0, 2, 4] {
+    for program in 0..6 {
         scenario
-            .arrive(&format!("p{program}"), program, 100)
+            .arrive(&format!("p{program}"), 6 * program, 100)
             .wait_s(1);
-        scenario.arrive(&format!("p{}", program + 1), program + 1, 100);
-        scenario.wait_s(1);
     }
     let preempted = |c: &Command| match c {
         Command::PreemptStep { step } => Some(step.0),
         _ => None,
     };
     let preempted: Vec<_> = scenario.log.iter().filter_map(preempted).collect();
-    assert_eq!(preempted, [0, 1, 2, 3]);
+    assert_eq!(preempted, [0, 6, 12, 18]);
     assert_eq!(scenario.core.programs().counters.preemptions, 4);
     scenario.log.clear();
     scenario
-        .finish(4, 100, 10)
-        .finish(2, 100, 10)
+        .finish(24, 100, 10)
+        .finish(12, 100, 10)
         .finish(0, 100, 10);
     assert_eq!(
         scenario.dispatched(),
-        [(2, 0), (0, 0)],
+        [(12, 0), (0, 0)],
         "the most urgent first"
     );
-    let step = &scenario.core.programs().steps[&StepId(5)];
+    let step = &scenario.core.programs().steps[&StepId(30)];
     assert_eq!(step.state.worker(), Some(WorkerId(1)));
 }
 
@@ -244,7 +245,7 @@ fn a_program_begins_once_the_memory_will_do() {
 
 #[test]
 fn a_program_that_others_wait_for_goes_on_though_the_queue_is_full() {
-    let mut scenario = Scenario::with_mode(Mode::Rollout, &[100_000]);
+    let mut scenario = Scenario::ranked(&[100_000]);
     scenario.reconfigure(|config| config.rollout.memory_ppm = 1_000_000);
     scenario.arrive("a", 0, 90_000).wait_s(1);
     scenario.arrive("b", 2, 20_000).wait_s(1);
@@ -259,7 +260,12 @@ fn a_program_that_others_wait_for_goes_on_though_the_queue_is_full() {
 #[test]
 fn other_settings_release_queued_steps() {
     let mut scenario = full();
-    configure(&mut scenario, |config| config.rollout.memory_ppm = 0);
+    configure(&mut scenario, |config| {
+        config.low_watermark_ppm = 1_200_000;
+        config.high_watermark_ppm = 1_200_000;
+        config.rollout.memory_ppm = 0;
+    });
+    scenario.wait_s(1);
     assert_eq!(scenario.dispatched().last(), Some(&(2, 0)));
     let mut scenario = full();
     configure(&mut scenario, |config| config.mode = Mode::Sticky);
@@ -319,8 +325,9 @@ fn queued_step() -> Scenario {
         let at = scenario.core.next_deadline().expect("it is gathered");
         scenario.now = scenario.now.max(at);
         scenario.handle(Event::TimerFired);
-        let assign = |purpose| purpose == Purpose::Assign;
+        let assign = |purpose| purpose == Purpose::Restore;
         answer(&mut scenario, assign, &[(program, 1.0, Some(0))]);
+        answer(&mut scenario, route(program), &[(program, 1.0, Some(0))]);
         if program == 0 {
             scenario.finish(0, 100, 10);
         }
@@ -353,8 +360,9 @@ fn a_late_answer_leaves_a_step_in_the_run_queue_once() {
     scenario.now = scenario.now.max(at);
     scenario.handle(Event::TimerFired);
     scenario.arrive("p2", 12, 100);
-    let assign = |purpose| purpose == Purpose::Assign;
+    let assign = |purpose| purpose == Purpose::Restore;
     answer(&mut scenario, assign, &[(0, 1.0, Some(1))]);
+    answer(&mut scenario, route(10), &[(0, 1.0, Some(1))]);
     assert_eq!(scenario.dispatched()[2..], [(10, 1)]);
     scenario.arrive("p0", 13, 120);
     answer(&mut scenario, route(13), &[(0, 1.0, Some(1))]);
@@ -379,47 +387,76 @@ fn giving_way_is_not_counted_as_a_failure() {
 }
 
 #[test]
-fn a_program_that_begins_takes_all_its_waiting_steps_along() {
+fn a_program_that_is_placed_takes_all_its_waiting_steps_along() {
     let mut scenario = rollout();
     scenario.mute_policy = true;
-    scenario.reconfigure(|config| config.rollout.memory_ppm = 1_000_000);
-    scenario.arrive("a", 0, 90_000).wait_s(6);
-    scenario.arrive("b", 1, 90_000).wait_s(6);
+    scenario.arrive("a", 0, 90_000).wait_s(12);
+    scenario.arrive("b", 1, 90_000).wait_s(12);
     // Both workers are full: two steps of one program, and one of another between them.
     scenario.arrive("c", 2, 50_000).arrive("d", 3, 60_000);
     scenario.wait_s(1).arrive("c", 4, 50_000).wait_s(20);
-    assert_eq!(scenario.dispatched().len(), 2);
-    let at = scenario.core.programs().live[&ProgramId(2)]
-        .placement
-        .expect("placed")
-        .worker;
-    let first = if at == WorkerId(0) { "a" } else { "b" };
-    scenario.finish(u64::from(at.0), 90_000, 10).release(first);
-    let sent: Vec<u64> = scenario.dispatched()[2..]
-        .iter()
-        .map(|(step, _)| *step)
-        .collect();
-    assert!(sent.contains(&2) && sent.contains(&4), "{sent:?}");
+    assert_eq!(scenario.dispatched(), [(0, 0), (1, 1)]);
+    scenario.finish(0, 90_000, 10).release("a").wait_s(12);
+    assert_eq!(scenario.dispatched()[2..], [(2, 0), (4, 0)]);
 }
 
 #[test]
-fn a_program_that_has_not_begun_is_recorded_as_moved() {
+fn a_program_that_was_paused_is_placed_by_its_urgency() {
+    let mut scenario = rollout();
+    scenario.arrive("a", 0, 40_000).arrive("b", 1, 90_000);
+    scenario.arrive("c", 2, 40_000).wait_s(1);
+    assert_eq!(scenario.dispatched(), [(0, 0), (1, 1), (2, 0)]);
+    // What grows beyond the memory makes another between steps leave.
+    scenario.finish(0, 40_000, 10).progress(2, 30_000).wait_s(2);
+    assert_eq!(scenario.core.programs().counters.pauses, 1);
+    scenario.arrive("a", 6, 40_020).wait_s(2);
+    assert_eq!(scenario.dispatched().len(), 3, "it waits for memory");
+    scenario.finish(2, 40_000, 30_000).release("c").wait_s(1);
+    assert_eq!(scenario.dispatched().last(), Some(&(6, 0)));
+}
+
+#[test]
+fn without_its_policy_a_program_is_scheduled_like_all_others() {
     let mut scenario = full();
-    scenario.mute_policy = true;
-    scenario.reconfigure(|config| config.rollout.migration_interval = Span::from_secs(1));
-    scenario.progress(0, 1).wait_s(2);
-    while scenario.core.poll_decision().is_some() {}
-    answer(
-        &mut scenario,
-        |purpose| purpose == Purpose::Migrate,
-        &[(2, 9.0, Some(1))],
-    );
-    let decision = scenario.core.poll_decision().expect("it is said");
-    assert_eq!(
-        (decision.program, decision.kind),
-        (ProgramId(2), DecisionKind::Route)
-    );
-    assert_eq!(scenario.dispatched().last(), Some(&(2, 1)));
+    scenario.bind(BindingEvent::PolicyUnbound {
+        world: World::Priority,
+        scope: "*".into(),
+        role: Role::Active,
+    });
+    assert!(scenario.core.bindings().ranked_jobs().is_empty());
+    let wherever = "there is room elsewhere than where the policy wanted it";
+    assert_eq!(scenario.dispatched().last(), Some(&(2, 1)), "{wherever}");
+    scenario.finish(0, 90_000, 10);
+    let asked = asks(&scenario).len();
+    scenario.arrive("a", 3, 90_010);
+    assert_eq!(scenario.dispatched().last(), Some(&(3, 0)));
+    assert_eq!(asks(&scenario).len(), asked, "no step is asked about");
+}
+
+#[test]
+fn jobs_and_tenants_have_priority_policies_of_their_own() {
+    let mut scenario = Scenario::with_workers(&[100]);
+    let mut bind = |scope: &str, digest: &str| {
+        scenario.bind(BindingEvent::PolicyBound {
+            world: World::Priority,
+            scope: scope.into(),
+            role: Role::Active,
+            policy: PolicyRef(digest.into()),
+            digest: digest.into(),
+            config: "{}".into(),
+            share_ppm: 0,
+            by_default: false,
+        });
+        scenario.core.bindings().ranked_jobs()
+    };
+    let jobs = bind("math", "x");
+    assert!(jobs.contains("math") && !jobs.contains("code"));
+    let jobs = bind("\u{1f}acme\u{1f}*", "x");
+    assert!(jobs.contains("\u{1f}acme\u{1f}any") && !jobs.contains("\u{1f}other\u{1f}any"));
+    let jobs = bind("*", "x");
+    assert!(jobs.contains("code"));
+    let jobs = bind("math", BUILT_IN);
+    assert!(!jobs.contains("math") && jobs.contains("code"));
 }
 
 #[test]
@@ -438,10 +475,11 @@ fn what_waits_beside_an_adopted_step_waits_its_turn() {
 
 #[test]
 fn a_program_that_fits_no_worker_is_not_asked_about_repeatedly() {
-    let mut scenario = Scenario::with_mode(Mode::Rollout, &[100, 100_000]);
+    let mut scenario = Scenario::ranked(&[100, 100_000]);
     scenario.lose(1);
     scenario.arrive("long", 0, 5_000).wait_s(100);
-    assert!(asks(&scenario).len() <= 2, "{:?}", asks(&scenario).len());
+    let asked = asks(&scenario).len();
+    assert!(asked <= 103, "once a tick, not {asked} times");
     let worker = WorkerId(1);
     scenario.handle(Event::Program(ProgramEvent::WorkerRecovered { worker }));
     scenario.wait_s(1);
@@ -450,7 +488,7 @@ fn a_program_that_fits_no_worker_is_not_asked_about_repeatedly() {
 
 #[test]
 fn a_worker_that_comes_back_serves_its_run_queue() {
-    let mut scenario = Scenario::with_mode(Mode::Rollout, &[100_000]);
+    let mut scenario = Scenario::ranked(&[100_000]);
     scenario.reconfigure(|config| config.rollout.engine_steps_max = 2);
     scenario.arrive("a", 0, 100).wait_s(1);
     scenario.arrive("b", 1, 100).wait_s(1).arrive("a", 2, 110);

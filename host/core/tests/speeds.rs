@@ -43,15 +43,15 @@ fn prefill(s: &Scenario) -> Option<Span> {
 }
 
 #[test]
-fn rollouts_go_by_what_is_measured_unless_it_is_set() {
-    for (set, expected) in [(0, 500), (100, 5_000)] {
-        let mut s = Scenario::with_mode(Mode::Rollout, &[100_000]);
-        s.reconfigure(|config| config.rollout.prefill_tokens_per_s = set);
-        s.handle(measured(0, 1_000));
-        s.arrive("a", 1, 490).wait_s(1).finish(1, 490, 10);
-        s.arrive("a", 2, 600);
-        assert_eq!(prefill(&s), Some(Span::from_millis(expected)));
-    }
+fn what_is_measured_comes_before_what_is_configured() {
+    let mut s = Scenario::ranked(&[100_000]);
+    s.reconfigure(|config| config.kv.prefill_tokens_per_s = 100);
+    s.arrive("a", 1, 490).wait_s(1).finish(1, 490, 10);
+    s.arrive("a", 2, 490);
+    assert_eq!(prefill(&s), Some(Span::from_secs(5)));
+    s.handle(measured(0, 1_000)).finish(2, 490, 10);
+    s.arrive("a", 3, 600);
+    assert_eq!(prefill(&s), Some(Span::from_millis(500)));
 }
 
 #[test]

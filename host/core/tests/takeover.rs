@@ -201,7 +201,7 @@ fn steps_are_adopted_before_others_make_room_for_them() {
 
 #[test]
 fn no_queued_step_that_may_be_adopted_is_dispatched() {
-    let mut s = Scenario::with_mode(Mode::Rollout, &[1_000, 1_000]);
+    let mut s = Scenario::ranked(&[1_000, 1_000]);
     s.reconfigure(|config| config.rollout.engine_steps_max = 1);
     for (program, n) in [("gave way", 3), ("elsewhere", 2), ("urgent", 1)] {
         s.arrive(program, step(n), 100).wait_s(1);

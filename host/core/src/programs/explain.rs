@@ -60,8 +60,6 @@ pub enum Because {
     WorkerGone,
     /// Plain routing: no memory was considered.
     PlainRouting,
-    /// A placement policy placed it with the other programs that came.
-    Assigned,
     /// A placement policy chose the worker for this step.
     Routed,
     /// Its predicted length puts it among the programs of another worker.

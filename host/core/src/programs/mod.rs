@@ -41,6 +41,7 @@ pub use state::{Ask, Counters, JobStatistics, State};
 pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
 
 use crate::CoreConfig;
+use crate::bindings::RankedJobs;
 use explain::Decision;
 use std::collections::{BTreeSet, VecDeque};
 use treadle_model::{Timestamp, WorkerId};
@@ -49,6 +50,8 @@ use treadle_model::{Timestamp, WorkerId};
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     config: CoreConfig,
+    /// Follows from the bindings.
+    ranked_jobs: RankedJobs,
     state: State,
     commands: VecDeque<Command>,
     decisions: VecDeque<Decision>,
@@ -64,12 +67,15 @@ struct Due {
     moves: bool,
     /// Offloads may be started.
     offloads: bool,
+    /// New programs have been gathered.
+    newcomers: bool,
 }
 
 impl Programs {
-    pub(crate) fn with_state(config: CoreConfig, state: State) -> Self {
+    pub(crate) fn with_state(config: CoreConfig, state: State, ranked_jobs: RankedJobs) -> Self {
         let mut programs = Self {
             config: state.config.clone().unwrap_or(config),
+            ranked_jobs,
             state,
             commands: VecDeque::new(),
             decisions: VecDeque::new(),

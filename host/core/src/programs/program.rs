@@ -79,6 +79,10 @@ pub struct Program {
     pub running: Vec<StepId>,
     /// Steps in the queue, in order of arrival.
     pub waiting: Vec<StepId>,
+    /// How urgent it was by the latest answer about its placement, if a policy ranks its job's
+    /// programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub urgency: Option<i32>,
     /// Its entry in the queue, if it waits for placement.
     pub queued: Option<QueueEntry>,
     /// It ends when its last step does.

@@ -77,7 +77,8 @@ pub enum Purpose {
         /// Tokens to free.
         excess_tokens: u64,
     },
-    /// Which programs to restore first (eq. 10).
+    /// Which waiting programs to place first (eq. 10), and where new ones go (`Heddle` §5.2).
+    #[serde(alias = "assign")]
     Restore,
     /// What becomes of the caches of programs that act at the worker.
     Retain {
@@ -90,8 +91,6 @@ pub enum Purpose {
         /// Tokens that all programs waiting for placement need.
         wanted_tokens: u64,
     },
-    /// Where new programs go, and how urgent they are (`Heddle` §5.2).
-    Assign,
     /// Where a step of a placed program goes, and how urgent it is (§4.2).
     Route {
         /// The step.
@@ -120,7 +119,7 @@ impl Purpose {
             Self::Weigh { .. } | Self::Pause { .. } | Self::Restore | Self::Retain { .. } => {
                 World::Eviction
             }
-            Self::Assign | Self::Route { .. } | Self::Migrate => World::Placement,
+            Self::Route { .. } | Self::Migrate => World::Placement,
             Self::Preempt { .. } => World::Priority,
         }
     }

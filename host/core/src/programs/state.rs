@@ -15,7 +15,7 @@ use crate::programs::timers::Timers;
 use crate::programs::tokens::TokenModels;
 use crate::programs::worker::Worker;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId};
 
 /// A question that waits for its answer.
@@ -67,8 +67,23 @@ pub struct Habits {
 
 /// Steps of a job until its habits are known.
 const HABIT_STEPS: u64 = 8;
+/// Tokens by which a context grows with each generated one, in millionths, where nothing is known.
+pub(crate) const GROWTH_PPM: u64 = 1_200_000;
+/// The most that is believed.
+const GROWTH_PPM_MAX: u64 = 100_000_000;
 
 impl JobStatistics {
+    /// Tokens by which a context grows with each generated one, that one included, in millionths.
+    pub(crate) fn growth_ppm(&self) -> u64 {
+        if self.steps_finished < HABIT_STEPS || self.output_tokens_x16 == 0 {
+            return GROWTH_PPM;
+        }
+        let ppm =
+            u128::from(self.growth_tokens_x16) * 1_000_000 / u128::from(self.output_tokens_x16);
+        let ppm = u64::try_from(ppm).unwrap_or(u64::MAX);
+        ppm.clamp(1_000_000, GROWTH_PPM_MAX)
+    }
+
     /// Its habits, once enough was seen of it.
     pub fn habits(&self) -> Option<Habits> {
         let known = self.steps_finished >= HABIT_STEPS
@@ -203,7 +218,10 @@ pub struct State {
     /// What models' prompts cost in tokens.
     #[serde(default, skip_serializing_if = "TokenModels::is_empty")]
     pub token_models: TokenModels,
-    /// When gathered programs are placed, while some are.
+    /// Unplaced programs that no question was about yet, of jobs with a priority policy.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub newcomers: BTreeSet<ProgramId>,
+    /// When gathered programs are asked about, while some are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_at: Option<Timestamp>,
     /// When it is asked next which programs should be elsewhere.

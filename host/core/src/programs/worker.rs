@@ -85,9 +85,6 @@ pub struct Worker {
     pub untracked_tokens: u64,
     /// Slots in use.
     pub slots_taken: BTreeSet<u32>,
-    /// Programs placed here that have run a step; kept in rollouts alone.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub begun: BTreeSet<ProgramId>,
     /// Room for programs that are being moved here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept: BTreeMap<ProgramId, KeptRoom>,
@@ -145,7 +142,6 @@ impl Worker {
             shared: BTreeMap::new(),
             untracked_tokens: 0,
             slots_taken: BTreeSet::new(),
-            begun: BTreeSet::new(),
             kept: BTreeMap::new(),
             line: BTreeSet::new(),
             account: Account::default(),

@@ -1,13 +1,14 @@
 //! A scenario: a core, a clock that only moves on request, and a policy that answers as
 //! `ThunderAgent` §4.3.1 would. Invariants are checked after each event.
 
+use treadle_core::bindings::BindingEvent;
 use treadle_core::{
     Attribution, CacheAction, Capacity, Command, Core, CoreConfig, Event, Mode, Parent,
     PolicyAnswer, PrefixSegment, ProgramEvent, Purpose, Question, Refusal, StepArrival,
     StepFailure, StepTokens,
 };
 use treadle_model::{
-    EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, Timestamp, WorkerId,
+    EngineKind, FinishReason, PolicyRef, ProgramId, Role, Span, StepId, Timestamp, WorkerId, World,
 };
 
 pub(crate) struct Scenario {
@@ -51,6 +52,26 @@ impl Scenario {
             scenario.add_worker(worker, capacity);
         }
         scenario
+    }
+
+    /// The same with a priority policy, which ranks all steps.
+    pub(crate) fn ranked(tokens: &[u64]) -> Self {
+        let mut scenario = Self::with_mode(Mode::ProgramAware, tokens);
+        scenario.bind(BindingEvent::PolicyBound {
+            world: World::Priority,
+            scope: "*".into(),
+            role: Role::Active,
+            policy: PolicyRef("story".into()),
+            digest: "story".into(),
+            config: "{}".into(),
+            share_ppm: 0,
+            by_default: false,
+        });
+        scenario
+    }
+
+    pub(crate) fn bind(&mut self, event: BindingEvent) -> &mut Self {
+        self.handle(Event::Binding(event))
     }
 
     fn new(mode: Mode) -> Self {
@@ -97,7 +118,12 @@ impl Scenario {
             if let Command::AskPolicy { ask, question, .. } = &command
                 && !self.mute_policy
             {
-                let mut answer = answer(question);
+                let ranks = !self.core.bindings().ranked_jobs().is_empty();
+                let mut answer = if ranks && question.purpose == Purpose::Restore {
+                    rollout_answer(question)
+                } else {
+                    answer(question)
+                };
                 if let PolicyAnswer::Order { programs, .. } = &mut answer {
                     programs.retain(|program| Some(*program) != self.hidden);
                 }
@@ -301,7 +327,7 @@ pub(crate) fn answer(question: &Question) -> PolicyAnswer {
                 .collect(),
         },
         Purpose::Retain { .. } => actions(&rows.program),
-        Purpose::Assign | Purpose::Route { .. } | Purpose::Migrate | Purpose::Preempt { .. } => {
+        Purpose::Route { .. } | Purpose::Migrate | Purpose::Preempt { .. } => {
             rollout_answer(question)
         }
         Purpose::Pause { .. } | Purpose::Restore => {

@@ -1,13 +1,13 @@
 //! What a program's cache is expected to cost: idle while its tool runs, and
 //! brought back, moved or computed again.
 
+use crate::Programs;
 use crate::distribution::RemainingTime;
 use crate::programs::action::SUBAGENT;
 use crate::programs::program::Program;
 use crate::programs::question::{CostEstimates, NEVER};
 use crate::programs::step::StepState;
 use crate::programs::worker::Worker;
-use crate::{Mode, Programs};
 use treadle_model::{Phase, Span, StepId};
 
 impl Programs {
@@ -64,7 +64,7 @@ impl Programs {
     /// Time to move a program's cache; longer than any where no worker has room.
     fn move_time_of(&self, p: &Program) -> Span {
         let time = self.move_time(p.context_tokens);
-        if time == NEVER || self.config.mode == Mode::Rollout {
+        if time == NEVER {
             return time;
         }
         let place = p.placement.map(|place| place.worker);
@@ -74,30 +74,15 @@ impl Programs {
 
     /// Time to move so many tokens between two workers.
     pub(crate) fn move_time(&self, tokens: u64) -> Span {
-        let (rollout, kv) = (&self.config.rollout, &self.config.kv);
-        let of_rollouts = self.config.mode == Mode::Rollout;
-        time_for(
-            tokens,
-            if of_rollouts {
-                rollout.migration_tokens_per_s
-            } else {
-                kv.migration_tokens_per_s
-            },
-        )
+        time_for(tokens, self.config.kv.migration_tokens_per_s)
     }
 
-    /// Time to compute so many tokens again; nothing where the speed is not
-    /// known.
+    /// Time to compute so many tokens again; nothing where the speed is not known.
     pub(crate) fn prefill_time(&self, tokens: u64) -> Span {
-        let speed = match self.config.rollout.prefill_tokens_per_s {
-            _ if self.config.mode != Mode::Rollout => self.prefill_speed(),
-            0 => self.state.prefill_tokens_per_s,
-            set => set,
-        };
-        if speed == 0 {
-            return Span(0);
+        match self.prefill_speed() {
+            0 => Span(0),
+            speed => time_for(tokens, speed),
         }
-        time_for(tokens, speed)
     }
 
     /// Prompt tokens that a worker computes in a second: as measured, before that as configured.

@@ -1,6 +1,9 @@
 //! How much memory programs under way will need at most: they grow in step, and
 //! those with least to come end first.
 
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::WorkerId;
+
 /// A program under way.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Growing {
@@ -8,35 +11,29 @@ pub(crate) struct Growing {
     pub(crate) remaining: u64,
     /// Context that it holds now.
     pub(crate) held: u64,
+    /// Tokens by which that grows with each generated one, in millionths.
+    pub(crate) growth_ppm: u64,
 }
 
 /// The memory of one worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     capacity_tokens: u64,
-    growth_ppm: u32,
     /// The most to come first.
     under_way: Vec<Growing>,
-    /// No other is admitted.
-    pub(crate) closed: bool,
 }
 
 impl Memory {
-    pub(crate) fn new(capacity_tokens: u64, growth_ppm: u32, mut under_way: Vec<Growing>) -> Self {
+    pub(crate) fn new(capacity_tokens: u64, mut under_way: Vec<Growing>) -> Self {
         under_way.sort_unstable_by_key(|growing| std::cmp::Reverse(growing.remaining));
         Self {
             capacity_tokens,
-            growth_ppm,
             under_way,
-            closed: false,
         }
     }
 
     /// Lets a program in if the memory will do for all, or if it is the only one.
-    pub(crate) fn admits(&mut self, program: Growing) -> bool {
-        if self.closed {
-            return false;
-        }
+    fn admits(&mut self, program: Growing) -> bool {
         let place = |growing: &Growing| growing.remaining > program.remaining;
         let place = self.under_way.partition_point(place);
         self.under_way.insert(place, program);
@@ -48,17 +45,46 @@ impl Memory {
     }
 
     /// The most that is needed at any time: just before each of them ends, those
-    /// with more to come have grown as much as it.
+    /// with more to come have generated as much as it.
     fn peak_tokens(&self) -> u64 {
-        let (mut held, mut peak) = (0_u64, 0_u64);
-        for (index, growing) in self.under_way.iter().enumerate() {
+        let (mut held, mut growth, mut peak) = (0_u64, 0_u64, 0_u64);
+        for growing in &self.under_way {
             held = held.saturating_add(growing.held);
-            let grown = u128::from(growing.remaining) * u128::from(self.growth_ppm) / 1_000_000;
+            growth = growth.saturating_add(growing.growth_ppm);
+            let grown = u128::from(growing.remaining) * u128::from(growth) / 1_000_000;
             let grown = u64::try_from(grown).unwrap_or(u64::MAX);
-            let all = grown.saturating_mul(index as u64 + 1);
-            peak = peak.max(held.saturating_add(all));
+            peak = peak.max(held.saturating_add(grown));
         }
         peak
+    }
+}
+
+/// The memory of the workers while the programs of one answer are placed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Forecast {
+    memory: BTreeMap<WorkerId, Memory>,
+    kept: BTreeSet<WorkerId>,
+}
+
+impl Forecast {
+    /// A program waits for this worker: no less urgent one takes it.
+    pub(crate) fn keep(&mut self, worker: WorkerId) {
+        self.kept.insert(worker);
+    }
+
+    pub(crate) fn is_kept(&self, worker: WorkerId) -> bool {
+        self.kept.contains(&worker)
+    }
+
+    /// Lets a program in if the worker's memory will do for all.
+    pub(crate) fn admits(
+        &mut self,
+        worker: WorkerId,
+        memory: impl FnOnce() -> Memory,
+        program: Growing,
+    ) -> bool {
+        let memory = self.memory.entry(worker).or_insert_with(memory);
+        memory.admits(program)
     }
 }
 
@@ -67,7 +93,11 @@ mod tests {
     use super::*;
 
     fn growing(remaining: u64, held: u64) -> Growing {
-        Growing { remaining, held }
+        Growing {
+            remaining,
+            held,
+            growth_ppm: 1_000_000,
+        }
     }
 
     #[test]
@@ -75,22 +105,32 @@ mod tests {
         // At the end of the short ones three hold 110 each; at the end of the long one it
         // holds 200 alone.
         let under_way = vec![growing(100, 100), growing(10, 100), growing(10, 100)];
-        let memory = Memory::new(0, 1_000_000, under_way);
+        let memory = Memory::new(0, under_way);
         assert_eq!(memory.peak_tokens(), 330);
     }
 
     #[test]
+    fn each_grows_as_its_job_does() {
+        let fast = Growing {
+            growth_ppm: 3_000_000,
+            ..growing(100, 0)
+        };
+        let memory = Memory::new(0, vec![fast, growing(50, 10)]);
+        assert_eq!(memory.peak_tokens(), 300, "the fast one alone, at its end");
+        let memory = Memory::new(0, vec![fast, growing(90, 10)]);
+        assert_eq!(memory.peak_tokens(), 370, "both, when the slow one ends");
+    }
+
+    #[test]
     fn a_program_is_let_in_if_all_will_fit_and_the_first_always() {
-        let mut memory = Memory::new(250, 1_000_000, Vec::new());
+        let mut memory = Memory::new(250, Vec::new());
         assert!(memory.admits(growing(900, 100)), "alone");
         assert!(
             !memory.admits(growing(1, 1)),
             "the first needs more than there is"
         );
-        let mut memory = Memory::new(250, 1_000_000, vec![growing(100, 100)]);
+        let mut memory = Memory::new(250, vec![growing(100, 100)]);
         assert!(memory.admits(growing(10, 40)));
         assert!(!memory.admits(growing(60, 100)));
-        memory.closed = true;
-        assert!(!memory.admits(growing(0, 0)));
     }
 }

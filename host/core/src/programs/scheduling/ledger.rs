@@ -12,7 +12,6 @@ impl Programs {
 
     /// The same, on the slot that was kept for it.
     pub(crate) fn place_at(&mut self, program: ProgramId, worker: WorkerId, kept: Option<u32>) {
-        let rollout = self.is_rollout();
         let now = self.state.now;
         let (Some(p), Some(w)) = (
             self.state.live.get_mut(&program),
@@ -27,9 +26,6 @@ impl Programs {
         w.charged_tokens = w.charged_tokens.saturating_add(charged_tokens);
         w.programs.insert(program);
         w.lingering.come_back(program);
-        if rollout && (p.steps_finished > 0 || !p.running.is_empty()) {
-            w.begun.insert(program);
-        }
         p.placement = Some(KvPlacement {
             worker,
             slot,
@@ -40,10 +36,11 @@ impl Programs {
         p.status = Status::Active;
         for step in &p.waiting {
             // What waited for its turn elsewhere waits for it here.
-            let waits = self.state.steps.get(step).filter(|s| rollout && s.routed);
+            let waits = self.state.steps.get(step).filter(|s| s.routed);
             w.line.extend(waits.map(|s| s.queued_step(*step)));
             self.due.serve.insert(worker);
         }
+        self.state.newcomers.remove(&program);
         self.end_reservation(program);
         self.refresh_idle(program);
         self.account(program);
@@ -84,7 +81,6 @@ impl Programs {
         w.discharge_prefix(&p.prefix);
         w.programs.remove(&program);
         w.idle.remove(&program);
-        w.begun.remove(&program);
         for step in &p.waiting {
             w.backlog.end(*step);
             if let Some(s) = self.state.steps.get(step) {

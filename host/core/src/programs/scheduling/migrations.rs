@@ -13,17 +13,18 @@ use crate::{Command, Programs, Purpose};
 use treadle_model::{ProgramId, WorkerId};
 
 impl Programs {
-    /// The question is asked only while a program could be moved.
+    /// The question is asked only while a program could be moved whose steps a policy ranks.
     pub(crate) fn settle_migrations(&mut self) {
-        let rollout = &self.config.rollout;
-        if rollout.migration_interval.0 == 0 || self.state.migrate_at.is_some() {
+        let interval = self.config.rollout.migration_interval;
+        let moves = interval.0 > 0 && self.config.kv.migration_tokens_per_s > 0;
+        if !moves || self.ranked_jobs.is_empty() || self.state.migrate_at.is_some() {
             return;
         }
-        let placed = |w: &&Worker| !w.programs.is_empty();
-        if self.state.workers.len() < 2 || !self.state.workers.values().any(|w| placed(&w)) {
+        let has_programs = |w: &Worker| !w.programs.is_empty();
+        if self.state.workers.len() < 2 || !self.state.workers.values().any(has_programs) {
             return;
         }
-        let at = self.state.now + rollout.migration_interval;
+        let at = self.state.now + interval;
         self.state.migrate_at = Some(at);
         self.state.timers.arm(at, Timer::Migrate);
     }
@@ -31,14 +32,15 @@ impl Programs {
     /// Asks which programs should be elsewhere.
     pub(crate) fn ask_migrate(&mut self) {
         self.state.migrate_at = None;
-        if !self.is_rollout() {
+        if self.config.kv.migration_tokens_per_s == 0 {
             return;
         }
         let most = self.config.rollout.programs_max.max(1);
         let programs = self.state.live.values();
         let placed = programs.filter(|p| p.placement.is_some() && !p.closing);
-        let placed = placed.map(|p| p.id).take(most).collect();
-        self.ask(Purpose::Migrate, placed);
+        let ranked = placed.filter(|p| self.ranked_jobs.contains(&p.job));
+        let ranked = ranked.map(|p| p.id).take(most).collect();
+        self.ask(Purpose::Migrate, ranked);
     }
 
     /// The answer replaces what was wanted before; what is under way goes on.
@@ -49,14 +51,7 @@ impl Programs {
             let (Some(at), Some(to)) = (place, entry.wished) else {
                 continue;
             };
-            if at == to || !self.could_hold(entry.program, to) || self.is_moving(entry.program) {
-                continue;
-            }
-            if !self.has_begun(entry.program, at) {
-                // There is no cache to move.
-                let (kind, because) = (DecisionKind::Route, Because::RankChanged);
-                self.record_decision(kind, because, to, entry, ranking);
-                self.place_elsewhere(entry.program, to);
+            if at == to || !self.could_hold(entry.program, to) || !self.is_at_rest(entry.program) {
                 continue;
             }
             let (kind, because) = (DecisionKind::Migrate, Because::RankChanged);
@@ -80,15 +75,10 @@ impl Programs {
         w.is_healthy() && context <= w.context_tokens_max()
     }
 
-    /// Places a program at another worker. If it had not begun, it has not begun there either.
+    /// Places a program at another worker.
     pub(crate) fn place_elsewhere(&mut self, program: ProgramId, to: WorkerId) {
-        let from = self.state.live.get(&program).and_then(|p| p.placement);
-        let begun = from.is_some_and(|from| self.has_begun(program, from.worker));
         self.unplace(program);
         self.place(program, to);
-        if let Some(w) = self.state.workers.get_mut(&to).filter(|_| !begun) {
-            w.begun.remove(&program);
-        }
         self.state.counters.moves += 1;
     }
 
@@ -129,8 +119,7 @@ impl Programs {
         let p = &self.state.live[&program];
         let (tokens, need) = (p.context_tokens, p.private_tokens());
         let from_slot = p.placement.and_then(|place| place.slot);
-        let keeps_room = !self.is_rollout();
-        let target = self.state.workers.get_mut(&to).filter(|_| keeps_room);
+        let target = self.state.workers.get_mut(&to);
         let to_slot = target.and_then(|w| w.keep_room(program, need));
         let since = self.state.now;
         let begun = Move {
@@ -153,15 +142,15 @@ impl Programs {
         });
     }
 
-    /// True if a program may still go to a worker: in a rollout memory is the
-    /// engines' to share out, else there must be room.
-    fn could_take(&self, program: ProgramId, to: WorkerId) -> bool {
+    /// True if a worker takes a program, and has room for it.
+    pub(crate) fn could_take(&self, program: ProgramId, to: WorkerId) -> bool {
         let (Some(p), Some(w)) = (self.state.live.get(&program), self.state.workers.get(&to))
         else {
             return false;
         };
-        let has_room = || self.has_room(w, w.need_tokens(p.private_tokens(), &p.prefix));
-        w.is_healthy() && (self.is_rollout() || has_room())
+        let open = self.state.reserved.is_none_or(|(worker, _)| worker != to);
+        open && self.may_take(w, p, self.prompt_tokens_least(p))
+            && self.has_room(w, w.need_tokens(p.private_tokens(), &p.prefix))
     }
 
     /// Forgets a move, and the room that was kept for it.

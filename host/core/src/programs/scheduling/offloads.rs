@@ -43,6 +43,12 @@ impl Programs {
         if self.due.moves {
             self.start_moves();
         }
+        self.settle_migrations();
+    }
+
+    /// True if a step has to wait for its program's cache.
+    pub(crate) fn waits_for_cache(&mut self, program: ProgramId) -> bool {
+        self.waits_for_move(program) || self.waits_for_load(program)
     }
 
     /// Starts what the links allow, the largest first.
@@ -298,7 +304,7 @@ impl Programs {
         self.state.counters.loads += 1;
         self.note_warm(program);
         self.drop_copy(program);
-        self.send_waiting(program);
+        self.send_those_that_waited(program);
     }
 
     /// The cache is computed again; a copy that failed once is not tried again.
@@ -308,14 +314,14 @@ impl Programs {
             self.end_transfer(program);
             self.state.counters.transfers_failed += 1;
             self.drop_copy(program);
-            self.send_waiting(program);
+            self.send_those_that_waited(program);
         }
     }
 
     /// Steps that waited for a cache go to its worker.
-    fn send_waiting(&mut self, program: ProgramId) {
+    fn send_those_that_waited(&mut self, program: ProgramId) {
         if let Some(worker) = self.healthy_worker_of(program) {
-            self.dispatch_waiting(program, worker);
+            self.send_waiting(program, worker);
         }
     }
 

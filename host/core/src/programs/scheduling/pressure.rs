@@ -209,9 +209,7 @@ fn same_subject(a: Purpose, b: Purpose) -> bool {
         | (Purpose::Pause { worker: a, .. }, Purpose::Pause { worker: b, .. })
         | (Purpose::Retain { worker: a, .. }, Purpose::Retain { worker: b, .. })
         | (Purpose::Preempt { worker: a }, Purpose::Preempt { worker: b }) => a == b,
-        (Purpose::Restore, Purpose::Restore)
-        | (Purpose::Assign, Purpose::Assign)
-        | (Purpose::Migrate, Purpose::Migrate) => true,
+        (Purpose::Restore, Purpose::Restore) | (Purpose::Migrate, Purpose::Migrate) => true,
         (Purpose::Route { step: a }, Purpose::Route { step: b }) => a == b,
         _ => false,
     }

@@ -7,6 +7,7 @@
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
+use crate::programs::scheduling::growth::Forecast;
 use crate::programs::scheduling::why::Why;
 use crate::programs::worker::Worker;
 use crate::{Mode, Programs, Purpose};
@@ -28,9 +29,6 @@ impl Programs {
             return;
         }
         self.state.restore_wanted = false;
-        if self.is_rollout() {
-            return self.settle_gathering();
-        }
         if self.config.mode != Mode::ProgramAware {
             if self.state.workers.values().any(Worker::is_healthy) {
                 self.route_waiting();
@@ -41,33 +39,54 @@ impl Programs {
         if self.state.workers.values().any(|w| self.has_room(w, least)) {
             let candidates = self.restore_candidates();
             self.ask(Purpose::Restore, candidates);
+            self.settle_gathering();
         }
     }
 
-    /// Half of the candidates have waited longest, half need least.
+    /// Half of the candidates have waited longest, half need least or are the most urgent. New ones
+    /// whose steps a policy ranks are asked about once, all that were gathered.
     fn restore_candidates(&self) -> Vec<ProgramId> {
         let half = self.config.candidates_max.div_ceil(2).max(1);
+        let newcomers = &self.state.newcomers;
+        let known =
+            |program: &ProgramId| self.is_unplaced(*program) && !newcomers.contains(program);
+        let queue = &self.state.queue;
+        let oldest = queue.oldest().map(|(_, program)| program);
+        let oldest = oldest.filter(known).take(half);
+        let smallest = queue.smallest().filter(known).take(half);
+        let gathered = newcomers.iter().copied().filter(|_| self.due.newcomers);
+        let gathered = gathered.take(self.config.rollout.programs_max.max(1));
         let mut seen = BTreeSet::new();
-        let oldest = self
-            .state
-            .queue
-            .oldest()
-            .map(|(_, program)| program)
-            .filter(|program| self.is_unplaced(*program))
-            .take(half);
-        let smallest = self.state.queue.smallest();
-        let smallest = smallest
-            .filter(|program| self.is_unplaced(*program))
-            .take(half);
-        oldest
-            .chain(smallest)
+        let all = oldest.chain(smallest).chain(self.most_urgent(half));
+        all.chain(gathered)
             .filter(|program| seen.insert(*program))
             .collect()
+    }
+
+    /// Waiting programs that their policy rated the most urgent when it was asked last.
+    fn most_urgent(&self, most: usize) -> impl Iterator<Item = ProgramId> {
+        let ranks = !self.ranked_jobs.is_empty();
+        let waiting = self.state.queue.oldest().filter(|_| ranks);
+        let rated = waiting.filter_map(|(_, program)| {
+            let p = self.state.live.get(&program)?;
+            (p.placement.is_none()).then_some((std::cmp::Reverse(p.urgency?), program))
+        });
+        let mut rated: Vec<_> = rated.collect();
+        if rated.len() > most {
+            rated.select_nth_unstable(most);
+            rated.truncate(most);
+        }
+        rated.sort_unstable();
+        rated.into_iter().map(|(_, program)| program)
     }
 
     /// Places waiting programs in the given order as far as they fit.
     pub(crate) fn restore_in_order(&mut self, ranking: &Ranking) {
         self.renew_reservation();
+        for entry in &ranking.entries {
+            self.note_urgency(entry);
+        }
+        let mut forecast = Forecast::default();
         let (starved, rest): (Vec<&Ranked>, Vec<_>) = ranking
             .entries
             .iter()
@@ -79,10 +98,16 @@ impl Programs {
         for (entry, because) in starved.chain(rest.into_iter().map(|e| (e, Because::RoomOnWorker)))
         {
             let program = entry.program;
-            if self.private_tokens(program) > room {
+            let is_ranked = self.is_ranked(program);
+            if self.private_tokens(program) > room && !is_ranked {
                 continue;
             }
-            let Some(worker) = self.worker_with_room(program, entry.wished) else {
+            let worker = if is_ranked {
+                self.worker_in_turn(entry, &mut forecast)
+            } else {
+                self.worker_with_room(program, entry.wished)
+            };
+            let Some(worker) = worker else {
                 continue;
             };
             let first = self
@@ -119,7 +144,7 @@ impl Programs {
         if self.begin_load(program) {
             self.add_prompts_to_come(program, worker);
         } else {
-            self.dispatch_waiting(program, worker);
+            self.send_waiting(program, worker);
         }
     }
 
@@ -178,7 +203,7 @@ impl Programs {
 
     fn oldest_unplaced(&self) -> Option<ProgramId> {
         let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
-        waiting.find(|program| self.is_unplaced(*program))
+        waiting.find(|program| self.is_unplaced(*program) && !self.is_ranked(*program))
     }
 
     fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
@@ -214,7 +239,8 @@ impl Programs {
 
     pub(crate) fn is_starved(&self, program: ProgramId) -> bool {
         let entry = self.state.live.get(&program).and_then(|p| p.queued);
-        entry.is_some_and(|e| self.state.now.since(e.since) >= self.starvation_bound())
+        let waits = entry.is_some_and(|e| self.state.now.since(e.since) >= self.starvation_bound());
+        waits && !self.is_ranked(program)
     }
 
     /// The wait after which a program goes first. Where caches can be offloaded, the program that
@@ -253,30 +279,19 @@ impl Programs {
     /// The worker that a waiting program should go to, among those that it fits
     /// on: the one that was wished for it, else where its cache may linger, else
     /// where most is free.
-    fn worker_with_room(&self, program: ProgramId, wished: Option<WorkerId>) -> Option<WorkerId> {
+    pub(crate) fn worker_with_room(
+        &self,
+        program: ProgramId,
+        wished: Option<WorkerId>,
+    ) -> Option<WorkerId> {
         let p = self
             .state
             .live
             .get(&program)
             .filter(|p| p.queued.is_some() && p.placement.is_none())?;
-        let (private, least) = (p.private_tokens(), self.prompt_tokens_least(p));
-        let held = self.state.offloads.held.contains_key(&program);
-        let loading = if held {
-            self.loading()
-        } else {
-            BTreeSet::new()
-        };
-        let admits = |w: &&Worker| {
-            if loading.contains(&w.id) {
-                return false;
-            }
-            let reserved = self.state.reserved;
-            let open = reserved.is_none_or(|(worker, holder)| worker != w.id || holder == p.id);
-            // Most workers lack room for the private tokens alone, which is quick to see.
-            open && self.has_room(w, private)
-                && self.may_take(w, p, least)
-                && self.has_room(w, w.need_tokens(private, &p.prefix))
-        };
+        let least = self.prompt_tokens_least(p);
+        let loading = self.loading_for(program);
+        let admits = |w: &&Worker| !loading.contains(&w.id) && self.admits(w, p, least);
         let workers = &self.state.workers;
         let named = |id: Option<WorkerId>| workers.get(&id?).filter(admits);
         let emptiest = || {
@@ -286,6 +301,26 @@ impl Programs {
         let worker = named(wished).or_else(|| named(p.last_worker));
         let worker = worker.or_else(|| named(self.worker_of_forked(p)));
         worker.or_else(emptiest).map(|w| w.id)
+    }
+
+    /// Workers that a program's cache can't be loaded to now.
+    pub(crate) fn loading_for(&self, program: ProgramId) -> BTreeSet<WorkerId> {
+        if self.state.offloads.held.contains_key(&program) {
+            self.loading()
+        } else {
+            BTreeSet::new()
+        }
+    }
+
+    /// True if the worker takes the program now, whose prompts have `least` tokens at least.
+    pub(crate) fn admits(&self, w: &Worker, p: &Program, least: u64) -> bool {
+        let reserved = self.state.reserved;
+        let open = reserved.is_none_or(|(worker, holder)| worker != w.id || holder == p.id);
+        let private = p.private_tokens();
+        // Most workers lack room for the private tokens alone, which is quick to see.
+        open && self.has_room(w, private)
+            && self.may_take(w, p, least)
+            && self.has_room(w, w.need_tokens(private, &p.prefix))
     }
 
     /// True if the worker could take the program, were there room: it takes

@@ -63,7 +63,7 @@ impl Programs {
     /// True if nothing is happening to the program's cache, nor about to.
     pub(crate) fn is_settled(&self, program: ProgramId) -> bool {
         let wanted = &self.state.migrations.wanted;
-        let is_to_move = wanted.contains_key(&program) && !self.is_rollout();
+        let is_to_move = wanted.contains_key(&program);
         !is_to_move && self.is_at_rest(program)
     }
 

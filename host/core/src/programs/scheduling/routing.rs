@@ -17,7 +17,6 @@ impl Programs {
             Mode::ProgramAware => self.route_program_aware(step, program),
             Mode::Sticky => self.route_sticky(step, program),
             Mode::LeastLoad => self.route_least_load(step),
-            Mode::Rollout => self.route_rollout(step, program),
         }
     }
 
@@ -30,8 +29,12 @@ impl Programs {
             return self.enqueue(step);
         };
         self.state.migrations.wanted.remove(&program);
-        if self.waits_for_move(program) || self.waits_for_load(program) {
+        if self.waits_for_cache(program) {
             return self.enqueue(step);
+        }
+        if self.waits_in_line(program) {
+            self.enqueue(step);
+            return self.ask_route(step, program);
         }
         // A program stays placed through its tool calls; growth is checked at once.
         self.dispatch(step, worker);

@@ -4,10 +4,8 @@
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::KvPlacement;
 use crate::programs::ranking::Ranking;
-use crate::programs::scheduling::growth::{Growing, Memory};
 use crate::programs::worker::{QueuedStep, Worker};
 use crate::{Command, Programs, Purpose};
-use std::ops::Bound::{Excluded, Unbounded};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Programs {
@@ -47,11 +45,7 @@ impl Programs {
         let Some(p) = self.state.live.get(&program) else {
             return;
         };
-        let Some(worker) = p
-            .placement
-            .map(|place| place.worker)
-            .filter(|_| self.is_rollout())
-        else {
+        let Some(worker) = p.placement.map(|place| place.worker) else {
             return;
         };
         let is_queued_here = |step: &StepId| self.state.steps.get(step).is_some_and(|s| s.routed);
@@ -59,6 +53,15 @@ impl Programs {
         let stranded = waiting.filter(|step| !self.holds_context(worker, *step, program));
         for step in stranded.collect::<Vec<_>>() {
             self.reroute(step);
+        }
+    }
+
+    /// What an event has made possible.
+    pub(crate) fn settle_lines(&mut self) {
+        // A step in a run queue may be the next to be adopted.
+        let is_adopting = !self.state.adopted.is_empty();
+        while let Some(worker) = self.due.serve.pop_first().filter(|_| !is_adopting) {
+            self.serve(worker);
         }
     }
 
@@ -71,11 +74,10 @@ impl Programs {
         if w.line.is_empty() || !w.is_healthy() {
             return;
         }
-        let mut memory = self.memory_of(worker);
-        let mut after = None;
         while self.takes_a_step(worker) {
-            let Some(next) = self.next_queued(worker, after) else {
-                return;
+            let line = self.state.workers.get(&worker).map(|w| &w.line);
+            let Some(next) = line.and_then(|line| line.first().copied()) else {
+                break;
             };
             let program = self.state.steps[&next.step].program;
             if !self.holds_context(worker, next.step, program) {
@@ -83,86 +85,17 @@ impl Programs {
                 self.reroute(next.step);
                 continue;
             }
-            if !self.has_begun(program, worker)
-                && let Some(memory) = &mut memory
-                && !memory.admits(self.growing(program))
-            {
-                if self.config.rollout.engine_steps_max == 0 {
-                    // No step overtakes, and those that have begun do not wait here.
-                    return;
-                }
-                memory.closed = true;
-                after = Some(next);
-                continue;
-            }
             self.dequeue(next.step);
             self.dispatch(next.step, worker);
-            if self.config.rollout.engine_steps_max == 0 {
-                // What else of it waits has nothing to wait for any more.
-                self.dispatch_waiting_routed(program, worker);
-            }
             self.refresh_demand(program);
         }
-    }
-
-    fn dispatch_waiting_routed(&mut self, program: ProgramId, worker: WorkerId) {
-        let waiting = self.state.live.get(&program).map(|p| &p.waiting);
-        let steps = waiting.into_iter().flatten();
-        let queued_step = steps.filter_map(|id| Some(self.state.steps.get(id)?).map(|s| (s, *id)));
-        let mut line: Vec<QueuedStep> = queued_step
-            .filter(|(s, _)| s.routed)
-            .map(|(s, id)| s.queued_step(id))
-            .collect();
-        line.sort_unstable();
-        for queued_step in line {
-            self.dequeue(queued_step.step);
-            self.dispatch(queued_step.step, worker);
-        }
+        self.relieve(worker);
     }
 
     /// True if steps at this worker do not wait for a slot there.
     pub(crate) fn has_no_queue_ahead(&self, worker: WorkerId) -> bool {
         let w = self.state.workers.get(&worker);
         self.config.rollout.engine_steps_max == 0 || w.is_some_and(|w| w.line.is_empty())
-    }
-
-    fn next_queued(&self, worker: WorkerId, after: Option<QueuedStep>) -> Option<QueuedStep> {
-        let line = &self.state.workers.get(&worker)?.line;
-        match after {
-            None => line.first().copied(),
-            Some(after) => line.range((Excluded(after), Unbounded)).next().copied(),
-        }
-    }
-
-    /// True once a program has run a step, and its cache is at the worker.
-    pub(crate) fn has_begun(&self, program: ProgramId, worker: WorkerId) -> bool {
-        let w = self.state.workers.get(&worker);
-        w.is_some_and(|w| w.begun.contains(&program))
-    }
-
-    /// What a program holds, and by what it will have grown when it ends.
-    fn growing(&self, program: ProgramId) -> Growing {
-        let Some(p) = self.state.live.get(&program) else {
-            return Growing::default();
-        };
-        Growing {
-            remaining: p.remaining_tokens.unwrap_or(0),
-            held: p.context_tokens.max(p.private_tokens()),
-        }
-    }
-
-    /// The memory of a worker as it will be used; nothing where that is not
-    /// looked at.
-    fn memory_of(&self, worker: WorkerId) -> Option<Memory> {
-        let rollout = &self.config.rollout;
-        let w = self.state.workers.get(&worker)?;
-        if rollout.memory_ppm == 0 || w.capacity.tokens.is_none() {
-            return None;
-        }
-        let limit = w.watermark_tokens(rollout.memory_ppm);
-        let begun = w.begun.iter().map(|program| self.growing(*program));
-        let capacity = limit.saturating_sub(w.shared_tokens);
-        Some(Memory::new(capacity, rollout.growth_ppm, begun.collect()))
     }
 
     /// Asks which steps to preempt, if one that waits is more urgent than one that runs, and the

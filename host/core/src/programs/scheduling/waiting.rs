@@ -82,6 +82,11 @@ impl Programs {
         } else {
             self.end_reservation(program);
         }
+        if self.is_newcomer(program) {
+            self.state.newcomers.insert(program);
+        } else {
+            self.state.newcomers.remove(&program);
+        }
     }
 
     /// Sends a step that is not waiting to a worker.
@@ -124,24 +129,33 @@ impl Programs {
         let warm = p.filter(|p| p.meter.is_warm);
         self.add_prompt(step, worker, warm.map_or(0, |p| p.context_tokens));
         self.reuse_sent(program, worker);
-        let rollout = self.config.mode == Mode::Rollout;
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.steps_time.change(now, w.running_steps);
             if let Some(s) = self.state.steps.get_mut(&step) {
                 s.steps_time_before = Some(w.steps_time.by(now, 0));
             }
             w.running_steps += 1;
-            if rollout && w.programs.contains(&program) {
-                w.begun.insert(program);
-            }
         }
         self.refresh_idle(program);
         self.account(program);
         Some(program)
     }
 
-    /// Sends every waiting step of a program that was just placed.
-    pub(crate) fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
+    /// Sends every waiting step of a program that was just placed, or asks how urgent they are.
+    pub(crate) fn send_waiting(&mut self, program: ProgramId, worker: WorkerId) {
+        if !self.waits_in_line(program) {
+            return self.dispatch_waiting(program, worker);
+        }
+        let waiting = self.state.live.get(&program).map(|p| p.waiting.clone());
+        for step in waiting.unwrap_or_default() {
+            // One that was answered before waits for its turn here now.
+            if self.state.steps.get(&step).is_some_and(|s| !s.routed) {
+                self.ask_route(step, program);
+            }
+        }
+    }
+
+    fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
         let waiting = self
             .state
             .live

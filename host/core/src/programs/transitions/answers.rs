@@ -55,11 +55,12 @@ impl Programs {
     fn not_to_be_left_out(&self, open: &Ask) -> Vec<ProgramId> {
         let all = open.candidates.iter().copied();
         match open.purpose {
-            Purpose::Restore => all.filter(|program| self.is_starved(*program)).collect(),
-            Purpose::Pause { .. }
-            | Purpose::Weigh { .. }
-            | Purpose::Assign
-            | Purpose::Route { .. } => all.collect(),
+            Purpose::Restore => {
+                let newcomers = &self.state.newcomers;
+                let must = |p: &ProgramId| newcomers.contains(p) || self.is_starved(*p);
+                all.filter(must).collect()
+            }
+            Purpose::Pause { .. } | Purpose::Weigh { .. } | Purpose::Route { .. } => all.collect(),
             Purpose::Migrate | Purpose::Preempt { .. } | Purpose::Retain { .. } => Vec::new(),
         }
     }
@@ -91,7 +92,6 @@ impl Programs {
             Purpose::Weigh { .. } | Purpose::Retain { .. } => {}
             Purpose::Pause { worker, .. } => self.pause_in_order(worker, ranking),
             Purpose::Restore => self.restore_in_order(ranking),
-            Purpose::Assign => self.assign_in_order(ranking),
             Purpose::Route { step } => self.route_in_order(step, ranking),
             Purpose::Migrate => self.want_moves(ranking),
             Purpose::Preempt { worker } => self.preempt_in_order(worker, ranking),

@@ -46,9 +46,8 @@ impl Programs {
         }
     }
 
-    /// In a rollout steps of placed programs may wait too; other modes do not know what they wait
-    /// for.
-    fn route_placed_again(&mut self) {
+    /// What steps of placed programs wait for depends on who ranks them.
+    pub(crate) fn route_placed_again(&mut self) {
         let programs = self.state.live.values();
         let waiting = programs.filter(|p| p.placement.is_some() && !p.waiting.is_empty());
         let waiting: Vec<_> = waiting.map(|p| p.id).collect();

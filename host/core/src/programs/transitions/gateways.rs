@@ -88,11 +88,8 @@ impl Programs {
         // Lines stood still meanwhile.
         self.due.serve.extend(self.state.workers.keys());
         for program in std::mem::take(&mut self.state.adopted) {
-            if self.is_rollout() {
-                // An answer decides when, and others may come first.
-                self.ask_again(program);
-            } else if let Some(place) = self.healthy_worker_of(program) {
-                self.dispatch_waiting(program, place);
+            if let Some(place) = self.healthy_worker_of(program) {
+                self.send_waiting(program, place);
             }
         }
     }

@@ -97,13 +97,10 @@ impl Programs {
     pub(crate) fn settle(&mut self, adopts: bool) {
         self.settle_adopted(adopts);
         self.settle_workers();
-        if self.is_rollout() {
-            self.settle_rollout();
-        } else {
-            self.settle_transfers();
-        }
-        self.due = Due::default();
+        self.settle_transfers();
         self.settle_restores();
+        self.settle_lines();
+        self.due = Due::default();
         self.settle_tick();
     }
 }

@@ -46,6 +46,7 @@ impl Programs {
             weight_ppm: FULL_WEIGHT_PPM,
             running: Vec::new(),
             waiting: Vec::new(),
+            urgency: None,
             queued: None,
             closing: arrival.one_shot,
             inferred: arrival.inferred,

@@ -40,12 +40,11 @@ impl Programs {
         }
     }
 
-    /// Others may wait for the memory of a program that has begun: it goes on, one
-    /// step at a time, however many wait.
+    /// Others may wait for the memory of a program that is placed: it goes on, one step at a time,
+    /// however many wait.
     fn frees_others(&self, program: ProgramId) -> bool {
         let p = self.state.live.get(&program);
-        let place = p.filter(|p| p.waiting.len() == 1).and_then(|p| p.placement);
-        place.is_some_and(|place| self.has_begun(program, place.worker))
+        p.is_some_and(|p| p.waiting.len() == 1 && p.placement.is_some())
     }
 
     fn new_step(&self, program: ProgramId, arrival: &StepArrival) -> Step {
@@ -54,8 +53,7 @@ impl Programs {
             .jobs
             .get(&arrival.job)
             .filter(|job| job.steps_finished > 0);
-        // Rollouts admit programs for which there will be room to their end.
-        let told = |job: &JobStatistics| !self.is_rollout() && !job.whole_answers;
+        let told = |job: &JobStatistics| !job.whole_answers;
         let reserved = match learnt {
             None => self.config.output_tokens_guess,
             Some(job) if told(job) => 0,

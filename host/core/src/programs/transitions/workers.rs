@@ -190,12 +190,12 @@ impl Programs {
         self.state.counters.pauses += 1;
     }
 
-    /// In a rollout placed programs may wait too: they need another worker.
+    /// Placed programs whose steps wait there need another worker.
     fn unplace_waiting(&mut self, worker: WorkerId) {
         let placed = self.state.workers.get(&worker).map(|w| w.programs.clone());
         for program in placed.into_iter().flatten() {
             let p = self.state.live.get(&program);
-            if self.is_rollout() && p.is_some_and(|p| p.running.is_empty()) {
+            if p.is_some_and(|p| p.running.is_empty() && !p.waiting.is_empty()) {
                 self.unplace(program);
             }
         }

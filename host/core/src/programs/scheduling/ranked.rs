@@ -1,0 +1,243 @@
+//! Programs whose job has a priority policy (`Heddle` §3): new ones are gathered and asked about
+//! together, each step goes to its program's worker with the priority that its policy gives it, and
+//! waits here only for an answer, its cache, or a slot at an engine that does not order its steps
+//! itself.
+
+use crate::bindings::RankedJobs;
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::program::Program;
+use crate::programs::ranking::{Ranked, Ranking};
+use crate::programs::scheduling::growth::{Forecast, Growing, Memory};
+use crate::programs::scheduling::why::Why;
+use crate::programs::state::{GROWTH_PPM, JobStatistics};
+use crate::programs::step::{Step, StepState, priority_of};
+use crate::programs::timers::Timer;
+use crate::{Programs, Purpose};
+use treadle_model::{ProgramId, StepId, WorkerId};
+
+impl Programs {
+    /// True if a policy ranks the program's steps.
+    pub(crate) fn is_ranked(&self, program: ProgramId) -> bool {
+        let p = self.state.live.get(&program);
+        p.is_some_and(|p| self.ranked_jobs.contains(&p.job))
+    }
+
+    /// True if the program's steps may have to wait for others at its worker.
+    pub(crate) fn waits_in_line(&self, program: ProgramId) -> bool {
+        self.config.rollout.engine_steps_max > 0 || self.is_ranked(program)
+    }
+
+    /// Other jobs have priority policies now.
+    pub(crate) fn rank_jobs(&mut self, jobs: RankedJobs) {
+        if self.ranked_jobs == jobs {
+            return;
+        }
+        self.ranked_jobs = jobs;
+        self.route_placed_again();
+        let queued: Vec<ProgramId> = self.state.queue.oldest().map(|(_, p)| p).collect();
+        for program in queued {
+            self.refile(program);
+        }
+    }
+
+    /// Asks how urgent a step of a placed program is, and whether it goes elsewhere.
+    pub(crate) fn ask_route(&mut self, step: StepId, program: ProgramId) {
+        if let Some(s) = self.state.steps.get_mut(&step) {
+            s.routed = false;
+        }
+        self.ask(Purpose::Route { step }, vec![program]);
+    }
+
+    /// A waiting step looks for a worker once more.
+    pub(crate) fn reroute(&mut self, step: StepId) {
+        self.dequeue(step);
+        self.route(step);
+    }
+
+    /// Questions are lost with the process that was asked: steps that waited for an answer are
+    /// asked about again.
+    pub(crate) fn ask_routes_again(&mut self) {
+        let waits = |step: &StepId| {
+            let s = self.state.steps.get(step);
+            s.is_some_and(|s| s.state == StepState::Waiting && !s.routed)
+        };
+        let programs = self.state.live.values().filter(|p| p.placement.is_some());
+        let programs = programs.filter(|p| self.waits_in_line(p.id));
+        let open = programs.flat_map(|p| p.waiting.iter().copied());
+        let open: Vec<StepId> = open.filter(waits).collect();
+        for step in open {
+            self.reroute(step);
+        }
+    }
+
+    /// True if a program has to be asked about with the others that come.
+    pub(crate) fn is_newcomer(&self, program: ProgramId) -> bool {
+        let p = self.state.live.get(&program);
+        let waits = p.is_some_and(|p| p.queued.is_some() && p.placement.is_none());
+        waits && p.is_some_and(|p| p.urgency.is_none()) && self.is_ranked(program)
+    }
+
+    /// Arms the question where new programs go, if some wait for it.
+    pub(crate) fn settle_gathering(&mut self) {
+        if self.state.gather_at.is_none() && !self.state.newcomers.is_empty() {
+            let at = self.state.now + self.config.rollout.gather;
+            self.state.gather_at = Some(at);
+            self.state.timers.arm(at, Timer::Gather);
+        }
+    }
+
+    pub(crate) fn gathered(&mut self) {
+        self.state.gather_at = None;
+        self.due.newcomers = true;
+        self.state.restore_wanted = true;
+    }
+
+    /// What an answer says of a program that waits for placement.
+    pub(crate) fn note_urgency(&mut self, entry: &Ranked) {
+        if self.is_ranked(entry.program)
+            && let Some(p) = self.state.live.get_mut(&entry.program)
+        {
+            p.urgency = Some(priority_of(entry.score));
+            p.remaining_tokens = entry.remaining_tokens.or(p.remaining_tokens);
+            self.state.newcomers.remove(&entry.program);
+        }
+    }
+
+    /// Where a program goes whose turn it is. The more urgent does not give way: if the worker that
+    /// it is to go to lacks room, or will by what is predicted, less urgent ones wait for it too.
+    pub(crate) fn worker_in_turn(
+        &self,
+        entry: &Ranked,
+        forecast: &mut Forecast,
+    ) -> Option<WorkerId> {
+        let p = self.state.live.get(&entry.program)?;
+        let waits = p.queued.is_some() && p.placement.is_none();
+        let least = self.prompt_tokens_least(p);
+        let wished = entry.wished.and_then(|id| self.state.workers.get(&id));
+        let wished = wished.filter(|w| waits && self.may_take(w, p, least));
+        let Some(w) = wished else {
+            let worker = self.worker_with_room(p.id, None);
+            return worker.filter(|worker| self.will_fit(p, *worker, forecast));
+        };
+        let is_loading = self.loading_for(p.id).contains(&w.id);
+        let takes = !is_loading && self.admits(w, p, least) && self.will_fit(p, w.id, forecast);
+        if !takes {
+            forecast.keep(w.id);
+        }
+        takes.then_some(w.id)
+    }
+
+    /// True if a worker's memory will do for all that is placed there, the program included, by
+    /// what is predicted of them; and no more urgent one waits for it.
+    fn will_fit(&self, p: &Program, worker: WorkerId, forecast: &mut Forecast) -> bool {
+        let share = self.config.rollout.memory_ppm;
+        let w = self.state.workers.get(&worker);
+        let Some(w) = w.filter(|_| !forecast.is_kept(worker)) else {
+            return false;
+        };
+        if share == 0 || p.remaining_tokens.is_none() || w.capacity.tokens.is_none() {
+            return true;
+        }
+        let memory = || {
+            let placed = w.programs.iter().filter_map(|id| self.state.live.get(id));
+            let capacity = w.watermark_tokens(share).saturating_sub(w.shared_tokens);
+            Memory::new(capacity, placed.map(|p| self.growing(p)).collect())
+        };
+        forecast.admits(worker, memory, self.growing(p))
+    }
+
+    /// What a program holds, and by what it will have grown when it ends.
+    fn growing(&self, p: &Program) -> Growing {
+        let job = self.state.jobs.get(&p.job);
+        Growing {
+            remaining: p.remaining_tokens.unwrap_or(0),
+            held: p.context_tokens.max(p.private_tokens()),
+            growth_ppm: job.map_or(GROWTH_PPM, JobStatistics::growth_ppm),
+        }
+    }
+
+    /// Dispatches a step; its program moves with it if the placement policy wants that, there is
+    /// room, and nothing of it runs elsewhere.
+    pub(crate) fn route_in_order(&mut self, step: StepId, ranking: &Ranking) {
+        let Some(program) = self.state.steps.get(&step).map(|s| s.program) else {
+            return;
+        };
+        let Some(entry) = ranking.entries.first() else {
+            return;
+        };
+        if !self.is_waiting(step) || self.waits_for_cache(program) {
+            return;
+        }
+        let Some(at) = self.healthy_worker_of(program) else {
+            self.unplace(program);
+            return;
+        };
+        let runs = !self.state.live[&program].running.is_empty();
+        let other = entry.wished.filter(|to| !runs && *to != at);
+        let worker = match other.filter(|to| self.could_take(program, *to)) {
+            Some(to) => {
+                self.record_decision(DecisionKind::Route, Because::Routed, to, entry, ranking);
+                self.place_elsewhere(program, to);
+                to
+            }
+            None => at,
+        };
+        self.send(step, worker, entry);
+    }
+
+    /// Sends a waiting step to its worker, if it takes another one.
+    fn send(&mut self, step: StepId, worker: WorkerId, entry: &Ranked) {
+        if !self.holds_context(worker, step, entry.program) {
+            // Another of its steps ran there when this was asked.
+            return self.reroute(step);
+        }
+        // An earlier answer may have put it there, with another priority.
+        let place = self
+            .state
+            .live
+            .get(&entry.program)
+            .and_then(|p| p.placement);
+        self.dequeue_at(step, place);
+        if let Some(s) = self.state.steps.get_mut(&step) {
+            s.priority = priority_of(entry.score);
+            s.routed = true;
+            if let Some(p) = self.state.live.get_mut(&s.program) {
+                p.remaining_tokens = entry.remaining_tokens;
+            }
+        }
+        if !self.takes_a_step(worker) {
+            self.enqueue_at(step, worker);
+            self.ask_preempt(worker);
+        } else if self.has_no_queue_ahead(worker) {
+            self.dequeue(step);
+            self.dispatch(step, worker);
+            self.refresh_demand(entry.program);
+            self.relieve(worker);
+        } else {
+            self.enqueue_at(step, worker);
+            self.due.serve.insert(worker);
+        }
+    }
+
+    pub(crate) fn record_decision(
+        &mut self,
+        kind: DecisionKind,
+        because: Because,
+        worker: WorkerId,
+        entry: &Ranked,
+        ranking: &Ranking,
+    ) {
+        let mut why = Why::new(kind, because)
+            .by(ranking.evaluator(entry))
+            .among(&ranking.entries);
+        if entry.wished == Some(worker) {
+            why.placed_by = ranking.placer(entry);
+        }
+        self.explain(entry.program, worker, &why);
+    }
+
+    pub(crate) fn is_waiting(&self, step: StepId) -> bool {
+        let waits = |s: &Step| s.state == StepState::Waiting;
+        self.state.steps.get(&step).is_some_and(waits)
+    }
+}
