@@ -40,10 +40,7 @@ impl RolloutSection {
             gather: Span::from_millis(self.gather_ms),
             programs_max: self.programs_max,
             migration_interval: Span::from_millis(self.migration_interval_ms),
-            migration_tokens_per_s: self.migration_tokens_per_s,
-            prefill_tokens_per_s: self.prefill_tokens_per_s,
             memory_ppm: millionths(self.memory_share),
-            growth_ppm: millionths(self.growth),
             engine_steps_max: self.engine_steps_max,
         }
     }
@@ -167,7 +164,7 @@ fn of_scheduler(core: &CoreConfig) -> Vec<FromKey> {
     ]
 }
 
-fn of_rollout(core: &CoreConfig) -> [FromKey; 8] {
+fn of_rollout(core: &CoreConfig) -> [FromKey; 5] {
     let rollout = &core.rollout;
     [
         (
@@ -189,27 +186,9 @@ fn of_rollout(core: &CoreConfig) -> [FromKey; 8] {
             MS,
         ),
         (
-            "rollout.migration_tokens_per_s",
-            rollout.migration_tokens_per_s as f64,
-            "rollout.migration_tokens_per_s",
-            1.0,
-        ),
-        (
-            "rollout.prefill_tokens_per_s",
-            rollout.prefill_tokens_per_s as f64,
-            "rollout.prefill_tokens_per_s",
-            1.0,
-        ),
-        (
             "rollout.memory_ppm",
             rollout.memory_ppm.into(),
             "rollout.memory_share",
-            ONE,
-        ),
-        (
-            "rollout.growth_ppm",
-            rollout.growth_ppm.into(),
-            "rollout.growth",
             ONE,
         ),
         (

@@ -26,8 +26,7 @@ section! {
         host_tokens_max: u64 = 0, "tokens", 0 ..= 1_000_000_000_000_u64;
         /// Context that goes between an engine and host memory in a second, in one direction: a cache is offloaded only where bringing it back is quicker than computing it again.
         host_tokens_per_s: u64 = 100_000, "tokens/s", 1 ..= 1_000_000_000;
-        /// Context that goes between two engines in a second; 0 to move nothing. In rollouts
-        /// `rollout.migration_tokens_per_s` is used instead.
+        /// Context that goes between two engines in a second; 0 to move nothing.
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
         /// Prompt tokens that an engine computes in a second, until that is measured: what a cache that is not kept costs.
         prefill_tokens_per_s: u64 = 10_000, "tokens/s", 1 ..= 1_000_000_000;
@@ -121,7 +120,7 @@ impl KvSection {
                 "turn kv.retention on, or leave this out",
             ));
         }
-        let moves = self.migration_tokens_per_s > 0 || config.rollout.migration_interval_ms > 0;
+        let moves = self.migration_tokens_per_s > 0;
         if self.has_tier() && self.host_tokens_max == 0 && !moves {
             return Err(conflict(
                 "kv.host_tokens_max",

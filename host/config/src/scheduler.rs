@@ -5,15 +5,14 @@ use treadle_core::Mode;
 use super::section::{Form, Setting, section};
 
 impl Setting for Mode {
-    const FORM: Form = Form::Choice(&["program-aware", "sticky", "least-load", "rollout"]);
+    const FORM: Form = Form::Choice(&["program-aware", "sticky", "least-load"]);
 }
 
 section! {
     /// Which program runs when and where.
     SchedulerConfig in "scheduler" {
         /// How programs get to engines: `program-aware` pauses and resumes them so that their
-        /// contexts fit, `rollout` lets the placement policy decide where a program is and the
-        /// priority policy how urgent its steps are, and leaves memory to the engines
+        /// contexts fit, and where a priority policy is bound, ranks their steps
         /// (docs/rollouts.md); `sticky` and `least-load` are plain routing to compare with.
         mode: Mode = Mode::ProgramAware, "";
         /// How much faster than the wall clock the scheduler's time runs; only for simulated engines.

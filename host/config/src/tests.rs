@@ -183,7 +183,7 @@ fn a_value_of_the_wrong_form_names_key_and_remedy() {
         ),
         (
             "scheduler.mode=fast",
-            "write one of program-aware, sticky, least-load, rollout",
+            "write one of program-aware, sticky, least-load",
         ),
         (
             "scheduler.queue_wait_s_max=1s",
@@ -371,7 +371,7 @@ fn a_host_tier_without_what_it_needs_is_refused() {
     assert!(without(3, &["kv.slots_folder=/a"]).starts_with("`kv.slots_folder` is the same"));
     let with = |more: &[&str]| complaint("", &[], &[&whole, more].concat());
     assert!(with(&["scheduler.mode=sticky"]).starts_with("`kv.host_tokens_max`"));
-    assert!(with(&["kv.retention=true", "scheduler.mode=rollout"]).starts_with("`kv.retention`"));
+    assert!(with(&["kv.retention=true", "scheduler.mode=sticky"]).starts_with("`kv.retention`"));
     let moves = "kv.migration_tokens_per_s=10";
     let nothing_asked = complaint("", &[], &[moves, "kv.retention=false"]);
     assert!(nothing_asked.starts_with("`kv.migration_tokens_per_s` is set, and kv.retention"));
@@ -388,7 +388,7 @@ fn caches_are_retained_unless_the_mode_or_a_setting_says_otherwise() {
     };
     assert!(retains(&[]));
     assert!(!retains(&["kv.retention=false"]));
-    for mode in ["rollout", "sticky", "least-load"] {
+    for mode in ["sticky", "least-load"] {
         let mode = format!("scheduler.mode={mode}");
         assert!(!retains(&[&mode]), "{mode} starts, without it");
         assert!(!retains(&[&mode, "kv.retention=false"]));

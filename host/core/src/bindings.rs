@@ -187,6 +187,11 @@ impl Bindings {
         self.worlds.get(&world)?.get(scope)
     }
 
+    /// Whether a priority policy ranks the steps of a job.
+    pub fn ranks(&self, job: &str) -> bool {
+        self.worlds.contains_key(&World::Priority) && self.ranked_jobs().contains(job)
+    }
+
     /// Jobs whose steps a priority policy ranks.
     pub fn ranked_jobs(&self) -> RankedJobs {
         let ranks = |roles: &Roles| {

@@ -47,7 +47,6 @@ impl NativeEviction {
             }),
             // Of other worlds: no opinion.
             Purpose::Retain { .. }
-            | Purpose::Assign
             | Purpose::Route { .. }
             | Purpose::Migrate
             | Purpose::Preempt { .. } => Ok(vec![0.0; c.tokens.len()]),

@@ -146,11 +146,6 @@ impl SetSpec {
             // As a daemon in that mode has it.
             core.kv.retention = core.mode == Mode::ProgramAware;
         }
-        if core.mode == Mode::Rollout {
-            let problem = "the mode `rollout` is not replayed; name `program-aware`, `sticky` or \
-                           `least-load` as its mode (`treadle-bench sim` simulates rollouts)";
-            return Err(WhatIfError::field(field(), problem));
-        }
         if core.mode != Mode::ProgramAware && !self.policies.is_empty() {
             let problem = "policies are asked in the mode `program-aware` alone; leave them or \
                            the mode out";
@@ -324,12 +319,6 @@ mod tests {
         let policy = SetSpec::named("lru-eviction@0.1.0");
         assert_eq!(policy.policies[0].policy, "lru-eviction@0.1.0");
         assert_eq!(policy.mode, Some(Mode::ProgramAware));
-        let recorded = CoreConfig {
-            mode: Mode::Rollout,
-            ..CoreConfig::default()
-        };
-        let error = SetSpec::named("recorded").core(&recorded).unwrap_err();
-        assert!(error.to_string().contains("`rollout` is not replayed"));
     }
 
     #[test]

@@ -15,12 +15,13 @@ pub use systems::{
 };
 
 use cluster::{Degrees, Shape, kv_bytes_per_token};
-use treadle_core::{CoreConfig, Mode, RolloutConfig};
+use treadle_core::{CoreConfig, KvConfig, RolloutConfig};
 use treadle_engine_model::hardware::{
     Gpu, H100, HardwareError, LanguageModel, QWEN3_8B, QWEN3_14B, QWEN3_32B,
 };
 use treadle_model::Span;
 use treadle_plugin::{Policy, PolicyError};
+use treadle_policy::native::NativeEviction;
 use treadle_simulator::rollout::{
     Forecasts, Placement, PolicySet, Predictor, Priority, RolloutOptions, RolloutReport, roll_out,
 };
@@ -230,24 +231,33 @@ impl Comparison {
         let gated = system.admission == AdmissionKind::Gate;
         let link = treadle_engine_model::links::Topology::new(Vec::new()).network_bytes_per_s;
         let slowest = self.degrees.profile.first();
+        let default = CoreConfig::default();
+        // Engines divide their memory themselves unless programs wait for it.
+        let watermark = |of_gate| if gated { of_gate } else { u32::MAX };
         CoreConfig {
-            mode: Mode::Rollout,
             rollout: RolloutConfig {
                 gather: Span::from_millis(1),
                 programs_max: 1_000_000,
-                migration_interval: Span::from_millis(if moves { 5_000 } else { 0 }),
-                migration_tokens_per_s: link / kv_bytes_per_token.max(1),
-                prefill_tokens_per_s: slowest.map_or(0, |p| p.prefill_tokens_per_s),
                 memory_ppm: if gated { MEMORY_PPM } else { 0 },
-                growth_ppm: (self.degrees.growth * 1e6) as u32,
-                engine_steps_max: 0,
+                ..RolloutConfig::default()
             },
+            kv: KvConfig {
+                migration_tokens_per_s: if moves {
+                    link / kv_bytes_per_token.max(1)
+                } else {
+                    0
+                },
+                prefill_tokens_per_s: slowest.map_or(10_000, |p| p.prefill_tokens_per_s),
+                ..KvConfig::default()
+            },
+            high_watermark_ppm: watermark(default.high_watermark_ppm),
+            low_watermark_ppm: watermark(default.low_watermark_ppm),
             queue_wait_max: Span::from_secs(1_000_000),
             program_idle_max: Span::from_secs(1_000_000),
             programs_max: 1_000_000,
             queue_steps_max: 1_000_000,
             explain: false,
-            ..CoreConfig::default()
+            ..default
         }
     }
 
@@ -285,6 +295,7 @@ impl Comparison {
             forecasts: self.predictor(system)?.map(Forecasts::new),
             priority: Some(priority),
             placement,
+            eviction: NativeEviction::default(),
         })
     }
 

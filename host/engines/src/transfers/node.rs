@@ -131,9 +131,7 @@ impl Node {
             sglang: kv.sglang,
             // A process that never schedules is never asked for them.
             moves: config.cluster.role != Role::Gateway
-                && (kv.host_tokens_max > 0
-                    || kv.migration_tokens_per_s > 0
-                    || config.rollout.migration_interval_ms > 0),
+                && (kv.host_tokens_max > 0 || kv.migration_tokens_per_s > 0),
             nodes: kv.clone(),
             others,
             listeners,

@@ -31,8 +31,7 @@ pub(super) struct Assignment {
 impl Assignment {
     /// The assignment for these programs. The order of the waiting queue is for the priority policy
     /// of a program's job if it has one, else, like all other questions, for its eviction policy.
-    /// In rollouts the priority policy decides how urgent steps are; where they are is settled
-    /// separately.
+    /// The priority policy decides how urgent steps are; where they are is settled separately.
     pub(super) fn of(
         bindings: &Bindings,
         core: &Core,
@@ -44,7 +43,7 @@ impl Assignment {
             Purpose::Weigh { .. } | Purpose::Pause { .. } | Purpose::Retain { .. } => {
                 &[World::Eviction]
             }
-            Purpose::Assign | Purpose::Route { .. } | Purpose::Preempt { .. } => &[World::Priority],
+            Purpose::Route { .. } | Purpose::Preempt { .. } => &[World::Priority],
             Purpose::Migrate => &[World::Placement],
         };
         let last = worlds.last().copied().unwrap_or(World::Eviction);

@@ -111,10 +111,9 @@ impl PolicyCall<'_> {
                 let code = |action| f64::from(action as u8);
                 Ok(actions.into_iter().map(code).collect())
             }
-            Purpose::Assign
-            | Purpose::Route { .. }
-            | Purpose::Migrate
-            | Purpose::Preempt { .. } => Err(PolicyFault::NotSupported),
+            Purpose::Route { .. } | Purpose::Migrate | Purpose::Preempt { .. } => {
+                Err(PolicyFault::NotSupported)
+            }
         }
     }
 
@@ -128,11 +127,11 @@ impl PolicyCall<'_> {
         self.put_to(instance, named, now_ms, Some(SHADOW_DEADLINE_MS))
     }
 
-    /// Asks the built-in defaults. In a rollout they find all steps equally
-    /// urgent: engines then serve them as they come. Caches stay: the default sends
+    /// Asks the built-in defaults. They find all steps equally urgent: engines then serve them as
+    /// they come. Caches stay: the default sends
     /// programs away by their weights.
     pub(super) fn put_to_native(&self, native: &mut Native) -> Vec<f64> {
-        if is_of_rollouts(self.purpose) || self.is_retention() {
+        if is_about_placed(self.purpose) || self.is_retention() {
             return vec![0.0; self.programs.len()];
         }
         let scores = match (self.world, self.purpose) {
@@ -194,10 +193,10 @@ impl PolicyCall<'_> {
     }
 }
 
-/// True for what only rollouts ask.
-pub(super) const fn is_of_rollouts(purpose: Purpose) -> bool {
-    use Purpose::{Assign, Migrate, Preempt, Route};
-    matches!(purpose, Assign | Route { .. } | Migrate | Preempt { .. })
+/// True for what is asked of placed programs whose steps a policy ranks.
+pub(super) const fn is_about_placed(purpose: Purpose) -> bool {
+    use Purpose::{Migrate, Preempt, Route};
+    matches!(purpose, Route { .. } | Migrate | Preempt { .. })
 }
 
 /// Time that a shadow has for an answer.

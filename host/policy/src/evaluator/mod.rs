@@ -38,7 +38,7 @@ use answer::put_together;
 use assignment::{Assignee, Assignment};
 use bindings::Bindings;
 use budget::Budget;
-use call::{Native, PolicyCall, is_of_rollouts};
+use call::{Native, PolicyCall, is_about_placed};
 use cost_columns::CostColumns;
 use merge::Share;
 use rows::{Converted, only};
@@ -145,14 +145,15 @@ impl PolicyEvaluator {
         let assignment = Assignment::of(&self.bindings, core, question.purpose, &programs.program);
         let (policies, scores) = self.evaluate_all(core, question, &assignment, now_ms);
         let mut answer = put_together(question, &assignment, policies, &scores);
-        if matches!(question.purpose, Purpose::Assign | Purpose::Route { .. }) {
-            self.add_forecasts(&mut answer);
-        }
         match question.purpose {
-            Purpose::Restore | Purpose::Assign => {
+            Purpose::Restore => {
+                self.add_forecasts(&mut answer);
                 self.add_wishes(core, &mut answer, programs, now_ms);
             }
-            Purpose::Route { .. } => self.add_route(core, &mut answer, programs, now_ms),
+            Purpose::Route { .. } => {
+                self.add_forecasts(&mut answer);
+                self.add_route(core, &mut answer, programs, now_ms);
+            }
             _ => {}
         }
         answer
@@ -449,7 +450,7 @@ pub fn native_policy(world: World) -> PolicyRef {
 
 /// The built-in default that replaces an assignee.
 fn native_policy_for(world: World, purpose: Purpose) -> PolicyRef {
-    if is_of_rollouts(purpose) && world == World::Priority {
+    if is_about_placed(purpose) && world == World::Priority {
         return PolicyRef(format!(
             "equal-priority@{}+native",
             env!("CARGO_PKG_VERSION")

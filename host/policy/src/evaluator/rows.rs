@@ -59,10 +59,7 @@ impl Converted {
                 phase_ms: millis(&programs.phase),
                 ..Self::default()
             },
-            Purpose::Assign
-            | Purpose::Route { .. }
-            | Purpose::Migrate
-            | Purpose::Preempt { .. } => Self::default(),
+            Purpose::Route { .. } | Purpose::Migrate | Purpose::Preempt { .. } => Self::default(),
         }
     }
 }

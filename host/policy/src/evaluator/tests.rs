@@ -304,29 +304,27 @@ fn asked(core: &Core, purpose: Purpose) -> Question {
 }
 
 #[test]
-fn without_policies_nothing_of_a_rollout_is_wished() {
+fn without_policies_nothing_is_wished() {
     let (core, mut evaluator) = (core(), PolicyEvaluator::default());
-    let step = StepId(1);
-    for purpose in [Purpose::Assign, Purpose::Route { step }] {
-        let answer = evaluator.answer(&core, &asked(&core, purpose), 5);
-        let PolicyAnswer::Order {
-            programs,
-            scores,
-            workers,
-            remaining_tokens,
-        } = answer.answer
-        else {
-            panic!("an order was asked for")
-        };
-        assert!(programs.is_sorted() && programs.len() as u64 == PROGRAMS);
-        assert!(scores.iter().all(|score| *score == 0.0));
-        assert!(workers.is_empty() && remaining_tokens.is_empty());
-        assert!(
-            answer.policy.0.starts_with("equal-priority@"),
-            "{}",
-            answer.policy
-        );
-    }
+    let purpose = Purpose::Route { step: StepId(1) };
+    let answer = evaluator.answer(&core, &asked(&core, purpose), 5);
+    let PolicyAnswer::Order {
+        programs,
+        scores,
+        workers,
+        remaining_tokens,
+    } = answer.answer
+    else {
+        panic!("an order was asked for")
+    };
+    assert!(programs.is_sorted() && programs.len() as u64 == PROGRAMS);
+    assert!(scores.iter().all(|score| *score == 0.0));
+    assert!(workers.is_empty() && remaining_tokens.is_empty());
+    assert!(
+        answer.policy.0.starts_with("equal-priority@"),
+        "{}",
+        answer.policy
+    );
     let worker = WorkerId(0);
     for purpose in [Purpose::Migrate, Purpose::Preempt { worker }] {
         let answer = evaluator.answer(&core, &asked(&core, purpose), 5);

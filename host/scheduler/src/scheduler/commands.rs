@@ -79,8 +79,8 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         priority: i32,
     ) -> Option<Dispatch> {
         let config = self.core.config();
-        let is_rollout = config.mode == Mode::Rollout;
-        let has_queues = is_rollout && config.rollout.engine_steps_max > 0;
+        let is_aware = config.mode == Mode::ProgramAware;
+        let has_queues = is_aware && config.rollout.engine_steps_max > 0;
         let w = self.core.programs().workers.get(&worker)?;
         let url = self
             .urls
@@ -92,7 +92,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             url,
             engine: w.engine,
             slot,
-            priority: is_rollout.then_some(priority),
+            priority: is_aware.then_some(priority),
             interruptible: has_queues && w.engine != EngineKind::Openai,
         })
     }

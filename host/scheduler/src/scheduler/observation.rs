@@ -3,7 +3,7 @@
 
 use super::profile::Profiles;
 use treadle_core::program::Program;
-use treadle_core::{Core, Event, Mode, ProgramEvent};
+use treadle_core::{Core, Event, ProgramEvent};
 use treadle_model::{ProgramId, StepId};
 use treadle_policy::columns::{EXTRA_COLUMNS, extra_columns, group_of};
 
@@ -49,12 +49,12 @@ impl Observation {
     }
 }
 
-/// The program that an event is about to open, in a rollout: where it goes is
+/// The program that an event is about to open, whose steps a policy ranks: where it goes is
 /// settled before its first step, so something should be expected of it by then.
 pub(super) fn opened_program(core: &Core, event: &Event) -> Option<ProgramId> {
     match event {
         Event::Program(ProgramEvent::StepArrived(arrival))
-            if core.config().mode == Mode::Rollout =>
+            if core.bindings().ranks(&arrival.job) =>
         {
             let is_new = core.programs().program(&arrival.program).is_none();
             // A new program gets the next id.

@@ -9,13 +9,16 @@ use crate::cluster::Answers;
 use crate::workload::AgentRun;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use treadle_core::bindings::{BindingEvent, EVERYONE};
 use treadle_core::{
     Capacity, Command, Core, Event, PrefixSegment, ProgramEvent, StepArrival, StepFailure,
     StepTokens,
 };
 use treadle_engine_model::engine::{Engine, Output, RequestSpec};
 use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, Worker};
-use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{
+    EngineKind, FinishReason, PolicyRef, ProgramId, Role, StepId, Timestamp, WorkerId, World,
+};
 
 /// What happens at a time that is known beforehand. Their order is that in
 /// which they happen at one time.
@@ -99,8 +102,23 @@ impl<'a> Course<'a> {
         let failures =
             failures.map(|(at, worker, lasts)| Reverse((*at, Due::Fail(*worker, *lasts))));
         course.due.extend(failures);
+        course.rank_steps();
         course.add_workers();
         course
+    }
+
+    /// The priority policy is another than the default, so that steps are ranked by it.
+    fn rank_steps(&mut self) {
+        self.handle(&Event::Binding(BindingEvent::PolicyBound {
+            world: World::Priority,
+            scope: EVERYONE.into(),
+            role: Role::Active,
+            policy: PolicyRef("native".into()),
+            digest: "linked".into(),
+            config: "{}".into(),
+            share_ppm: 0,
+            by_default: false,
+        }));
     }
 
     fn add_workers(&mut self) {

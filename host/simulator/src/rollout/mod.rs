@@ -37,7 +37,7 @@ pub struct RolloutWorker {
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct RolloutOptions {
-    /// The scheduler's settings; the mode is [`treadle_core::Mode::Rollout`].
+    /// The scheduler's settings.
     pub core: CoreConfig,
     /// The workers.
     pub workers: Vec<RolloutWorker>,

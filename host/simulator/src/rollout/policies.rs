@@ -10,6 +10,7 @@ use treadle_plugin::{
     AssignColumns, MigrateColumns, PlacementPolicy, PolicyError, PreemptColumns, PriorityPolicy,
     QueueColumns, RouteColumns,
 };
+use treadle_policy::native::NativeEviction;
 
 /// A priority policy, whatever its type.
 pub trait Priority {
@@ -61,6 +62,8 @@ pub struct PolicySet {
     pub priority: Option<Box<dyn Priority>>,
     /// Where programs are.
     pub placement: Box<dyn Placement>,
+    /// Which programs leave when memory is short.
+    pub eviction: NativeEviction,
 }
 
 impl PolicySet {
@@ -126,7 +129,10 @@ impl PolicySet {
                 let scores = vec![0.0; programs.len()];
                 return order(programs, scores, Vec::new(), Vec::new());
             }
-            _ => (self.scores(&rows), self.assign(&rows, &workers)),
+            Purpose::Restore => (self.scores(&rows), self.assign(&rows, &workers)),
+            Purpose::Weigh { .. } | Purpose::Pause { .. } | Purpose::Retain { .. } => {
+                return self.eviction.answer(question);
+            }
         };
         let mut sorted: Vec<usize> = (0..rows.id.len()).collect();
         sorted.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
@@ -146,7 +152,7 @@ impl PolicySet {
 impl Answers for PolicySet {
     fn answer(&mut self, core: &Core, question: &Question, _: u64) -> Answered {
         if let Some(forecasts) = &mut self.forecasts
-            && question.purpose == Purpose::Assign
+            && question.purpose == Purpose::Restore
         {
             forecasts.predict(core, &question.programs.program, |_| 0);
         }
