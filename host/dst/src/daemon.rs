@@ -14,8 +14,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use treadle_core::bindings::BindingEvent;
 use treadle_core::{Event, Origin, ProgramEvent};
-use treadle_model::{GatewayId, StepId, Timestamp};
+use treadle_model::{GatewayId, PolicyRef, Role, StepId, Timestamp, World};
 use treadle_scheduler::link::{FromGateway, ToGateway, WireInstruction};
 use treadle_scheduler::scheduler::{ConnectionId, Input, LinkInput, Options, Output, Scheduler};
 use treadle_store::Snapshot;
@@ -103,6 +104,7 @@ impl Simulation {
         if seq > 0 {
             self.handle(Event::DaemonRestarted, None)?;
         }
+        self.bind_priority_policy()?;
         self.compare_copies();
         for engine in 0..engines {
             self.report_owner_wish(engine)?;
@@ -114,6 +116,26 @@ impl Simulation {
         self.calendar
             .put(self.now_us, Happening::Publish { session });
         Ok(())
+    }
+
+    /// Nothing is said of its policy but its scope: the simulation answers for it.
+    fn bind_priority_policy(&mut self) -> Checked {
+        let daemon = self.daemon.as_ref();
+        let is_bound = daemon.is_none_or(|d| !d.scheduler.core().bindings().is_unused());
+        let Some(scope) = self.plan.ranked.filter(|_| !is_bound) else {
+            return Ok(());
+        };
+        let bound = BindingEvent::PolicyBound {
+            world: World::Priority,
+            scope: scope.into(),
+            role: Role::Active,
+            policy: PolicyRef("story".into()),
+            digest: "story".into(),
+            config: "{}".into(),
+            share_ppm: 0,
+            by_default: false,
+        };
+        self.handle(Event::Binding(bound), None)
     }
 
     /// Kills the daemon: what it has not committed is gone.

@@ -75,8 +75,6 @@ injected_bugs! {
     LineTooLong => "line-too-long",
     /// Lines are served from their ends.
     LineReversed => "line-reversed",
-    /// Programs begin whatever the memory.
-    BeginAnyway => "begin-anyway",
     /// Now and then a running step is preempted though none waits.
     PreemptForNobody => "preempt-for-nobody",
     /// Recovery replays the last event twice.
@@ -152,7 +150,6 @@ impl InjectedBug {
             Some(Self::LineTooLong) if config.rollout.engine_steps_max > 0 => {
                 config.rollout.engine_steps_max += 1;
             }
-            Some(Self::BeginAnyway) => config.rollout.memory_ppm *= 4,
             Some(Self::OvercommitSlightly) => {
                 config.low_watermark_ppm += config.low_watermark_ppm / 50;
             }

@@ -73,6 +73,8 @@ pub(crate) struct Habits {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) config: CoreConfig,
+    /// The scope of a priority policy.
+    pub(crate) ranked: Option<&'static str>,
     pub(crate) engines: Vec<EnginePlan>,
     /// For each gateway whether it is a process of its own.
     pub(crate) gateways: Vec<bool>,
@@ -91,11 +93,10 @@ impl Plan {
         let engines = engines(&mut Stream::new(seed, "engines"));
         let mut agents = agents(&mut Stream::new(seed, "agents"), &engines, faults_end_us);
         agents.truncate(options.programs_max.unwrap_or(usize::MAX));
-        let config = settings_of(seed);
+        let (config, ranked) = settings_of(seed);
         let ordinary = FaultKind::ordinary();
         let mut faults = schedule::draw(&mut Stream::new(seed, "faults"), &ordinary, faults_end_us);
-        let moves = config.rollout.migration_interval.0 > 0;
-        if moves || config.kv != KvConfig::default() {
+        if config.kv != KvConfig::default() {
             let (mut stream, kinds) = (Stream::new(seed, "losses"), FaultKind::OF_TRANSFERS);
             faults.extend(schedule::draw(&mut stream, kinds, faults_end_us));
             faults.sort_by_key(|fault| fault.at_us);
@@ -110,6 +111,7 @@ impl Plan {
         let remote = gateways.pick(&[0, 0, 50, 100]);
         Self {
             config,
+            ranked,
             engines,
             gateways: (0..gateways.between(1, 3))
                 .map(|_| gateways.percent(remote))
@@ -134,13 +136,12 @@ impl Plan {
 }
 
 impl Plan {
-    /// When everything must be over. Where a rollout lets programs begin only if memory suffices
-    /// for all, each that ends without a release keeps its share, and with it perhaps blocks all
+    /// When everything must be over. Where a policy ranks programs, nobody makes room for the less
+    /// urgent: each that ends without a release keeps its share, and with it perhaps blocks all
     /// others, until it is taken to be over: twice as late if it waited for others that were.
     pub(crate) fn ends_by_us(&self) -> u64 {
         let silent = self.agents.iter().filter(|agent| !agent.released).count() as u64;
-        let is_gated = self.config.mode == Mode::Rollout && self.config.rollout.memory_ppm > 0;
-        let held_us = if is_gated {
+        let held_us = if self.ranked.is_some() {
             2 * silent * self.config.program_idle_max.0
         } else {
             0
@@ -149,18 +150,20 @@ impl Plan {
     }
 }
 
-fn settings_of(seed: u64) -> CoreConfig {
+/// The settings, and the scope of a priority policy that is bound.
+fn settings_of(seed: u64) -> (CoreConfig, Option<&'static str>) {
     let mut config = config(&mut Stream::new(seed, "config"));
+    let mut ranked = None;
     if let Some(rollout) = settings::rollout(&mut Stream::new(seed, settings::ROLLOUT)) {
-        config.mode = Mode::Rollout;
-        config.rollout = rollout;
-    } else if config.mode == Mode::ProgramAware
+        (config.rollout, ranked) = rollout;
+    }
+    if config.mode == Mode::ProgramAware
         && let Some(kv) = settings::caches(&mut Stream::new(seed, settings::CACHES))
     {
         config.kv = kv;
     }
     settings::bounds(&mut Stream::new(seed, settings::BOUNDS), &mut config);
-    config
+    (config, ranked)
 }
 
 fn config(s: &mut Stream) -> CoreConfig {

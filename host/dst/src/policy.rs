@@ -45,10 +45,10 @@ impl Simulation {
         }
         let mut answer = match question.purpose {
             Purpose::Retain { .. } => actions(question, &mut self.streams.policies),
-            Purpose::Assign
-            | Purpose::Route { .. }
-            | Purpose::Migrate
-            | Purpose::Preempt { .. } => {
+            Purpose::Restore if self.plan.ranked.is_some() => {
+                opinion(question, self.engines.len(), &mut self.streams.policies)
+            }
+            Purpose::Route { .. } | Purpose::Migrate | Purpose::Preempt { .. } => {
                 opinion(question, self.engines.len(), &mut self.streams.policies)
             }
             Purpose::Weigh { .. } | Purpose::Pause { .. } | Purpose::Restore => {

@@ -2,6 +2,7 @@
 //! their own, so that all other simulations stay as they were.
 
 use super::stream::Stream;
+use treadle_core::bindings::EVERYONE;
 use treadle_core::{CoreConfig, KvConfig, RolloutConfig};
 use treadle_model::Span;
 
@@ -57,19 +58,18 @@ pub(crate) fn bounds(s: &mut Stream, config: &mut CoreConfig) {
     }
 }
 
-/// Some simulations are rollouts.
-pub(crate) fn rollout(s: &mut Stream) -> Option<RolloutConfig> {
-    let told = s.percent(20);
+/// Some simulations have a policy that ranks the steps of all jobs, or of one, or bound the steps at
+/// an engine.
+pub(crate) fn rollout(s: &mut Stream) -> Option<(RolloutConfig, Option<&'static str>)> {
+    let told = s.percent(30);
     let moves = s.percent(60);
     let rollout = RolloutConfig {
         gather: Span::from_millis(s.between_low(1, 500)),
         programs_max: s.pick(&[1, 3, 10_000]),
         migration_interval: Span::from_millis(if moves { s.between(500, 15_000) } else { 0 }),
-        migration_tokens_per_s: s.pick(&[0, 500, 5_000]),
-        prefill_tokens_per_s: s.pick(&[0, 300, 3_000]),
         memory_ppm: s.pick(&[0, 0, 500_000, 950_000]) as u32,
-        growth_ppm: s.pick(&[1_000_000, 1_200_000, 2_000_000]) as u32,
         engine_steps_max: s.pick(&[0, 1, 2, 4]) as u32,
     };
-    told.then_some(rollout)
+    let ranked = s.pick(&[Some(EVERYONE), Some(EVERYONE), Some("job-0"), None]);
+    told.then_some((rollout, ranked))
 }

@@ -171,7 +171,6 @@ const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::ForgetLoad, 60, &["transfers"]),
     (InjectedBug::LineTooLong, 60, &["run-queues"]),
     (InjectedBug::LineReversed, 60, &["run-queues"]),
-    (InjectedBug::BeginAnyway, 60, &["begin"]),
     (InjectedBug::PreemptForNobody, 60, &["run-queues"]),
     (InjectedBug::RecoveryRepeatsEvent, 60, &["replay"]),
     (InjectedBug::SnapshotCut, 60, &["snapshot"]),

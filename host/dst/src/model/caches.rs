@@ -148,7 +148,7 @@ impl Model {
                 let there = |way| matches!(way, Way::Move(_, at) if at == *to);
                 if self.ends(*program, there).is_some() {
                     self.take_placement(*program);
-                    if self.is_rollout() || self.takes_waiting(*program, *to) {
+                    if self.takes_waiting(*program, *to) {
                         self.place(*program, *to);
                         self.is_warm(*program, true);
                     }
@@ -330,6 +330,7 @@ impl Model {
             let placed = self.programs[&s.program].place;
             if s.at == At::Queue
                 && placed.is_some()
+                && !self.waits_in_line(s.program)
                 && !self.caches.under_way.contains_key(&s.program)
                 && !core.programs().adopted.contains(&s.program)
             {

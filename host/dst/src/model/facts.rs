@@ -101,9 +101,6 @@ pub(super) struct ProgramFacts {
     pub(super) idle_since_us: u64,
     /// Steps that were sent to engines.
     pub(super) steps_sent: u64,
-    /// In a rollout: it has run a step where it is.
-    pub(super) begun: bool,
-    pub(super) remaining_tokens: Option<u64>,
     pub(super) last_output_tokens: u64,
     /// Its worker has computed its context, or was brought it.
     pub(super) is_warm: bool,

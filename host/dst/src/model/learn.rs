@@ -58,7 +58,7 @@ impl Model {
                 let late = |_: &AskId, ask: &mut super::facts::Ask| ask.deadline <= now;
                 let expired: Vec<_> = self.asks.extract_if(.., late).collect();
                 for (_, ask) in expired {
-                    self.rollout_answered(&ask, None);
+                    self.route_answered(&ask, None);
                 }
             }
             Event::DaemonRestarted => {
@@ -204,8 +204,6 @@ impl Model {
             family_step_at: Timestamp(0),
             idle_since_us: self.settled_us,
             steps_sent: 0,
-            begun: false,
-            remaining_tokens: None,
             last_output_tokens: 0,
             is_warm: false,
         };
@@ -219,7 +217,7 @@ impl Model {
             .jobs
             .get(&arrival.job)
             .filter(|job| job.steps_finished > 0);
-        let told = |job: &JobFacts| !self.is_rollout() && !job.whole_answers;
+        let told = |job: &JobFacts| !job.whole_answers;
         let reserved = match learnt {
             None => self.config.output_tokens_guess,
             Some(job) if told(job) => 0,
@@ -394,14 +392,9 @@ impl Model {
         let program = s.program;
         if let Some(p) = self.programs.get_mut(&program) {
             p.steps_sent += 1;
-            p.begun |= p.place == Some(worker);
         }
         self.prompt_ends(step);
         self.adopted = Some((step, worker));
-        // In a rollout the program's other steps are asked about again.
-        for s in self.steps.values_mut() {
-            s.routed &= s.program != program || s.at != At::Queue;
-        }
     }
 
     fn released(&mut self, key: &str) {
@@ -420,7 +413,7 @@ impl Model {
         let Some(open) = self.asks.remove(&ask) else {
             return;
         };
-        self.rollout_answered(&open, Some(answer));
+        self.route_answered(&open, Some(answer));
         if matches!(open.purpose, Purpose::Restore) {
             let named = match answer {
                 PolicyAnswer::Order { programs, .. } => programs.iter().copied().collect(),

@@ -22,6 +22,7 @@ use super::outcome::Checked;
 use caches::Caches;
 use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
+use treadle_core::bindings::RankedJobs;
 use treadle_core::explain::{Decision, DecisionKind};
 use treadle_core::{Command, Core, CoreConfig, Event, Mode, ProgramEvent};
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId};
@@ -69,8 +70,7 @@ pub(crate) struct Model {
     head: Option<turns::HeadOfQueue>,
     stuck: Option<turns::Stuck>,
     caches: Caches,
-    /// The answer that the present event brought about where programs go.
-    assigned: BTreeMap<ProgramId, run_queues::AnsweredRow>,
+    ranked_jobs: RankedJobs,
     /// The step that the present event adopted, and where it runs.
     adopted: Option<(StepId, WorkerId)>,
     /// Tokens of prompts that the decisions of the present event send to each worker.
@@ -79,8 +79,6 @@ pub(crate) struct Model {
     gave_way: usize,
     /// The present event serves run queues in their order, and dispatches no other step.
     exact_order: bool,
-    /// The head of the queue of a rollout, and since when (in settled time).
-    gathering: Option<(ProgramId, u64)>,
     /// When the periodic check comes next.
     tick_at: Option<Timestamp>,
     /// Times that a step began to wait.
@@ -117,12 +115,11 @@ impl Model {
             head: None,
             stuck: None,
             caches: Caches::default(),
-            assigned: BTreeMap::new(),
+            ranked_jobs: RankedJobs::default(),
             adopted: None,
             decided_prompts: BTreeMap::new(),
             gave_way: 0,
             exact_order: false,
-            gathering: None,
             tick_at: None,
             queued: 0,
         }
@@ -139,6 +136,7 @@ impl Model {
         decisions: &[Decision],
     ) -> Checked {
         self.pass(at, sim_us, event);
+        self.ranked_jobs = core.bindings().ranked_jobs();
         self.learn(event)?;
         let paused = |d: &&Decision| d.kind == DecisionKind::Pause;
         let paused = decisions.iter().filter(paused).map(|d| d.program);
@@ -179,7 +177,6 @@ impl Model {
         self.answered = None;
         self.newly_shared.clear();
         self.caches.next_event();
-        self.assigned.clear();
         self.gave_way = 0;
         self.adopted = None;
         self.exact_order = !matches!(

@@ -98,7 +98,7 @@ impl Model {
             | DecisionKind::Prefetch => {}
         }
         // A plain router moves a program from a dead worker without a decision.
-        if p.place.is_some() && (self.is_aware() || self.is_rollout()) {
+        if p.place.is_some() && self.is_aware() {
             return broken(
                 "placement",
                 format!(
@@ -123,12 +123,11 @@ impl Model {
                 format!("{program} is placed on {worker}, which is lost"),
             );
         }
-        if self.is_rollout() {
-            return self.assigned_to(decision);
-        }
         if self.is_aware() && sums_are_known {
             self.check_admission(program, worker)?;
-            self.check_turn(program)?;
+            if !self.is_ranked(program) {
+                self.check_turn(program)?;
+            }
         }
         if decision.kind == DecisionKind::Prefetch {
             self.caches.early.insert(program);
@@ -174,12 +173,10 @@ impl Model {
 
     pub(super) fn place(&mut self, program: ProgramId, worker: WorkerId) {
         let now = self.now;
-        let runs = self.runs_anything(program);
         if let Some(p) = self.programs.get_mut(&program) {
             p.place = Some(worker);
             p.placed_at = now;
             p.placed_before = true;
-            p.begun = p.steps_finished > 0 || runs;
             p.is_warm = false;
             p.idle_since_us = self.settled_us;
             let prefix = p.prefix.clone();
@@ -260,17 +257,14 @@ impl Model {
             }
             self.check_one_worker(program, worker)?;
         }
-        if (self.is_aware() || self.is_rollout())
-            && least > w.context_tokens_max()
-            && !self.runs_anything(program)
-        {
+        if self.is_aware() && least > w.context_tokens_max() && !self.runs_anything(program) {
             let most = w.context_tokens_max();
             return broken(
                 "context",
                 format!("{step} takes {least} tokens and is sent to {worker}, which takes {most}"),
             );
         }
-        if self.is_rollout() {
+        if self.waits_in_line(program) {
             self.check_run_queue(step, worker, priority)?;
         }
         self.check_slot(program, worker, slot)?;

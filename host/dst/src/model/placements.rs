@@ -33,7 +33,7 @@ impl Model {
 
     /// Placements may be lost and change hands in this mode.
     pub(super) fn has_run_queues_or_caches(&self) -> bool {
-        self.is_aware() || self.is_rollout()
+        self.is_aware()
     }
 
     pub(super) fn has_live_placement(&self, program: ProgramId) -> bool {
@@ -51,7 +51,6 @@ impl Model {
         self.prompts_stay_away(program);
         if let Some(p) = self.programs.get_mut(&program) {
             p.place = None;
-            p.begun = false;
             p.is_warm = false;
         }
         self.caches.stays(program);

@@ -205,12 +205,15 @@ impl Model {
 
     pub(super) fn is_starved(&self, program: ProgramId) -> bool {
         let since = self.waits_since(program);
-        since.is_some_and(|since| self.now.since(since) >= self.starvation_bound)
+        let waits = since.is_some_and(|since| self.now.since(since) >= self.starvation_bound);
+        waits && !self.is_ranked(program)
     }
 
     pub(super) fn head_of_queue(&self) -> Option<(Timestamp, ProgramId)> {
         let waiting = self.steps.values().filter(|s| s.at == At::Queue);
         let unplaced = waiting.filter(|s| self.programs[&s.program].place.is_none());
+        // A policy says who of the others is next.
+        let unplaced = unplaced.filter(|s| !self.is_ranked(s.program));
         unplaced.map(|s| (s.waits_since, s.program)).min()
     }
 
@@ -324,9 +327,6 @@ impl Model {
     pub(super) fn check_time(&mut self, core: &Core, event: &Event) -> Checked {
         self.check_wait_bound(event)?;
         self.check_hope()?;
-        if self.is_rollout() {
-            return Ok(());
-        }
         if !self.is_aware() {
             let healthy = self.workers.values().any(|w| w.healthy);
             return match self.head_of_queue().filter(|_| healthy) {
@@ -392,6 +392,7 @@ impl Model {
                 p.prefix.iter().any(|s| self.newly_shared.contains(&s.hash))
             };
             if p.is_none_or(grew)
+                || self.is_ranked(*program)
                 || !(answered.named.contains(program) || self.is_starved(*program))
             {
                 continue;

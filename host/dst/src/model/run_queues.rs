@@ -1,106 +1,76 @@
-//! Rollouts: steps wait in the run queues of their workers, the most urgent first, for a slot or
-//! for memory; and for nothing else but an answer or their cache.
+//! Steps that a policy ranks wait in the run queues of their workers, the most urgent first, for a
+//! slot; and for nothing else but an answer or their cache.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::explain::{Because, Decision};
+use treadle_core::explain::Decision;
 use treadle_core::step::priority_of;
-use treadle_core::{Core, Event, Mode, PolicyAnswer, Purpose};
+use treadle_core::{Core, Event, PolicyAnswer, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
-/// An answer's row about a program.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct AnsweredRow {
-    score: f64,
-    remaining_tokens: Option<u64>,
-}
-
-/// An answer's rows about the programs that were asked about; none for those that it leaves out.
-fn sayings(open: &Ask, answer: Option<&PolicyAnswer>) -> BTreeMap<ProgramId, AnsweredRow> {
+/// An answer's scores of the programs that were asked about; 0 for those that it leaves out.
+fn scores(open: &Ask, answer: Option<&PolicyAnswer>) -> BTreeMap<ProgramId, f64> {
     let mut said = BTreeMap::new();
     if let Some(PolicyAnswer::Order {
-        programs,
-        scores,
-        remaining_tokens,
-        ..
+        programs, scores, ..
     }) = answer
     {
         for (row, program) in programs.iter().enumerate() {
-            let remaining = remaining_tokens.get(row).copied();
-            let saying = AnsweredRow {
-                score: scores.get(row).copied().unwrap_or(0.0),
-                remaining_tokens: remaining.and_then(|tokens| u64::try_from(tokens).ok()),
-            };
             if open.candidates.contains(program) {
-                said.entry(*program).or_insert(saying);
+                let score = scores.get(row).copied().unwrap_or(0.0);
+                said.entry(*program).or_insert(score);
             }
         }
-    }
-    for program in &open.candidates {
-        said.entry(*program).or_default();
     }
     said
 }
 
 impl Model {
-    pub(super) fn is_rollout(&self) -> bool {
-        self.config.mode == Mode::Rollout
+    /// A policy ranks the program's steps.
+    pub(super) fn is_ranked(&self, program: ProgramId) -> bool {
+        let p = self.programs.get(&program);
+        self.is_aware() && p.is_some_and(|p| self.ranked_jobs.contains(&p.job))
     }
 
-    /// A question of a rollout was answered, or will not be.
-    pub(super) fn rollout_answered(&mut self, open: &Ask, answer: Option<&PolicyAnswer>) {
-        let said = sayings(open, answer);
-        match open.purpose {
-            Purpose::Assign => self.assigned = said,
-            Purpose::Route { step } => {
-                let program = self.steps.get(&step).filter(|s| s.at == At::Queue);
-                let Some(program) = program.map(|s| s.program) else {
-                    return;
-                };
-                if self.has_live_placement(program) {
-                    self.sent_on(step, said.get(&program).copied().unwrap_or_default());
-                } else {
-                    self.take_placement(program);
-                }
-            }
-            _ => {}
+    /// Its steps may wait for others at its worker.
+    pub(super) fn waits_in_line(&self, program: ProgramId) -> bool {
+        let has_bound = self.config.rollout.engine_steps_max > 0;
+        has_bound && self.is_aware() || self.is_ranked(program)
+    }
+
+    /// A question about a step was answered, or will not be.
+    pub(super) fn route_answered(&mut self, open: &Ask, answer: Option<&PolicyAnswer>) {
+        let Purpose::Route { step } = open.purpose else {
+            return;
+        };
+        let program = self.steps.get(&step).filter(|s| s.at == At::Queue);
+        let Some(program) = program.map(|s| s.program) else {
+            return;
+        };
+        if self.caches.under_way.contains_key(&program) {
+            // It is asked about again when its cache is there.
+        } else if self.has_live_placement(program) {
+            let said = scores(open, answer);
+            self.sent_on(step, said.get(&program).copied().unwrap_or_default());
+        } else {
+            self.take_placement(program);
         }
     }
 
-    fn sent_on(&mut self, step: StepId, said: AnsweredRow) {
+    fn sent_on(&mut self, step: StepId, score: f64) {
         if let Some(s) = self.steps.get_mut(&step) {
-            s.priority = priority_of(said.score);
+            s.priority = priority_of(score);
             s.routed = true;
-            if let Some(p) = self.programs.get_mut(&s.program) {
-                p.remaining_tokens = said.remaining_tokens;
-            }
         }
-    }
-
-    /// A program is placed with others that came.
-    pub(super) fn assigned_to(&mut self, decision: &Decision) -> Checked {
-        let (program, worker) = (decision.program, decision.worker);
-        self.check_taker(program, worker)?;
-        self.place(program, worker);
-        let said = self.assigned.get(&program).copied().unwrap_or_default();
-        let steps = self.programs[&program].steps.clone();
-        for step in steps {
-            if self.steps[&step].at == At::Queue {
-                self.sent_on(step, said);
-            }
-        }
-        Ok(())
     }
 
     /// A step goes to another worker than its program's, and the program with it.
     pub(super) fn routed_to(&mut self, decision: &Decision) -> Checked {
         let (program, worker) = (decision.program, decision.worker);
         let p = &self.programs[&program];
-        let (begun, ranked) = (p.begun, decision.because == Because::RankChanged);
-        if p.place.is_none_or(|at| at == worker) || self.runs_anything(program) || (begun && ranked)
-        {
+        if p.place.is_none_or(|at| at == worker) || self.runs_anything(program) {
             return broken(
                 "placement",
                 format!(
@@ -109,44 +79,20 @@ impl Model {
                 ),
             );
         }
-        if decision.because == Because::Routed {
-            self.check_taker(program, worker)?;
-        }
+        self.check_admission(program, worker)?;
         self.take_placement(program);
         self.place(program, worker);
-        if let Some(p) = self.programs.get_mut(&program) {
-            p.begun &= begun;
-        }
         Ok(())
     }
 
-    fn check_taker(&self, program: ProgramId, worker: WorkerId) -> Checked {
-        match self.unable(program, worker) {
-            None => Ok(()),
-            Some(why) => broken(
-                "admission",
-                format!("{program} is placed on {worker}, which {why}"),
-            ),
-        }
-    }
-
-    /// In a rollout memory is the engines' to share out.
-    fn unable(&self, program: ProgramId, worker: WorkerId) -> Option<&'static str> {
-        let obstacle = self.obstacle(program, worker);
-        obstacle.filter(|why| *why != super::rules::LACKS_ROOM)
-    }
-
-    /// A step is dispatched: its worker has a slot for it, no more urgent step waits there, and a
-    /// program begins only if the memory suffices.
+    /// A step is dispatched: its worker has a slot for it, and no more urgent step waits there.
     pub(super) fn check_run_queue(
         &mut self,
         step: StepId,
         worker: WorkerId,
         priority: i32,
     ) -> Checked {
-        let rollout = self.config.rollout.clone();
         let s = &self.steps[&step];
-        let program = s.program;
         if !s.routed || s.priority != priority {
             return broken(
                 "run-queues",
@@ -156,7 +102,7 @@ impl Model {
                 ),
             );
         }
-        let most = rollout.engine_steps_max;
+        let most = self.config.rollout.engine_steps_max;
         let running = self.running_at(worker).len();
         if most > 0 && running >= most as usize {
             return broken(
@@ -164,7 +110,6 @@ impl Model {
                 format!("{step} is sent to {worker}, which runs {running} of {most} steps"),
             );
         }
-        let begun = self.programs[&program].begun;
         if let Some(other) = self.overtaken(step, worker) {
             let (since, of) = (s.waits_since, &self.steps[&other]);
             return broken(
@@ -174,12 +119,6 @@ impl Model {
                     of.priority, of.waits_since
                 ),
             );
-        }
-        if !begun {
-            self.check_memory(program, worker)?;
-        }
-        if let Some(p) = self.programs.get_mut(&program) {
-            p.begun = true;
         }
         Ok(())
     }
@@ -200,13 +139,8 @@ impl Model {
         here.map(|(id, _)| *id)
     }
 
-    /// Steps that should have gone before this one. Programs that have begun may overtake those
-    /// that wait for memory.
+    /// Steps that should have gone before this one.
     fn overtaken(&self, step: StepId, worker: WorkerId) -> Option<StepId> {
-        let begun = |step: StepId| {
-            let s = &self.steps[&step];
-            self.config.rollout.memory_ppm == 0 || self.programs[&s.program].begun
-        };
         let urgency = |step: StepId| {
             let s = &self.steps[&step];
             (std::cmp::Reverse(s.priority), s.waits_since, step)
@@ -223,7 +157,7 @@ impl Model {
         };
         let line = self.run_queue_of(worker).filter(|other| *other != step);
         let mut line = line.filter(|other| self.may_stay(*other, worker));
-        line.find(|other| before(other) && (begun(*other) || !begun(step)))
+        line.find(before)
     }
 
     /// False if a step that waits in a line must go elsewhere: the worker does not
@@ -232,48 +166,6 @@ impl Model {
         let s = &self.steps[&step];
         let most = self.workers[&worker].context_tokens_max();
         self.least_of(s) <= most || self.runs_anything(s.program)
-    }
-
-    /// Programs that have begun and one that begins, each of them grown by what it is predicted to
-    /// write: at no time is that more than there is.
-    fn check_memory(&self, program: ProgramId, worker: WorkerId) -> Checked {
-        let (rollout, w) = (&self.config.rollout, &self.workers[&worker]);
-        let begun: Vec<ProgramId> = self.begun_at(worker);
-        if rollout.memory_ppm == 0 || w.capacity.tokens.is_none() || begun.is_empty() {
-            return Ok(());
-        }
-        let shared = self.shared_tokens(w, &self.programs_on(worker));
-        let most = w.watermark(rollout.memory_ppm).saturating_sub(shared);
-        let all = begun.iter().chain([&program]);
-        let all: Vec<(u64, u64)> = all
-            .map(|id| {
-                let p = &self.programs[id];
-                let held = p.context_tokens.max(self.private_tokens(*id));
-                (p.remaining_tokens.unwrap_or(0), held)
-            })
-            .collect();
-        // When one of them ends, those with as much to come are all there, and
-        // have grown by what it has.
-        let at_end_of = |remaining: u64| {
-            let grown = u128::from(remaining) * u128::from(rollout.growth_ppm) / 1_000_000;
-            let there = all.iter().filter(|(r, _)| *r >= remaining);
-            there.map(|(_, held)| held + grown as u64).sum::<u64>()
-        };
-        let peak = all.iter().map(|(remaining, _)| at_end_of(*remaining)).max();
-        if peak.is_some_and(|peak| peak > most) {
-            return broken(
-                "begin",
-                format!(
-                    "{program} begins at {worker}, where {peak:?} tokens will be needed of {most}: {all:?}"
-                ),
-            );
-        }
-        Ok(())
-    }
-
-    fn begun_at(&self, worker: WorkerId) -> Vec<ProgramId> {
-        let placed = self.programs_on(worker).into_iter();
-        placed.filter(|id| self.programs[id].begun).collect()
     }
 
     /// A step is preempted for one that is more urgent and waits for its worker.
@@ -315,16 +207,14 @@ impl Model {
         Ok(())
     }
 
-    /// In a rollout a placement on a lost worker, or on one that does not take what waits, may end
-    /// at any time, unless a decision reports it.
+    /// The placement of a program that waits in line on a lost worker, or on one that does not take
+    /// what waits, may end at any time, unless a decision reports it.
     pub(super) fn settle_useless_placements(&mut self, core: &Core, decided: &BTreeSet<ProgramId>) {
-        if !self.is_rollout() {
-            return;
-        }
         let placed: Vec<(ProgramId, WorkerId)> = self
             .programs
             .iter()
             .filter_map(|(id, p)| Some((*id, p.place?)))
+            .filter(|(id, _)| self.waits_in_line(*id))
             .collect();
         for (program, worker) in placed {
             let known = core.programs().live.get(&program).map(|p| p.placement);
@@ -341,17 +231,14 @@ impl Model {
 
     /// No step waits for nothing.
     pub(super) fn check_run_queues(&mut self, core: &Core, event: &Event) -> Checked {
-        if !self.is_rollout() {
-            return Ok(());
-        }
         if !core.programs().adopted.is_empty() {
             // A waiting step may be the next to be adopted, so that none is dispatched.
-            return self.check_unplaced();
+            return Ok(());
         }
         let waiting = self.steps.iter().filter(|(_, s)| s.at == At::Queue);
         for (id, s) in waiting {
             let p = &self.programs[&s.program];
-            let Some(worker) = p.place else {
+            let Some(worker) = p.place.filter(|_| self.waits_in_line(s.program)) else {
                 continue;
             };
             if !self.workers.get(&worker).is_some_and(|w| w.healthy) {
@@ -359,7 +246,8 @@ impl Model {
             }
             let asked = |ask: &Ask| matches!(ask.purpose, Purpose::Route { step } if step == *id);
             if !s.routed {
-                if !self.asks.values().any(asked) && !self.caches.is_moving(s.program) {
+                if !self.asks.values().any(asked) && !self.caches.under_way.contains_key(&s.program)
+                {
                     return broken(
                         "run-queues",
                         format!(
@@ -372,9 +260,7 @@ impl Model {
             }
             let most = self.config.rollout.engine_steps_max;
             let full = most > 0 && self.running_at(worker).len() >= most as usize;
-            let gated = self.config.rollout.memory_ppm > 0 && !p.begun;
-            let lonely = self.begun_at(worker).is_empty();
-            if !full && (!gated || lonely) {
+            if !full {
                 return broken(
                     "run-queues",
                     format!(
@@ -384,34 +270,6 @@ impl Model {
                     ),
                 );
             }
-        }
-        self.check_unplaced()
-    }
-
-    /// The program that has waited longest for placement is asked about once it has been gathered
-    /// with others, and placed if there is a worker for it.
-    fn check_unplaced(&mut self) -> Checked {
-        let head = self.head_of_queue().map(|(_, program)| program);
-        let able = |program: &ProgramId| {
-            let mut workers = self.workers.keys();
-            workers.any(|worker| self.unable(*program, *worker).is_none())
-        };
-        let Some(program) = head.filter(able) else {
-            self.gathering = None;
-            return Ok(());
-        };
-        let before = self.gathering.filter(|(of, _)| *of == program);
-        let (_, since_us) = before.unwrap_or((program, self.settled_us));
-        self.gathering = Some((program, since_us));
-        let waited = self.settled_us - since_us;
-        let bound = self.config.rollout.gather.0 + self.response_us_max();
-        if waited > bound {
-            return broken(
-                "room",
-                format!(
-                    "{program} is the head of the queue and waits for {waited} us, though there is a worker for it"
-                ),
-            );
         }
         Ok(())
     }

@@ -33,7 +33,6 @@ impl Questions {
             Purpose::Pause { .. } => "pause",
             Purpose::Restore => "restore",
             Purpose::Retain { .. } => "retain",
-            Purpose::Assign => "assign",
             Purpose::Route { .. } => "route",
             Purpose::Migrate => "migrate",
             Purpose::Preempt { .. } => "preempt",

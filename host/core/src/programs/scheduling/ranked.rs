@@ -12,19 +12,21 @@ use crate::programs::scheduling::why::Why;
 use crate::programs::state::{GROWTH_PPM, JobStatistics};
 use crate::programs::step::{Step, StepState, priority_of};
 use crate::programs::timers::Timer;
-use crate::{Programs, Purpose};
+use crate::{Mode, Programs, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
     /// True if a policy ranks the program's steps.
     pub(crate) fn is_ranked(&self, program: ProgramId) -> bool {
         let p = self.state.live.get(&program);
-        p.is_some_and(|p| self.ranked_jobs.contains(&p.job))
+        self.config.mode == Mode::ProgramAware
+            && p.is_some_and(|p| self.ranked_jobs.contains(&p.job))
     }
 
     /// True if the program's steps may have to wait for others at its worker.
     pub(crate) fn waits_in_line(&self, program: ProgramId) -> bool {
-        self.config.rollout.engine_steps_max > 0 || self.is_ranked(program)
+        let has_bound = self.config.rollout.engine_steps_max > 0;
+        has_bound && self.config.mode == Mode::ProgramAware || self.is_ranked(program)
     }
 
     /// Other jobs have priority policies now.
