@@ -100,12 +100,11 @@ impl Form {
             ],
             Self::Rollout => &[
                 "store.snapshot_events=5000",
-                "scheduler.mode=rollout",
                 "rollout.engine_steps_max=1",
                 // Without a token the policy below is bound.
                 "auth.anonymous_scope=admin",
                 "rollout.migration_interval_ms=1000",
-                "rollout.migration_tokens_per_s=100000",
+                "kv.migration_tokens_per_s=100000",
             ],
             Self::Shards => &["store.snapshot_events=5000", "cluster.shards=main,second"],
         };

@@ -21,7 +21,6 @@ const LONGS: u32 = 2;
 const SHORTS: u32 = 6;
 
 fn rollout(config: &mut Config) {
-    config.scheduler.mode = serde_json::from_value(json!("rollout")).expect("a mode");
     // Long enough for all to come, and for their predictions.
     config.rollout.gather_ms = 4_000;
 }
@@ -185,7 +184,7 @@ async fn a_step_goes_to_its_program_and_a_client_may_set_its_priority() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_policies_a_rollout_serves_steps_as_they_come() {
+async fn without_policies_steps_are_served_as_they_come() {
     let (fixture, mut engines) = by_hand(|config| {
         config.rollout.gather_ms = 10;
         // Asked at once and again, it has no program to move.

@@ -144,28 +144,28 @@ pub enum ChangeError {
     TooManyOfTenant,
 }
 
-/// Jobs whose steps a priority policy ranks.
+/// Jobs with a policy of some world.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct RankedJobs {
+pub struct BoundJobs {
     /// Scopes with a binding of their own, and whether its policy is another than the default.
     scopes: BTreeMap<Box<str>, bool>,
 }
 
-impl RankedJobs {
-    /// True if no job's are.
+impl BoundJobs {
+    /// True if no job has one.
     pub fn is_empty(&self) -> bool {
-        !self.scopes.values().any(|ranks| *ranks)
+        !self.scopes.values().any(|bound| *bound)
     }
 
-    /// Whether this job's are: its own binding decides, else its tenant's, else everyone's.
+    /// Whether this job has one: its own binding decides, else its tenant's, else everyone's.
     pub fn contains(&self, job: &str) -> bool {
         if self.scopes.is_empty() {
             return false;
         }
         let of_tenant = || self.scopes.get(all_jobs_of(job)?.as_str());
         let own = self.scopes.get(job).or_else(of_tenant);
-        let ranks = own.or_else(|| self.scopes.get(EVERYONE));
-        ranks.copied().unwrap_or(false)
+        let bound = own.or_else(|| self.scopes.get(EVERYONE));
+        bound.copied().unwrap_or(false)
     }
 }
 
@@ -189,19 +189,19 @@ impl Bindings {
 
     /// Whether a priority policy ranks the steps of a job.
     pub fn ranks(&self, job: &str) -> bool {
-        self.worlds.contains_key(&World::Priority) && self.ranked_jobs().contains(job)
+        self.worlds.contains_key(&World::Priority) && self.jobs_of(World::Priority).contains(job)
     }
 
-    /// Jobs whose steps a priority policy ranks.
-    pub fn ranked_jobs(&self) -> RankedJobs {
-        let ranks = |roles: &Roles| {
+    /// Jobs with a policy of this world that is not its built-in default.
+    pub fn jobs_of(&self, world: World) -> BoundJobs {
+        let is_bound = |roles: &Roles| {
             let active = roles.get(&Role::Active);
             active.is_some_and(|bound| &*bound.digest != BUILT_IN)
         };
-        let scopes = self.worlds.get(&World::Priority).into_iter().flatten();
-        RankedJobs {
+        let scopes = self.worlds.get(&world).into_iter().flatten();
+        BoundJobs {
             scopes: scopes
-                .map(|(scope, roles)| (scope.clone(), ranks(roles)))
+                .map(|(scope, roles)| (scope.clone(), is_bound(roles)))
                 .collect(),
         }
     }

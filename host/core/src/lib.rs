@@ -95,11 +95,10 @@ impl Core {
     /// come before those that are given.
     pub fn with_state(config: CoreConfig, state: State<'_>) -> Self {
         let bindings = state.bindings.into_owned();
-        let ranked_jobs = bindings.ranked_jobs();
         Self {
             now: state.now,
             gateways: state.gateways.into_owned(),
-            programs: Programs::with_state(config, state.programs.into_owned(), ranked_jobs),
+            programs: Programs::with_state(config, state.programs.into_owned(), &bindings),
             bindings,
         }
     }
@@ -112,7 +111,7 @@ impl Core {
             Event::Program(event) => self.programs.apply(event),
             Event::Binding(event) => {
                 self.bindings.apply(self.now, event);
-                self.programs.rank_jobs(self.bindings.ranked_jobs());
+                self.programs.follow_bindings(&self.bindings);
             }
             Event::TimerFired => self.programs.timer_fired(),
             Event::Configured { config } => self.programs.configured(config),

@@ -3,9 +3,9 @@
 mod scenario;
 
 use scenario::Scenario;
+use treadle_core::PrefixSegment;
 use treadle_core::action::SUBAGENT;
 use treadle_core::program::Program;
-use treadle_core::{Mode, PrefixSegment};
 use treadle_model::Span;
 
 fn program<'a>(s: &'a Scenario, key: &str) -> &'a Program {

@@ -423,7 +423,7 @@ fn without_its_policy_a_program_is_scheduled_like_all_others() {
         scope: "*".into(),
         role: Role::Active,
     });
-    assert!(scenario.core.bindings().ranked_jobs().is_empty());
+    assert!(!scenario.core.bindings().ranks("story"));
     let wherever = "there is room elsewhere than where the policy wanted it";
     assert_eq!(scenario.dispatched().last(), Some(&(2, 1)), "{wherever}");
     scenario.finish(0, 90_000, 10);
@@ -447,7 +447,7 @@ fn jobs_and_tenants_have_priority_policies_of_their_own() {
             share_ppm: 0,
             by_default: false,
         });
-        scenario.core.bindings().ranked_jobs()
+        scenario.core.bindings().jobs_of(World::Priority)
     };
     let jobs = bind("math", "x");
     assert!(jobs.contains("math") && !jobs.contains("code"));

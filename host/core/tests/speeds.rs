@@ -3,7 +3,7 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::{Command, Event, Mode, ProgramEvent, StepTokens};
+use treadle_core::{Command, Event, ProgramEvent, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 fn measured(worker: u32, prefill_tokens_per_s: u64) -> Event {

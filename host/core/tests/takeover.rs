@@ -6,7 +6,7 @@ mod scenario;
 use scenario::Scenario;
 use treadle_core::link::{OpenStep, reconcile};
 use treadle_core::step::StepState;
-use treadle_core::{Core, Event, Mode, Origin, ProgramEvent};
+use treadle_core::{Core, Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, StepId, WorkerId};
 
 const GATEWAY: GatewayId = GatewayId(3);

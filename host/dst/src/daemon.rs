@@ -104,7 +104,7 @@ impl Simulation {
         if seq > 0 {
             self.handle(Event::DaemonRestarted, None)?;
         }
-        self.bind_priority_policy()?;
+        self.bind_policies()?;
         self.compare_copies();
         for engine in 0..engines {
             self.report_owner_wish(engine)?;
@@ -118,24 +118,27 @@ impl Simulation {
         Ok(())
     }
 
-    /// Nothing is said of its policy but its scope: the simulation answers for it.
-    fn bind_priority_policy(&mut self) -> Checked {
+    /// Of its policies only the scope is known: the simulation answers for them.
+    fn bind_policies(&mut self) -> Checked {
         let daemon = self.daemon.as_ref();
         let is_bound = daemon.is_none_or(|d| !d.scheduler.core().bindings().is_unused());
         let Some(scope) = self.plan.ranked.filter(|_| !is_bound) else {
             return Ok(());
         };
-        let bound = BindingEvent::PolicyBound {
-            world: World::Priority,
-            scope: scope.into(),
-            role: Role::Active,
-            policy: PolicyRef("story".into()),
-            digest: "story".into(),
-            config: "{}".into(),
-            share_ppm: 0,
-            by_default: false,
-        };
-        self.handle(Event::Binding(bound), None)
+        for world in [World::Placement, World::Priority] {
+            let bound = BindingEvent::PolicyBound {
+                world,
+                scope: scope.into(),
+                role: Role::Active,
+                policy: PolicyRef("story".into()),
+                digest: "story".into(),
+                config: "{}".into(),
+                share_ppm: 0,
+                by_default: false,
+            };
+            self.handle(Event::Binding(bound), None)?;
+        }
+        Ok(())
     }
 
     /// Kills the daemon: what it has not committed is gone.

@@ -276,8 +276,6 @@ async fn an_answer_that_is_gathered_has_a_bound() {
             }
             config.engines.retry_max = 0;
             if is_stream {
-                config.scheduler.mode = serde_json::from_value(json!("rollout")).expect("a mode");
-                config.rollout.gather_ms = 10;
                 config.rollout.engine_steps_max = 1;
             }
         })

@@ -1,4 +1,4 @@
-//! Moves of caches from engine to engine in a rollout, by the default placement policy.
+//! Moves of caches from engine to engine, by the default placement policy.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,13 +18,10 @@ pub(crate) const TOKENS: u32 = 1_600;
 pub(crate) const MORE: u32 = 100;
 pub(crate) const PROGRAMS: [&str; 2] = ["one", "two"];
 
-/// A rollout in which programs move.
+/// Settings with which programs move.
 pub(crate) fn moving(config: &mut Config) {
-    config.scheduler.mode = serde_json::from_value(json!("rollout")).expect("a mode");
-    config.rollout.gather_ms = 10;
     config.rollout.migration_interval_ms = 20;
-    config.rollout.migration_tokens_per_s = 100_000;
-    config.rollout.prefill_tokens_per_s = 10_000;
+    config.kv.migration_tokens_per_s = 100_000;
 }
 
 /// What a step of one of the programs came to.

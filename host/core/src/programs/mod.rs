@@ -41,17 +41,19 @@ pub use state::{Ask, Counters, JobStatistics, State};
 pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
 
 use crate::CoreConfig;
-use crate::bindings::RankedJobs;
+use crate::bindings::{Bindings, BoundJobs};
 use explain::Decision;
 use std::collections::{BTreeSet, VecDeque};
-use treadle_model::{Timestamp, WorkerId};
+use treadle_model::{Timestamp, WorkerId, World};
 
 /// The machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     config: CoreConfig,
-    /// Follows from the bindings.
-    ranked_jobs: RankedJobs,
+    /// Jobs with a priority policy; follows from the bindings.
+    ranked_jobs: BoundJobs,
+    /// Jobs with a placement policy.
+    placed_jobs: BoundJobs,
     state: State,
     commands: VecDeque<Command>,
     decisions: VecDeque<Decision>,
@@ -72,10 +74,11 @@ struct Due {
 }
 
 impl Programs {
-    pub(crate) fn with_state(config: CoreConfig, state: State, ranked_jobs: RankedJobs) -> Self {
+    pub(crate) fn with_state(config: CoreConfig, state: State, bindings: &Bindings) -> Self {
         let mut programs = Self {
             config: state.config.clone().unwrap_or(config),
-            ranked_jobs,
+            ranked_jobs: bindings.jobs_of(World::Priority),
+            placed_jobs: bindings.jobs_of(World::Placement),
             state,
             commands: VecDeque::new(),
             decisions: VecDeque::new(),

@@ -54,19 +54,21 @@ impl Scenario {
         scenario
     }
 
-    /// The same with a priority policy, which ranks all steps.
+    /// The same with a priority policy, which ranks all steps, and a placement policy.
     pub(crate) fn ranked(tokens: &[u64]) -> Self {
         let mut scenario = Self::with_mode(Mode::ProgramAware, tokens);
-        scenario.bind(BindingEvent::PolicyBound {
-            world: World::Priority,
-            scope: "*".into(),
-            role: Role::Active,
-            policy: PolicyRef("story".into()),
-            digest: "story".into(),
-            config: "{}".into(),
-            share_ppm: 0,
-            by_default: false,
-        });
+        for world in [World::Priority, World::Placement] {
+            scenario.bind(BindingEvent::PolicyBound {
+                world,
+                scope: "*".into(),
+                role: Role::Active,
+                policy: PolicyRef("story".into()),
+                digest: "story".into(),
+                config: "{}".into(),
+                share_ppm: 0,
+                by_default: false,
+            });
+        }
         scenario
     }
 
@@ -118,7 +120,7 @@ impl Scenario {
             if let Command::AskPolicy { ask, question, .. } = &command
                 && !self.mute_policy
             {
-                let ranks = !self.core.bindings().ranked_jobs().is_empty();
+                let ranks = self.core.bindings().ranks("story");
                 let mut answer = if ranks && question.purpose == Purpose::Restore {
                     rollout_answer(question)
                 } else {

@@ -103,11 +103,6 @@ impl Caches {
         self.wanted.contains(&program) || self.under_way.get(&program).is_some_and(out)
     }
 
-    pub(super) fn is_moving(&self, program: ProgramId) -> bool {
-        let moves = |u: &UnderWay| matches!(u.way, Way::Move(..));
-        self.under_way.get(&program).is_some_and(moves)
-    }
-
     /// It is not wanted elsewhere any more.
     pub(super) fn stays(&mut self, program: ProgramId) {
         self.wanted.remove(&program);

@@ -22,10 +22,10 @@ use super::outcome::Checked;
 use caches::Caches;
 use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::bindings::RankedJobs;
+use treadle_core::bindings::BoundJobs;
 use treadle_core::explain::{Decision, DecisionKind};
 use treadle_core::{Command, Core, CoreConfig, Event, Mode, ProgramEvent};
-use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId};
+use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId, World};
 
 pub(crate) use facts::Ending;
 
@@ -70,7 +70,7 @@ pub(crate) struct Model {
     head: Option<turns::HeadOfQueue>,
     stuck: Option<turns::Stuck>,
     caches: Caches,
-    ranked_jobs: RankedJobs,
+    ranked_jobs: BoundJobs,
     /// The step that the present event adopted, and where it runs.
     adopted: Option<(StepId, WorkerId)>,
     /// Tokens of prompts that the decisions of the present event send to each worker.
@@ -115,7 +115,7 @@ impl Model {
             head: None,
             stuck: None,
             caches: Caches::default(),
-            ranked_jobs: RankedJobs::default(),
+            ranked_jobs: BoundJobs::default(),
             adopted: None,
             decided_prompts: BTreeMap::new(),
             gave_way: 0,
@@ -136,7 +136,7 @@ impl Model {
         decisions: &[Decision],
     ) -> Checked {
         self.pass(at, sim_us, event);
-        self.ranked_jobs = core.bindings().ranked_jobs();
+        self.ranked_jobs = core.bindings().jobs_of(World::Priority);
         self.learn(event)?;
         let paused = |d: &&Decision| d.kind == DecisionKind::Pause;
         let paused = decisions.iter().filter(paused).map(|d| d.program);

@@ -2,12 +2,11 @@
 
 use super::super::observed::Auditor;
 use treadle_core::{
-    Attribution, CacheAction, Capacity, Command, CoreConfig, Event, KvConfig, Mode, PolicyAnswer,
+    Attribution, CacheAction, Capacity, Command, CoreConfig, Event, KvConfig, PolicyAnswer,
     ProgramEvent, RolloutConfig, StepArrival, StepTokens,
 };
 use treadle_model::{
-    AskId, EngineKind, FinishReason, GatewayId, PolicyRef, ProgramId, Span, StepId, Timestamp,
-    WorkerId,
+    AskId, EngineKind, FinishReason, GatewayId, PolicyRef, ProgramId, StepId, Timestamp, WorkerId,
 };
 
 /// A core and its model, and what time it is.
@@ -67,6 +66,13 @@ impl Fixture {
         self.handle(&Event::TimerFired);
     }
 
+    /// Places a new program on the first worker, and sends its step there.
+    fn places(&mut self, program: u64) {
+        for _ in ["the program", "its step"] {
+            self.answer(goes(program, 0, 0.0));
+        }
+    }
+
     /// Answers the only question.
     fn answer(&mut self, answer: PolicyAnswer) -> Vec<Command> {
         let asks = &self.observed.core.programs().asks;
@@ -95,9 +101,7 @@ fn goes(program: u64, worker: u32, score: f64) -> PolicyAnswer {
 #[test]
 fn a_step_that_must_leave_a_run_queue_is_overtaken() {
     let mut fixture = Fixture::new(&CoreConfig {
-        mode: Mode::Rollout,
         rollout: RolloutConfig {
-            gather: Span::from_millis(10),
             engine_steps_max: 1,
             ..RolloutConfig::default()
         },
@@ -107,9 +111,9 @@ fn a_step_that_must_leave_a_run_queue_is_overtaken() {
     fixture.add_worker(1, 5_000);
     let remote = GatewayId(2);
     fixture.arrive("a", StepId::of(remote, 1), 100);
-    fixture.answer(goes(0, 0, 0.0));
+    fixture.places(0);
     fixture.arrive("b", StepId(1), 100);
-    fixture.answer(goes(1, 0, 0.0));
+    fixture.places(1);
     fixture.arrive("a", StepId(2), 2_000);
     fixture.answer(goes(0, 0, 9.0));
     let commands = fixture.handle(&Event::GatewayLost { gateway: remote });

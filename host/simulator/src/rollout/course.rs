@@ -102,23 +102,25 @@ impl<'a> Course<'a> {
         let failures =
             failures.map(|(at, worker, lasts)| Reverse((*at, Due::Fail(*worker, *lasts))));
         course.due.extend(failures);
-        course.rank_steps();
+        course.bind_policies();
         course.add_workers();
         course
     }
 
-    /// The priority policy is another than the default, so that steps are ranked by it.
-    fn rank_steps(&mut self) {
-        self.handle(&Event::Binding(BindingEvent::PolicyBound {
-            world: World::Priority,
-            scope: EVERYONE.into(),
-            role: Role::Active,
-            policy: PolicyRef("native".into()),
-            digest: "linked".into(),
-            config: "{}".into(),
-            share_ppm: 0,
-            by_default: false,
-        }));
+    /// Policies of both worlds are bound, so that they are asked.
+    fn bind_policies(&mut self) {
+        for world in [World::Priority, World::Placement] {
+            self.handle(&Event::Binding(BindingEvent::PolicyBound {
+                world,
+                scope: EVERYONE.into(),
+                role: Role::Active,
+                policy: PolicyRef("native".into()),
+                digest: "linked".into(),
+                config: "{}".into(),
+                share_ppm: 0,
+                by_default: false,
+            }));
+        }
     }
 
     fn add_workers(&mut self) {

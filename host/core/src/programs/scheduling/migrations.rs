@@ -13,11 +13,11 @@ use crate::{Command, Programs, Purpose};
 use treadle_model::{ProgramId, WorkerId};
 
 impl Programs {
-    /// The question is asked only while a program could be moved whose steps a policy ranks.
+    /// The question is asked only while a program could be moved whose job has a placement policy.
     pub(crate) fn settle_migrations(&mut self) {
         let interval = self.config.rollout.migration_interval;
         let moves = interval.0 > 0 && self.config.kv.migration_tokens_per_s > 0;
-        if !moves || self.ranked_jobs.is_empty() || self.state.migrate_at.is_some() {
+        if !moves || self.placed_jobs.is_empty() || self.state.migrate_at.is_some() {
             return;
         }
         let has_programs = |w: &Worker| !w.programs.is_empty();
@@ -38,9 +38,9 @@ impl Programs {
         let most = self.config.rollout.programs_max.max(1);
         let programs = self.state.live.values();
         let placed = programs.filter(|p| p.placement.is_some() && !p.closing);
-        let ranked = placed.filter(|p| self.ranked_jobs.contains(&p.job));
-        let ranked = ranked.map(|p| p.id).take(most).collect();
-        self.ask(Purpose::Migrate, ranked);
+        let movable = placed.filter(|p| self.placed_jobs.contains(&p.job));
+        let movable = movable.map(|p| p.id).take(most).collect();
+        self.ask(Purpose::Migrate, movable);
     }
 
     /// The answer replaces what was wanted before; what is under way goes on.

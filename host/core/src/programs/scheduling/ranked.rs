@@ -3,7 +3,7 @@
 //! waits here only for an answer, its cache, or a slot at an engine that does not order its steps
 //! itself.
 
-use crate::bindings::RankedJobs;
+use crate::bindings::Bindings;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
@@ -13,7 +13,7 @@ use crate::programs::state::{GROWTH_PPM, JobStatistics};
 use crate::programs::step::{Step, StepState, priority_of};
 use crate::programs::timers::Timer;
 use crate::{Mode, Programs, Purpose};
-use treadle_model::{ProgramId, StepId, WorkerId};
+use treadle_model::{ProgramId, StepId, WorkerId, World};
 
 impl Programs {
     /// True if a policy ranks the program's steps.
@@ -29,12 +29,14 @@ impl Programs {
         has_bound && self.config.mode == Mode::ProgramAware || self.is_ranked(program)
     }
 
-    /// Other jobs have priority policies now.
-    pub(crate) fn rank_jobs(&mut self, jobs: RankedJobs) {
-        if self.ranked_jobs == jobs {
+    /// Other jobs may have policies now.
+    pub(crate) fn follow_bindings(&mut self, bindings: &Bindings) {
+        self.placed_jobs = bindings.jobs_of(World::Placement);
+        let ranked = bindings.jobs_of(World::Priority);
+        if self.ranked_jobs == ranked {
             return;
         }
-        self.ranked_jobs = jobs;
+        self.ranked_jobs = ranked;
         self.route_placed_again();
         let queued: Vec<ProgramId> = self.state.queue.oldest().map(|(_, p)| p).collect();
         for program in queued {
