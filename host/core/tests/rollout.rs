@@ -269,7 +269,7 @@ fn other_settings_release_queued_steps() {
     assert_eq!(scenario.dispatched().last(), Some(&(2, 0)));
     let mut scenario = full();
     configure(&mut scenario, |config| config.mode = Mode::Sticky);
-    assert_eq!(scenario.dispatched().last(), Some(&(2, 0)));
+    assert_eq!(scenario.dispatched().last(), Some(&(2, 1)));
 }
 
 #[test]

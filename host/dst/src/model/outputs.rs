@@ -5,7 +5,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At, Ending, ProgramFacts};
 use treadle_core::explain::{Because, Decision, DecisionKind};
-use treadle_core::{Command, Event, Mode, ProgramEvent, Question, Refusal};
+use treadle_core::{Command, Event, Mode, ProgramEvent, Purpose, Question, Refusal};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
 fn refused(command: &Command) -> Option<StepId> {
@@ -435,6 +435,20 @@ impl Model {
             deadline,
         };
         self.asks.insert(ask, open);
+        if let Purpose::Route { step } = question.purpose {
+            if let Some(s) = self.steps.get_mut(&step) {
+                s.routed = false;
+            }
+            let place = self
+                .steps
+                .get(&step)
+                .map(|s| self.programs[&s.program].place);
+            if let Some(worker) = place.flatten().filter(|at| self.workers[at].healthy) {
+                // It comes as soon as it is answered.
+                self.prompt_ends(step);
+                self.prompt_sent(step, worker, self.cached_tokens(step));
+            }
+        }
         Ok(())
     }
 

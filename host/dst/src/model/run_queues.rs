@@ -196,6 +196,7 @@ impl Model {
             );
         }
         self.gave_way += 1;
+        self.prompt_ends(step);
         let now = self.now;
         if let Some(s) = self.steps.get_mut(&step) {
             s.waits_since.0 += now.since(s.sent_at).micros();

@@ -405,12 +405,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn handle(&mut self, event: &Event) {
-        self.events += 1;
-        self.watch.heard(self.now, event);
-        self.core.handle(Timestamp(self.now), event);
-        if self.options.audit {
-            self.core.assert_invariants();
-        }
+        self.tell(event);
         while let Some(command) = self.core.poll_command() {
             self.carry_out(command);
         }
@@ -419,12 +414,22 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// Gives the core an event; its commands wait.
+    fn tell(&mut self, event: &Event) {
+        self.events += 1;
+        self.watch.heard(self.now, event);
+        self.core.handle(Timestamp(self.now), event);
+        if self.options.audit {
+            self.core.assert_invariants();
+        }
+    }
+
     fn carry_out(&mut self, command: Command) {
         match command {
             Command::DispatchStep { step, worker, .. } => self.dispatch(step, worker),
             Command::AskPolicy { ask, question, .. } => {
                 let answer = self.answers.answer(&self.core, &question, self.now / 1_000);
-                self.handle(&Event::Program(ProgramEvent::PolicyAnswered {
+                self.tell(&Event::Program(ProgramEvent::PolicyAnswered {
                     ask,
                     policy: answer.policy,
                     answer: answer.answer,

@@ -404,15 +404,20 @@ impl<'a> Course<'a> {
     }
 
     fn handle(&mut self, event: &Event) {
+        self.tell(event);
+        while let Some(command) = self.core.poll_command() {
+            self.carry_out(command);
+        }
+        while self.core.poll_decision().is_some() {}
+    }
+
+    /// Gives the core an event; its commands wait.
+    fn tell(&mut self, event: &Event) {
         self.events += 1;
         self.core.handle(Timestamp(self.now), event);
         if self.options.audit {
             self.core.assert_invariants();
         }
-        while let Some(command) = self.core.poll_command() {
-            self.carry_out(command);
-        }
-        while self.core.poll_decision().is_some() {}
     }
 
     fn carry_out(&mut self, command: Command) {
@@ -427,7 +432,7 @@ impl<'a> Course<'a> {
                 let answer = self
                     .policies
                     .answer(&self.core, &question, self.now / 1_000);
-                self.handle(&Event::Program(ProgramEvent::PolicyAnswered {
+                self.tell(&Event::Program(ProgramEvent::PolicyAnswered {
                     ask,
                     policy: answer.policy,
                     answer: answer.answer,

@@ -78,11 +78,11 @@ impl Programs {
         self.state.now.since(since) >= self.quantum()
     }
 
-    /// Puts a question, unless one of the same kind is open or it is empty.
-    pub(crate) fn ask(&mut self, purpose: Purpose, candidates: Vec<ProgramId>) {
+    /// Puts a question, unless one of the same kind is open or it is empty; true if it did.
+    pub(crate) fn ask(&mut self, purpose: Purpose, candidates: Vec<ProgramId>) -> bool {
         let same = |ask: &Ask| same_subject(ask.purpose, purpose);
         if candidates.is_empty() || self.state.asks.values().any(same) {
-            return;
+            return false;
         }
         let ask = AskId(self.state.next_ask);
         self.state.next_ask += 1;
@@ -102,6 +102,7 @@ impl Programs {
             question: Question { purpose, programs },
             deadline,
         });
+        true
     }
 
     /// Pauses programs that hardly count any more, while others wait: one that

@@ -18,9 +18,9 @@ use treadle_model::{ProgramId, StepId, WorkerId, World};
 impl Programs {
     /// True if a policy ranks the program's steps.
     pub(crate) fn is_ranked(&self, program: ProgramId) -> bool {
-        let p = self.state.live.get(&program);
-        self.config.mode == Mode::ProgramAware
-            && p.is_some_and(|p| self.ranked_jobs.contains(&p.job))
+        let can_be = self.config.mode == Mode::ProgramAware && !self.ranked_jobs.is_empty();
+        let p = self.state.live.get(&program).filter(|_| can_be);
+        p.is_some_and(|p| self.ranked_jobs.contains(&p.job))
     }
 
     /// True if the program's steps may have to wait for others at its worker.
@@ -46,10 +46,14 @@ impl Programs {
 
     /// Asks how urgent a step of a placed program is, and whether it goes elsewhere.
     pub(crate) fn ask_route(&mut self, step: StepId, program: ProgramId) {
-        if let Some(s) = self.state.steps.get_mut(&step) {
-            s.routed = false;
+        let asked = self.ask(Purpose::Route { step }, vec![program]);
+        if let Some(worker) = self.healthy_worker_of(program).filter(|_| asked) {
+            // It was to be sent after its cache, which has come now or is lost.
+            if let Some(w) = self.state.workers.get_mut(&worker) {
+                w.backlog.end(step);
+            }
+            self.add_prompt(step, worker, self.warm_tokens(program));
         }
-        self.ask(Purpose::Route { step }, vec![program]);
     }
 
     /// A waiting step looks for a worker once more.

@@ -43,41 +43,45 @@ impl Programs {
         }
     }
 
-    /// Half of the candidates have waited longest, half need least or are the most urgent. New ones
-    /// whose steps a policy ranks are asked about once, all that were gathered.
+    /// Half of the candidates have waited longest, half need least. Of those whose steps a policy
+    /// ranks half are the most urgent instead; new ones are asked about once, all that were gathered.
     fn restore_candidates(&self) -> Vec<ProgramId> {
         let half = self.config.candidates_max.div_ceil(2).max(1);
-        let newcomers = &self.state.newcomers;
-        let known =
-            |program: &ProgramId| self.is_unplaced(*program) && !newcomers.contains(program);
         let queue = &self.state.queue;
-        let oldest = queue.oldest().map(|(_, program)| program);
-        let oldest = oldest.filter(known).take(half);
-        let smallest = queue.smallest().filter(known).take(half);
-        let gathered = newcomers.iter().copied().filter(|_| self.due.newcomers);
+        let oldest = || queue.oldest().map(|(_, program)| program);
+        let plain = |program: &ProgramId| self.is_unplaced(*program) && !self.is_ranked(*program);
+        let longest = oldest().filter(plain).take(half);
+        let smallest = queue.smallest().filter(plain).take(half);
+        let ranked = self.ranked_candidates(half);
+        let gathered = self.state.newcomers.iter().filter(|_| self.due.newcomers);
         let gathered = gathered.take(self.config.rollout.programs_max.max(1));
         let mut seen = BTreeSet::new();
-        let all = oldest.chain(smallest).chain(self.most_urgent(half));
-        all.chain(gathered)
+        let all = longest.chain(smallest).chain(ranked);
+        all.chain(gathered.copied())
             .filter(|program| seen.insert(*program))
             .collect()
     }
 
-    /// Waiting programs that their policy rated the most urgent when it was asked last.
-    fn most_urgent(&self, most: usize) -> impl Iterator<Item = ProgramId> {
-        let ranks = !self.ranked_jobs.is_empty();
-        let waiting = self.state.queue.oldest().filter(|_| ranks);
-        let rated = waiting.filter_map(|(_, program)| {
+    /// Waiting programs whose steps a policy ranks and that it was asked about before: the most
+    /// urgent by its latest answers, and those that have waited longest.
+    fn ranked_candidates(&self, half: usize) -> Vec<ProgramId> {
+        if self.ranked_jobs.is_empty() {
+            return Vec::new();
+        }
+        let rated = self.state.queue.oldest().filter_map(|(_, program)| {
             let p = self.state.live.get(&program)?;
-            (p.placement.is_none()).then_some((std::cmp::Reverse(p.urgency?), program))
+            let waits = p.placement.is_none() && self.is_ranked(program);
+            Some((std::cmp::Reverse(p.urgency.filter(|_| waits)?), program))
         });
         let mut rated: Vec<_> = rated.collect();
-        if rated.len() > most {
-            rated.select_nth_unstable(most);
-            rated.truncate(most);
+        let oldest: Vec<_> = rated.iter().take(half).copied().collect();
+        if rated.len() > half {
+            rated.select_nth_unstable(half);
+            rated.truncate(half);
         }
         rated.sort_unstable();
-        rated.into_iter().map(|(_, program)| program)
+        let both = rated.into_iter().chain(oldest);
+        both.map(|(_, program)| program).collect()
     }
 
     /// Places waiting programs in the given order as far as they fit.

@@ -21,6 +21,9 @@ impl Programs {
     }
 
     fn route_program_aware(&mut self, step: StepId, program: ProgramId) {
+        if let Some(s) = self.state.steps.get_mut(&step) {
+            s.routed = false;
+        }
         let stays = |worker: &WorkerId| self.holds_context(*worker, step, program);
         let Some(worker) = self.healthy_worker_of(program).filter(stays) else {
             // A placement on a lost worker is worth nothing to a new step, nor is one on a worker

@@ -125,9 +125,7 @@ impl Programs {
             p.running.push(step);
             p.waited_total.0 += now.since(s.waits_since).0;
         }
-        let p = self.state.live.get(&program);
-        let warm = p.filter(|p| p.meter.is_warm);
-        self.add_prompt(step, worker, warm.map_or(0, |p| p.context_tokens));
+        self.add_prompt(step, worker, self.warm_tokens(program));
         self.reuse_sent(program, worker);
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.steps_time.change(now, w.running_steps);
@@ -139,6 +137,13 @@ impl Programs {
         self.refresh_idle(program);
         self.account(program);
         Some(program)
+    }
+
+    /// Tokens of a program's context that its worker has in its cache.
+    pub(crate) fn warm_tokens(&self, program: ProgramId) -> u64 {
+        let p = self.state.live.get(&program);
+        p.filter(|p| p.meter.is_warm)
+            .map_or(0, |p| p.context_tokens)
     }
 
     /// Sends every waiting step of a program that was just placed, or asks how urgent they are.
