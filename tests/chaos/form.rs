@@ -11,7 +11,7 @@ pub(crate) enum Form {
     Retention,
     /// Memory is short, and KV caches go to host memory and back.
     HostTier,
-    /// The mode `rollout`: policies place programs, and steps wait in line for engines.
+    /// Policies rank steps, which wait in line for engines.
     Rollout,
     /// The jobs are divided between two schedulers.
     Shards,
