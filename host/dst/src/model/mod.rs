@@ -71,6 +71,8 @@ pub(crate) struct Model {
     stuck: Option<turns::Stuck>,
     caches: Caches,
     ranked_jobs: BoundJobs,
+    /// Scores of the answer about who is placed.
+    placed: BTreeMap<ProgramId, f64>,
     /// The step that the present event adopted, and where it runs.
     adopted: Option<(StepId, WorkerId)>,
     /// Tokens of prompts that the decisions of the present event send to each worker.
@@ -116,6 +118,7 @@ impl Model {
             stuck: None,
             caches: Caches::default(),
             ranked_jobs: BoundJobs::default(),
+            placed: BTreeMap::new(),
             adopted: None,
             decided_prompts: BTreeMap::new(),
             gave_way: 0,
@@ -177,6 +180,7 @@ impl Model {
         self.answered = None;
         self.newly_shared.clear();
         self.caches.next_event();
+        self.placed.clear();
         self.gave_way = 0;
         self.adopted = None;
         self.exact_order = !matches!(

@@ -138,6 +138,9 @@ impl Model {
             }
         }
         self.place(program, worker);
+        if self.waits_in_line(program) {
+            self.sent_on_together(program);
+        }
         Ok(())
     }
 
@@ -435,19 +438,10 @@ impl Model {
             deadline,
         };
         self.asks.insert(ask, open);
-        if let Purpose::Route { step } = question.purpose {
-            if let Some(s) = self.steps.get_mut(&step) {
-                s.routed = false;
-            }
-            let place = self
-                .steps
-                .get(&step)
-                .map(|s| self.programs[&s.program].place);
-            if let Some(worker) = place.flatten().filter(|at| self.workers[at].healthy) {
-                // It comes as soon as it is answered.
-                self.prompt_ends(step);
-                self.prompt_sent(step, worker, self.cached_tokens(step));
-            }
+        if let Purpose::Route { step } = question.purpose
+            && let Some(s) = self.steps.get_mut(&step)
+        {
+            s.routed = false;
         }
         Ok(())
     }

@@ -51,6 +51,11 @@ impl Model {
         self.prompts_stay_away(program);
         if let Some(p) = self.programs.get_mut(&program) {
             p.place = None;
+            for step in &p.steps {
+                if let Some(s) = self.steps.get_mut(step) {
+                    s.routed &= s.at != At::Queue;
+                }
+            }
             p.is_warm = false;
         }
         self.caches.stays(program);

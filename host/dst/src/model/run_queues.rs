@@ -42,6 +42,9 @@ impl Model {
 
     /// A question about a step was answered, or will not be.
     pub(super) fn route_answered(&mut self, open: &Ask, answer: Option<&PolicyAnswer>) {
+        if open.purpose == Purpose::Restore {
+            self.placed = scores(open, answer);
+        }
         let Purpose::Route { step } = open.purpose else {
             return;
         };
@@ -56,6 +59,28 @@ impl Model {
             self.sent_on(step, said.get(&program).copied().unwrap_or_default());
         } else {
             self.take_placement(program);
+        }
+    }
+
+    /// The steps of a program that an answer placed; unless they have to wait for its cache.
+    pub(super) fn sent_on_together(&mut self, program: ProgramId) {
+        let score = self.placed.get(&program).copied().unwrap_or_default();
+        let score = if self.is_ranked(program) { score } else { 0.0 };
+        let steps = self.programs[&program].steps.clone();
+        for step in steps {
+            if self.steps[&step].at == At::Queue {
+                self.sent_on(step, score);
+            }
+        }
+    }
+
+    /// Steps that were sent on wait for their program's cache after all.
+    pub(super) fn wait_for_cache(&mut self, program: ProgramId) {
+        let steps = self.programs.get(&program).map(|p| p.steps.clone());
+        for step in steps.unwrap_or_default() {
+            if let Some(s) = self.steps.get_mut(&step).filter(|s| s.at == At::Queue) {
+                s.routed = false;
+            }
         }
     }
 
@@ -80,8 +105,16 @@ impl Model {
             );
         }
         self.check_admission(program, worker)?;
+        let routed = self.programs[&program].steps.clone();
+        let routed = routed.into_iter().filter(|step| self.steps[step].routed);
+        let routed: Vec<StepId> = routed.collect();
         self.take_placement(program);
         self.place(program, worker);
+        for step in routed {
+            if let Some(s) = self.steps.get_mut(&step) {
+                s.routed = true;
+            }
+        }
         Ok(())
     }
 

@@ -40,7 +40,10 @@ impl Model {
                 tokens,
                 copy,
                 ..
-            } => self.load_begins(*program, *to, *tokens, copy),
+            } => {
+                self.wait_for_cache(*program);
+                self.load_begins(*program, *to, *tokens, copy)
+            }
             Command::MigrateProgram {
                 program,
                 from,

@@ -10,14 +10,29 @@ pub(super) fn action(value: f64) -> CacheAction {
     CacheAction::of_code(value as u8).unwrap_or(CacheAction::Keep)
 }
 
+/// One score for each row.
+pub(super) struct Scored {
+    pub(super) scores: Vec<f64>,
+    /// What the rows are ordered by where several policies gave scores, whose scales differ.
+    pub(super) rank: Option<Vec<f64>>,
+}
+
+impl Scored {
+    pub(super) fn in_order_of(scores: Vec<f64>) -> Self {
+        Self { scores, rank: None }
+    }
+}
+
 /// The answer of `policies`, in the order of the assignment, with one score, weight or cache action
 /// per row. On equal scores the row that comes first wins; caches that stay are left out.
 pub(super) fn put_together(
     question: &Question,
     assignment: &Assignment,
     mut policies: Vec<PolicyRef>,
-    scores: &[f64],
+    scored: &Scored,
 ) -> Answer {
+    let scores = &scored.scores;
+    let rank = scored.rank.as_ref().unwrap_or(scores);
     let programs = &question.programs.program;
     let mut rows: Vec<usize> = (0..programs.len().min(scores.len())).collect();
     let answer = match question.purpose {
@@ -38,7 +53,7 @@ pub(super) fn put_together(
             }
         }
         _ => {
-            rows.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
+            rows.sort_by(|a, b| rank[*b].total_cmp(&rank[*a]).then(a.cmp(b)));
             PolicyAnswer::Order {
                 programs: rows.iter().map(|row| programs[*row]).collect(),
                 scores: rows.iter().map(|row| scores[*row]).collect(),

@@ -34,7 +34,7 @@ pub use treadle_model::Role;
 pub use trial::{Spread, Trial, TrialLimits};
 
 use crate::columns::{self, Programs, Workers};
-use answer::put_together;
+use answer::{Scored, put_together};
 use assignment::{Assignee, Assignment};
 use bindings::Bindings;
 use budget::Budget;
@@ -143,8 +143,8 @@ impl PolicyEvaluator {
     fn rank(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answer {
         let programs = &question.programs;
         let assignment = Assignment::of(&self.bindings, core, question.purpose, &programs.program);
-        let (policies, scores) = self.evaluate_all(core, question, &assignment, now_ms);
-        let mut answer = put_together(question, &assignment, policies, &scores);
+        let (policies, scored) = self.evaluate_all(core, question, &assignment, now_ms);
+        let mut answer = put_together(question, &assignment, policies, &scored);
         match question.purpose {
             Purpose::Restore => {
                 self.add_forecasts(&mut answer);
@@ -159,19 +159,19 @@ impl PolicyEvaluator {
         answer
     }
 
-    /// The assignees' names in the order of the assignment, and one score per row.
+    /// The assignees' names in the order of the assignment, and one score for each row.
     fn evaluate_all(
         &mut self,
         core: &Core,
         question: &Question,
         assignment: &Assignment,
         now_ms: u64,
-    ) -> (Vec<PolicyRef>, Vec<f64>) {
+    ) -> (Vec<PolicyRef>, Scored) {
         let (purpose, rows) = (question.purpose, &question.programs);
         if let [assignee] = assignment.assignees.as_slice() {
             let call = self.call_for(core, assignee, purpose, Cow::Borrowed(rows));
             let (policy, scores) = self.evaluate(core, assignee, call, now_ms);
-            return (vec![policy], scores);
+            return (vec![policy], Scored::in_order_of(scores));
         }
         let (mut policies, mut shares) = (Vec::new(), Vec::new());
         let mut budget = Budget::default();
@@ -195,15 +195,13 @@ impl PolicyEvaluator {
                 scores,
             });
         }
+        let mut scored = Scored::in_order_of(merge::by_row(rows.len(), &shares));
         // Weights are shares of memory and mean the same whichever policy gives them; the priority
         // of a step is compared with those of other questions.
-        let merged = match purpose {
-            Purpose::Pause { .. } | Purpose::Restore => {
-                merge::by_relative_rank(rows.len(), &shares)
-            }
-            _ => merge::by_row(rows.len(), &shares),
-        };
-        (policies, merged)
+        if matches!(purpose, Purpose::Pause { .. } | Purpose::Restore) {
+            scored.rank = Some(merge::by_relative_rank(rows.len(), &shares));
+        }
+        (policies, scored)
     }
 
     fn call_for<'q>(

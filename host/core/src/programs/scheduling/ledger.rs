@@ -83,8 +83,9 @@ impl Programs {
         w.idle.remove(&program);
         for step in &p.waiting {
             w.backlog.end(*step);
-            if let Some(s) = self.state.steps.get(step) {
+            if let Some(s) = self.state.steps.get_mut(step) {
                 w.line.remove(&s.queued_step(*step));
+                s.routed = false;
             }
         }
         if let Some(slot) = place.slot {

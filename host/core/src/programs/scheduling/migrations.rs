@@ -10,7 +10,7 @@ use crate::programs::ranking::Ranking;
 use crate::programs::timers::Timer;
 use crate::programs::worker::Worker;
 use crate::{Command, Programs, Purpose};
-use treadle_model::{ProgramId, WorkerId};
+use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
     /// The question is asked only while a program could be moved whose job has a placement policy.
@@ -75,9 +75,18 @@ impl Programs {
         w.is_healthy() && context <= w.context_tokens_max()
     }
 
-    /// Places a program at another worker.
+    /// Places a program at another worker. What waits for its turn goes along.
     pub(crate) fn place_elsewhere(&mut self, program: ProgramId, to: WorkerId) {
+        let waiting = self.state.live.get(&program).map(|p| p.waiting.clone());
+        let is_routed = |step: &StepId| self.state.steps.get(step).is_some_and(|s| s.routed);
+        let routed = waiting.into_iter().flatten().filter(is_routed);
+        let routed: Vec<StepId> = routed.collect();
         self.unplace(program);
+        for step in routed {
+            if let Some(s) = self.state.steps.get_mut(&step) {
+                s.routed = true;
+            }
+        }
         self.place(program, to);
         self.state.counters.moves += 1;
     }

@@ -46,14 +46,7 @@ impl Programs {
 
     /// Asks how urgent a step of a placed program is, and whether it goes elsewhere.
     pub(crate) fn ask_route(&mut self, step: StepId, program: ProgramId) {
-        let asked = self.ask(Purpose::Route { step }, vec![program]);
-        if let Some(worker) = self.healthy_worker_of(program).filter(|_| asked) {
-            // It was to be sent after its cache, which has come now or is lost.
-            if let Some(w) = self.state.workers.get_mut(&worker) {
-                w.backlog.end(step);
-            }
-            self.add_prompt(step, worker, self.warm_tokens(program));
-        }
+        self.ask(Purpose::Route { step }, vec![program]);
     }
 
     /// A waiting step looks for a worker once more.
@@ -193,6 +186,15 @@ impl Programs {
         self.send(step, worker, entry);
     }
 
+    /// Sends the waiting steps of a program that was placed by an answer.
+    pub(crate) fn send_placed(&mut self, worker: WorkerId, entry: &Ranked) {
+        let waiting = self.state.live.get(&entry.program);
+        let waiting = waiting.map(|p| p.waiting.clone());
+        for step in waiting.unwrap_or_default() {
+            self.send(step, worker, entry);
+        }
+    }
+
     /// Sends a waiting step to its worker, if it takes another one.
     fn send(&mut self, step: StepId, worker: WorkerId, entry: &Ranked) {
         if !self.holds_context(worker, step, entry.program) {
@@ -206,8 +208,13 @@ impl Programs {
             .get(&entry.program)
             .and_then(|p| p.placement);
         self.dequeue_at(step, place);
+        let is_ranked = self.is_ranked(entry.program);
         if let Some(s) = self.state.steps.get_mut(&step) {
-            s.priority = priority_of(entry.score);
+            s.priority = if is_ranked {
+                priority_of(entry.score)
+            } else {
+                0
+            };
             s.routed = true;
             if let Some(p) = self.state.live.get_mut(&s.program) {
                 p.remaining_tokens = entry.remaining_tokens;

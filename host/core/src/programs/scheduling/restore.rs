@@ -131,12 +131,13 @@ impl Programs {
                 why.placed_by = ranking.placer(entry);
             }
             self.explain(program, worker, &why);
-            self.restore(program, worker, first);
+            self.restore(entry, worker, first);
             room = self.most_room();
         }
     }
 
-    fn restore(&mut self, program: ProgramId, worker: WorkerId, first: bool) {
+    fn restore(&mut self, entry: &Ranked, worker: WorkerId, first: bool) {
+        let program = entry.program;
         self.learn_wait(program);
         if !first {
             self.state.counters.restores += 1;
@@ -147,8 +148,10 @@ impl Programs {
         self.relieve(worker);
         if self.begin_load(program) {
             self.add_prompts_to_come(program, worker);
+        } else if self.waits_in_line(program) {
+            self.send_placed(worker, entry);
         } else {
-            self.send_waiting(program, worker);
+            self.dispatch_waiting(program, worker);
         }
     }
 

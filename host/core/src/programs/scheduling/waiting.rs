@@ -146,7 +146,7 @@ impl Programs {
             .map_or(0, |p| p.context_tokens)
     }
 
-    /// Sends every waiting step of a program that was just placed, or asks how urgent they are.
+    /// Sends every waiting step of a placed program, or asks how urgent they are.
     pub(crate) fn send_waiting(&mut self, program: ProgramId, worker: WorkerId) {
         if !self.waits_in_line(program) {
             return self.dispatch_waiting(program, worker);
@@ -160,7 +160,7 @@ impl Programs {
         }
     }
 
-    fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
+    pub(crate) fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
         let waiting = self
             .state
             .live
