@@ -73,6 +73,8 @@ pub(crate) struct Model {
     ranked_jobs: BoundJobs,
     /// Scores of the answer about who is placed.
     placed: BTreeMap<ProgramId, f64>,
+    /// Programs in lines that this event has placed.
+    placed_now: BTreeSet<ProgramId>,
     /// The step that the present event adopted, and where it runs.
     adopted: Option<(StepId, WorkerId)>,
     /// Tokens of prompts that the decisions of the present event send to each worker.
@@ -119,6 +121,7 @@ impl Model {
             caches: Caches::default(),
             ranked_jobs: BoundJobs::default(),
             placed: BTreeMap::new(),
+            placed_now: BTreeSet::new(),
             adopted: None,
             decided_prompts: BTreeMap::new(),
             gave_way: 0,
@@ -181,6 +184,7 @@ impl Model {
         self.newly_shared.clear();
         self.caches.next_event();
         self.placed.clear();
+        self.placed_now.clear();
         self.gave_way = 0;
         self.adopted = None;
         self.exact_order = !matches!(

@@ -65,7 +65,7 @@ impl Model {
     /// The steps of a program that an answer placed; unless they have to wait for its cache.
     pub(super) fn sent_on_together(&mut self, program: ProgramId) {
         let score = self.placed.get(&program).copied().unwrap_or_default();
-        let score = if self.is_ranked(program) { score } else { 0.0 };
+        self.placed_now.insert(program);
         let steps = self.programs[&program].steps.clone();
         for step in steps {
             if self.steps[&step].at == At::Queue {
@@ -85,6 +85,9 @@ impl Model {
     }
 
     fn sent_on(&mut self, step: StepId, score: f64) {
+        let program = self.steps.get(&step).map(|s| s.program);
+        let is_ranked = program.is_some_and(|program| self.is_ranked(program));
+        let score = if is_ranked { score } else { 0.0 };
         if let Some(s) = self.steps.get_mut(&step) {
             s.priority = priority_of(score);
             s.routed = true;
@@ -189,6 +192,12 @@ impl Model {
             }
         };
         let line = self.run_queue_of(worker).filter(|other| *other != step);
+        // An answer places programs and sends their steps one after another.
+        let was_there = |other: &StepId| {
+            let program = self.steps[other].program;
+            !self.placed_now.contains(&program)
+        };
+        let line = line.filter(was_there);
         let mut line = line.filter(|other| self.may_stay(*other, worker));
         line.find(before)
     }
