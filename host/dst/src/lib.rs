@@ -105,8 +105,6 @@ struct Simulation {
     requests: BTreeMap<u64, Request>,
     agents: Vec<Agent>,
     transfers: TransferExecutor,
-    /// Steps that were to be preempted: their gateways may let them run on.
-    preempted: BTreeSet<StepId>,
     native: NativeEviction,
     next_request: u64,
     next_step: u64,
@@ -188,7 +186,6 @@ impl Simulation {
             requests: BTreeMap::new(),
             agents: plan.agents.iter().map(|_| Agent::new()).collect(),
             transfers: TransferExecutor::default(),
-            preempted: BTreeSet::new(),
             native: NativeEviction::default(),
             next_request: 1,
             next_step: 1,

@@ -16,6 +16,8 @@ pub(crate) struct Scenario {
     pub(crate) log: Vec<Command>,
     pub(crate) journal: Vec<(Timestamp, Event)>,
     pub(crate) mute_policy: bool,
+    /// Gateways say nothing of the steps that they are to take back.
+    pub(crate) mute_gateway: bool,
     /// The policy never names this program.
     pub(crate) hidden: Option<ProgramId>,
 }
@@ -69,6 +71,7 @@ impl Scenario {
             log: Vec::new(),
             journal: Vec::new(),
             mute_policy: false,
+            mute_gateway: false,
             hidden: None,
         }
     }
@@ -110,7 +113,14 @@ impl Scenario {
                 });
                 self.handle(answered);
             }
+            let preempted = match &command {
+                Command::PreemptStep { step } if !self.mute_gateway => Some(*step),
+                _ => None,
+            };
             self.log.push(command);
+            if let Some(step) = preempted {
+                self.handle(Event::Program(ProgramEvent::StepInterrupted { step }));
+            }
         }
         self
     }

@@ -5,6 +5,7 @@ use super::Model;
 use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::BTreeMap;
 use treadle_core::program::FULL_WEIGHT_PPM;
+use treadle_core::step::GivesWay;
 use treadle_core::{
     Capacity, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure, StepTokens,
 };
@@ -68,6 +69,10 @@ impl Model {
                 return self.interrupted(GatewayId::LOCAL);
             }
             Event::GatewayLost { gateway } => return self.interrupted(*gateway),
+            Event::Program(ProgramEvent::StepInterrupted { step }) => self.taken_back(*step),
+            Event::Program(ProgramEvent::StepRunsOn { step }) => {
+                self.set_gives_way(*step, GivesWay::Never);
+            }
             Event::Program(ProgramEvent::StepAdopted { step, worker }) => {
                 self.adopted(*step, *worker);
             }
@@ -241,6 +246,7 @@ impl Model {
             adopted: false,
             priority: 0,
             routed: false,
+            gives_way: GivesWay::Unasked,
             queued_as: 0,
         }
     }
@@ -389,6 +395,7 @@ impl Model {
         s.at = At::Worker(worker, life);
         s.sent_at = now;
         s.attempts += 1;
+        s.gives_way = GivesWay::Unasked;
         s.slot = None;
         s.adopted = true;
         let program = s.program;

@@ -75,8 +75,6 @@ pub(crate) struct Model {
     adopted: Option<(StepId, WorkerId)>,
     /// Tokens of prompts that the decisions of the present event send to each worker.
     decided_prompts: BTreeMap<WorkerId, u64>,
-    /// Steps that the present event preempted.
-    gave_way: usize,
     /// The present event serves run queues in their order, and dispatches no other step.
     exact_order: bool,
     /// The head of the queue of a rollout, and since when (in settled time).
@@ -120,7 +118,6 @@ impl Model {
             assigned: BTreeMap::new(),
             adopted: None,
             decided_prompts: BTreeMap::new(),
-            gave_way: 0,
             exact_order: false,
             gathering: None,
             tick_at: None,
@@ -180,7 +177,6 @@ impl Model {
         self.newly_shared.clear();
         self.caches.next_event();
         self.assigned.clear();
-        self.gave_way = 0;
         self.adopted = None;
         self.exact_order = !matches!(
             event,
