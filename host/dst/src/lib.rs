@@ -44,13 +44,12 @@ use outcome::{Checked, Trace, broken};
 use plan::Plan;
 use remote::Remote;
 use schedule::ActiveFaults;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 use stream::Stream;
 use transfers::TransferExecutor;
 use treadle_core::{Event, ProgramEvent};
-use treadle_model::StepId;
 use treadle_policy::native::NativeEviction;
 
 /// Virtual time within which everything ends after the last fault, where no program blocks others

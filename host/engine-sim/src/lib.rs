@@ -21,6 +21,7 @@ mod faults;
 mod frames;
 mod instant;
 mod kv_routes;
+mod logprobs;
 mod metrics;
 mod request;
 mod routes;

@@ -1,7 +1,9 @@
 //! Going on with an answer from where it was interrupted (`Heddle` §4.2): the request that asks for
 //! the rest.
 
-use super::obstacles::{ABOUT_TO_END, HELD_BACK, Obstacle, WHITE_SPACE, check, is_empty, stops};
+use super::obstacles::{
+    ABOUT_TO_END, HELD_BACK, Obstacle, WHITE_SPACE, check, check_tools, is_empty, stops,
+};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use treadle_model::EngineKind;
@@ -57,6 +59,7 @@ impl Continuation {
             Endpoint::Messages => return Err("its API has no way to go on"),
             _ => answer_from_parts(endpoint, events)?,
         };
+        check_tools(&request, engine, &answer.text)?;
         let has_ids = answer.has_ids && !answer.ids.is_empty();
         if has_ids && endpoint != Endpoint::SglangGenerate && has_stops(&request) {
             // Text of tokens that were given is held back, and would never come.

@@ -3,6 +3,7 @@
 //! the middle, what is sampled by the tokens before, and what only a whole answer has.
 
 use serde_json::{Map, Value};
+use treadle_model::EngineKind;
 
 /// Why an answer is not interrupted.
 pub(super) type Obstacle = &'static str;
@@ -15,7 +16,7 @@ pub(super) const HELD_BACK: Obstacle = "its engine holds text back";
 pub(super) const ABOUT_TO_END: Obstacle = "it is about to end";
 
 /// Fields of a request that are obstacles, unless they are empty.
-const OBSTACLES: [&str; 37] = [
+const OBSTACLES: [&str; 36] = [
     "return_hidden_states",
     "return_routed_experts",
     "return_indexer_topk",
@@ -39,7 +40,6 @@ const OBSTACLES: [&str; 37] = [
     "regex",
     "ebnf",
     "structural_tag",
-    "tools",
     "functions",
     "continue_final_message",
     // These look at what was generated, which a continuation takes for its prompt.
@@ -56,6 +56,8 @@ const OBSTACLES: [&str; 37] = [
     // It may be 0 and is asked for nevertheless.
     PROMPT_LOGPROBS,
 ];
+/// What calls of tools begin with, whatever the model.
+const CALLS_BEGIN_WITH: [char; 8] = ['<', '[', '{', '`', '|', '\u{3010}', '\u{ff1c}', '\u{ff5c}'];
 const PROMPT_LOGPROBS: &str = "prompt_logprobs";
 
 /// True for what is as good as absent.
@@ -90,6 +92,29 @@ pub(super) fn check(options: &Map<String, Value>) -> Result<(), Obstacle> {
         Some(kind) if kind == "text" => Ok(()),
         Some(_) => Err("response_format"),
     }
+}
+
+/// Fails for a chat with tools, unless its answer so far is text of which nothing can be the
+/// beginning of a call: then the engine's parser, which begins anew with the rest, misses nothing.
+pub(super) fn check_tools(
+    request: &Map<String, Value>,
+    engine: EngineKind,
+    text: &str,
+) -> Result<(), Obstacle> {
+    if request.get("tools").is_none_or(is_empty) {
+        return Ok(());
+    }
+    if !matches!(engine, EngineKind::Vllm | EngineKind::Sglang) {
+        return Err("tools");
+    }
+    let is_free = |choice: &Value| choice.is_null() || choice == "auto" || choice == "none";
+    if !request.get("tool_choice").is_none_or(is_free) {
+        return Err("tool_choice");
+    }
+    if text.contains(CALLS_BEGIN_WITH) {
+        return Err("it may be a call of a tool");
+    }
+    Ok(())
 }
 
 /// The sequences at which the engine ends the answer.

@@ -5,7 +5,7 @@ use super::attempt::{NO_ROOM, mark};
 use super::continuation::Continuation;
 use super::generate::Call;
 use super::interruption::events;
-use super::obstacles::check;
+use super::obstacles::{check, is_empty};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use bytes::Bytes;
@@ -33,6 +33,10 @@ fn stream_of(endpoint: Endpoint, is_stream: bool, body: &[u8]) -> Option<Bytes> 
     }
     let mut request: Map<String, Value> = serde_json::from_slice(body).ok()?;
     check(&request).ok()?;
+    if request.get("tools").is_some_and(|tools| !is_empty(tools)) {
+        // An engine reads calls in an answer in one piece otherwise than along a stream.
+        return None;
+    }
     let ids_are_given = request.get("return_token_ids") == Some(&Value::Bool(true));
     let is_one = |prompt: &Value| match prompt {
         Value::String(_) => true,

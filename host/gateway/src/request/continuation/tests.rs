@@ -77,7 +77,7 @@ fn parts_that_would_be_lost_are_obstacles() {
         ("n", json!(2)),
         ("prompt_logprobs", json!(1)),
         ("presence_penalty", json!(0.5)),
-        ("tools", json!([{}])),
+        ("functions", json!([{}])),
         ("response_format", json!({"type": "json_object"})),
         ("guided_regex", json!("a+")),
         ("max_tokens", json!(1)),
@@ -248,4 +248,24 @@ fn text_that_an_engine_holds_back_is_waited_for() {
     for texts in [["a", "a"], ["a", "a "], ["a", "a\u{4e2d}"]] {
         assert_eq!(sglang(texts), Err(HELD_BACK), "{texts:?}");
     }
+}
+
+#[test]
+fn a_chat_with_tools_is_gone_on_with_until_a_call_may_have_begun() {
+    let mut request = json!({
+        "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function"}],
+    });
+    let chat = Endpoint::ChatCompletions;
+    let of = |request: &Value, engine, text: &str| {
+        let going_on = of(chat, engine, request, &[chat_event(text)]);
+        going_on.map(|going_on| body(&going_on)["tools"].clone())
+    };
+    let tools = request["tools"].clone();
+    assert_eq!(of(&request, EngineKind::Vllm, "Let me look"), Ok(tools));
+    for text in ["I <tool", "{\"name", "as `x", "see [1"] {
+        assert!(of(&request, EngineKind::Sglang, text).is_err(), "{text}");
+    }
+    assert!(of(&request, EngineKind::Llamacpp, "Let me look").is_err());
+    request["tool_choice"] = json!("required");
+    assert!(of(&request, EngineKind::Vllm, "Let me look").is_err());
 }
