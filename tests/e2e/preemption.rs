@@ -1,12 +1,12 @@
 //! Steps that are preempted by the engines' own abort or by a break: the pieces joined are, token
 //! for token, what an uninterrupted answer is.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use treadle_config::{Endpoint, EngineChoice};
 use treadle_engine_sim::EngineSimHandle;
-use treadle_tests::support::client::{Ended, TIMEOUT};
+use treadle_tests::support::client::{Client, Ended, TIMEOUT};
 use treadle_tests::support::fixture::{
     CHAT, COMPLETIONS, Fixture, MODEL, endpoint, engine_at, streamed,
 };
@@ -67,25 +67,38 @@ async fn until_generated(engine: &EngineSimHandle, before: u64) {
     in_time.expect("tokens in time");
 }
 
-/// An answer that is interrupted, and the same uninterrupted.
-async fn both(
+/// An answer that is interrupted, and the same uninterrupted. `body` makes the request of a program
+/// for so many tokens, `begun` waits until some of the second are generated, and knows how long all
+/// of them take.
+pub(crate) async fn both(
+    client: &Client,
+    path: &'static str,
+    body: impl Fn(&str, u32) -> Value,
+    tokens: u32,
+    begun: impl AsyncFn(Duration),
+) -> (Value, Value) {
+    let sent = Instant::now();
+    let whole = client.post(path, &body("whole", tokens)).await.ok();
+    let took = sent.elapsed();
+    let (other, calm) = (client.clone(), body("calm", tokens));
+    let calm = tokio::spawn(async move { other.post(path, &calm).await.ok() });
+    begun(took).await;
+    // It has generated, so this is the more urgent.
+    client.post(path, &body("whole", 5)).await.ok();
+    assert!(!calm.is_finished(), "{path}: it gave way");
+    (whole, calm.await.expect("no step fails"))
+}
+
+/// The same at a simulated engine.
+async fn both_simulated(
     fixture: &Fixture,
     engine: &EngineSimHandle,
     path: &'static str,
     logprobs: bool,
 ) -> (Value, Value) {
-    let whole = body(path, "whole", TOKENS, logprobs);
-    let whole = fixture.client.post(path, &whole).await.ok();
-    let before = engine.snapshot().await.counters.generation_tokens;
-    let client = fixture.client.clone();
-    let calm = body(path, "calm", TOKENS, logprobs);
-    let calm = tokio::spawn(async move { client.post(path, &calm).await.ok() });
-    until_generated(engine, before).await;
-    // It has generated, so this is the more urgent.
-    let urgent = body(path, "whole", 5, false);
-    fixture.client.post(path, &urgent).await.ok();
-    assert!(!calm.is_finished(), "{path}: it gave way");
-    (whole, calm.await.expect("no step fails"))
+    let body = |program: &str, tokens| body(path, program, tokens, logprobs);
+    let begun = async |_| until_generated(engine, TOKENS.into()).await;
+    both(&fixture.client, path, body, TOKENS, begun).await
 }
 
 /// What names an answer, and what is measured.
@@ -113,7 +126,7 @@ async fn answers_in_one_piece_are_interrupted_by_the_engines_own_abort() {
         for logprobs in [false, true] {
             let simulated = engine_at("127.0.0.1:0", 100_000, 4.0).await;
             let fixture = one_slot(engine(&simulated.url(), kind)).await;
-            let (whole, calm) = both(&fixture, &simulated, path, logprobs).await;
+            let (whole, calm) = both_simulated(&fixture, &simulated, path, logprobs).await;
             assert_eq!(
                 without_names(calm),
                 without_names(whole),
@@ -133,7 +146,7 @@ async fn log_probabilities_of_a_stream_in_parts_are_those_of_one() {
     for path in [COMPLETIONS, CHAT] {
         let simulated = engine_at("127.0.0.1:0", 100_000, 4.0).await;
         let fixture = one_slot(engine(&simulated.url(), EngineChoice::Vllm)).await;
-        let (whole, calm) = both(&fixture, &simulated, path, true).await;
+        let (whole, calm) = both_simulated(&fixture, &simulated, path, true).await;
         let (all, joined) = (&whole["choices"][0], &calm["choices"][0]);
         for part in ["text", "token_ids", "logprobs"] {
             assert_eq!(joined[part], all[part], "{path}: {part}");
@@ -165,12 +178,11 @@ async fn a_step_that_cannot_be_interrupted_is_not_asked_to_be() {
         let fixture = one_slot(engine(&simulated.url(), kind)).await;
         let first = body(path, "whole", 1, false);
         fixture.client.post(path, &first).await.ok();
-        let before = simulated.snapshot().await.counters.generation_tokens;
         let mut calm = body(path, "calm", TOKENS, false);
         calm[field] = value;
         let client = fixture.client.clone();
         let calm = tokio::spawn(async move { client.post(path, &calm).await.ok() });
-        until_generated(&simulated, before).await;
+        until_generated(&simulated, 1).await;
         let urgent = body(path, "whole", 5, false);
         fixture.client.post(path, &urgent).await.ok();
         calm.await.expect("no step fails");

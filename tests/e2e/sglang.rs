@@ -4,6 +4,7 @@
 mod answers;
 mod leaving;
 mod pauses;
+mod preemption;
 mod programs;
 mod recognition;
 
