@@ -4,13 +4,16 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use treadle_config::{Endpoint, EngineChoice};
 use treadle_engine_sim::EngineSimHandle;
 use treadle_tests::support::client::{Client, Ended, TIMEOUT};
 use treadle_tests::support::fixture::{
     CHAT, COMPLETIONS, Fixture, MODEL, endpoint, engine_at, streamed,
 };
+use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
 
+use crate::offload::stage;
 use crate::rollouts::{one_slot, text_of, until_begun};
 
 const GENERATE: &str = "/generate";
@@ -242,4 +245,127 @@ async fn a_chat_with_tools_is_interrupted_while_it_is_text() {
         fixture.finish().await;
         simulated.shutdown().await;
     }
+}
+
+/// A request for the rest, and the answer of an engine.
+fn piece(ids: &[u32], prompt: usize, end: &Value) -> String {
+    let logprobs: Vec<Value> = ids.iter().map(|id| json!([-0.5, id, null])).collect();
+    json!({
+        "text": "ab".repeat(ids.len()), "output_ids": ids,
+        "meta_info": {
+            "id": "r", "finish_reason": end, "prompt_tokens": prompt, "cached_tokens": 0,
+            "completion_tokens": ids.len(), "output_token_logprobs": logprobs,
+        },
+    })
+    .to_string()
+}
+
+async fn answer(request: RawRequest, status: &str, body: &str) {
+    request.answer(status, "application/json", body).await;
+}
+
+fn read(request: &RawRequest) -> Value {
+    serde_json::from_slice(&request.body).expect("JSON")
+}
+
+/// An engine written by hand, at which a step runs that is to give way: the daemon, the engine, the
+/// step's request, the engine's request to abort it, and both clients.
+async fn giving_way() -> (Fixture, RawEngine, [RawRequest; 2], [JoinHandle<Value>; 2]) {
+    let mut raw = RawEngine::start().await;
+    let fixture = one_slot(engine(raw.url(), EngineChoice::Sglang)).await;
+    let post = |body: Value| {
+        let client = fixture.client.clone();
+        tokio::spawn(async move { client.post(GENERATE, &body).await.ok() })
+    };
+    let first = post(body(GENERATE, "urgent", 1, false));
+    let length = json!({"type": "length", "length": 1});
+    answer(raw.request().await, "200 OK", &piece(&[7], 199, &length)).await;
+    first.await.expect("no step fails");
+    let calm = post(body(GENERATE, "calm", 4, true));
+    let running = raw.request().await;
+    let urgent = post(body(GENERATE, "urgent", 1, false));
+    let abort = raw.request().await;
+    assert!(
+        abort.line.starts_with("POST /abort_request"),
+        "{}",
+        abort.line
+    );
+    assert_eq!(read(&abort)["rid"], read(&running)["rid"]);
+    (fixture, raw, [running, abort], [calm, urgent])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_generated_is_kept_though_an_engine_fails_with_the_rest() {
+    let (fixture, mut raw, [running, abort], [calm, urgent]) = giving_way().await;
+    answer(abort, "200 OK", "").await;
+    let aborted = json!({"type": "abort", "message": "Aborted"});
+    answer(running, "200 OK", &piece(&[7, 8], 199, &aborted)).await;
+    let length = json!({"type": "length", "length": 1});
+    answer(raw.request().await, "200 OK", &piece(&[7], 199, &length)).await;
+    urgent.await.expect("no step fails");
+    let prompt: Vec<u32> = (1..200).chain([7, 8]).collect();
+    let rest = raw.request().await;
+    assert_eq!(read(&rest)["input_ids"], json!(prompt));
+    assert_eq!(read(&rest)["sampling_params"]["max_new_tokens"], 2);
+    answer(rest, "503 Service Unavailable", "{}").await;
+    let again = raw.request().await;
+    assert_eq!(read(&again)["input_ids"], json!(prompt), "nothing is lost");
+    let length = json!({"type": "length", "length": 2});
+    answer(again, "200 OK", &piece(&[9, 10], 201, &length)).await;
+    let mut calm = calm.await.expect("no step fails");
+    calm["meta_info"]["id"] = json!("r");
+    let whole = piece(&[7, 8, 9, 10], 199, &json!({"type": "length", "length": 4}));
+    let whole: Value = serde_json::from_str(&whole).expect("JSON");
+    assert_eq!(calm, whole);
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_engine_does_not_abort_it_runs_on_beside_none() {
+    let (fixture, mut raw, [running, abort], [calm, urgent]) = giving_way().await;
+    answer(abort, "404 Not Found", "{}").await;
+    let client = &fixture.client;
+    let runs_on = "/api/v1/events?kind=step_runs_on&program=calm";
+    let is_told = async || client.get(runs_on).await.ok()["events"] != json!([]);
+    stage::until("the step runs on", is_told).await;
+    // The other still waits.
+    assert_eq!(client.metrics().await.count("treadle_steps_running"), 1);
+    let length = json!({"type": "length", "length": 4});
+    answer(running, "200 OK", &piece(&[7, 8, 9, 10], 199, &length)).await;
+    assert_eq!(
+        calm.await.expect("no step fails")["output_ids"],
+        json!([7, 8, 9, 10])
+    );
+    answer(raw.request().await, "200 OK", &piece(&[7], 199, &length)).await;
+    urgent.await.expect("no step fails");
+    let metrics = client.metrics().await;
+    assert_eq!(metrics.count("treadle_preemptions_total"), 1);
+    assert_eq!(metrics.count("treadle_interruptions_total"), 0);
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_aborts_between_two_pieces_gets_what_there_is() {
+    let (fixture, mut raw, [running, abort], [calm, urgent]) = giving_way().await;
+    answer(abort, "200 OK", "").await;
+    let aborted = json!({"type": "abort", "message": "Aborted"});
+    answer(running, "200 OK", &piece(&[7, 8], 199, &aborted)).await;
+    let other = raw.request().await;
+    let client = fixture.client.clone();
+    let all = json!({"abort_all": true});
+    let all = tokio::spawn(async move { client.post("/abort_request", &all).await.ok() });
+    let told = raw.request().await;
+    assert!(
+        told.line.starts_with("POST /abort_request"),
+        "{}",
+        told.line
+    );
+    answer(told, "200 OK", "").await;
+    all.await.expect("it is aborted");
+    let calm = calm.await.expect("an answer");
+    assert_eq!(calm["output_ids"], json!([7, 8]));
+    assert_eq!(calm["meta_info"]["finish_reason"], aborted);
+    answer(other, "200 OK", &piece(&[], 199, &aborted)).await;
+    urgent.await.expect("an answer");
+    fixture.finish().await;
 }

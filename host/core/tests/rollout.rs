@@ -5,6 +5,7 @@ mod scenario;
 
 use scenario::Scenario;
 use treadle_core::explain::DecisionKind;
+use treadle_core::step::GivesWay;
 use treadle_core::{
     Attribution, Capacity, Command, CoreConfig, Event, Mode, PolicyAnswer, ProgramEvent, Purpose,
 };
@@ -454,6 +455,33 @@ fn another_step_gives_way_where_the_first_cannot() {
     let step = StepId(2);
     scenario.handle(Event::Program(ProgramEvent::StepInterrupted { step }));
     assert_eq!(scenario.dispatched().last(), Some(&(4, 0)));
+}
+
+#[test]
+fn another_scheduler_asks_again_which_steps_give_way() {
+    let mut scenario = queued_step();
+    scenario.mute_gateway = true;
+    let step = StepId::of(GatewayId(7), 1);
+    scenario.finish(1, 100, 10).arrive("p1", step.0, 120);
+    answer(&mut scenario, route(step.0), &[(1, 1.0, Some(0))]);
+    scenario.arrive("p0", 10, 120);
+    answer(&mut scenario, route(10), &[(0, 5.0, Some(0))]);
+    let preempt = |purpose| matches!(purpose, Purpose::Preempt { .. });
+    answer(&mut scenario, preempt, &[(1, 0.0, None)]);
+    assert_eq!(
+        scenario.core.programs().steps[&step].gives_way,
+        GivesWay::Asked
+    );
+    // The gateway's steps outlive the scheduler, whose message may have been lost.
+    scenario.handle(Event::DaemonRestarted);
+    assert_eq!(
+        scenario.core.programs().steps[&step].gives_way,
+        GivesWay::Unasked
+    );
+    scenario.arrive("p0", 11, 120);
+    answer(&mut scenario, route(11), &[(0, 5.0, Some(0))]);
+    answer(&mut scenario, preempt, &[(1, 0.0, None)]);
+    assert_eq!(scenario.core.programs().counters.preemptions, 2);
 }
 
 #[test]

@@ -65,6 +65,11 @@ impl Model {
             Event::DaemonRestarted => {
                 // The answering process is gone.
                 self.asks.clear();
+                for s in self.steps.values_mut() {
+                    if s.gives_way == GivesWay::Asked {
+                        s.gives_way = GivesWay::Unasked;
+                    }
+                }
                 self.restart_ends_transfers();
                 return self.interrupted(GatewayId::LOCAL);
             }

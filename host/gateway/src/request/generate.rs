@@ -334,7 +334,7 @@ async fn follow(
                     outcome =
                         attempt(call, &dispatch, &mut instructions, guard, so_far) => outcome,
                     () = registration.withdrawn(answers_aborts) => {
-                        return aborted(call, &Pieces::default());
+                        return aborted(call, &pieces);
                     }
                 };
                 match outcome {

@@ -64,6 +64,12 @@ impl Pieces {
     /// The request for what is still to come; nothing if the answer is none that can be put
     /// together of pieces.
     pub(super) fn next(&mut self, call: &Call, is_interruptible: bool) -> Option<Piece> {
+        if !matches!(
+            call.endpoint,
+            Endpoint::SglangGenerate | Endpoint::VllmGenerate
+        ) {
+            return None;
+        }
         let is_first = self.bodies.is_empty();
         let is_bounded = self.bytes <= call.app.answer_bytes_max;
         let is_interruptible = is_interruptible && is_bounded;
@@ -147,8 +153,7 @@ fn request_for_rest(
 ) -> Result<Bytes, Obstacle> {
     let name_field = match endpoint {
         Endpoint::SglangGenerate => "rid",
-        Endpoint::VllmGenerate => "request_id",
-        _ => return Err("its API is no engine's own"),
+        _ => "request_id",
     };
     let mut request = parse(request)?;
     if request.get(name_field).is_some_and(|own| !own.is_null()) {

@@ -23,8 +23,8 @@ pub(super) fn as_stream(call: &Call) -> Option<Bytes> {
 
 /// True for a stream that can be continued, as far as its request tells.
 pub(super) fn is_continuable(call: &Call, dispatch: &Dispatch) -> bool {
-    let of = Continuation::of(call.endpoint, dispatch.engine, &call.body, &[], 0);
-    call.head.stream && of.is_ok()
+    let of = || Continuation::of(call.endpoint, dispatch.engine, &call.body, &[], 0);
+    call.head.stream && of().is_ok()
 }
 
 fn stream_of(endpoint: Endpoint, is_stream: bool, body: &[u8]) -> Option<Bytes> {
