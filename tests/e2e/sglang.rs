@@ -84,7 +84,12 @@ async fn sum(metric: &str) -> u64 {
 /// A server's figure; 0 where it has counted nothing yet.
 async fn count(url: &str, metric: &str) -> u64 {
     let metrics = client_of(url).metrics().await;
-    metrics.count_with(metric, "model_name")
+    // With priorities there is a row for each, and one for all.
+    let of_all = match metrics.label(metric, "priority") {
+        Some(_) => "priority=\"\"",
+        None => "model_name",
+    };
+    metrics.count_with(metric, of_all)
 }
 
 async fn until_running(requests: u64) {

@@ -21,7 +21,6 @@ mod faults;
 mod frames;
 mod instant;
 mod kv_routes;
-mod logprobs;
 mod metrics;
 mod request;
 mod routes;

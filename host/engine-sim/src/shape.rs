@@ -1,9 +1,10 @@
 //! The bytes of answers: events and bodies of each API, written by hand because a benchmark's
 //! engine must not be what it measures.
 
+mod logprobs;
+
 use std::fmt::Write as _;
 
-use super::logprobs;
 use super::tokens::{self, TOKEN_BYTES};
 use bytes::Bytes;
 

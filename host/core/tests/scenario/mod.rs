@@ -1,6 +1,9 @@
 //! A scenario: a core, a clock that only moves on request, and a policy that answers as
 //! `ThunderAgent` §4.3.1 would. Invariants are checked after each event.
 
+#[allow(dead_code, reason = "each test file runs other scenarios")]
+pub(crate) mod rollouts;
+
 use treadle_core::{
     Attribution, CacheAction, Capacity, Command, Core, CoreConfig, Event, Mode, Parent,
     PolicyAnswer, PrefixSegment, ProgramEvent, Purpose, Question, Refusal, StepArrival,

@@ -65,19 +65,13 @@ impl Model {
             Event::DaemonRestarted => {
                 // The answering process is gone.
                 self.asks.clear();
-                for s in self.steps.values_mut() {
-                    if s.gives_way == GivesWay::Asked {
-                        s.gives_way = GivesWay::Unasked;
-                    }
-                }
+                self.restart_forgets_who_was_asked();
                 self.restart_ends_transfers();
                 return self.interrupted(GatewayId::LOCAL);
             }
             Event::GatewayLost { gateway } => return self.interrupted(*gateway),
             Event::Program(ProgramEvent::StepInterrupted { step }) => self.taken_back(*step),
-            Event::Program(ProgramEvent::StepRunsOn { step }) => {
-                self.set_gives_way(*step, GivesWay::Never);
-            }
+            Event::Program(ProgramEvent::StepRunsOn { step }) => self.runs_on(*step),
             Event::Program(ProgramEvent::StepAdopted { step, worker }) => {
                 self.adopted(*step, *worker);
             }

@@ -305,9 +305,22 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn set_gives_way(&mut self, step: StepId, gives_way: GivesWay) {
+    /// A gateway can't take a step back.
+    pub(super) fn runs_on(&mut self, step: StepId) {
+        self.set_gives_way(step, GivesWay::Never);
+    }
+
+    fn set_gives_way(&mut self, step: StepId, gives_way: GivesWay) {
         if let Some(s) = self.steps.get_mut(&step) {
             s.gives_way = gives_way;
+        }
+    }
+
+    /// Gateways may never have heard of it.
+    pub(super) fn restart_forgets_who_was_asked(&mut self) {
+        let asked = self.steps.values_mut();
+        for s in asked.filter(|s| s.gives_way == GivesWay::Asked) {
+            s.gives_way = GivesWay::Unasked;
         }
     }
 

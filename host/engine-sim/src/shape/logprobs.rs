@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::shape::Shape;
-use super::tokens::{self, TOKEN_BYTES};
+use super::super::tokens::{self, TOKEN_BYTES};
+use super::Shape;
 
 /// The same for the same token.
 fn logprob(id: u32) -> f64 {
