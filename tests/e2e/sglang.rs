@@ -84,12 +84,14 @@ async fn sum(metric: &str) -> u64 {
 /// A server's figure; 0 where it has counted nothing yet.
 async fn count(url: &str, metric: &str) -> u64 {
     let metrics = client_of(url).metrics().await;
-    // With priorities there is a row for each, and one for all.
-    let of_all = match metrics.label(metric, "priority") {
-        Some(_) => "priority=\"\"",
-        None => "model_name",
+    // Of the requests at the moment there is a row for each priority, and one for all.
+    let is_of_all = metric.ends_with("_reqs") && metrics.label(metric, "priority").is_some();
+    let label = if is_of_all {
+        "priority=\"\""
+    } else {
+        "model_name"
     };
-    metrics.count_with(metric, of_all)
+    metrics.count_with(metric, label)
 }
 
 async fn until_running(requests: u64) {
