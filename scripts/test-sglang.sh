@@ -3,7 +3,8 @@
 #
 # Without SGLANG_URL, two servers with a tiny model are started on this machine's processor and ended
 # with the script; each takes 3.5 GB of memory. With SGLANG_URL (two servers of the same model, started
-# with --enable-metrics and --enable-cache-report, a comma between) those are used.
+# with --enable-metrics, --enable-cache-report and --enable-priority-scheduling, a comma between) those
+# are used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -6,7 +6,7 @@
 #
 # Without VLLM_URL, two servers are started on this machine's processor and ended with the script;
 # each takes 4 GB of memory, and a test starts another one to kill it. With VLLM_URL (two servers with
-# the NixlConnector, a comma between) those are used, and the tests that kill are left out.
+# the NixlConnector and --enable-scale-out, a comma between) those are used, and the tests that kill are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -297,7 +297,7 @@ async fn a_step_that_gave_way_goes_on() {
     let body = |name: &str| {
         json!({
             "model": "tiny", "program_id": name, "prompt": "Once upon a time", "max_tokens": 200,
-            "temperature": 0, "ignore_eos": true,
+            "temperature": 0, "ignore_eos": true, "logprobs": 1,
         })
     };
     let whole = fixture.client.post(COMPLETIONS, &body("whole")).await.ok();
@@ -316,6 +316,17 @@ async fn a_step_that_gave_way_goes_on() {
     assert_eq!(text.get(..2), all.get(1..3), "{text} {all}");
     let usage = ended.usage().expect("usage");
     assert_eq!(usage["completion_tokens"], 200, "{usage}");
+    let logprobs = |event: &Value| {
+        event["choices"][0]["logprobs"]["content"]
+            .as_array()
+            .cloned()
+    };
+    let objects = ended.objects();
+    let logprobs: Vec<Value> = objects.iter().filter_map(logprobs).flatten().collect();
+    assert_eq!(logprobs.len(), 200);
+    let all = &whole["choices"][0]["logprobs"]["content"];
+    assert_eq!(all.as_array().map(Vec::len), Some(200), "in one piece too");
+    assert_eq!(logprobs[0], all[0]);
     let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_interruptions_total"), 1);
     fixture.finish().await;

@@ -13,6 +13,7 @@ mod messaging;
 mod offload;
 mod operations;
 mod plugins;
+mod preemption;
 mod restart;
 mod rollouts;
 mod scheduling;

@@ -4,6 +4,7 @@
 mod answers;
 mod leaving;
 mod pauses;
+mod preemption;
 mod programs;
 mod recognition;
 
@@ -83,7 +84,14 @@ async fn sum(metric: &str) -> u64 {
 /// A server's figure; 0 where it has counted nothing yet.
 async fn count(url: &str, metric: &str) -> u64 {
     let metrics = client_of(url).metrics().await;
-    metrics.count_with(metric, "model_name")
+    // Of the requests at the moment there is a row for each priority, and one for all.
+    let is_of_all = metric.ends_with("_reqs") && metrics.label(metric, "priority").is_some();
+    let label = if is_of_all {
+        "priority=\"\""
+    } else {
+        "model_name"
+    };
+    metrics.count_with(metric, label)
 }
 
 async fn until_running(requests: u64) {

@@ -4,6 +4,7 @@
 mod copies;
 mod faults;
 mod figures;
+mod preemption;
 
 use std::time::Duration;
 

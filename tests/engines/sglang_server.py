@@ -30,7 +30,7 @@ def command(model, port):
         # What needs no kernels of SGLang's own.
         "--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch",
         "--grammar-backend", "none", "--disable-overlap-schedule",
-        "--enable-metrics", "--enable-cache-report", "--skip-server-warmup",
+        "--enable-priority-scheduling", "--enable-metrics", "--enable-cache-report", "--skip-server-warmup",
         # Two servers that poll would leave two cores nothing.
         "--sleep-on-idle",
     ]

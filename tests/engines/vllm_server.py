@@ -39,7 +39,8 @@ def command(model, port, lease_s):
         "--port", str(port), "--enforce-eager", "--dtype", "float32", "--block-size", "32",
         "--max-model-len", "16384", "--max-num-seqs", "16",
         "--distributed-executor-backend", "uni", "--enable-prompt-tokens-details",
-        "--scheduling-policy", "priority", "--kv-transfer-config", json.dumps(transfer),
+        "--scheduling-policy", "priority", "--enable-scale-out",
+        "--kv-transfer-config", json.dumps(transfer),
     ]
 
 

@@ -4,15 +4,10 @@
 mod scenario;
 
 use scenario::Scenario;
+use scenario::rollouts::{answer, queued_step, rollout, route};
 use treadle_core::bindings::{BUILT_IN, BindingEvent};
-use treadle_core::{
-    Attribution, Capacity, Command, CoreConfig, Event, Mode, PolicyAnswer, ProgramEvent, Purpose,
-};
+use treadle_core::{Capacity, Command, CoreConfig, Event, Mode, ProgramEvent, Purpose};
 use treadle_model::{GatewayId, PolicyRef, ProgramId, Role, Span, StepId, WorkerId, World};
-
-fn rollout() -> Scenario {
-    Scenario::ranked(&[100_000, 100_000])
-}
 
 fn asks(scenario: &Scenario) -> Vec<usize> {
     let rows = |c: &Command| match c {
@@ -170,37 +165,6 @@ fn a_move_ends_with_its_worker_and_the_step_goes_on() {
 }
 
 #[test]
-fn beyond_an_engines_bound_the_most_urgent_goes_first_and_the_least_urgent_gives_way() {
-    let mut scenario = rollout();
-    scenario.reconfigure(|config| config.rollout.engine_steps_max = 1);
-    // Even programs are on worker 0; the later ones are the more urgent.
-    for program in 0..6 {
-        scenario
-            .arrive(&format!("p{program}"), 6 * program, 100)
-            .wait_s(1);
-    }
-    let preempted = |c: &Command| match c {
-        Command::PreemptStep { step } => Some(step.0),
-        _ => None,
-    };
-    let preempted: Vec<_> = scenario.log.iter().filter_map(preempted).collect();
-    assert_eq!(preempted, [0, 6, 12, 18]);
-    assert_eq!(scenario.core.programs().counters.preemptions, 4);
-    scenario.log.clear();
-    scenario
-        .finish(24, 100, 10)
-        .finish(12, 100, 10)
-        .finish(0, 100, 10);
-    assert_eq!(
-        scenario.dispatched(),
-        [(12, 0), (0, 0)],
-        "the most urgent first"
-    );
-    let step = &scenario.core.programs().steps[&StepId(30)];
-    assert_eq!(step.state.worker(), Some(WorkerId(1)));
-}
-
-#[test]
 fn an_adopted_step_that_is_preempted_is_queued() {
     let mut scenario = rollout();
     scenario.reconfigure(|config| config.rollout.engine_steps_max = 1);
@@ -282,56 +246,6 @@ fn no_program_is_moved_to_a_worker_too_small_for_its_context() {
     assert_eq!(moves(&scenario), []);
 }
 
-/// Answers an open question.
-fn answer(
-    scenario: &mut Scenario,
-    is_it: impl Fn(Purpose) -> bool,
-    rows: &[(u64, f64, Option<u32>)],
-) {
-    let mut asks = scenario.core.programs().asks.iter();
-    let ask = *asks.find(|(_, a)| is_it(a.purpose)).expect("it is asked").0;
-    let answer = PolicyAnswer::Order {
-        programs: rows.iter().map(|row| ProgramId(row.0)).collect(),
-        scores: rows.iter().map(|row| row.1).collect(),
-        workers: rows.iter().map(|row| row.2.map(WorkerId)).collect(),
-        remaining_tokens: Vec::new(),
-    };
-    scenario.handle(Event::Program(ProgramEvent::PolicyAnswered {
-        ask,
-        policy: PolicyRef("test".into()),
-        answer,
-        attribution: Attribution::default(),
-    }));
-}
-
-/// Which question is it?
-fn route(step: u64) -> impl Fn(Purpose) -> bool {
-    move |purpose| matches!(purpose, Purpose::Route { step: of } if of == StepId(step))
-}
-
-/// One step at an engine at once; program 0 has begun at worker 0, and program 1 runs there. Only
-/// the test answers.
-fn queued_step() -> Scenario {
-    let mut scenario = rollout();
-    scenario.mute_policy = true;
-    scenario.reconfigure(|config| config.rollout.engine_steps_max = 1);
-    for program in 0..2 {
-        scenario.arrive(&format!("p{program}"), program, 100);
-        // By the time that the rest of the second runs out the first is asked about.
-        scenario.handle(Event::TimerFired);
-        let at = scenario.core.next_deadline().expect("it is gathered");
-        scenario.now = scenario.now.max(at);
-        scenario.handle(Event::TimerFired);
-        let assign = |purpose| purpose == Purpose::Restore;
-        answer(&mut scenario, assign, &[(program, 1.0, Some(0))]);
-        if program == 0 {
-            scenario.finish(0, 100, 10);
-        }
-    }
-    assert_eq!(scenario.dispatched(), [(0, 0), (1, 0)]);
-    scenario
-}
-
 #[test]
 fn a_program_that_moves_takes_all_its_waiting_steps_along() {
     let mut scenario = queued_step();
@@ -365,20 +279,6 @@ fn a_late_answer_leaves_a_step_in_the_run_queue_once() {
     let worker = WorkerId(0);
     scenario.handle(Event::Program(ProgramEvent::WorkerRecovered { worker }));
     assert!(scenario.core.programs().workers[&worker].line.is_empty());
-}
-
-#[test]
-fn giving_way_is_not_counted_as_a_failure() {
-    let mut scenario = queued_step();
-    scenario.reconfigure(|config| config.attempts_max = 1);
-    scenario.arrive("p0", 10, 120);
-    answer(&mut scenario, route(10), &[(0, 5.0, Some(0))]);
-    let preempt = |purpose| matches!(purpose, Purpose::Preempt { .. });
-    answer(&mut scenario, preempt, &[(1, 0.0, None)]);
-    assert_eq!(scenario.core.programs().steps[&StepId(1)].attempts, 0);
-    scenario.finish(10, 120, 10);
-    assert_eq!(scenario.dispatched().last(), Some(&(1, 0)));
-    assert_eq!(scenario.core.programs().steps[&StepId(1)].attempts, 1);
 }
 
 #[test]

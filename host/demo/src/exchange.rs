@@ -62,6 +62,16 @@ pub async fn get(upstream: &Upstream, url: &str, path: &str) -> Result<Bytes, St
     send(upstream, (Method::GET, url, path), &headers, body).await
 }
 
+/// The same of a body that is put there.
+pub async fn put(
+    upstream: &Upstream,
+    url: &str,
+    path: &str,
+    body: String,
+) -> Result<Bytes, String> {
+    send(upstream, (Method::PUT, url, path), &HeaderMap::new(), body).await
+}
+
 async fn post(
     upstream: &Upstream,
     url: &str,

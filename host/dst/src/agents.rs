@@ -168,7 +168,6 @@ impl Simulation {
             branch,
             request: None,
             generated: 0,
-            given_up: None,
         };
         self.gateways[gateway].exchanges.insert(step, exchange);
         self.send_report(

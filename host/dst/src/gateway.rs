@@ -88,8 +88,6 @@ pub(crate) struct Exchange {
     pub(crate) request: Option<u64>,
     /// Tokens that were generated before it was preempted.
     pub(crate) generated: u64,
-    /// Why the daemon gave the step up while the request was thought to wait.
-    pub(crate) given_up: Option<Refusal>,
 }
 
 /// A gateway.
@@ -252,10 +250,6 @@ impl Simulation {
             return Ok(());
         };
         if let Some(open) = exchange.request {
-            if self.preempted.contains(&step) {
-                // It was thought to wait, and runs on.
-                return Ok(());
-            }
             return broken(
                 "one-dispatch",
                 format!(
@@ -272,14 +266,6 @@ impl Simulation {
     }
 
     fn turn_away(&mut self, gateway: usize, step: StepId, refusal: &Refusal) -> Checked {
-        if self.preempted.contains(&step)
-            && let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step)
-            && exchange.request.is_some()
-        {
-            // An answer that goes on is not taken from its client, unless it fails.
-            exchange.given_up = Some(refusal.clone());
-            return Ok(());
-        }
         let exchange = self.gateways[gateway].exchanges.get(&step);
         if let Some(request) = exchange.and_then(|exchange| exchange.request) {
             return broken(
@@ -336,9 +322,6 @@ impl Simulation {
                 return;
             };
             exchange.request = None;
-            if let Some(refusal) = exchange.given_up.take() {
-                self.refused(gateway, step, &refusal);
-            }
         } else if let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) {
             self.answer(exchange.agent, exchange.branch, Answer::Failed);
         }

@@ -2,12 +2,12 @@
 //! dispatched again; or it can't, and the step runs to its end.
 
 use super::Simulation;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::StepId;
 
 impl Simulation {
     /// A step is to be preempted. Its request may have ended already.
     pub(crate) fn interrupt(&mut self, gateway: usize, step: StepId) {
-        self.preempted.insert(step);
         let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step) else {
             return;
         };
@@ -17,12 +17,15 @@ impl Simulation {
         let runs_on = self.plan.habits.transfers.runs_on_percent;
         if self.streams.transfers.percent(runs_on) {
             self.ends.count("steps that could not give way");
-            return;
+            let runs_on = Event::Program(ProgramEvent::StepRunsOn { step });
+            return self.send_report(gateway, runs_on, None);
         }
         exchange.request = None;
         if let Some(request) = self.requests.remove(&request) {
             exchange.generated = request.tokens;
         }
         self.ends.count("steps that gave way");
+        let interrupted = Event::Program(ProgramEvent::StepInterrupted { step });
+        self.send_report(gateway, interrupted, None);
     }
 }

@@ -44,13 +44,12 @@ use outcome::{Checked, Trace, broken};
 use plan::Plan;
 use remote::Remote;
 use schedule::ActiveFaults;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 use stream::Stream;
 use transfers::TransferExecutor;
 use treadle_core::{Event, ProgramEvent};
-use treadle_model::StepId;
 use treadle_policy::native::NativeEviction;
 
 /// Virtual time within which everything ends after the last fault, where no program blocks others
@@ -105,8 +104,6 @@ struct Simulation {
     requests: BTreeMap<u64, Request>,
     agents: Vec<Agent>,
     transfers: TransferExecutor,
-    /// Steps that were to be preempted: their gateways may let them run on.
-    preempted: BTreeSet<StepId>,
     native: NativeEviction,
     next_request: u64,
     next_step: u64,
@@ -188,7 +185,6 @@ impl Simulation {
             requests: BTreeMap::new(),
             agents: plan.agents.iter().map(|_| Agent::new()).collect(),
             transfers: TransferExecutor::default(),
-            preempted: BTreeSet::new(),
             native: NativeEviction::default(),
             next_request: 1,
             next_step: 1,

@@ -3,6 +3,7 @@
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use treadle_engine_model::render_prompt;
 
@@ -48,6 +49,8 @@ pub(super) struct CommonFields {
     rid: Option<String>,
     return_token_ids: Option<bool>,
     return_logprob: Option<bool>,
+    /// A flag or a number.
+    logprobs: Value,
 }
 
 #[derive(Deserialize, Default)]
@@ -57,6 +60,7 @@ struct SamplingParams {
     max_new_tokens: Option<u32>,
     seed: Option<i64>,
     n: Option<u32>,
+    logprobs: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -108,6 +112,10 @@ impl CommonFields {
                 "the prompt is empty: send at least one token",
             ));
         }
+        let sampled = self.sampling_params.as_ref();
+        let return_logprobs = self.return_logprob.unwrap_or(false)
+            || !matches!(self.logprobs, Value::Null | Value::Bool(false))
+            || sampled.is_some_and(|each| each.logprobs.is_some());
         let sampled_seed = self.sampling_params.as_ref().and_then(|each| each.seed);
         Ok(Generation {
             shape,
@@ -117,7 +125,7 @@ impl CommonFields {
             stream: self.stream(),
             include_usage: self.include_usage(),
             return_token_ids: self.return_token_ids.unwrap_or(false),
-            return_logprobs: self.return_logprob.unwrap_or(false),
+            return_logprobs,
             priority: self.priority.unwrap_or(0),
             salt: self.cache_salt.or(self.extra_key),
             seed: self.seed.or(sampled_seed).unwrap_or(0).cast_unsigned(),
@@ -181,6 +189,17 @@ impl Message {
 #[derive(Deserialize)]
 struct ChatBody {
     messages: Vec<Message>,
+    #[serde(default)]
+    continue_final_message: bool,
+}
+
+/// The prompt of a chat; if the last message is to be continued, it ends with that.
+fn render_chat(chat: &ChatBody, template_tokens: u32) -> Vec<u8> {
+    let mut prompt = render(&chat.messages, template_tokens);
+    if chat.continue_final_message {
+        prompt.truncate(prompt.len() - "\n<|assistant|>".len());
+    }
+    prompt
 }
 
 #[derive(Deserialize)]
@@ -238,7 +257,7 @@ pub(super) fn read(
     let mut fields: CommonFields = parse(body)?;
     fields.check(&options.model)?;
     let prompt = match shape {
-        Shape::Chat => render(&parse::<ChatBody>(body)?.messages, options.template_tokens),
+        Shape::Chat => render_chat(&parse(body)?, options.template_tokens),
         Shape::Completion => parse::<CompletionBody>(body)?.prompt.bytes()?,
         Shape::Tokens => tokens::bytes(&parse::<TokenBody>(body)?.token_ids),
         Shape::Sglang => match parse::<SglangBody>(body)? {
@@ -313,6 +332,13 @@ mod tests {
         let sglang = r#"{"text":"abcd","sampling_params":{"max_new_tokens":5},"rid":"r"}"#;
         let sglang = read_ok(Shape::Sglang, sglang);
         assert_eq!((sglang.id.as_str(), sglang.max_tokens), ("r", Some(5)));
+        let goes_on = read_ok(
+            Shape::Chat,
+            r#"{"messages":[{"role":"assistant","content":"so"}],"continue_final_message":true,
+               "logprobs":true}"#,
+        );
+        assert_eq!(goes_on.prompt, b"<|assistant|>so");
+        assert!(goes_on.return_logprobs && !sglang.return_logprobs);
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/server_info", get(server_info))
         .route("/abort_request", post(abort_request))
         .route("/abort_requests", post(abort_requests))
+        .route("/inference/v1/abort_requests", post(abort_requests))
         .route("/reset_prefix_cache", post(reset_prefix_cache))
         .route("/flush_cache", post(reset_prefix_cache))
         .route("/kv", get(kv_routes::abilities))

@@ -1,12 +1,12 @@
 //! The bytes of answers: events and bodies of each API, written by hand because a benchmark's
 //! engine must not be what it measures.
 
+mod logprobs;
+
 use std::fmt::Write as _;
 
-use bytes::Bytes;
-use xxhash_rust::xxh3::xxh3_64;
-
 use super::tokens::{self, TOKEN_BYTES};
+use bytes::Bytes;
 
 /// Which API a request came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,8 @@ impl Shape {
         match self {
             Self::Chat => format!("chatcmpl-{request}"),
             Self::Completion => format!("cmpl-{request}-0"),
-            Self::Tokens | Self::Sglang => request.to_owned(),
+            Self::Tokens => format!("generate-tokens-{request}"),
+            Self::Sglang => request.to_owned(),
         }
     }
 }
@@ -100,12 +101,13 @@ impl Encoder {
             .slice(from * TOKEN_BYTES..self.written_tokens * TOKEN_BYTES);
         let text = std::str::from_utf8(&fresh).unwrap_or_default();
         let end = end.map_or_else(|| "null".to_owned(), |end| format!("\"{}\"", end.name()));
+        let logprobs = self.logprobs(text, from);
         let mut event = match self.shape {
             Shape::Chat => {
                 let mut event = self.event_head("chat.completion.chunk");
                 let _ = write!(
                     event,
-                    r#""choices":[{{"index":0,"delta":{{"content":"{text}"}},"logprobs":null,"finish_reason":{end}"#
+                    r#""choices":[{{"index":0,"delta":{{"content":"{text}"}},"logprobs":{logprobs},"finish_reason":{end}"#
                 );
                 event
             }
@@ -113,12 +115,12 @@ impl Encoder {
                 let mut event = self.event_head("text_completion");
                 let _ = write!(
                     event,
-                    r#""choices":[{{"index":0,"text":"{text}","logprobs":null,"finish_reason":{end},"stop_reason":null"#
+                    r#""choices":[{{"index":0,"text":"{text}","logprobs":{logprobs},"finish_reason":{end},"stop_reason":null"#
                 );
                 event
             }
             Shape::Tokens => format!(
-                r#"data: {{"request_id":{},"choices":[{{"index":0,"logprobs":null,"finish_reason":{end}"#,
+                r#"data: {{"request_id":{},"choices":[{{"index":0,"logprobs":{logprobs},"finish_reason":{end}"#,
                 self.id
             ),
             Shape::Sglang => {
@@ -164,12 +166,13 @@ impl Encoder {
         let text = self.written_text();
         let end_name = end.name();
         let ids = tokens::ids(text.as_bytes());
+        let logprobs = self.logprobs(text, 0);
         let mut body = match self.shape {
             Shape::Chat => {
                 let mut body = self.head("{", "chat.completion");
                 let _ = write!(
                     body,
-                    r#""choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}","tool_calls":[]}},"logprobs":null,"finish_reason":"{end_name}","stop_reason":null"#
+                    r#""choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}","tool_calls":[]}},"logprobs":{logprobs},"finish_reason":"{end_name}","stop_reason":null"#
                 );
                 body
             }
@@ -177,12 +180,12 @@ impl Encoder {
                 let mut body = self.head("{", "text_completion");
                 let _ = write!(
                     body,
-                    r#""choices":[{{"index":0,"text":"{text}","logprobs":null,"finish_reason":"{end_name}","stop_reason":null"#
+                    r#""choices":[{{"index":0,"text":"{text}","logprobs":{logprobs},"finish_reason":"{end_name}","stop_reason":null"#
                 );
                 body
             }
             Shape::Tokens => format!(
-                r#"{{"request_id":{},"choices":[{{"index":0,"logprobs":null,"finish_reason":"{end_name}","weight_versions":[{{"version":"default","start":0,"end":{}}}]"#,
+                r#"{{"request_id":{},"choices":[{{"index":0,"logprobs":{logprobs},"finish_reason":"{end_name}","weight_versions":[{{"version":"default","start":0,"end":{}}}]"#,
                 self.id,
                 ids.len()
             ),
@@ -201,6 +204,15 @@ impl Encoder {
         }
         let _ = write!(body, r#","usage":{}}}"#, self.usage());
         body.into()
+    }
+
+    /// Those of a text that begins behind so many tokens, if they are asked for.
+    fn logprobs(&self, text: &str, from: usize) -> String {
+        if self.return_logprobs {
+            logprobs::of(self.shape, text, from)
+        } else {
+            "null".to_owned()
+        }
     }
 
     fn written_text(&self) -> &str {
@@ -255,21 +267,12 @@ impl Encoder {
             self.id, self.prompt_tokens, self.written_tokens, self.cached_tokens
         );
         if self.return_logprobs {
-            body.push_str(",\"output_token_logprobs\":[");
-            for (place, id) in ids.iter().enumerate() {
-                let comma = if place == 0 { "" } else { "," };
-                let _ = write!(body, "{comma}[{:.4},{id},null]", logprob(*id));
-            }
-            body.push(']');
+            let all = logprobs::of(self.shape, text, 0);
+            let _ = write!(body, ",\"output_token_logprobs\":{all}");
         }
         body.push_str("}}");
         body
     }
-}
-
-/// A made-up log-probability, the same for the same token.
-fn logprob(id: u32) -> f64 {
-    -((xxh3_64(&id.to_le_bytes()) % 20_000) as f64) / 10_000.0
 }
 
 fn write_ids(text: &mut String, key: &str, ids: &[u32]) {
@@ -344,8 +347,19 @@ mod tests {
                 }
                 Shape::Completion => {
                     assert_eq!(joined("/choices/0/text"), body["choices"][0]["text"]);
+                    let all = &body["choices"][0]["logprobs"];
+                    let last = &events[1]["choices"][0]["logprobs"];
+                    for list in ["text_offset", "token_logprobs", "tokens", "top_logprobs"] {
+                        assert_eq!(
+                            (&all[list][2], &all[list][5]),
+                            (&last[list][0], &last[list][3])
+                        );
+                    }
                 }
                 Shape::Tokens => {
+                    let all = &body["choices"][0]["logprobs"]["content"];
+                    let last = &events[1]["choices"][0]["logprobs"]["content"][3];
+                    assert_eq!((&all[5], all[0]["rank"].as_u64()), (last, Some(1)));
                     let ids = body["choices"][0]["token_ids"].as_array().unwrap();
                     assert_eq!(ids.len(), 6);
                     assert_eq!(

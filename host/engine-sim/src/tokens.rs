@@ -52,7 +52,7 @@ pub fn generated(seed: u64, first: usize, tokens: usize) -> Vec<u8> {
             pick(0, CONSONANTS),
             pick(8, VOWELS),
             pick(16, CONSONANTS),
-            b' ',
+            if word >> 62 == 0 { b'.' } else { b' ' },
         ];
         output.extend_from_slice(&letters);
     }

@@ -15,6 +15,8 @@ pub struct RequestIds {
 #[derive(Default)]
 struct Withdrawal {
     signal: Notify,
+    /// It has been told.
+    told: AtomicBool,
     /// The engine is not notified, so that the connection to it has to break.
     cut: AtomicBool,
 }
@@ -54,6 +56,7 @@ impl RequestIds {
             .flat_map(|(_, all)| all);
         let tell = |withdrawal: &Arc<Withdrawal>| {
             withdrawal.cut.fetch_or(cut, Ordering::Relaxed);
+            withdrawal.told.store(true, Ordering::Relaxed);
             withdrawal.signal.notify_one();
         };
         notified.map(tell).count()
@@ -61,6 +64,11 @@ impl RequestIds {
 }
 
 impl Registration {
+    /// True once the request was withdrawn, though its engine may go on with it.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.withdrawal.told.load(Ordering::Relaxed)
+    }
+
     /// Completes once the request is withdrawn. Where the engine is notified, it ends the request
     /// itself, unless the connection is to be cut.
     pub(crate) async fn withdrawn(&self, engine_is_notified: bool) {

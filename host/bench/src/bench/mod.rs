@@ -12,6 +12,7 @@ mod eviction;
 mod folder;
 mod gateway;
 mod given;
+mod jobs;
 mod peers;
 mod placement;
 mod policy;
@@ -62,6 +63,10 @@ enum Part {
     /// agents that need more KV memory than there is. `scripts/peers.sh` installs the others. It
     /// takes hours, and is not part of everything.
     Peers(Box<peers::PeersArgs>),
+    /// Jobs of several hundred agents on simulated engines of two kinds over HTTP, which nobody
+    /// calibrated, and what is learnt of them. Takes a quarter of an hour, and is not part of
+    /// everything.
+    Jobs(jobs::JobsArgs),
     /// Times of partitions of programs over workers and of plans of parallelism, and
     /// how far they are from exhaustive ones.
     Placement(placement::PlacementArgs),
@@ -93,6 +98,7 @@ impl BenchArgs {
             Some(Part::Events(args)) => args.run(self.quick).await?,
             Some(Part::Eviction(args)) => args.run(self.quick).await?,
             Some(Part::Peers(args)) => return args.run(self.quick, self.json).await,
+            Some(Part::Jobs(args)) => Box::pin(args.run(self.quick)).await?,
             Some(Part::Placement(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
@@ -160,6 +166,7 @@ mod tests {
             "x peers --json --seeds 2 --seed 7 --kv 0.333,0.25 --host 0,2 --systems treadle,sticky",
             "x peers --quick --first hostile --template-tokens 40 --peers p.json --trace t.jsonl",
             "x peers --time-scale 10 --minutes 4 --warmup-minutes 0 --live 16",
+            "x jobs --programs 64 --tasks search --time-scale 20 --json",
             "x policy --guests elsewhere --json",
             "x prediction --prompts 50 --samples 8 --json",
             "x sim --task search --model qwen3-32b --gpus 16 --prompts 20 --report --json",
@@ -184,6 +191,7 @@ mod tests {
             "x peers --time-scale 0",
             "x peers --first loud",
             "x peers --live 0",
+            "x jobs --tasks chess",
             "x rollout --tasks chess",
             "x rollout --jobs 0",
             "x sim --task chess",

@@ -213,6 +213,17 @@ pub enum ProgramEvent {
         /// The step.
         step: StepId,
     },
+    /// Its gateway took the step back from its engine, as it was to be preempted: it waits for its
+    /// turn with the answer so far.
+    StepInterrupted {
+        /// The step.
+        step: StepId,
+    },
+    /// The step's answer could not be continued: it is not preempted, and runs to its end.
+    StepRunsOn {
+        /// The step.
+        step: StepId,
+    },
     /// A gateway that came back to another scheduler has this step at an
     /// engine, of which the scheduler knew nothing.
     StepAdopted {
@@ -329,6 +340,8 @@ impl ProgramEvent {
             Self::StepFinished { .. } => "step_finished",
             Self::StepFailed { .. } => "step_failed",
             Self::StepCancelled { .. } => "step_cancelled",
+            Self::StepInterrupted { .. } => "step_interrupted",
+            Self::StepRunsOn { .. } => "step_runs_on",
             Self::StepAdopted { .. } => "step_adopted",
             Self::ActionStarted { .. } => "action_started",
             Self::ActionFinished { .. } => "action_finished",
@@ -353,6 +366,8 @@ impl ProgramEvent {
             | Self::StepFinished { step, .. }
             | Self::StepFailed { step, .. }
             | Self::StepAdopted { step, .. }
+            | Self::StepInterrupted { step }
+            | Self::StepRunsOn { step }
             | Self::StepCancelled { step } => About::Step(*step),
             Self::ActionStarted { program, .. }
             | Self::ActionFinished { program, .. }

@@ -30,6 +30,18 @@ impl StepState {
     }
 }
 
+/// Whether a running step is preempted. It counts as running until its gateway says otherwise.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub enum GivesWay {
+    /// Nobody has asked.
+    #[default]
+    Unasked,
+    /// Its gateway is about to take it back from its engine.
+    Asked,
+    /// It can't: it runs to its end.
+    Never,
+}
+
 /// One step that has not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
@@ -74,6 +86,9 @@ pub struct Step {
     /// A policy decided where it goes; it waits for a slot there alone.
     #[serde(default)]
     pub routed: bool,
+    /// Whether it is preempted, while it runs.
+    #[serde(default)]
+    pub gives_way: GivesWay,
 }
 
 impl Step {

@@ -1,6 +1,9 @@
 //! A scenario: a core, a clock that only moves on request, and a policy that answers as
 //! `ThunderAgent` §4.3.1 would. Invariants are checked after each event.
 
+#[allow(dead_code, reason = "each test file runs other scenarios")]
+pub(crate) mod rollouts;
+
 use treadle_core::bindings::BindingEvent;
 use treadle_core::{
     Attribution, CacheAction, Capacity, Command, Core, CoreConfig, Event, Mode, Parent,
@@ -17,6 +20,8 @@ pub(crate) struct Scenario {
     pub(crate) log: Vec<Command>,
     pub(crate) journal: Vec<(Timestamp, Event)>,
     pub(crate) mute_policy: bool,
+    /// Gateways say nothing of the steps that they are to take back.
+    pub(crate) mute_gateway: bool,
     /// The policy never names this program.
     pub(crate) hidden: Option<ProgramId>,
 }
@@ -92,6 +97,7 @@ impl Scenario {
             log: Vec::new(),
             journal: Vec::new(),
             mute_policy: false,
+            mute_gateway: false,
             hidden: None,
         }
     }
@@ -138,7 +144,14 @@ impl Scenario {
                 });
                 self.handle(answered);
             }
+            let preempted = match &command {
+                Command::PreemptStep { step } if !self.mute_gateway => Some(*step),
+                _ => None,
+            };
             self.log.push(command);
+            if let Some(step) = preempted {
+                self.handle(Event::Program(ProgramEvent::StepInterrupted { step }));
+            }
         }
         self
     }

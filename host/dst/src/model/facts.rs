@@ -3,6 +3,7 @@
 use super::prefill::Prompts;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::program::FULL_WEIGHT_PPM;
+use treadle_core::step::GivesWay;
 use treadle_core::{Capacity, PrefixSegment, Purpose};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
@@ -64,6 +65,8 @@ pub(super) struct StepFacts {
     /// In a rollout: how urgent it is, once an answer has set it.
     pub(super) priority: i32,
     pub(super) routed: bool,
+    /// Whether it is preempted, while it runs.
+    pub(super) gives_way: GivesWay,
     /// The so-manieth that began to wait, when it last did.
     pub(super) queued_as: u64,
 }

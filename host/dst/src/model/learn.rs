@@ -5,6 +5,7 @@ use super::Model;
 use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::BTreeMap;
 use treadle_core::program::FULL_WEIGHT_PPM;
+use treadle_core::step::GivesWay;
 use treadle_core::{
     Capacity, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure, StepTokens,
 };
@@ -64,10 +65,13 @@ impl Model {
             Event::DaemonRestarted => {
                 // The answering process is gone.
                 self.asks.clear();
+                self.restart_forgets_who_was_asked();
                 self.restart_ends_transfers();
                 return self.interrupted(GatewayId::LOCAL);
             }
             Event::GatewayLost { gateway } => return self.interrupted(*gateway),
+            Event::Program(ProgramEvent::StepInterrupted { step }) => self.taken_back(*step),
+            Event::Program(ProgramEvent::StepRunsOn { step }) => self.runs_on(*step),
             Event::Program(ProgramEvent::StepAdopted { step, worker }) => {
                 self.adopted(*step, *worker);
             }
@@ -239,6 +243,7 @@ impl Model {
             adopted: false,
             priority: 0,
             routed: false,
+            gives_way: GivesWay::Unasked,
             queued_as: 0,
         }
     }
@@ -387,6 +392,7 @@ impl Model {
         s.at = At::Worker(worker, life);
         s.sent_at = now;
         s.attempts += 1;
+        s.gives_way = GivesWay::Unasked;
         s.slot = None;
         s.adopted = true;
         let program = s.program;

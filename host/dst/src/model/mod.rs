@@ -79,8 +79,6 @@ pub(crate) struct Model {
     adopted: Option<(StepId, WorkerId)>,
     /// Tokens of prompts that the decisions of the present event send to each worker.
     decided_prompts: BTreeMap<WorkerId, u64>,
-    /// Steps that the present event preempted.
-    gave_way: usize,
     /// The present event serves run queues in their order, and dispatches no other step.
     exact_order: bool,
     /// When the periodic check comes next.
@@ -124,7 +122,6 @@ impl Model {
             placed_now: BTreeSet::new(),
             adopted: None,
             decided_prompts: BTreeMap::new(),
-            gave_way: 0,
             exact_order: false,
             tick_at: None,
             queued: 0,
@@ -185,7 +182,6 @@ impl Model {
         self.caches.next_event();
         self.placed.clear();
         self.placed_now.clear();
-        self.gave_way = 0;
         self.adopted = None;
         self.exact_order = !matches!(
             event,

@@ -5,6 +5,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At, Ending, ProgramFacts};
 use treadle_core::explain::{Because, Decision, DecisionKind};
+use treadle_core::step::GivesWay;
 use treadle_core::{Command, Event, Mode, ProgramEvent, Purpose, Question, Refusal};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
@@ -281,6 +282,7 @@ impl Model {
             s.at = At::Worker(worker, life);
             s.sent_at = now;
             s.attempts += 1;
+            s.gives_way = GivesWay::Unasked;
             s.slot = slot;
             s.adopted = false;
             if s.attempts > self.config.attempts_max {

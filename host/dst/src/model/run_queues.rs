@@ -6,7 +6,7 @@ use super::Model;
 use super::facts::{Ask, At};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::explain::Decision;
-use treadle_core::step::priority_of;
+use treadle_core::step::{GivesWay, priority_of};
 use treadle_core::{Core, Event, PolicyAnswer, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
@@ -210,44 +210,83 @@ impl Model {
         self.least_of(s) <= most || self.runs_anything(s.program)
     }
 
-    /// A step is preempted for one that is more urgent and waits for its worker.
+    /// A step is to be preempted for one that is more urgent and waits for its worker.
     pub(super) fn preempted(&mut self, step: StepId) -> Checked {
-        let Some((at, priority)) = self.steps.get(&step).map(|s| (s.at, s.priority)) else {
+        let open = self.steps.get(&step);
+        let Some((At::Worker(worker, _), GivesWay::Unasked, priority)) =
+            open.map(|s| (s.at, s.gives_way, s.priority))
+        else {
             return broken(
                 "run-queues",
-                format!("{step} is to be preempted, but is not open"),
-            );
-        };
-        let At::Worker(worker, _) = at else {
-            return broken(
-                "run-queues",
-                format!("{step} is to be preempted, but is at {at:?}"),
+                format!("{step} is to be preempted, but is {open:?}"),
             );
         };
         let line = self.run_queue_of(worker);
         let urgent = line
             .filter(|other| self.steps[other].priority > priority)
             .count();
-        if urgent <= self.gave_way {
+        let is_asked = |other: &&StepId| self.steps[*other].gives_way == GivesWay::Asked;
+        let asked = self.running_at(worker).iter().filter(is_asked).count();
+        if urgent <= asked {
             return broken(
                 "run-queues",
                 format!(
-                    "{step} ({priority}) is preempted at {worker} after {} others, where {urgent} more urgent ones wait",
-                    self.gave_way
+                    "{step} ({priority}) is preempted at {worker} after {asked} others, where {urgent} more urgent ones wait",
                 ),
             );
         }
-        self.gave_way += 1;
-        self.prompt_ends(step);
-        let now = self.now;
-        if let Some(s) = self.steps.get_mut(&step) {
-            s.waits_since.0 += now.since(s.sent_at).micros();
-            s.at = At::Queue;
-            s.routed = true;
-            // Its preemption is no fault of its engine.
-            s.attempts -= 1;
-        }
+        self.set_gives_way(step, GivesWay::Asked);
         Ok(())
+    }
+
+    /// A gateway can't take a step back.
+    pub(super) fn runs_on(&mut self, step: StepId) {
+        self.set_gives_way(step, GivesWay::Never);
+    }
+
+    fn set_gives_way(&mut self, step: StepId, gives_way: GivesWay) {
+        if let Some(s) = self.steps.get_mut(&step) {
+            s.gives_way = gives_way;
+        }
+    }
+
+    /// Gateways may never have heard of it.
+    pub(super) fn restart_forgets_who_was_asked(&mut self) {
+        let asked = self.steps.values_mut();
+        for s in asked.filter(|s| s.gives_way == GivesWay::Asked) {
+            s.gives_way = GivesWay::Unasked;
+        }
+    }
+
+    /// A gateway took a step back from its engine.
+    pub(super) fn taken_back(&mut self, step: StepId) {
+        let now = self.now;
+        let Some(s) = self.steps.get_mut(&step) else {
+            return;
+        };
+        let At::Worker(worker, _) = s.at else {
+            return;
+        };
+        s.waits_since.0 += now.since(s.sent_at).micros();
+        s.at = At::Queue;
+        s.routed = true;
+        // Its preemption is no fault of its engine.
+        s.attempts = s.attempts.saturating_sub(1);
+        let program = s.program;
+        self.prompt_ends(step);
+        self.leave_dead_worker(program);
+        let least = self.least_of(&self.steps[&step]);
+        let is_placed = self.programs[&program].place == Some(worker);
+        let waits = self.waits_in_line(program);
+        if !is_placed || !waits || self.leaves_placement(program, least) {
+            if let Some(s) = self.steps.get_mut(&step) {
+                s.at = At::Hand;
+                s.routed = false;
+            }
+            if is_placed {
+                self.take_placement(program);
+            }
+        }
     }
 
     /// The placement of a program that waits in line on a lost worker, or on one that does not take

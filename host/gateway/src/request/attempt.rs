@@ -7,7 +7,8 @@
 use super::generate::Call;
 use super::interruption::Interruptible;
 use super::isolation::salt_of;
-use super::parts::{as_stream, in_one_piece};
+use super::native::{Piece, Pieces, attempt_piece};
+use super::parts::{as_stream, in_one_piece, is_continuable};
 use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
 use crate::guard::StepGuard;
@@ -43,13 +44,26 @@ pub(super) enum Outcome {
 }
 
 /// Why there is no answer.
-enum Ended {
+pub(super) enum Ended {
     Failed(Cause),
     Interrupted,
 }
 
+impl Ended {
+    pub(super) fn outcome(self, dispatch: &Dispatch, guard: StepGuard) -> Outcome {
+        match self {
+            Self::Interrupted => Outcome::Interrupted(guard),
+            Self::Failed(cause) => {
+                tracing::debug!(worker = %dispatch.worker, %cause, "an attempt failed");
+                guard.attempt_failed(&cause);
+                Outcome::Failed(guard)
+            }
+        }
+    }
+}
+
 /// Why an attempt failed, for the journal and for the client.
-type Cause = String;
+pub(super) type Cause = String;
 
 /// Sends the call to the engine that the scheduler chose. Where the scheduler gives the step up
 /// meanwhile, its answer still counts; `last_instruction` is what to do if none comes.
@@ -58,10 +72,18 @@ pub(super) async fn attempt(
     dispatch: &Dispatch,
     instructions: &mut UnboundedReceiver<Instruction>,
     guard: StepGuard,
-    last_instruction: &mut Option<Instruction>,
+    (last_instruction, pieces): (&mut Option<Instruction>, &mut Pieces),
 ) -> Outcome {
+    let piece = pieces.next(call, dispatch.interruptible);
     let by_parts = dispatch.interruptible.then(|| as_stream(call)).flatten();
-    let streams = dispatch.interruptible && (call.head.stream || by_parts.is_some());
+    let streams = by_parts.is_some() || (dispatch.interruptible && is_continuable(call, dispatch));
+    if dispatch.interruptible && !streams && !piece.as_ref().is_some_and(Piece::is_interruptible) {
+        call.runs_on();
+    }
+    if let Some(piece) = piece {
+        let piece = (piece, pieces);
+        return attempt_piece(call, dispatch, piece, instructions, guard, last_instruction).await;
+    }
     let request = by_parts.as_ref().unwrap_or(&call.body);
     let answer = tokio::select! {
         answer = exchange_within(call, dispatch, request) => answer.map_err(Ended::Failed),
@@ -72,7 +94,7 @@ pub(super) async fn attempt(
             Outcome::Answered(whole(call, &response, body, guard).await)
         }
         Ok(Answer::Stream(stream)) => {
-            let interruptible = dispatch.interruptible.then(|| {
+            let interruptible = streams.then(|| {
                 let instructions = std::mem::replace(instructions, unbounded_channel().1);
                 Interruptible::new(call.clone(), request.clone(), dispatch.engine, instructions)
             });
@@ -82,22 +104,17 @@ pub(super) async fn attempt(
                 None => response,
             })
         }
-        Err(Ended::Interrupted) => Outcome::Interrupted(guard),
-        Err(Ended::Failed(cause)) => {
-            tracing::debug!(worker = %dispatch.worker, %cause, "an attempt failed");
-            guard.attempt_failed(&cause);
-            Outcome::Failed(guard)
-        }
+        Err(ended) => ended.outcome(dispatch, guard),
     }
 }
 
-enum Answer {
+pub(super) enum Answer {
     Whole(hyper::http::response::Parts, Bytes),
     Stream(StreamAnswer),
 }
 
 /// The bound holds for the whole of an answer; of a stream for the rest too.
-async fn exchange_within(
+pub(super) async fn exchange_within(
     call: &Call,
     dispatch: &Dispatch,
     request: &Bytes,
@@ -247,17 +264,16 @@ pub(super) async fn next_instruction(
     }
 }
 
-/// Waits for the scheduler's instruction that ends an attempt. A whole answer is not interrupted:
-/// what was generated of it is known to its engine only.
-async fn ended(
+/// Waits for the scheduler's instruction that ends an attempt.
+pub(super) async fn ended(
     instructions: &mut UnboundedReceiver<Instruction>,
-    streams: bool,
+    is_interruptible: bool,
     last_instruction: &mut Option<Instruction>,
 ) -> Ended {
     loop {
         match instructions.recv().await {
             Some(Instruction::Abort(cause)) => return Ended::Failed(cause.into()),
-            Some(Instruction::Preempt) if streams => return Ended::Interrupted,
+            Some(Instruction::Preempt) if is_interruptible => return Ended::Interrupted,
             Some(Instruction::Dispatch(_) | Instruction::Preempt) => {}
             Some(last) => *last_instruction = Some(last),
             // The scheduler stopped; the engine may still answer.
@@ -293,7 +309,7 @@ async fn collect(mut body: Incoming, bytes_max: usize, mut room: InUse<1>) -> Re
     Ok(room.hold(whole.freeze()))
 }
 
-async fn whole(
+pub(super) async fn whole(
     call: &Call,
     parts: &hyper::http::response::Parts,
     body: Bytes,

@@ -1,52 +1,19 @@
-//! Going on with an answer from where it was interrupted (`Heddle` §4.2): the
-//! request that asks for the rest, and the rest as if it had never been a
-//! second request.
-//!
-//! What can't be gone on with faithfully is not interrupted: several answers at
-//! once, log-probabilities, guided decoding, tools and reasoning, whose parsers
-//! at the engine would begin in the middle.
+//! Going on with an answer from where it was interrupted (`Heddle` §4.2): the request that asks for
+//! the rest.
 
+use super::obstacles::{
+    ABOUT_TO_END, HELD_BACK, Obstacle, WHITE_SPACE, check, check_tools, is_empty, stops,
+};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use treadle_model::EngineKind;
-use treadle_wire::{Endpoint, SseError, SseScanner};
+use treadle_wire::Endpoint;
 
-/// Why an answer is not interrupted.
-pub(super) type Obstacle = &'static str;
-
-/// An obstacle for a moment only.
-pub(super) const WHITE_SPACE: Obstacle = "it ends at white space";
-
-/// Fields of a request that are obstacles, unless they are empty.
-const OBSTACLES: [&str; 23] = [
-    "logprobs",
-    "top_logprobs",
-    "prompt_logprobs",
-    "return_logprob",
-    "return_hidden_states",
-    "echo",
-    "suffix",
-    "use_beam_search",
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "guided_decoding",
-    "grammar",
-    "json_schema",
-    "regex",
-    "ebnf",
-    "structural_tag",
-    "tools",
-    "functions",
-    "continue_final_message",
-    "return_routed_experts",
-];
 /// Tokens that vLLM and SGLang generate where a request of this kind sets no bound.
 const OUTPUT_TOKENS_DEFAULT: u64 = 16;
+const NO_OBJECT: Obstacle = "its request is not a JSON object";
 /// What names an answer, the same in all its events.
-const NAMES: [&str; 4] = ["id", "created", "request_id", "model"];
+pub(super) const NAMES: [&str; 4] = ["id", "created", "request_id", "model"];
 
 /// An answer that is to be gone on with.
 #[derive(Debug, PartialEq)]
@@ -54,20 +21,26 @@ pub(super) struct Continuation {
     /// The request for the rest.
     pub(super) body: Bytes,
     /// Tokens generated so far.
-    seen: u64,
+    pub(super) seen: u64,
     /// What names the answer.
-    names: Map<String, Value>,
+    pub(super) names: Map<String, Value>,
     /// What SGLang's events repeat each time.
-    so_far: (String, Vec<Value>),
+    pub(super) so_far: PartialAnswer,
 }
 
 /// An answer so far.
-#[derive(Default)]
-struct PartialAnswer {
-    text: String,
-    ids: Vec<Value>,
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct PartialAnswer {
+    pub(super) text: String,
+    pub(super) ids: Vec<Value>,
     /// All text came with its token ids.
-    has_ids: bool,
+    pub(super) has_ids: bool,
+    /// The prompt's, where they are given.
+    pub(super) prompt_ids: Option<Vec<Value>>,
+    /// Tokens of which log-probabilities came.
+    pub(super) logprobs: u64,
+    /// What the last of SGLang's events says of it.
+    pub(super) meta: Map<String, Value>,
 }
 
 impl Continuation {
@@ -80,60 +53,55 @@ impl Continuation {
         events: &[Value],
         seen: u64,
     ) -> Result<Self, Obstacle> {
-        let mut request: Map<String, Value> =
-            serde_json::from_slice(request).map_err(|_| "its request is not a JSON object")?;
-        check(&request)?;
-        if let Some(Value::Object(sampling)) = request.get("sampling_params") {
-            check(sampling)?;
-        }
+        let mut request = parse(request)?;
         let answer = match endpoint {
             Endpoint::SglangGenerate => answer_so_far(events)?,
             Endpoint::Messages => return Err("its API has no way to go on"),
             _ => answer_from_parts(endpoint, events)?,
         };
+        check_tools(&request, engine, &answer.text)?;
+        let has_ids = answer.has_ids && !answer.ids.is_empty();
+        if has_ids && endpoint != Endpoint::SglangGenerate && has_stops(&request) {
+            // Text of tokens that were given is held back, and would never come.
+            return Err("stop");
+        }
         let by_ids = extend_prompt(&mut request, endpoint, engine, &answer)?;
-        let seen = if by_ids {
-            answer.ids.len() as u64
-        } else {
-            seen
+        let seen = match (answer.ids.len() as u64, answer.logprobs) {
+            (ids, _) if by_ids || has_ids => ids,
+            (_, 0) => seen,
+            (_, logprobs) => logprobs,
         };
         lower_limits(&mut request, endpoint, engine, seen)?;
-        let body = serde_json::to_vec(&request).map_err(|_| "its request is not a JSON object")?;
         Ok(Self {
-            body: body.into(),
+            body: body_of(&request)?,
             seen,
             names: names(events),
-            so_far: (answer.text, answer.ids),
+            so_far: answer,
         })
     }
 }
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Bool(true) => false,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.is_empty(),
+/// A request without obstacles.
+pub(super) fn parse(request: &[u8]) -> Result<Map<String, Value>, Obstacle> {
+    let request: Map<String, Value> = serde_json::from_slice(request).map_err(|_| NO_OBJECT)?;
+    check(&request)?;
+    if let Some(Value::Object(sampling)) = request.get("sampling_params") {
+        check(sampling)?;
     }
+    Ok(request)
 }
 
-/// Fails if something in a request is an obstacle.
-pub(super) fn check(options: &Map<String, Value>) -> Result<(), Obstacle> {
-    let is_set = |name: &&&str| options.get(**name).is_some_and(|value| !is_empty(value));
-    if let Some(name) = OBSTACLES.iter().find(is_set) {
-        return Err(name);
-    }
-    let many = |name| options.get(name).and_then(Value::as_u64).unwrap_or(1) > 1;
-    if many("n") || many("best_of") {
-        return Err("it is several answers");
-    }
-    match options.get("response_format").map(|format| &format["type"]) {
-        None | Some(Value::Null) => Ok(()),
-        Some(kind) if kind == "text" => Ok(()),
-        Some(_) => Err("response_format"),
-    }
+pub(super) fn body_of(request: &Map<String, Value>) -> Result<Bytes, Obstacle> {
+    let body = serde_json::to_vec(request).map_err(|_| NO_OBJECT)?;
+    Ok(body.into())
+}
+
+fn has_stops(request: &Map<String, Value>) -> bool {
+    let sampling = request.get("sampling_params").and_then(Value::as_object);
+    let all = [Some(request), sampling];
+    all.into_iter()
+        .flatten()
+        .any(|options| !stops(options).is_empty())
 }
 
 /// OpenAI's events each add a part.
@@ -142,6 +110,7 @@ fn answer_from_parts(endpoint: Endpoint, events: &[Value]) -> Result<PartialAnsw
         has_ids: true,
         ..PartialAnswer::default()
     };
+    let mut holds_back = false;
     for choice in events.iter().filter_map(|event| event["choices"].get(0)) {
         if !choice["finish_reason"].is_null() {
             return Err("it has ended");
@@ -156,12 +125,27 @@ fn answer_from_parts(endpoint: Endpoint, events: &[Value]) -> Result<PartialAnsw
             Endpoint::ChatCompletions => &delta["content"],
             _ => &choice["text"],
         };
+        let has_text = text.is_string() || endpoint == Endpoint::ChatCompletions;
         let text = text.as_str().unwrap_or_default();
         match choice["token_ids"].as_array() {
-            Some(ids) => answer.ids.extend(ids.iter().cloned()),
+            Some(ids) => {
+                answer.ids.extend(ids.iter().cloned());
+                holds_back = has_text && text.is_empty() && !ids.is_empty();
+            }
             None => answer.has_ids &= text.is_empty(),
         }
+        if let Value::Array(ids) = &choice["prompt_token_ids"] {
+            answer.prompt_ids = Some(ids.clone());
+        }
+        let logprobs = &choice["logprobs"];
+        let logprobs = logprobs["content"]
+            .as_array()
+            .or(logprobs["tokens"].as_array());
+        answer.logprobs += logprobs.map_or(0, |all| all.len() as u64);
         answer.text.push_str(text);
+    }
+    if holds_back {
+        return Err(HELD_BACK);
     }
     Ok(answer)
 }
@@ -178,15 +162,32 @@ fn answer_so_far(events: &[Value]) -> Result<PartialAnswer, Obstacle> {
     if last["meta_info"]["completion_tokens"].as_u64() != Some(ids.len() as u64) {
         return Err("its events do not contain all that was generated");
     }
+    let text = last["text"].as_str().unwrap_or_default();
+    let before = events
+        .iter()
+        .rev()
+        .nth(1)
+        .and_then(|event| event["text"].as_str());
+    let has_grown = before.is_none_or(|before| before.len() < text.len());
+    if last["text"].is_string() && (!has_grown || text.ends_with(is_end_of_printable)) {
+        return Err(HELD_BACK);
+    }
     Ok(PartialAnswer {
-        text: last["text"].as_str().unwrap_or_default().to_owned(),
+        text: text.to_owned(),
         ids,
         has_ids: true,
+        meta: last["meta_info"].as_object().cloned().unwrap_or_default(),
+        ..PartialAnswer::default()
     })
 }
 
+/// SGLang gives text without its last character, if that is not whole, up to one of these.
+fn is_end_of_printable(last: char) -> bool {
+    last == ' ' || matches!(last, '\u{2e80}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
+}
+
 /// Puts the answer so far behind the prompt; true if as token ids.
-fn extend_prompt(
+pub(super) fn extend_prompt(
     request: &mut Map<String, Value>,
     endpoint: Endpoint,
     engine: EngineKind,
@@ -204,8 +205,15 @@ fn extend_prompt(
         "prompt"
     };
     if let Some(Value::String(prompt)) = request.get_mut(text_of) {
-        prompt.push_str(&answer.text);
-        return Ok(false);
+        match &answer.prompt_ids {
+            Some(ids) if answer.has_ids && ids_of == text_of => {
+                request.insert(ids_of.into(), ids.clone().into());
+            }
+            _ => {
+                prompt.push_str(&answer.text);
+                return Ok(false);
+            }
+        }
     }
     match request.get_mut(ids_of) {
         Some(Value::Array(ids)) if ids.iter().all(Value::is_u64) => {
@@ -249,7 +257,7 @@ fn extend_chat(
     Ok(false)
 }
 
-fn lower_limits(
+pub(super) fn lower_limits(
     request: &mut Map<String, Value>,
     endpoint: Endpoint,
     engine: EngineKind,
@@ -280,20 +288,21 @@ fn lower_limits(
     }
     let has_default = endpoint != Endpoint::ChatCompletions && engine != EngineKind::Llamacpp;
     if !is_bounded && has_default {
-        // SGLang's own default is greater; there the bound is always set.
-        let name = if endpoint == Endpoint::SglangGenerate {
+        // Elsewhere it depends on the engine's version.
+        if endpoint != Endpoint::Completions {
             return Err("it has no bound on its tokens");
-        } else {
-            "max_tokens"
-        };
-        options.insert(name.into(), left(OUTPUT_TOKENS_DEFAULT, seen)?.into());
+        }
+        options.insert(
+            "max_tokens".into(),
+            left(OUTPUT_TOKENS_DEFAULT, seen)?.into(),
+        );
     }
     Ok(())
 }
 
 fn left(most: u64, seen: u64) -> Result<u64, Obstacle> {
     let left = most.checked_sub(seen).filter(|left| *left > 0);
-    left.ok_or("it is about to end")
+    left.ok_or(ABOUT_TO_END)
 }
 
 fn names(events: &[Value]) -> Map<String, Value> {
@@ -309,140 +318,6 @@ fn names(events: &[Value]) -> Map<String, Value> {
         }
     }
     names
-}
-
-/// Makes the events of a continuation those of one answer.
-pub(super) struct Rewriter {
-    scanner: SseScanner,
-    of: Continuation,
-}
-
-impl Rewriter {
-    /// At the beginning of the rest.
-    pub(super) fn new(of: Continuation) -> Self {
-        Self {
-            scanner: SseScanner::default(),
-            of,
-        }
-    }
-
-    /// What the client is to see of these bytes.
-    pub(super) fn feed(&mut self, data: &[u8]) -> Result<Bytes, SseError> {
-        let (of, mut out) = (&self.of, Vec::with_capacity(data.len()));
-        self.scanner.feed(data, &mut |event| {
-            let rewritten = match serde_json::from_slice(event) {
-                Ok(event) => of.rewrite(event).and_then(|e| serde_json::to_vec(&e).ok()),
-                // The end of the stream, or what is not JSON, as it is.
-                Err(_) => Some(event.to_vec()),
-            };
-            if let Some(event) = rewritten {
-                out.extend_from_slice(b"data: ");
-                out.extend_from_slice(&event);
-                out.extend_from_slice(b"\n\n");
-            }
-        })?;
-        Ok(out.into())
-    }
-
-    /// True between two events.
-    pub(super) fn is_between_events(&self) -> bool {
-        self.scanner.ended_cleanly()
-    }
-}
-
-impl Continuation {
-    /// Nothing for an event that a client has seen the like of already.
-    fn rewrite(&self, mut event: Value) -> Option<Value> {
-        let fields = event.as_object_mut()?;
-        for name in NAMES {
-            if let (Some(field), Some(first)) = (fields.get_mut(name), self.names.get(name)) {
-                *field = first.clone();
-            }
-        }
-        fields.remove("prompt_token_ids");
-        let mut opens = false;
-        if let Some(Value::Array(choices)) = fields.get_mut("choices") {
-            for choice in choices.iter_mut().filter_map(Value::as_object_mut) {
-                choice.remove("prompt_token_ids");
-                let ends = choice
-                    .get("finish_reason")
-                    .is_some_and(|end| !end.is_null());
-                if let Some(Value::Object(delta)) = choice.get_mut("delta") {
-                    let had_role = delta.remove("role").is_some();
-                    opens |= had_role && !ends && delta.values().all(is_empty);
-                }
-            }
-        }
-        if let Some(Value::Object(usage)) = fields.get_mut("usage") {
-            self.add_up(usage);
-        }
-        if let Some(Value::Object(timings)) = fields.get_mut("timings") {
-            add(timings, "predicted_n", self.seen);
-            take_off(timings, &["cache_n", "prompt_n"], self.seen);
-        }
-        if fields.contains_key("meta_info") {
-            self.repeat(fields);
-        }
-        (!opens).then_some(event)
-    }
-
-    /// The prompt is the first request's, the output all of it.
-    fn add_up(&self, usage: &mut Map<String, Value>) {
-        add(usage, "completion_tokens", self.seen);
-        take_off(usage, &["prompt_tokens"], self.seen);
-        let prompt = usage.get("prompt_tokens").and_then(Value::as_u64);
-        let details = usage.get_mut("prompt_tokens_details");
-        if let Some(Value::Object(details)) = details {
-            at_most(details, "cached_tokens", prompt);
-        }
-    }
-
-    /// SGLang's events repeat all that was generated.
-    fn repeat(&self, fields: &mut Map<String, Value>) {
-        let (text, ids) = &self.so_far;
-        if let Some(Value::String(fresh)) = fields.get_mut("text") {
-            fresh.insert_str(0, text);
-        }
-        if let Some(Value::Array(fresh)) = fields.get_mut("output_ids") {
-            fresh.splice(0..0, ids.iter().cloned());
-        }
-        let Some(Value::Object(meta)) = fields.get_mut("meta_info") else {
-            return;
-        };
-        if let Some(id) = self.names.get("meta_info.id") {
-            meta.insert("id".into(), id.clone());
-        }
-        add(meta, "completion_tokens", self.seen);
-        take_off(meta, &["prompt_tokens"], self.seen);
-        let prompt = meta.get("prompt_tokens").and_then(Value::as_u64);
-        at_most(meta, "cached_tokens", prompt);
-        if let Some(Value::Object(end)) = meta.get_mut("finish_reason") {
-            add(end, "length", self.seen);
-        }
-    }
-}
-
-fn add(counts: &mut Map<String, Value>, name: &str, more: u64) {
-    if let Some(count) = counts.get(name).and_then(Value::as_u64) {
-        counts.insert(name.into(), count.saturating_add(more).into());
-    }
-}
-
-/// Takes so much off these counts together, the first first.
-fn take_off(counts: &mut Map<String, Value>, names: &[&str], mut less: u64) {
-    for name in names {
-        if let Some(count) = counts.get(*name).and_then(Value::as_u64) {
-            let taken = count.min(less);
-            less -= taken;
-            counts.insert((*name).into(), (count - taken).into());
-        }
-    }
-}
-
-fn at_most(counts: &mut Map<String, Value>, name: &str, most: Option<u64>) {
-    if let (Some(count), Some(most)) = (counts.get(name).and_then(Value::as_u64), most) {
-        counts.insert(name.into(), count.min(most).into());
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::attempt::{Outcome, attempt, next_instruction};
 use super::isolation::{clear, isolate, salted};
+use super::native::Pieces;
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use crate::Metrics;
 use crate::bodies::{PayloadCapture, PayloadWriter};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use treadle_auth::{CacheSalts, Principal};
-use treadle_core::{PrefixSegment, PromptText, StepArrival};
+use treadle_core::{Event, PrefixSegment, ProgramEvent, PromptText, StepArrival};
 use treadle_engines::transfers::Prompts;
 use treadle_http::body::{self, BodyLimits};
 use treadle_http::{Bounded, InUse, Upstream, error_response};
@@ -110,6 +111,20 @@ impl Call {
             let body = salted(self.salt.as_deref(), engine, self.endpoint, &self.body);
             prompts.remember(&self.program, &self.target, &body);
         }
+    }
+
+    /// It was taken back from its engine, to be continued when its turn comes.
+    pub(super) fn interrupted(&self) {
+        self.app.metrics.step_interrupted();
+        let step = self.step;
+        let interrupted = ProgramEvent::StepInterrupted { step };
+        self.client.event(Event::Program(interrupted));
+    }
+
+    /// It can't be interrupted where it is.
+    pub(super) fn runs_on(&self) {
+        let runs_on = ProgramEvent::StepRunsOn { step: self.step };
+        self.client.event(Event::Program(runs_on));
     }
 
     /// Where the step's bodies go, if they are kept.
@@ -302,10 +317,11 @@ async fn follow(
 ) -> Response<Body> {
     // By which the scheduler gave the step up while an attempt went on.
     let mut last_instruction = None;
+    let mut pieces = Pieces::default();
     loop {
         let instruction = tokio::select! {
             instruction = next_instruction(&mut instructions, &mut last_instruction) => instruction,
-            () = registration.withdrawn(false) => return aborted(call),
+            () = registration.withdrawn(false) => return aborted(call, &pieces),
         };
         match instruction {
             Some(Instruction::Dispatch(dispatch)) => {
@@ -313,10 +329,13 @@ async fn follow(
                 // SGLang is asked to abort and answers with what it has; any other engine notices
                 // the connection's end.
                 let answers_aborts = dispatch.engine == EngineKind::Sglang;
+                let so_far = (&mut last_instruction, &mut pieces);
                 let outcome = tokio::select! {
                     outcome =
-                        attempt(call, &dispatch, &mut instructions, guard, &mut last_instruction) => outcome,
-                    () = registration.withdrawn(answers_aborts) => return aborted(call),
+                        attempt(call, &dispatch, &mut instructions, guard, so_far) => outcome,
+                    () = registration.withdrawn(answers_aborts) => {
+                        return aborted(call, &pieces);
+                    }
                 };
                 match outcome {
                     Outcome::Answered(response) => {
@@ -324,7 +343,10 @@ async fn follow(
                     }
                     Outcome::Interrupted(unsettled) => {
                         guard = unsettled;
-                        call.app.metrics.step_interrupted();
+                        if registration.is_withdrawn() {
+                            return aborted(call, &pieces);
+                        }
+                        call.interrupted();
                     }
                     Outcome::Failed(unsettled) => {
                         guard = unsettled;

@@ -3,8 +3,10 @@
 //! answer with a pause in it.
 
 use super::attempt::resume;
-use super::continuation::{Continuation, Rewriter, WHITE_SPACE};
+use super::continuation::Continuation;
 use super::generate::Call;
+use super::obstacles::{HELD_BACK, WHITE_SPACE};
+use super::rest::Rewriter;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use serde_json::Value;
@@ -142,7 +144,6 @@ impl Interruptible {
     }
 
     fn resume(&mut self, dispatch: Dispatch) {
-        // Sent again because it was thought to wait, it runs already.
         self.wanted = false;
         let Part::Paused(_) = &self.part else {
             return;
@@ -169,6 +170,7 @@ impl Interruptible {
         }
         if self.sent_bytes > self.call.app.answer_bytes_max {
             self.wanted = false;
+            self.call.runs_on();
             return false;
         }
         let (call, events) = (&self.call, events(&self.sent));
@@ -176,13 +178,16 @@ impl Interruptible {
             Ok(continuation) => {
                 self.part = Part::Paused(continuation);
                 self.wanted = false;
-                self.call.app.metrics.step_interrupted();
+                self.call.interrupted();
                 true
             }
             Err(obstacle) => {
-                // White space may be followed by something else.
-                self.wanted = obstacle == WHITE_SPACE;
-                tracing::debug!(step = %self.call.step, obstacle, "a step is not interrupted");
+                // Something else may follow.
+                self.wanted = matches!(obstacle, WHITE_SPACE | HELD_BACK);
+                if !self.wanted {
+                    tracing::debug!(step = %self.call.step, obstacle, "a step is not interrupted");
+                    self.call.runs_on();
+                }
                 false
             }
         }

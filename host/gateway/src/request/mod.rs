@@ -5,8 +5,12 @@ mod continuation;
 mod generate;
 mod interruption;
 mod isolation;
+mod joined;
+mod native;
+mod obstacles;
 mod parts;
 mod refusal;
+mod rest;
 mod stream;
 
 pub(crate) use generate::body_limits;

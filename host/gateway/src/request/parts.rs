@@ -2,15 +2,17 @@
 //! what was generated of an answer in one piece is known to its engine alone.
 
 use super::attempt::{NO_ROOM, mark};
-use super::continuation::check;
+use super::continuation::Continuation;
 use super::generate::Call;
 use super::interruption::events;
+use super::obstacles::{check, is_empty};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
 use treadle_http::{InUse, error_response};
+use treadle_scheduler::Dispatch;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
 /// The request as one for a stream, if its answer can be interrupted and put
@@ -19,12 +21,22 @@ pub(super) fn as_stream(call: &Call) -> Option<Bytes> {
     stream_of(call.endpoint, call.head.stream, &call.body)
 }
 
+/// True for a stream that can be continued, as far as its request tells.
+pub(super) fn is_continuable(call: &Call, dispatch: &Dispatch) -> bool {
+    let of = || Continuation::of(call.endpoint, dispatch.engine, &call.body, &[], 0);
+    call.head.stream && of().is_ok()
+}
+
 fn stream_of(endpoint: Endpoint, is_stream: bool, body: &[u8]) -> Option<Bytes> {
     if is_stream || !matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Completions) {
         return None;
     }
     let mut request: Map<String, Value> = serde_json::from_slice(body).ok()?;
     check(&request).ok()?;
+    if request.get("tools").is_some_and(|tools| !is_empty(tools)) {
+        // An engine reads calls in an answer in one piece otherwise than along a stream.
+        return None;
+    }
     let ids_are_given = request.get("return_token_ids") == Some(&Value::Bool(true));
     let is_one = |prompt: &Value| match prompt {
         Value::String(_) => true,
@@ -100,7 +112,14 @@ fn whole_of(endpoint: Endpoint, events: &[Value]) -> Option<Value> {
         let Some(part) = part.and_then(Value::as_object) else {
             continue;
         };
-        overlay(&mut choice, part, &["delta", "text", "token_ids"]);
+        overlay(
+            &mut choice,
+            part,
+            &["delta", "text", "token_ids", "logprobs"],
+        );
+        if let Some(logprobs) = part.get("logprobs") {
+            append(choice.entry("logprobs").or_insert(Value::Null), logprobs);
+        }
         text.push_str(part.get("text").and_then(Value::as_str).unwrap_or_default());
         if let Some(Value::Array(more)) = part.get("token_ids") {
             ids.get_or_insert_default().extend(more.iter().cloned());
@@ -134,6 +153,20 @@ fn overlay(earlier: &mut Map<String, Value>, later: &Map<String, Value>, save: &
         if is_new && !save.contains(&name.as_str()) {
             earlier.insert(name.clone(), value.clone());
         }
+    }
+}
+
+/// Puts the lists of log-probabilities behind those that came before.
+fn append(earlier: &mut Value, later: &Value) {
+    match (earlier, later) {
+        (Value::Array(earlier), Value::Array(later)) => earlier.extend(later.iter().cloned()),
+        (Value::Object(earlier), Value::Object(later)) => {
+            for (name, value) in later {
+                append(earlier.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (_, Value::Null) => {}
+        (earlier, later) => *earlier = later.clone(),
     }
 }
 
@@ -211,5 +244,24 @@ mod tests {
         assert_eq!(whole["choices"][0]["text"], "ab");
         assert_eq!(whole["choices"][0]["token_ids"], json!([1, 2]));
         assert_eq!(whole["object"], "text_completion");
+        let logprobs = |event: &Value, all: Value| {
+            let mut event = event.clone();
+            event["choices"][0]["logprobs"] = all;
+            event
+        };
+        let chat_events = [
+            logprobs(&events[0], Value::Null),
+            logprobs(
+                &events[1],
+                json!({"content": [{"token": "Hel"}], "refusal": null}),
+            ),
+            logprobs(
+                &events[2],
+                json!({"content": [{"token": "lo"}], "refusal": null}),
+            ),
+        ];
+        let whole = whole_of(chat, &chat_events).expect("it has ended");
+        let all = json!({"content": [{"token": "Hel"}, {"token": "lo"}], "refusal": null});
+        assert_eq!(whole["choices"][0]["logprobs"], all);
     }
 }

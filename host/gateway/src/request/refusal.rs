@@ -1,6 +1,7 @@
 //! Refusals as texts that name the cause and the remedy.
 
 use super::generate::Call;
+use super::native::Pieces;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -102,9 +103,13 @@ pub(super) fn live_programs_full(call: &Call, programs_max: u64) -> Response {
     refuse(ErrorCode::TenantProgramsFull, message)
 }
 
-/// A step that was aborted before an engine had it. SGLang's clients expect an
-/// empty answer with the reason, as the engine itself would give it.
-pub(super) fn aborted(call: &Call) -> Response {
+/// A step that was aborted while no engine had it. What there is of it is given, with the reason;
+/// SGLang's clients expect an empty answer otherwise, as the engine itself would give it.
+pub(super) fn aborted(call: &Call, pieces: &Pieces) -> Response {
+    if let Some(answer) = pieces.joined(call.endpoint) {
+        // Its last piece says that it was aborted.
+        return Json(answer).into_response();
+    }
     if call.endpoint != Endpoint::SglangGenerate || call.head.stream {
         return refuse(
             ErrorCode::ProgramReleased,

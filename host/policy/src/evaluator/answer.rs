@@ -29,10 +29,10 @@ pub(super) fn put_together(
     question: &Question,
     assignment: &Assignment,
     mut policies: Vec<PolicyRef>,
-    scored: &Scored,
+    given: &Scored,
 ) -> Answer {
-    let scores = &scored.scores;
-    let rank = scored.rank.as_ref().unwrap_or(scores);
+    let scores = &given.scores;
+    let rank = given.rank.as_ref().unwrap_or(scores);
     let programs = &question.programs.program;
     let mut rows: Vec<usize> = (0..programs.len().min(scores.len())).collect();
     let answer = match question.purpose {

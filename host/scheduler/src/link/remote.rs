@@ -174,10 +174,9 @@ impl Known {
     fn observe(&mut self, event: &Event) {
         match event {
             Event::Program(ProgramEvent::StepFailed { step, failure }) if failure.retryable => {
-                if let Some(open) = self.steps.get_mut(step) {
-                    open.at = None;
-                }
+                self.leaves_engine(*step);
             }
+            Event::Program(ProgramEvent::StepInterrupted { step }) => self.leaves_engine(*step),
             Event::Program(
                 ProgramEvent::StepFinished { step, .. }
                 | ProgramEvent::StepCancelled { step }
@@ -186,6 +185,13 @@ impl Known {
                 self.steps.remove(step);
             }
             _ => {}
+        }
+    }
+
+    /// The next dispatch may name the same worker again.
+    fn leaves_engine(&mut self, step: StepId) {
+        if let Some(open) = self.steps.get_mut(&step) {
+            open.at = None;
         }
     }
 
@@ -242,12 +248,7 @@ impl Known {
                 }
                 false
             }
-            Instruction::Preempt => {
-                // The next dispatch may name the same worker again.
-                open.at = None;
-                false
-            }
-            Instruction::Abort(_) => false,
+            Instruction::Preempt | Instruction::Abort(_) => false,
             Instruction::Forget => {
                 // An attempt under way gets this, later waiters get the rest.
                 let cause = "the scheduler does not know the step any more".into();

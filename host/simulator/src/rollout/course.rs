@@ -440,7 +440,11 @@ impl<'a> Course<'a> {
                 }));
             }
             Command::RefuseStep { step, .. } => self.refuse(step),
-            Command::PreemptStep { step } | Command::AbortStep { step, .. } => self.abort(step),
+            Command::AbortStep { step, .. } => self.abort(step),
+            Command::PreemptStep { step } => {
+                self.abort(step);
+                self.handle(&Event::Program(ProgramEvent::StepInterrupted { step }));
+            }
             Command::MigrateProgram {
                 program,
                 from,

@@ -1,7 +1,7 @@
 //! SGLang's `/server_info` and `/metrics`.
 
 use super::EngineReading;
-use super::prometheus::count;
+use super::prometheus::{count, samples};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -39,14 +39,23 @@ pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
 pub fn reading_of_metrics(text: &str) -> EngineReading {
     EngineReading {
         capacity_tokens: count(text, "sglang:max_total_num_tokens"),
-        running: count(text, "sglang:num_running_reqs"),
-        waiting: count(text, "sglang:num_queue_reqs"),
+        running: of_all(text, "sglang:num_running_reqs"),
+        waiting: of_all(text, "sglang:num_queue_reqs"),
         used_tokens: count(text, "sglang:num_used_tokens"),
         cached_tokens_total: count(text, "sglang:cached_tokens_total"),
         prompt_tokens_total: count(text, "sglang:prompt_tokens_total"),
         ..EngineReading::default()
     }
     .plausible()
+}
+
+/// Requests at the moment. With `--enable-priority-scheduling` there are rows for each priority
+/// beside the one for all, which has an empty one.
+fn of_all(text: &str, name: &str) -> Option<u64> {
+    let is_of_all = |priority: Option<String>| priority.is_none_or(|each| each.is_empty());
+    let rows = samples(text, name).filter(|row| is_of_all(row.label("priority")));
+    let sum = rows.map(|row| row.value).reduce(|a, b| a + b)?;
+    (sum >= 0.0).then(|| sum.round() as u64)
 }
 
 #[cfg(test)]
@@ -78,7 +87,8 @@ mod tests {
         let text = r#"
 sglang:max_total_num_tokens{model_name="m"} 65536.0
 sglang:num_used_tokens{model_name="m"} 12.0
-sglang:num_running_reqs{model_name="m"} 2.0
+sglang:num_running_reqs{model_name="m",priority=""} 2.0
+sglang:num_running_reqs{model_name="m",priority="5"} 2.0
 sglang:num_queue_reqs{model_name="m"} 1.0
 sglang:cached_tokens_total{cache_source="device"} 3.0
 sglang:cached_tokens_total{cache_source="host"} 4.0

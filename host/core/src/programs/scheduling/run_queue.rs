@@ -4,6 +4,7 @@
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::KvPlacement;
 use crate::programs::ranking::Ranking;
+use crate::programs::step::GivesWay;
 use crate::programs::worker::{QueuedStep, Worker};
 use crate::{Command, Programs, Purpose};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
@@ -107,13 +108,13 @@ impl Programs {
         if !resumes(w.engine) {
             return;
         }
-        let running = self.running_at(worker);
+        let running = self.preemptible_at(worker);
         let urgent = self
             .waiting_for_turn(w)
             .next()
             .map(|queued_step| queued_step.priority.0);
         let least = running.iter().map(|(priority, _)| *priority).min();
-        if urgent <= least {
+        if running.is_empty() || urgent <= least {
             return;
         }
         let waiting = w.line.iter().map(|queued_step| queued_step.step);
@@ -128,20 +129,22 @@ impl Programs {
         self.ask(Purpose::Preempt { worker }, programs);
     }
 
-    /// Queued steps that the worker takes by themselves. A longer one waits for another step of its
-    /// program that runs there, and goes elsewhere once that is over.
+    /// Queued steps that the worker takes by themselves, but for those for which others are about
+    /// to give way. A longer one waits for another step of its program that runs there, and goes
+    /// elsewhere once that is over.
     fn waiting_for_turn<'a>(&'a self, w: &'a Worker) -> impl Iterator<Item = &'a QueuedStep> {
         let fits = |queued_step: &&QueuedStep| self.takes_prompt(w.id, queued_step.step);
-        w.line.iter().filter(fits)
+        let asked = self.running_at(w.id, GivesWay::Asked).len();
+        w.line.iter().filter(fits).skip(asked)
     }
 
-    /// Takes steps back from their engine, at most as many as wait there, and
-    /// none for a less urgent one.
+    /// Asks gateways to take steps back from their engine, at most as many as wait there, and none
+    /// for a less urgent one. Until they have, the steps run.
     pub(crate) fn preempt_in_order(&mut self, worker: WorkerId, ranking: &Ranking) {
         let w = self.state.workers.get(&worker);
         let waiting = w.into_iter().flat_map(|w| self.waiting_for_turn(w));
         let mut waiting = waiting.copied().collect::<Vec<_>>().into_iter();
-        let mut running = self.running_at(worker);
+        let mut running = self.preemptible_at(worker);
         // One that it would not take again, since it became smaller, runs to its end.
         running.retain(|(_, step)| self.takes_prompt(worker, *step));
         for entry in &ranking.entries {
@@ -162,20 +165,60 @@ impl Programs {
             self.record_decision(kind, because, worker, entry, ranking);
             self.state.counters.preemptions += 1;
             self.command(Command::PreemptStep { step: victim });
-            self.resume_waiting(victim);
-            self.leave_engine(victim);
+            running.retain(|(_, step)| *step != victim);
             if let Some(s) = self.state.steps.get_mut(&victim) {
-                // Its preemption is no fault of its engine.
-                s.attempts -= 1;
+                s.gives_way = GivesWay::Asked;
             }
-            self.enqueue(victim);
-            self.enqueue_at(victim, worker);
-            self.refresh_idle(entry.program);
         }
-        self.serve(worker);
     }
 
-    fn running_at(&self, worker: WorkerId) -> Vec<(i32, StepId)> {
+    /// A step is at its engine no more: it waits for its turn there, or elsewhere if the engine
+    /// does not take it any more.
+    pub(crate) fn step_interrupted(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, Some(worker)) = (s.program, s.state.worker()) else {
+            return;
+        };
+        self.resume_waiting(step);
+        self.leave_engine(step);
+        if let Some(s) = self.state.steps.get_mut(&step) {
+            // Its preemption is no fault of its engine.
+            s.attempts = s.attempts.saturating_sub(1);
+        }
+        self.leave_lost_worker(program);
+        self.refresh_idle(program);
+        let stays = self.waits_in_line(program)
+            && self.healthy_worker_of(program) == Some(worker)
+            && self.holds_context(worker, step, program);
+        if stays {
+            self.enqueue(step);
+            self.enqueue_at(step, worker);
+        } else {
+            self.route(step);
+        }
+    }
+
+    /// A step can't be preempted: if that was wanted, another one may give way.
+    pub(crate) fn step_runs_on(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        let Some(worker) = s.state.worker() else {
+            return;
+        };
+        let was_asked = std::mem::replace(&mut s.gives_way, GivesWay::Never) == GivesWay::Asked;
+        if was_asked {
+            self.ask_preempt(worker);
+        }
+    }
+
+    fn preemptible_at(&self, worker: WorkerId) -> Vec<(i32, StepId)> {
+        self.running_at(worker, GivesWay::Unasked)
+    }
+
+    fn running_at(&self, worker: WorkerId, gives_way: GivesWay) -> Vec<(i32, StepId)> {
         let placed = self.state.workers.get(&worker).map(|w| &w.programs);
         let programs = placed
             .into_iter()
@@ -184,7 +227,8 @@ impl Programs {
         let steps = programs.flat_map(|p| &p.running);
         let here = |step: &StepId| {
             let s = self.state.steps.get(step)?;
-            (s.state.worker() == Some(worker)).then_some((s.priority, *step))
+            let runs = s.state.worker() == Some(worker) && s.gives_way == gives_way;
+            runs.then_some((s.priority, *step))
         };
         steps.filter_map(here).collect()
     }

@@ -2,7 +2,7 @@
 //! is restored, it is withdrawn, or its bound is up.
 
 use crate::programs::program::QueueEntry;
-use crate::programs::step::StepState;
+use crate::programs::step::{GivesWay, StepState};
 use crate::programs::timers::Timer;
 use crate::{Command, Mode, Programs, Refusal};
 use treadle_model::{ProgramId, StepId, WorkerId};
@@ -120,6 +120,7 @@ impl Programs {
         let s = self.state.steps.get_mut(&step)?;
         s.state = StepState::Running { worker, since: now };
         s.attempts += 1;
+        s.gives_way = GivesWay::Unasked;
         s.dispatched_at.get_or_insert(now);
         if let Some(p) = self.state.live.get_mut(&program) {
             p.running.push(step);

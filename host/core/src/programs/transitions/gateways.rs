@@ -3,7 +3,7 @@
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::why::Why;
-use crate::programs::step::StepState;
+use crate::programs::step::{GivesWay, StepState};
 use crate::programs::timers::Timer;
 use crate::{Mode, Programs};
 use treadle_model::{GatewayId, ProgramId, StepId, WorkerId};
@@ -17,6 +17,12 @@ impl Programs {
             self.state.timers.disarm(open.deadline, Timer::Ask(ask));
         }
         self.end_steps_of(GatewayId::LOCAL);
+        for s in self.state.steps.values_mut() {
+            // Its gateway may never have heard of it.
+            if s.gives_way == GivesWay::Asked {
+                s.gives_way = GivesWay::Unasked;
+            }
+        }
         let moving = std::mem::take(&mut self.state.migrations.moving);
         for (program, ended) in moving {
             let deadline = ended.since + self.config.kv.transfer_max;

@@ -60,6 +60,8 @@ impl Programs {
             ProgramEvent::StepFinished { step, tokens, .. } => self.step_finished(*step, *tokens),
             ProgramEvent::StepFailed { step, failure } => self.step_failed(*step, failure),
             ProgramEvent::StepCancelled { step } => self.step_cancelled(*step),
+            ProgramEvent::StepInterrupted { step } => self.step_interrupted(*step),
+            ProgramEvent::StepRunsOn { step } => self.step_runs_on(*step),
             ProgramEvent::StepAdopted { step, worker } => self.step_adopted(*step, *worker),
             ProgramEvent::ActionStarted {
                 program,

@@ -2,7 +2,7 @@
 
 use crate::programs::program::Program;
 use crate::programs::state::JobStatistics;
-use crate::programs::step::{Step, StepState};
+use crate::programs::step::{GivesWay, Step, StepState};
 use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
 use treadle_model::{GatewayId, Phase, ProgramId, StepId, WorkerId};
 
@@ -76,6 +76,7 @@ impl Programs {
             attempts: 0,
             priority: 0,
             routed: false,
+            gives_way: GivesWay::Unasked,
         }
     }
 
@@ -287,7 +288,7 @@ impl Programs {
     }
 
     /// A placement on a lost worker ends with its last running step.
-    fn leave_lost_worker(&mut self, program: ProgramId) {
+    pub(crate) fn leave_lost_worker(&mut self, program: ProgramId) {
         let Some(p) = self.state.live.get(&program) else {
             return;
         };

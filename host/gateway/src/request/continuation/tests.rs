@@ -1,5 +1,6 @@
 //! Continuations: the request for the rest, and the rest itself.
 
+use super::super::rest::Rewriter;
 use super::*;
 
 fn chat_event(text: &str) -> Value {
@@ -57,7 +58,7 @@ fn prompts_of_text_and_of_ids_are_made_longer() {
     let events = [event("a", &[7]), event("b", &[8, 9])];
     let text = json!({"prompt": "xy", "max_tokens": 9});
     let going_on = of(Endpoint::Completions, EngineKind::Vllm, &text, &events).expect("it can");
-    assert_eq!(body(&going_on), json!({"prompt": "xyab", "max_tokens": 7}));
+    assert_eq!(body(&going_on), json!({"prompt": "xyab", "max_tokens": 6}));
     let ids = json!({"prompt": [1, 2]});
     let going_on = of(Endpoint::Completions, EngineKind::Vllm, &ids, &events).expect("it can");
     let expected = json!({"prompt": [1, 2, 7, 8, 9], "max_tokens": 13});
@@ -74,8 +75,9 @@ fn parts_that_would_be_lost_are_obstacles() {
     let messages = json!([{"role": "user", "content": "hi"}]);
     for (name, value) in [
         ("n", json!(2)),
-        ("logprobs", json!(true)),
-        ("tools", json!([{}])),
+        ("prompt_logprobs", json!(1)),
+        ("presence_penalty", json!(0.5)),
+        ("functions", json!([{}])),
         ("response_format", json!({"type": "json_object"})),
         ("guided_regex", json!("a+")),
         ("max_tokens", json!(1)),
@@ -169,11 +171,101 @@ fn events_that_repeat_all_go_on_repeating_it() {
     let mut fresh = event("c", &[9], "s");
     fresh["meta_info"]["prompt_tokens"] = json!(4);
     fresh["meta_info"]["cached_tokens"] = json!(4);
-    let mut whole = event("abc", &[7, 8, 9], "r");
-    whole["meta_info"]["cached_tokens"] = json!(2);
+    let whole = event("abc", &[7, 8, 9], "r");
     assert_eq!(going_on.rewrite(fresh), Some(whole));
     let parts = [event("a", &[7], "r"), event("b", &[8], "r")];
     let mut partial = parts.clone();
     partial[1]["meta_info"]["completion_tokens"] = json!(2);
     assert!(of(endpoint, engine, &request, &partial).is_err());
+}
+
+#[test]
+fn log_probabilities_are_those_of_all_parts() {
+    let event = |text: &str, at: u64| {
+        let logprobs = json!({
+            "tokens": [text], "token_logprobs": [-0.5], "top_logprobs": [{text: -0.5}],
+            "text_offset": [at],
+        });
+        json!({"id": "c", "choices": [{"text": text, "logprobs": logprobs, "finish_reason": null}]})
+    };
+    let request = json!({"prompt": "x", "max_tokens": 9, "logprobs": 1});
+    let events = [event("a", 0), event("\u{fc}b", 1)];
+    let (endpoint, engine) = (Endpoint::Completions, EngineKind::Vllm);
+    // Three events were counted, with an empty one that has no token.
+    let body_of = request.to_string();
+    let going_on = Continuation::of(endpoint, engine, body_of.as_bytes(), &events, 3);
+    let going_on = going_on.expect("it can");
+    let expected = json!({"prompt": "xa\u{fc}b", "max_tokens": 7, "logprobs": 1});
+    assert_eq!(body(&going_on), expected);
+    let rest = going_on.rewrite(event("c", 0));
+    assert_eq!(rest, Some(event("c", 3)));
+}
+
+#[test]
+fn a_prompt_of_text_is_gone_on_with_by_its_ids_where_they_are_given() {
+    let mut first = json!({"choices": [{"text": "a", "token_ids": [7]}]});
+    first["choices"][0]["prompt_token_ids"] = json!([1, 2]);
+    let events = [first, json!({"choices": [{"text": "b", "token_ids": [8]}]})];
+    let request = json!({"prompt": "xy", "max_tokens": 9, "return_token_ids": true});
+    let going_on = of(Endpoint::Completions, EngineKind::Vllm, &request, &events);
+    let expected = json!({"prompt": [1, 2, 7, 8], "max_tokens": 7, "return_token_ids": true});
+    assert_eq!(body(&going_on.expect("it can")), expected);
+    let mut stopping = request;
+    stopping["stop"] = json!("end");
+    let refused = of(Endpoint::Completions, EngineKind::Vllm, &stopping, &events);
+    assert_eq!(
+        refused,
+        Err("stop"),
+        "the engine holds back the text of ids that were given"
+    );
+}
+
+#[test]
+fn text_that_an_engine_holds_back_is_waited_for() {
+    let events = [
+        json!({"choices": [{"text": "a", "token_ids": [7]}]}),
+        json!({"choices": [{"text": "", "token_ids": [8]}]}),
+    ];
+    let request = json!({"prompt": [1, 2], "max_tokens": 9, "return_token_ids": true});
+    let held_back = of(Endpoint::Completions, EngineKind::Vllm, &request, &events);
+    assert_eq!(held_back, Err(HELD_BACK));
+    let event = |text: &str, ids: &[u64]| {
+        let meta = json!({"completion_tokens": ids.len(), "finish_reason": null});
+        json!({"text": text, "output_ids": ids, "meta_info": meta})
+    };
+    let request = json!({"input_ids": [1, 2], "sampling_params": {"max_new_tokens": 9}});
+    let sglang = |texts: [&str; 2]| {
+        let events = [event(texts[0], &[7]), event(texts[1], &[7, 8])];
+        let of = of(
+            Endpoint::SglangGenerate,
+            EngineKind::Sglang,
+            &request,
+            &events,
+        );
+        of.map(|_| ())
+    };
+    assert_eq!(sglang(["a", "ab"]), Ok(()));
+    for texts in [["a", "a"], ["a", "a "], ["a", "a\u{4e2d}"]] {
+        assert_eq!(sglang(texts), Err(HELD_BACK), "{texts:?}");
+    }
+}
+
+#[test]
+fn a_chat_with_tools_is_gone_on_with_until_a_call_may_have_begun() {
+    let mut request = json!({
+        "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function"}],
+    });
+    let chat = Endpoint::ChatCompletions;
+    let of = |request: &Value, engine, text: &str| {
+        let going_on = of(chat, engine, request, &[chat_event(text)]);
+        going_on.map(|going_on| body(&going_on)["tools"].clone())
+    };
+    let tools = request["tools"].clone();
+    assert_eq!(of(&request, EngineKind::Vllm, "Let me look"), Ok(tools));
+    for text in ["I <tool", "{\"name", "as `x", "see [1"] {
+        assert!(of(&request, EngineKind::Sglang, text).is_err(), "{text}");
+    }
+    assert!(of(&request, EngineKind::Llamacpp, "Let me look").is_err());
+    request["tool_choice"] = json!("required");
+    assert!(of(&request, EngineKind::Vllm, "Let me look").is_err());
 }

@@ -1,0 +1,57 @@
+//! Made-up log-probabilities, in the form of each API.
+
+use std::fmt::Write as _;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::super::tokens::{self, TOKEN_BYTES};
+use super::Shape;
+
+/// The same for the same token.
+fn logprob(id: u32) -> f64 {
+    -((xxh3_64(&id.to_le_bytes()) % 20_000) as f64) / 10_000.0
+}
+
+/// Those of the tokens of a text, which begins so many tokens behind the answer's beginning.
+pub(super) fn of(shape: Shape, text: &str, from: usize) -> String {
+    let all = tokens::ids(text.as_bytes());
+    let texts = text.as_bytes().chunks(TOKEN_BYTES);
+    let tokens = all.iter().zip(texts).enumerate();
+    let entry = |(place, (id, bytes)): (usize, (&u32, &[u8]))| {
+        let (logprob, text) = (logprob(*id), String::from_utf8_lossy(bytes));
+        match shape {
+            Shape::Chat => format!(
+                r#"{{"token":"{text}","logprob":{logprob:.4},"bytes":{bytes:?},"top_logprobs":[]}}"#
+            ),
+            Shape::Tokens => {
+                format!(r#"{{"token_id":{id},"logprob":{logprob:.4},"rank":1,"top_logprobs":[]}}"#)
+            }
+            Shape::Sglang => format!("[{logprob:.4},{id},null]"),
+            Shape::Completion => {
+                let at = (from + place) * TOKEN_BYTES;
+                format!(r#"[{at},{logprob:.4},"{text}",{{"{text}":{logprob:.4}}}]"#)
+            }
+        }
+    };
+    let entries: Vec<String> = tokens.map(entry).collect();
+    match shape {
+        Shape::Chat | Shape::Tokens => format!(r#"{{"content":[{}]}}"#, entries.join(",")),
+        Shape::Sglang => format!("[{}]", entries.join(",")),
+        Shape::Completion => by_columns(&entries),
+    }
+}
+
+/// Lists of what is in the rows at each place.
+fn by_columns(rows: &[String]) -> String {
+    let rows = rows.iter().map(|row| serde_json::from_str(row));
+    let rows: Vec<Vec<serde_json::Value>> = rows.filter_map(Result::ok).collect();
+    let mut text = "{".to_owned();
+    let names = ["text_offset", "token_logprobs", "tokens", "top_logprobs"];
+    for (column, name) in names.into_iter().enumerate() {
+        let comma = if column == 0 { "" } else { "," };
+        let cells: Vec<String> = rows.iter().map(|row| row[column].to_string()).collect();
+        let _ = write!(text, r#"{comma}"{name}":[{}]"#, cells.join(","));
+    }
+    text.push('}');
+    text
+}

@@ -1,0 +1,145 @@
+//! The rest of an answer as if it had never been a second request.
+
+use super::continuation::{Continuation, NAMES};
+use super::joined::join_meta;
+use super::obstacles::is_empty;
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use treadle_wire::{SseError, SseScanner};
+
+/// Makes the events of a continuation those of one answer.
+pub(super) struct Rewriter {
+    scanner: SseScanner,
+    of: Continuation,
+}
+
+impl Rewriter {
+    /// At the beginning of the rest.
+    pub(super) fn new(of: Continuation) -> Self {
+        Self {
+            scanner: SseScanner::default(),
+            of,
+        }
+    }
+
+    /// What the client is to see of these bytes.
+    pub(super) fn feed(&mut self, data: &[u8]) -> Result<Bytes, SseError> {
+        let (of, mut out) = (&self.of, Vec::with_capacity(data.len()));
+        self.scanner.feed(data, &mut |event| {
+            let rewritten = match serde_json::from_slice(event) {
+                Ok(event) => of.rewrite(event).and_then(|e| serde_json::to_vec(&e).ok()),
+                // The end of the stream, or what is not JSON, as it is.
+                Err(_) => Some(event.to_vec()),
+            };
+            if let Some(event) = rewritten {
+                out.extend_from_slice(b"data: ");
+                out.extend_from_slice(&event);
+                out.extend_from_slice(b"\n\n");
+            }
+        })?;
+        Ok(out.into())
+    }
+
+    /// True between two events.
+    pub(super) fn is_between_events(&self) -> bool {
+        self.scanner.ended_cleanly()
+    }
+}
+
+impl Continuation {
+    /// Nothing for an event that a client has seen the like of already.
+    pub(super) fn rewrite(&self, mut event: Value) -> Option<Value> {
+        let fields = event.as_object_mut()?;
+        for name in NAMES {
+            if let (Some(field), Some(first)) = (fields.get_mut(name), self.names.get(name)) {
+                *field = first.clone();
+            }
+        }
+        fields.remove("prompt_token_ids");
+        let mut opens = false;
+        if let Some(Value::Array(choices)) = fields.get_mut("choices") {
+            for choice in choices.iter_mut().filter_map(Value::as_object_mut) {
+                choice.remove("prompt_token_ids");
+                self.shift_offsets(choice);
+                let ends = choice
+                    .get("finish_reason")
+                    .is_some_and(|end| !end.is_null());
+                if let Some(Value::Object(delta)) = choice.get_mut("delta") {
+                    let had_role = delta.remove("role").is_some();
+                    opens |= had_role && !ends && delta.values().all(is_empty);
+                }
+            }
+        }
+        if let Some(Value::Object(usage)) = fields.get_mut("usage") {
+            self.add_up(usage);
+        }
+        if let Some(Value::Object(timings)) = fields.get_mut("timings") {
+            add(timings, "predicted_n", self.seen);
+            take_off(timings, &["cache_n", "prompt_n"], self.seen);
+        }
+        if fields.contains_key("meta_info") {
+            self.repeat(fields);
+        }
+        (!opens).then_some(event)
+    }
+
+    /// The prompt is the first request's, the output all of it.
+    fn add_up(&self, usage: &mut Map<String, Value>) {
+        add(usage, "completion_tokens", self.seen);
+        take_off(usage, &["prompt_tokens"], self.seen);
+        let prompt = usage.get("prompt_tokens").and_then(Value::as_u64);
+        let details = usage.get_mut("prompt_tokens_details");
+        if let Some(Value::Object(details)) = details {
+            at_most(details, "cached_tokens", prompt);
+        }
+    }
+
+    /// Where the tokens of a completion begin in its text.
+    fn shift_offsets(&self, choice: &mut Map<String, Value>) {
+        let logprobs = choice.get_mut("logprobs");
+        let offsets = logprobs.and_then(|all| all.get_mut("text_offset"));
+        let before = self.so_far.text.chars().count() as u64;
+        for offset in offsets.and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(at) = offset.as_u64() {
+                *offset = at.saturating_add(before).into();
+            }
+        }
+    }
+
+    /// SGLang's events repeat all that was generated.
+    fn repeat(&self, fields: &mut Map<String, Value>) {
+        let so_far = &self.so_far;
+        if let Some(Value::String(fresh)) = fields.get_mut("text") {
+            fresh.insert_str(0, &so_far.text);
+        }
+        if let Some(Value::Array(fresh)) = fields.get_mut("output_ids") {
+            fresh.splice(0..0, so_far.ids.iter().cloned());
+        }
+        if let Some(Value::Object(meta)) = fields.get_mut("meta_info") {
+            join_meta(&so_far.meta, self.seen, meta);
+        }
+    }
+}
+
+pub(super) fn add(counts: &mut Map<String, Value>, name: &str, more: u64) {
+    if let Some(count) = counts.get(name).and_then(Value::as_u64) {
+        counts.insert(name.into(), count.saturating_add(more).into());
+    }
+}
+
+/// Takes so much off these counts together, the first first.
+pub(super) fn take_off(counts: &mut Map<String, Value>, names: &[&str], mut less: u64) {
+    for name in names {
+        if let Some(count) = counts.get(*name).and_then(Value::as_u64) {
+            let taken = count.min(less);
+            less -= taken;
+            counts.insert((*name).into(), (count - taken).into());
+        }
+    }
+}
+
+pub(super) fn at_most(counts: &mut Map<String, Value>, name: &str, most: Option<u64>) {
+    if let (Some(count), Some(most)) = (counts.get(name).and_then(Value::as_u64), most) {
+        counts.insert(name.into(), count.min(most).into());
+    }
+}
