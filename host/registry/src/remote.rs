@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use treadle_config::{ConfigError, PredictionConfig};
 use treadle_model::ProgramId;
-use treadle_policy::columns::EXTRA_COLUMNS;
+use treadle_policy::columns::{ENDED_COLUMN, EXTRA_COLUMNS};
 use treadle_policy::evaluator::Forecast;
 use treadle_scheduler::Observation;
 use treadle_trust::{Connector, Targets, Trust};
@@ -58,6 +58,8 @@ struct Columns<'c> {
     remaining_tokens: Option<&'c [u64]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining_tool_ms: Option<&'c [u64]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<&'c [bool]>,
 }
 
 /// Extra columns by name.
@@ -66,7 +68,9 @@ struct Extra<'c>(&'c SeenColumns);
 impl Serialize for Extra<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let columns = EXTRA_COLUMNS.iter().enumerate();
-        serializer.collect_map(columns.map(|(at, name)| (name, self.0.extra(&[at]))))
+        // It is a column by itself of what is learnt.
+        let columns = columns.filter(|(at, _)| *at != ENDED_COLUMN);
+        serializer.collect_map(columns.map(|(at, name)| (name, self.0.extra(&[at], usize::MAX))))
     }
 }
 
@@ -112,7 +116,7 @@ impl RemotePredictor {
         rows: &[Observation],
     ) -> Option<Vec<(ProgramId, Forecast)>> {
         let seen = SeenColumns::of(rows.iter());
-        let asked = self.post("predict", &columns(job, &seen, None)).await;
+        let asked = self.post("predict", &columns(job, &seen)).await;
         let estimates = asked.and_then(|answer| estimates(&answer, rows.len()));
         match estimates {
             Ok(estimates) => {
@@ -134,8 +138,14 @@ impl RemotePredictor {
         let seen = SeenColumns::of(lessons.iter().map(|lesson| &lesson.seen));
         let tokens: Vec<u64> = lessons.iter().map(|l| l.remaining_tokens).collect();
         let tool_ms: Vec<u64> = lessons.iter().map(|l| l.remaining_tool_ms).collect();
-        let truth = Some((tokens.as_slice(), tool_ms.as_slice()));
-        if let Err(error) = self.post("learn", &columns(job, &seen, truth)).await {
+        let ended: Vec<bool> = lessons.iter().map(|l| l.has_ended).collect();
+        let asked = Columns {
+            remaining_tokens: Some(&tokens),
+            remaining_tool_ms: Some(&tool_ms),
+            ended: Some(&ended),
+            ..columns(job, &seen)
+        };
+        if let Err(error) = self.post("learn", &asked).await {
             self.failed(&error);
         }
     }
@@ -177,11 +187,7 @@ impl RemotePredictor {
     }
 }
 
-fn columns<'c>(
-    job: &'c str,
-    seen: &'c SeenColumns,
-    truth: Option<(&'c [u64], &'c [u64])>,
-) -> Columns<'c> {
+fn columns<'c>(job: &'c str, seen: &'c SeenColumns) -> Columns<'c> {
     Columns {
         job,
         group: &seen.group,
@@ -190,8 +196,9 @@ fn columns<'c>(
         steps: &seen.steps,
         tool_ms: &seen.tool_ms,
         extra: Extra(seen),
-        remaining_tokens: truth.map(|(tokens, _)| tokens),
-        remaining_tool_ms: truth.map(|(_, tool_ms)| tool_ms),
+        remaining_tokens: None,
+        remaining_tool_ms: None,
+        ended: None,
     }
 }
 
@@ -236,24 +243,14 @@ fn forecast(estimates: &Estimates, row: usize) -> Forecast {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sightings::tests::seen;
     use super::*;
     use axum::routing::post;
     use axum::{Json, Router};
     use serde_json::{Value, json};
+    use treadle_scheduler::Moment;
 
-    fn seen(program: u64, output_tokens: u64) -> Observation {
-        Observation {
-            program: ProgramId(program),
-            job: "run".into(),
-            group: 1,
-            tokens: 500,
-            output_tokens,
-            steps: 1,
-            tool_ms: 20,
-            extra: [1.0, 2.0, -1.0, 0.0],
-            is_over: false,
-        }
-    }
+    const ACTING: Moment = Moment::Acting;
 
     /// A service that expects ten times what was generated.
     async fn service(answer: fn(Value) -> Value) -> RemotePredictor {
@@ -285,14 +282,14 @@ mod tests {
         };
         let remote = service(ten_times).await;
         let forecasts = remote
-            .predict("run", &[seen(1, 10), seen(2, 30)])
+            .predict("run", &[seen(1, 1, ACTING), seen(2, 3, ACTING)])
             .await
             .unwrap();
         let tokens: Vec<_> = forecasts
             .iter()
             .map(|(id, f)| (id.0, f.remaining_tokens))
             .collect();
-        assert_eq!(tokens, [(1, 100.0), (2, 300.0)]);
+        assert_eq!(tokens, [(1, 500.0), (2, 1_500.0)]);
     }
 
     #[tokio::test]
@@ -303,7 +300,7 @@ mod tests {
             |_| json!({ "tokens": [1.0] }),
         ] {
             let remote = service(answer).await;
-            assert!(remote.predict("run", &[seen(1, 10)]).await.is_none());
+            assert!(remote.predict("run", &[seen(1, 1, ACTING)]).await.is_none());
             assert_eq!(remote.failures.load(Ordering::Relaxed), 1);
         }
     }
@@ -312,7 +309,8 @@ mod tests {
     async fn an_unreachable_service_is_reported() {
         let remote = service(|_| json!({})).await;
         let lesson = Lesson {
-            seen: seen(1, 10),
+            seen: seen(1, 1, ACTING),
+            has_ended: true,
             remaining_tokens: 5,
             remaining_tool_ms: 0,
         };

@@ -17,4 +17,4 @@ pub use driver::{
 };
 pub use instruction::{Dispatch, Instruction, LiveLimit};
 pub use recording::{DriverStopped, NotRecorded, Recorder, Recording};
-pub use scheduler::{Bound, ConnectionId, LinkInput, Observation, Profile, Profiles};
+pub use scheduler::{Bound, ConnectionId, LinkInput, Moment, Observation, Profile, Profiles};

@@ -127,6 +127,18 @@ pub struct Program {
     /// Tokens that its last finished step generated.
     #[serde(default)]
     pub last_output_tokens: u64,
+    /// What programs of its group share: the group's name, else the whole first prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u64>,
+    /// Time from the ends of its steps to the arrivals of the next ones.
+    #[serde(default)]
+    pub acted_total: Span,
+    /// Its last step finished: none has arrived since, or failed or was cancelled.
+    #[serde(default)]
+    pub is_whole: bool,
+    /// It was released with a step under way, or with its whole job.
+    #[serde(default)]
+    pub aborted: bool,
     /// Its entry in the accounts.
     #[serde(default, skip_serializing_if = "Meter::is_default")]
     pub meter: Meter,
@@ -159,6 +171,23 @@ impl Program {
     pub fn silent_since(&self) -> Timestamp {
         let of_others = self.awaited.as_ref().map(|awaited| awaited.last_step_at);
         self.phase_since.max(of_others.unwrap_or_default())
+    }
+
+    /// Whether it came to its end, which its client said: what was seen of it is all that there
+    /// was. Of one that expired or was aborted it is what there was at least.
+    pub fn has_ended(&self) -> bool {
+        self.closing && self.is_whole && !self.aborted
+    }
+
+    /// Time in tools so far, that of one that runs included.
+    pub fn acted(&self, now: Timestamp) -> Span {
+        let acts = self.phase == Phase::Acting && self.steps_finished > 0;
+        let runs = if acts {
+            now.since(self.phase_since).micros()
+        } else {
+            0
+        };
+        Span::from_micros(self.acted_total.micros().saturating_add(runs))
     }
 
     /// True if no step of it is waiting or running.

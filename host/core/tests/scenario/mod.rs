@@ -204,6 +204,7 @@ impl Scenario {
     pub(crate) fn release(&mut self, program: &str) -> &mut Self {
         self.handle(Event::Program(ProgramEvent::ProgramReleased {
             program: program.into(),
+            aborted: false,
         }))
     }
 
@@ -372,5 +373,6 @@ fn arrival(
         one_shot: false,
         inferred: false,
         parent: None,
+        group: None,
     }
 }

@@ -65,6 +65,10 @@ impl Programs {
             actions_failed: 0,
             first_prompt_tokens: self.prompt_tokens(arrival),
             last_output_tokens: 0,
+            group: arrival.group,
+            acted_total: Span(0),
+            is_whole: false,
+            aborted: false,
             meter: Meter::default(),
         }
     }
@@ -77,6 +81,7 @@ impl Programs {
         };
         if p.phase == Phase::Acting {
             if p.steps_finished > 0 {
+                p.acted_total = p.acted(now);
                 let job = self.state.jobs.of_live(&p.job);
                 let sample = now.since(p.phase_since).micros();
                 job.gaps.learn(sample / 1_000);
@@ -89,6 +94,7 @@ impl Programs {
             p.phase_since = now;
         }
         p.weight_ppm = FULL_WEIGHT_PPM;
+        p.is_whole = false;
         p.closing |= arrival.one_shot;
         let hashes = |prefix: &[PrefixSegment]| prefix.iter().map(|s| s.hash).collect::<Vec<_>>();
         if p.placement.is_none() && hashes(&p.prefix) != hashes(&arrival.prefix) {
@@ -101,7 +107,7 @@ impl Programs {
         self.refile(program);
     }
 
-    pub(crate) fn program_released(&mut self, key: &str) {
+    pub(crate) fn program_released(&mut self, key: &str, aborted: bool) {
         let Some(program) = self.state.keys.get(key).copied() else {
             return;
         };
@@ -109,6 +115,7 @@ impl Programs {
             return;
         };
         p.closing = true;
+        p.aborted |= aborted || !p.is_between_steps();
         let waiting = p.waiting.clone();
         if p.is_between_steps() {
             return self.close_program(program);

@@ -128,6 +128,7 @@ impl Programs {
         self.state.counters.cached_tokens += tokens.cached.unwrap_or(0);
         if let Some(p) = self.state.live.get_mut(&program) {
             p.steps_finished += 1;
+            p.is_whole = true;
             p.last_output_tokens = tokens.output;
             p.prompt_tokens_total += tokens.prompt;
             p.output_tokens_total += tokens.output;
