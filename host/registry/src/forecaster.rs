@@ -36,6 +36,7 @@ pub async fn forecast(
         let mut forecasts = Vec::new();
         if let Some(remote) = &remote {
             forecasts = ask_remote(remote, &mut live, &finished).await;
+            remote.forget(&over);
         }
         let registry = registry.clone();
         // A policy has seconds for its answer.

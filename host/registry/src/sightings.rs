@@ -157,7 +157,10 @@ pub(super) mod tests {
         for program in 0..200 {
             let steps = kept(program);
             assert_eq!(steps.len(), FIRST_MAX + LATER_MAX);
-            assert_eq!(steps[..FIRST_MAX], *Vec::from_iter(0..FIRST_MAX as u32));
+            assert_eq!(
+                steps[..FIRST_MAX],
+                *(0..FIRST_MAX as u32).collect::<Vec<_>>()
+            );
             assert!(steps.is_sorted());
             for step in &steps[FIRST_MAX..] {
                 by_quarter[((step - 16) / 46) as usize] += 1;

@@ -83,7 +83,9 @@ fn ranks(list: &[f64]) -> Vec<f64> {
     let mut first = 0;
     for equal in places.chunk_by(|a, b| list[*a].total_cmp(&list[*b]).is_eq()) {
         let mean = first as f64 + (equal.len() - 1) as f64 / 2.0;
-        equal.iter().for_each(|place| ranks[*place] = mean);
+        for place in equal {
+            ranks[*place] = mean;
+        }
         first += equal.len();
     }
     ranks

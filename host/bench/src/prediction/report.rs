@@ -172,7 +172,7 @@ pub fn recorded(trace: impl BufRead) -> Result<Vec<AgentRun>, TraceError> {
 /// # Errors
 /// A policy refuses.
 pub fn compare_recorded(runs: Vec<AgentRun>) -> Result<Vec<PredictorSteps>, PredictionError> {
-    let unseen = |run: &AgentRun| content_hash(&[u64::from(run.group)]) % 3 == 0;
+    let unseen = |run: &AgentRun| content_hash(&[u64::from(run.group)]).is_multiple_of(3);
     let (evaluated, before): (Vec<_>, Vec<_>) = runs.into_iter().partition(unseen);
     let rollout = |runs: Vec<AgentRun>| Rollout {
         scores: vec![0.0; runs.len()],

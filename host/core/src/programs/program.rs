@@ -44,6 +44,19 @@ pub struct Awaited {
     pub last_step_at: Timestamp,
 }
 
+/// How far a program has come with what it began.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Its latest step waits or runs, or failed or was cancelled.
+    #[default]
+    Open,
+    /// Its latest step finished.
+    Whole,
+    /// It was released with a step under way, or with its whole job.
+    Aborted,
+}
+
 /// One live program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {
@@ -133,12 +146,9 @@ pub struct Program {
     /// Time from the ends of its steps to the arrivals of the next ones.
     #[serde(default)]
     pub acted_total: Span,
-    /// Its last step finished: none has arrived since, or failed or was cancelled.
+    /// What became of its latest step, and of it.
     #[serde(default)]
-    pub is_whole: bool,
-    /// It was released with a step under way, or with its whole job.
-    #[serde(default)]
-    pub aborted: bool,
+    pub outcome: Outcome,
     /// Its entry in the accounts.
     #[serde(default, skip_serializing_if = "Meter::is_default")]
     pub meter: Meter,
@@ -173,10 +183,17 @@ impl Program {
         self.phase_since.max(of_others.unwrap_or_default())
     }
 
+    /// Takes note of what became of a step; it stays aborted.
+    pub(crate) fn has_come_to(&mut self, outcome: Outcome) {
+        if self.outcome != Outcome::Aborted {
+            self.outcome = outcome;
+        }
+    }
+
     /// Whether it came to its end, which its client said: what was seen of it is all that there
     /// was. Of one that expired or was aborted it is what there was at least.
     pub fn has_ended(&self) -> bool {
-        self.closing && self.is_whole && !self.aborted
+        self.closing && self.outcome == Outcome::Whole
     }
 
     /// Time in tools so far, that of one that runs included.

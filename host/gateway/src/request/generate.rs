@@ -5,6 +5,7 @@ use super::isolation::{clear, isolate, salted};
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use crate::Metrics;
 use crate::bodies::{PayloadCapture, PayloadWriter};
+use crate::excerpt::excerpt_of;
 use crate::guard::StepGuard;
 use crate::identity::{Identities, Identity};
 use crate::requests::{Registration, RequestIds};
@@ -24,7 +25,7 @@ use treadle_engines::transfers::Prompts;
 use treadle_http::body::{self, BodyLimits};
 use treadle_http::{Bounded, InUse, Upstream, error_response};
 use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId, Tenant};
-use treadle_scheduler::{Instruction, LiveLimit};
+use treadle_scheduler::{Excerpts, Instruction, LiveLimit};
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode, RequestHead};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -63,6 +64,8 @@ pub struct GatewayState {
     pub forward_timeout: Duration,
     /// Remembers the last request of each program, where engines may be asked for its cache.
     pub prompts: Option<Arc<Prompts>>,
+    /// What a prediction service may read of prompts.
+    pub excerpts: Arc<Excerpts>,
 }
 
 /// What all requests share, and each tenant has its part of.
@@ -174,6 +177,10 @@ async fn accept(
         None => endpoint.path().to_owned(),
     };
     let arrival = arrival(step, &identity, &head, tenant);
+    if app.excerpts.permits(&identity.job) {
+        app.excerpts
+            .put(&identity.job, &identity.program, excerpt_of(&body));
+    }
     let program = identity.program;
     let mut headers = parts.headers;
     clear(&mut headers);

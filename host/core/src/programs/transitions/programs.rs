@@ -2,7 +2,7 @@
 //! end of their only step.
 
 use crate::programs::accounts::Meter;
-use crate::programs::program::{FULL_WEIGHT_PPM, Program};
+use crate::programs::program::{FULL_WEIGHT_PPM, Outcome, Program};
 use crate::programs::timers::Timer;
 use crate::{Command, PrefixSegment, Programs, Refusal, StepArrival};
 use std::collections::BTreeMap;
@@ -67,8 +67,7 @@ impl Programs {
             last_output_tokens: 0,
             group: arrival.group,
             acted_total: Span(0),
-            is_whole: false,
-            aborted: false,
+            outcome: Outcome::Open,
             meter: Meter::default(),
         }
     }
@@ -94,7 +93,7 @@ impl Programs {
             p.phase_since = now;
         }
         p.weight_ppm = FULL_WEIGHT_PPM;
-        p.is_whole = false;
+        p.has_come_to(Outcome::Open);
         p.closing |= arrival.one_shot;
         let hashes = |prefix: &[PrefixSegment]| prefix.iter().map(|s| s.hash).collect::<Vec<_>>();
         if p.placement.is_none() && hashes(&p.prefix) != hashes(&arrival.prefix) {
@@ -115,7 +114,9 @@ impl Programs {
             return;
         };
         p.closing = true;
-        p.aborted |= aborted || !p.is_between_steps();
+        if aborted || !p.is_between_steps() {
+            p.outcome = Outcome::Aborted;
+        }
         let waiting = p.waiting.clone();
         if p.is_between_steps() {
             return self.close_program(program);
