@@ -13,6 +13,8 @@ section! {
         url: String = String::new(), "";
         /// Timeout of an answer; after it the bound policies predict instead.
         deadline_ms: u64 = 500, "milliseconds", 1 ..= 60_000;
+        /// Jobs of the tenant `default` whose prompts the service is given, as text or as token ids: the newest prompt of each program, of a long one its beginning and its end. It is given the prompts of no other job.
+        share_prompts_of_jobs: Vec<String> = Vec::new(), "";
         fixed {
             /// Largest answer; a larger one is refused.
             answer_bytes_max: usize = 4 << 20, "bytes", 1024 ..= 1_073_741_824;
@@ -21,6 +23,14 @@ section! {
 }
 
 impl PredictionConfig {
+    /// Jobs whose prompts the service is given; none without a service.
+    pub fn shared_jobs(&self) -> &[String] {
+        if self.url.is_empty() {
+            return &[];
+        }
+        &self.share_prompts_of_jobs
+    }
+
     /// The service's address, if there is one.
     ///
     /// # Errors

@@ -41,6 +41,7 @@
 //!     one_shot: false,
 //!     inferred: false,
 //!     parent: None,
+//!     group: None,
 //! }).into());
 //! // A new program waits for a place, so the policy is asked first.
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));

@@ -35,6 +35,7 @@ fn a_relayed_event_is_handled_once() {
     let mut s = Scenario::with_workers(&[1_000]);
     let release = Event::Program(ProgramEvent::ProgramReleased {
         program: "a".into(),
+        aborted: false,
     });
     let now = s.now;
     let handle = |core: &mut Core, number| {

@@ -56,6 +56,7 @@ fn send(scenario: &mut Scenario, program: &str, step: u64, sizes: &[(u64, u64)])
         one_shot: false,
         inferred: false,
         parent: None,
+        group: None,
     };
     scenario.handle(Event::Program(ProgramEvent::StepArrived(arrival)));
 }

@@ -106,7 +106,10 @@ impl Simulation {
         let gateway = index % self.gateways.len();
         self.send_report(
             gateway,
-            Event::Program(ProgramEvent::ProgramReleased { program }),
+            Event::Program(ProgramEvent::ProgramReleased {
+                program,
+                aborted: false,
+            }),
             Some(AckTo::Agent(index)),
         );
     }
@@ -159,6 +162,7 @@ impl Simulation {
             one_shot: plan.one_shot,
             inferred: plan.inferred,
             parent: plan.parent.clone(),
+            group: None,
         };
         let agent = &mut self.agents[index];
         agent.branches[branch] = Branch::Sent(step);

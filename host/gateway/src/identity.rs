@@ -25,6 +25,8 @@ pub(crate) struct Identity {
     pub(crate) one_shot: bool,
     /// The program that started it.
     pub(crate) parent: Option<Parent>,
+    /// Its group within the job, if it names one.
+    pub(crate) group: Option<ClientName>,
 }
 
 /// Recognises programs that no client names, by the longest prompt that a new
@@ -106,9 +108,11 @@ impl Identities {
             named => named,
         };
         let is_last = headers::is_last(headers)?;
+        let group = headers::group_of(headers)?;
         let Some(Named { program, parent }) = named else {
             let mut identity = self.recognise(tenant, head, job, step);
             identity.one_shot |= is_last;
+            identity.group = group;
             return Ok(identity);
         };
         let parent = parent.map(|parent| Parent {
@@ -121,6 +125,7 @@ impl Identities {
             inferred: false,
             one_shot: is_last,
             parent,
+            group,
         })
     }
 
@@ -139,6 +144,7 @@ impl Identities {
                 inferred: true,
                 one_shot: true,
                 parent: None,
+                group: None,
             };
         }
         let fresh = || Arc::from(tenant.inside(&ClientName::numbered("auto-", step.0)));
@@ -152,6 +158,7 @@ impl Identities {
             inferred: true,
             one_shot: false,
             parent: None,
+            group: None,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! never for a disk.
 
 mod bodies;
+mod excerpt;
 mod forward;
 mod guard;
 mod identity;

@@ -3,12 +3,17 @@
 use treadle_model::World;
 
 /// Of prediction policies: what is known of a program. -1 where it is not known.
-pub const PROGRAM_COLUMNS: [&str; 4] = [
+pub const PROGRAM_COLUMNS: [&str; 6] = [
     "prompt-tokens",
     "last-output-tokens",
     "last-tool-ok",
     "failed-tools",
+    "returned",
+    "ended",
 ];
+/// The column `ended` among these: whether what remained of a program is all that there was, or
+/// what there was at least. Policies that do not ask for it learn only from programs that ended.
+pub const ENDED_COLUMN: usize = 5;
 
 /// Of eviction policies: what caches are expected to cost. An unbounded time is infinite;
 /// predicted tokens are -1 without a prediction.

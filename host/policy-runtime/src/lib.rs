@@ -43,7 +43,7 @@ mod worlds;
 pub use artifacts::{ArtifactStore, ArtifactStoreError};
 pub use breaker::{Breaker, BreakerLimits, BreakerState};
 pub use call::CallContext;
-pub use columns::{COST_COLUMNS, PROGRAM_COLUMNS, columns_of};
+pub use columns::{COST_COLUMNS, ENDED_COLUMN, PROGRAM_COLUMNS, columns_of};
 pub use compiler::{CompileFault, Compiler, CompilerCommand, CompilerLimits, compiler_main};
 pub use engine::PolicyEngine;
 pub use error::{LoadError, PolicyFault, RuntimeError, UploadRefusal};

@@ -3,6 +3,7 @@
 use super::background_native::{Native, Prediction};
 use super::calls::{self, NoAnswer, RecordedCall};
 use super::lock;
+use crate::columns::ENDED_COLUMN;
 use crate::evaluator::{BoundPolicy, Change, Changed, KeptState, Notice, PolicyEvaluator, Scope};
 use serde_json::Value;
 use std::sync::Mutex;
@@ -101,18 +102,26 @@ impl BackgroundEvaluator {
     }
 
     /// Reports to the policy that is bound for the job what became of programs, and to the built-in
-    /// default too, which may have to replace it.
+    /// default too, which may have to replace it. After the first `ended` rows come those of
+    /// programs that were cut short: only a policy that asks for the column `ended` is given them.
     pub fn learn(
         &self,
         job: &str,
         columns: &FinishedColumns<'_>,
-        extra: impl FnOnce(&[usize]) -> Vec<f32>,
+        ended: usize,
+        extra: impl FnOnce(&[usize], usize) -> Vec<f32>,
     ) {
+        let of_ended = first(columns, ended);
         let _ = self.ask_prediction(job, columns.len(), |instance, context, named| {
-            let extra = extra(named);
+            let given = if named.contains(&ENDED_COLUMN) {
+                columns
+            } else {
+                &of_ended
+            };
+            let extra = extra(named, given.len());
             let columns = FinishedColumns {
                 extra: &extra,
-                ..*columns
+                ..*given
             };
             let instance = instance.as_prediction_mut();
             instance
@@ -122,7 +131,7 @@ impl BackgroundEvaluator {
         let context = CallContext::at(self.now_ms());
         let native = &mut lock(&self.native).prediction;
         // The default refuses nothing but columns of unequal length.
-        let _ = Prediction::learn(native, &context, columns);
+        let _ = Prediction::learn(native, &context, &of_ended);
     }
 
     /// The same, with the extra columns that the policy's configuration names.
@@ -164,5 +173,20 @@ impl BackgroundEvaluator {
         while let Some(notice) = evaluator.poll_notice() {
             let _ = self.notices.send(notice);
         }
+    }
+}
+
+/// The first rows of a table without extra columns.
+fn first<'t>(columns: &FinishedColumns<'t>, rows: usize) -> FinishedColumns<'t> {
+    let rows = rows.min(columns.len());
+    FinishedColumns {
+        group: &columns.group[..rows],
+        tokens: &columns.tokens[..rows],
+        output_tokens: &columns.output_tokens[..rows],
+        steps: &columns.steps[..rows],
+        tool_ms: &columns.tool_ms[..rows],
+        remaining_tokens: &columns.remaining_tokens[..rows],
+        remaining_tool_ms: &columns.remaining_tool_ms[..rows],
+        extra: &[],
     }
 }

@@ -23,10 +23,11 @@ pub struct Forecast {
 const UNKNOWN: f64 = -1.0;
 
 /// Extra columns that are known of a program. A prediction policy is given those that it asks for.
-pub use treadle_policy_runtime::PROGRAM_COLUMNS as EXTRA_COLUMNS;
+pub use treadle_policy_runtime::{ENDED_COLUMN, PROGRAM_COLUMNS as EXTRA_COLUMNS};
 
-/// A program's value in each of [`EXTRA_COLUMNS`]; -1 where it is not known.
-pub fn extra_columns(program: &Program) -> [f32; EXTRA_COLUMNS.len()] {
+/// A program's value in each of [`EXTRA_COLUMNS`]; -1 where it is not known. `returned` says whether
+/// the tool call after its last step has returned.
+pub fn extra_columns(program: &Program, returned: bool) -> [f32; EXTRA_COLUMNS.len()] {
     let last_output_tokens = match program.steps_finished {
         0 => -1.0,
         _ => program.last_output_tokens as f32,
@@ -36,6 +37,12 @@ pub fn extra_columns(program: &Program) -> [f32; EXTRA_COLUMNS.len()] {
         last_output_tokens,
         program.last_action_ok.map_or(-1.0, f32::from),
         program.actions_failed as f32,
+        if program.steps_finished == 0 {
+            -1.0
+        } else {
+            f32::from(returned)
+        },
+        -1.0,
     ]
 }
 
@@ -110,7 +117,7 @@ impl Workers {
 pub struct Programs {
     /// Which program each row is about.
     pub id: Vec<ProgramId>,
-    /// The same for programs with the same prompt.
+    /// The same for programs of one group.
     pub group: Vec<u64>,
     /// Context that a placement must hold, in tokens.
     pub tokens: Vec<u64>,
@@ -322,13 +329,10 @@ impl Steps {
     }
 }
 
-/// A number that programs with the same prompt share.
+/// A number that programs of one group share.
 pub fn group_of(program: &Program) -> u64 {
-    // A program without a known prompt is a group of its own.
-    program
-        .prefix
-        .last()
-        .map_or(program.id.0, |segment| segment.hash)
+    // A program without a name of its group and a known prompt is a group of its own.
+    program.group.unwrap_or(program.id.0)
 }
 
 /// Tokens of a program's context that each worker is believed to hold: all of

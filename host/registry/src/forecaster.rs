@@ -2,9 +2,11 @@
 //! driver, and the actual outcomes go back to the policy. A service may replace the policy; what it
 //! does not answer the policy does.
 
+use super::recall::recall;
 use super::seen::{Lesson, SeenColumns};
+use super::sightings::Sightings;
 use super::{PluginRegistry, RemotePredictor};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 use treadle_model::ProgramId;
@@ -15,10 +17,6 @@ use treadle_scheduler::{DriverHandle, Observation};
 
 /// Sightings taken into one round.
 const ROUND_MAX: usize = 1_024;
-/// Sightings of one program that are kept to learn from.
-const KEPT_MAX: usize = 32;
-/// Programs whose sightings are kept; those beyond teach nothing.
-const PROGRAMS_MAX: usize = 100_000;
 
 /// Predicts for ever.
 pub async fn forecast(
@@ -27,16 +25,18 @@ pub async fn forecast(
     mut seen: Receiver<Observation>,
     remote: Option<RemotePredictor>,
 ) {
-    let mut kept: HashMap<ProgramId, Vec<Observation>> = HashMap::new();
+    let mut sightings = Sightings::default();
     let mut round = Vec::with_capacity(ROUND_MAX);
     while seen.recv_many(&mut round, ROUND_MAX).await > 0 {
-        let (over, live): (Vec<_>, Vec<_>) = round.drain(..).partition(|s| s.is_over);
+        complete(&registry, &mut sightings, &round).await;
+        let (over, live): (Vec<_>, Vec<_>) = round.drain(..).partition(|o| o.moment.is_over());
+        sightings.add(live.iter().cloned());
+        let finished = sightings.take(&over);
         let mut live = by_job(live);
-        let finished = finished(&mut kept, over);
-        remember(&mut kept, &live);
         let mut forecasts = Vec::new();
         if let Some(remote) = &remote {
             forecasts = ask_remote(remote, &mut live, &finished).await;
+            remote.forget(&over);
         }
         let registry = registry.clone();
         // A policy has seconds for its answer.
@@ -51,6 +51,23 @@ pub async fn forecast(
         forecasts.extend(asked.await.unwrap_or_default());
         if driver.expect(forecasts).is_err() {
             return;
+        }
+    }
+}
+
+/// Adds what had happened of programs before anything of them was seen here.
+async fn complete(registry: &PluginRegistry, sightings: &mut Sightings, round: &[Observation]) {
+    let mut begun = HashSet::new();
+    for observation in round {
+        if !begun.insert(observation.program) || !sightings.lacks(observation) {
+            continue;
+        }
+        match recall(&*registry.store, observation).await {
+            Ok(past) => sightings.add(past),
+            Err(error) => {
+                tracing::warn!(%error, "what was seen of programs before could not be read");
+                return;
+            }
         }
     }
 }
@@ -88,38 +105,6 @@ fn by_job(sightings: Vec<Observation>) -> BTreeMap<Box<str>, Vec<Observation>> {
     jobs
 }
 
-fn remember(
-    kept: &mut HashMap<ProgramId, Vec<Observation>>,
-    live: &BTreeMap<Box<str>, Vec<Observation>>,
-) {
-    for observation in live.values().flatten() {
-        if kept.len() >= PROGRAMS_MAX && !kept.contains_key(&observation.program) {
-            continue;
-        }
-        let of_program = kept.entry(observation.program).or_default();
-        if of_program.len() < KEPT_MAX {
-            of_program.push(observation.clone());
-        }
-    }
-}
-
-fn finished(
-    kept: &mut HashMap<ProgramId, Vec<Observation>>,
-    over: Vec<Observation>,
-) -> BTreeMap<Box<str>, Vec<Lesson>> {
-    let mut lessons: BTreeMap<Box<str>, Vec<Lesson>> = BTreeMap::new();
-    for end in over {
-        let seen = kept.remove(&end.program).unwrap_or_default();
-        let of_job = lessons.entry(end.job.clone()).or_default();
-        of_job.extend(seen.into_iter().map(|seen| Lesson {
-            remaining_tokens: end.output_tokens.saturating_sub(seen.output_tokens),
-            remaining_tool_ms: end.tool_ms.saturating_sub(seen.tool_ms),
-            seen,
-        }));
-    }
-    lessons
-}
-
 impl PluginRegistry {
     fn predict(&self, job: &str, rows: &[Observation]) -> Vec<(ProgramId, Forecast)> {
         let seen = SeenColumns::of(rows.iter());
@@ -131,7 +116,7 @@ impl PluginRegistry {
             tool_ms: &seen.tool_ms,
             extra: &[],
         };
-        let extra = |named: &[usize]| seen.extra(named);
+        let extra = |named: &[usize]| seen.extra(named, rows.len());
         let Some(estimates) = self.background.predict(job, &columns, extra) else {
             return Vec::new();
         };
@@ -152,7 +137,8 @@ impl PluginRegistry {
     }
 
     fn learn(&self, job: &str, lessons: &[Lesson]) {
-        let seen = SeenColumns::of(lessons.iter().map(|lesson| &lesson.seen));
+        let seen = SeenColumns::of_lessons(lessons);
+        let ended = lessons.iter().take_while(|lesson| lesson.has_ended);
         let tokens: Vec<u64> = lessons.iter().map(|l| l.remaining_tokens).collect();
         let tool_ms: Vec<u64> = lessons.iter().map(|l| l.remaining_tool_ms).collect();
         self.background.learn(
@@ -167,59 +153,24 @@ impl PluginRegistry {
                 remaining_tool_ms: &tool_ms,
                 extra: &[],
             },
-            |named| seen.extra(named),
+            ended.count(),
+            |named, rows| seen.extra(named, rows),
         );
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::sightings::tests::seen;
     use super::*;
-
-    fn seen(program: u64, steps: u32, output_tokens: u64, is_over: bool) -> Observation {
-        Observation {
-            program: ProgramId(program),
-            job: "run".into(),
-            group: 1,
-            tokens: 0,
-            output_tokens,
-            steps,
-            tool_ms: output_tokens * 10,
-            extra: [steps as f32, output_tokens as f32, -1.0, 0.0],
-            is_over,
-        }
-    }
-
-    #[test]
-    fn a_finished_program_teaches_what_came_after_each_step() {
-        let mut kept = HashMap::new();
-        let live = vec![seen(1, 1, 100, false), seen(2, 1, 50, false)];
-        remember(&mut kept, &by_job(live));
-        remember(&mut kept, &by_job(vec![seen(1, 2, 250, false)]));
-        let lessons = finished(&mut kept, vec![seen(1, 2, 250, true)]);
-        let lessons = &lessons["run"];
-        let learnt: Vec<_> = lessons
-            .iter()
-            .map(|l| (l.seen.steps, l.remaining_tokens, l.remaining_tool_ms))
-            .collect();
-        assert_eq!(learnt, [(1, 150, 1_500), (2, 0, 0)]);
-        assert_eq!(kept.len(), 1);
-    }
+    use treadle_scheduler::Moment;
 
     #[test]
     fn extra_columns_come_one_after_the_other_in_the_order_asked_for() {
-        let rows = [seen(1, 3, 100, false), seen(2, 4, 200, false)];
+        let rows = [seen(1, 3, Moment::Acting), seen(2, 4, Moment::Acting)];
         let seen = SeenColumns::of(rows.iter());
-        assert_eq!(seen.extra(&[1, 0]), [100.0, 200.0, 3.0, 4.0]);
-        assert!(seen.extra(&[]).is_empty());
-    }
-
-    #[test]
-    fn what_is_kept_of_a_program_is_bounded() {
-        let mut kept = HashMap::new();
-        for step in 0..100 {
-            remember(&mut kept, &by_job(vec![seen(1, step, 0, false)]));
-        }
-        assert_eq!(kept[&ProgramId(1)].len(), KEPT_MAX);
+        assert_eq!(seen.extra(&[1, 0], 2), [2.0, 2.0, 1.0, 1.0]);
+        assert_eq!(seen.extra(&[1, 0], 1), [2.0, 1.0]);
+        assert!(seen.extra(&[], 2).is_empty());
     }
 }

@@ -13,9 +13,11 @@ mod forecaster;
 mod limits;
 mod logs;
 mod modules;
+mod recall;
 mod reference;
 mod remote;
 mod seen;
+mod sightings;
 mod totals;
 mod upload;
 

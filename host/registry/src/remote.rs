@@ -9,13 +9,14 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use treadle_config::{ConfigError, PredictionConfig};
 use treadle_model::ProgramId;
-use treadle_policy::columns::EXTRA_COLUMNS;
+use treadle_policy::columns::{ENDED_COLUMN, EXTRA_COLUMNS};
 use treadle_policy::evaluator::Forecast;
-use treadle_scheduler::Observation;
+use treadle_scheduler::{Excerpt, Excerpts, Observation};
 use treadle_trust::{Connector, Targets, Trust};
 
 /// Why the service's answer is of no use.
@@ -42,12 +43,14 @@ pub struct RemotePredictor {
     deadline_ms: u64,
     answer_bytes_max: usize,
     failures: AtomicU64,
+    excerpts: Arc<Excerpts>,
 }
 
 /// Columns of a question, all of one length.
 #[derive(Serialize)]
 struct Columns<'c> {
     job: &'c str,
+    program: Vec<u64>,
     group: &'c [u64],
     tokens: &'c [u64],
     output_tokens: &'c [u64],
@@ -58,6 +61,14 @@ struct Columns<'c> {
     remaining_tokens: Option<&'c [u64]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining_tool_ms: Option<&'c [u64]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<&'c [bool]>,
+    /// Where the job's prompts may be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<Vec<Option<&'c str>>>,
+    /// Likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<Option<&'c [u64]>>>,
 }
 
 /// Extra columns by name.
@@ -66,7 +77,9 @@ struct Extra<'c>(&'c SeenColumns);
 impl Serialize for Extra<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let columns = EXTRA_COLUMNS.iter().enumerate();
-        serializer.collect_map(columns.map(|(at, name)| (name, self.0.extra(&[at]))))
+        // It is a column by itself of what is learnt.
+        let columns = columns.filter(|(at, _)| *at != ENDED_COLUMN);
+        serializer.collect_map(columns.map(|(at, name)| (name, self.0.extra(&[at], usize::MAX))))
     }
 }
 
@@ -86,7 +99,11 @@ impl RemotePredictor {
     ///
     /// # Errors
     /// An address that is none.
-    pub fn of(config: &PredictionConfig, trust: Trust) -> Result<Option<Self>, ConfigError> {
+    pub fn of(
+        config: &PredictionConfig,
+        trust: Trust,
+        excerpts: Arc<Excerpts>,
+    ) -> Result<Option<Self>, ConfigError> {
         let Some(uri) = config.service()? else {
             return Ok(None);
         };
@@ -101,6 +118,7 @@ impl RemotePredictor {
             deadline_ms: config.deadline_ms,
             answer_bytes_max: config.answer_bytes_max,
             failures: AtomicU64::new(0),
+            excerpts,
         }))
     }
 
@@ -112,7 +130,16 @@ impl RemotePredictor {
         rows: &[Observation],
     ) -> Option<Vec<(ProgramId, Forecast)>> {
         let seen = SeenColumns::of(rows.iter());
-        let asked = self.post("predict", &columns(job, &seen, None)).await;
+        let permitted = self.excerpts.permits(job);
+        let excerpt = |row: &Observation| self.excerpts.get(&row.key).unwrap_or_default();
+        let excerpts: Vec<Arc<Excerpt>> = rows.iter().filter(|_| permitted).map(excerpt).collect();
+        let question = Columns {
+            prompt: permitted.then(|| excerpts.iter().map(|e| e.text.as_deref()).collect()),
+            prompt_token_ids: permitted
+                .then(|| excerpts.iter().map(|e| e.token_ids.as_deref()).collect()),
+            ..columns(job, &seen, rows.iter())
+        };
+        let asked = self.post("predict", &question).await;
         let estimates = asked.and_then(|answer| estimates(&answer, rows.len()));
         match estimates {
             Ok(estimates) => {
@@ -134,9 +161,22 @@ impl RemotePredictor {
         let seen = SeenColumns::of(lessons.iter().map(|lesson| &lesson.seen));
         let tokens: Vec<u64> = lessons.iter().map(|l| l.remaining_tokens).collect();
         let tool_ms: Vec<u64> = lessons.iter().map(|l| l.remaining_tool_ms).collect();
-        let truth = Some((tokens.as_slice(), tool_ms.as_slice()));
-        if let Err(error) = self.post("learn", &columns(job, &seen, truth)).await {
+        let ended: Vec<bool> = lessons.iter().map(|l| l.has_ended).collect();
+        let asked = Columns {
+            remaining_tokens: Some(&tokens),
+            remaining_tool_ms: Some(&tool_ms),
+            ended: Some(&ended),
+            ..columns(job, &seen, lessons.iter().map(|lesson| &lesson.seen))
+        };
+        if let Err(error) = self.post("learn", &asked).await {
             self.failed(&error);
+        }
+    }
+
+    /// Forgets what could be read of programs that are over.
+    pub(super) fn forget(&self, over: &[Observation]) {
+        for end in over {
+            self.excerpts.forget(&end.key);
         }
     }
 
@@ -180,18 +220,22 @@ impl RemotePredictor {
 fn columns<'c>(
     job: &'c str,
     seen: &'c SeenColumns,
-    truth: Option<(&'c [u64], &'c [u64])>,
+    rows: impl Iterator<Item = &'c Observation>,
 ) -> Columns<'c> {
     Columns {
         job,
+        program: rows.map(|row| row.program.0).collect(),
         group: &seen.group,
         tokens: &seen.tokens,
         output_tokens: &seen.output_tokens,
         steps: &seen.steps,
         tool_ms: &seen.tool_ms,
         extra: Extra(seen),
-        remaining_tokens: truth.map(|(tokens, _)| tokens),
-        remaining_tool_ms: truth.map(|(_, tool_ms)| tool_ms),
+        remaining_tokens: None,
+        remaining_tool_ms: None,
+        ended: None,
+        prompt: None,
+        prompt_token_ids: None,
     }
 }
 
@@ -236,31 +280,21 @@ fn forecast(estimates: &Estimates, row: usize) -> Forecast {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sightings::tests::seen;
     use super::*;
     use axum::routing::post;
     use axum::{Json, Router};
     use serde_json::{Value, json};
+    use treadle_scheduler::Moment;
 
-    fn seen(program: u64, output_tokens: u64) -> Observation {
-        Observation {
-            program: ProgramId(program),
-            job: "run".into(),
-            group: 1,
-            tokens: 500,
-            output_tokens,
-            steps: 1,
-            tool_ms: 20,
-            extra: [1.0, 2.0, -1.0, 0.0],
-            is_over: false,
-        }
-    }
+    const ACTING: Moment = Moment::Acting;
 
     /// A service that expects ten times what was generated.
     async fn service(answer: fn(Value) -> Value) -> RemotePredictor {
-        let routes = Router::new().route(
-            "/predict",
-            post(move |Json(asked): Json<Value>| async move { Json(answer(asked)) }),
-        );
+        let asked = move |Json(asked): Json<Value>| async move { Json(answer(asked)) };
+        let routes = Router::new()
+            .route("/predict", post(asked))
+            .route("/learn", post(asked));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, routes).await });
@@ -269,7 +303,13 @@ mod tests {
             deadline_ms: 5_000,
             ..PredictionConfig::default()
         };
-        RemotePredictor::of(&config, Trust::default())
+        let excerpts = Excerpts::of_jobs(&["shared".to_owned()]);
+        for job in ["run", "shared"] {
+            let text = Some(format!("of {job}"));
+            let token_ids = None;
+            excerpts.put(job, "p-1", Excerpt { text, token_ids });
+        }
+        RemotePredictor::of(&config, Trust::default(), Arc::new(excerpts))
             .unwrap()
             .unwrap()
     }
@@ -285,14 +325,51 @@ mod tests {
         };
         let remote = service(ten_times).await;
         let forecasts = remote
-            .predict("run", &[seen(1, 10), seen(2, 30)])
+            .predict("run", &[seen(1, 1, ACTING), seen(2, 3, ACTING)])
             .await
             .unwrap();
         let tokens: Vec<_> = forecasts
             .iter()
             .map(|(id, f)| (id.0, f.remaining_tokens))
             .collect();
-        assert_eq!(tokens, [(1, 100.0), (2, 300.0)]);
+        assert_eq!(tokens, [(1, 500.0), (2, 1_500.0)]);
+    }
+
+    #[tokio::test]
+    async fn prompts_are_given_of_the_jobs_that_share_them_alone() {
+        let rows = [seen(1, 1, ACTING), seen(2, 1, ACTING)];
+        let with = |asked: Value| {
+            assert_eq!(asked["prompt"], json!(["of shared", null]));
+            assert_eq!(asked["prompt_token_ids"], json!([null, null]));
+            assert_eq!(asked["program"], json!([1, 2]));
+            json!({ "remaining_tokens": [1.0, 2.0] })
+        };
+        assert!(service(with).await.predict("shared", &rows).await.is_some());
+        let without = |asked: Value| {
+            assert!(asked.get("prompt").is_none() && asked.get("prompt_token_ids").is_none());
+            json!({ "remaining_tokens": [1.0, 2.0] })
+        };
+        assert!(service(without).await.predict("run", &rows).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn what_was_cut_short_is_told_apart() {
+        let told = |asked: Value| {
+            assert_eq!(asked["ended"], json!([true, false]));
+            assert!(asked["extra"].get("ended").is_none());
+            json!({})
+        };
+        let remote = service(told).await;
+        let lesson = |program, has_ended| Lesson {
+            seen: seen(program, 1, ACTING),
+            remaining_tokens: 5,
+            remaining_tool_ms: 0,
+            has_ended,
+        };
+        remote
+            .learn("run", &[lesson(1, true), lesson(2, false)])
+            .await;
+        assert_eq!(remote.failures.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
@@ -303,16 +380,18 @@ mod tests {
             |_| json!({ "tokens": [1.0] }),
         ] {
             let remote = service(answer).await;
-            assert!(remote.predict("run", &[seen(1, 10)]).await.is_none());
+            assert!(remote.predict("run", &[seen(1, 1, ACTING)]).await.is_none());
             assert_eq!(remote.failures.load(Ordering::Relaxed), 1);
         }
     }
 
     #[tokio::test]
     async fn an_unreachable_service_is_reported() {
-        let remote = service(|_| json!({})).await;
+        let mut remote = service(|_| json!({})).await;
+        remote.url.push_str("/none");
         let lesson = Lesson {
-            seen: seen(1, 10),
+            seen: seen(1, 1, ACTING),
+            has_ended: true,
             remaining_tokens: 5,
             remaining_tool_ms: 0,
         };
@@ -326,7 +405,7 @@ mod tests {
             url: "ftp://predictor".to_owned(),
             ..PredictionConfig::default()
         };
-        let error = RemotePredictor::of(&config, Trust::default())
+        let error = RemotePredictor::of(&config, Trust::default(), Arc::default())
             .err()
             .unwrap()
             .to_string();

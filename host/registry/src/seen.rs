@@ -1,6 +1,6 @@
 //! What was seen of programs, as columns.
 
-use treadle_policy::columns::EXTRA_COLUMNS;
+use treadle_policy::columns::{ENDED_COLUMN, EXTRA_COLUMNS};
 use treadle_scheduler::Observation;
 
 /// A program as it was seen, and what then came.
@@ -8,6 +8,8 @@ pub(super) struct Lesson {
     pub(super) seen: Observation,
     pub(super) remaining_tokens: u64,
     pub(super) remaining_tool_ms: u64,
+    /// That was all; otherwise it was as much at least.
+    pub(super) has_ended: bool,
 }
 
 /// Sightings as the columns of the contract.
@@ -23,13 +25,21 @@ pub(super) struct SeenColumns {
 }
 
 impl SeenColumns {
-    /// The extra columns with these indices, one after the other.
-    pub(super) fn extra(&self, columns: &[usize]) -> Vec<f32> {
+    /// The extra columns with these indices, one after the other, of the first `rows`.
+    pub(super) fn extra(&self, columns: &[usize], rows: usize) -> Vec<f32> {
         let column = |at: &usize| {
             let at = *at;
-            self.extra.iter().map(move |row| row[at])
+            self.extra.iter().take(rows).map(move |row| row[at])
         };
         columns.iter().flat_map(column).collect()
+    }
+
+    pub(super) fn of_lessons(lessons: &[Lesson]) -> Self {
+        let mut columns = Self::of(lessons.iter().map(|lesson| &lesson.seen));
+        for (row, lesson) in columns.extra.iter_mut().zip(lessons) {
+            row[ENDED_COLUMN] = f32::from(lesson.has_ended);
+        }
+        columns
     }
 
     pub(super) fn of<'s>(sightings: impl Iterator<Item = &'s Observation>) -> Self {

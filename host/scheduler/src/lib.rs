@@ -2,6 +2,7 @@
 //! writer, recovery, and the protocol between gateways and schedulers in different processes.
 
 pub mod driver;
+mod excerpts;
 mod instruction;
 pub mod link;
 pub mod orders;
@@ -15,6 +16,7 @@ pub use driver::{
     JournalHandle, JournalStatistics, LiveProgram, LivePrograms, MemoryAccounts, Overview,
     WorkerAccount, spawn_driver, spawn_journal,
 };
+pub use excerpts::{Excerpt, Excerpts};
 pub use instruction::{Dispatch, Instruction, LiveLimit};
 pub use recording::{DriverStopped, NotRecorded, Recorder, Recording};
-pub use scheduler::{Bound, ConnectionId, LinkInput, Observation, Profile, Profiles};
+pub use scheduler::{Bound, ConnectionId, LinkInput, Moment, Observation, Profile, Profiles};

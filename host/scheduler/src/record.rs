@@ -82,6 +82,7 @@ mod tests {
         });
         let event = Event::Program(ProgramEvent::ProgramReleased {
             program: "p".repeat(9_000).into(),
+            aborted: false,
         });
         let row = EventRow {
             seq: 4,
@@ -111,6 +112,7 @@ mod tests {
         };
         let named = Event::Program(ProgramEvent::ProgramReleased {
             program: ",\"relayed_by\":{}".into(),
+            aborted: false,
         });
         let step = Event::Program(ProgramEvent::StepFirstToken { step: StepId(9) });
         for event in [Event::TimerFired, named, step] {

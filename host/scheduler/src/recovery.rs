@@ -183,6 +183,7 @@ mod tests {
                 one_shot: false,
                 inferred: false,
                 parent: None,
+                group: None,
             }))
         };
         let finished = |n: u64| {

@@ -90,6 +90,9 @@ pub struct RequestHead {
     /// bytes of text: a request whose chain holds the last link of another's goes on where
     /// that one ended. Empty for a batch of several prompts.
     pub chain: Vec<u64>,
+    /// The hash of the whole prompt, tool definitions and a separate system prompt included: the
+    /// same for equal prompts alone. Nothing for a batch of several prompts.
+    pub whole: Option<u64>,
 }
 
 impl RequestHead {
@@ -120,6 +123,7 @@ impl RequestHead {
             prompt: PromptSize::default(),
             prefix: Vec::new(),
             chain: Vec::new(),
+            whole: None,
         };
         match endpoint {
             Endpoint::ChatCompletions | Endpoint::Messages => head.take_messages(&mut body)?,
@@ -155,8 +159,10 @@ impl RequestHead {
         self.prompt.messages = u32::try_from(messages.count).unwrap_or(u32::MAX);
         self.chain = messages.chain;
         self.prefix = messages.prefix;
+        let in_front = |hash| body.tools.before(body.system.before(hash));
+        self.whole = Some(in_front(messages.whole));
         for segment in &mut self.prefix {
-            segment.hash = body.tools.before(body.system.before(segment.hash));
+            segment.hash = in_front(segment.hash);
         }
         if let Some(first) = self.prefix.first_mut() {
             first.bytes += preamble_bytes;
@@ -184,6 +190,7 @@ impl RequestHead {
         };
         self.prefix = prompt.prefix;
         self.chain = prompt.chain;
+        self.whole = prompt.whole;
         Ok(())
     }
 }

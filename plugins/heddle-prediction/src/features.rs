@@ -7,7 +7,7 @@ use crate::model::STAGES;
 use crate::rows::Row;
 
 /// Features of a program.
-pub(crate) const FEATURES: usize = 18;
+pub(crate) const FEATURES: usize = 20;
 /// The position of the history of a program's group.
 pub(crate) const HISTORY: usize = 13;
 /// Their values.
@@ -65,11 +65,15 @@ pub(crate) fn features(row: &Row, view: &GroupView) -> Features {
     let begun = |value: f64| if has_begun { value } else { 0.0 };
     let steps = f64::from(row.steps);
     let input_tokens = (row.tokens - row.output_tokens).max(0.0);
-    let returned = (steps - 1.0).max(0.0);
+    let returned = (steps - f64::from(u8::from(!row.returned))).max(0.0);
     let succeeded = row
         .failed_tools
         .map_or(0.0, |failed| (returned - failed).max(0.0));
     let written = begun(level(row.output_tokens, 10.0));
+    let result = row
+        .last_tool_ok
+        .map_or(0.0, |ok| if ok { -1.0 } else { 1.0 });
+    let has_returned = f64::from(u8::from(row.returned));
     let [history, fresh, fresh_count, ahead, failed] = view.map(f64::from);
     [
         1.0,
@@ -81,8 +85,7 @@ pub(crate) fn features(row: &Row, view: &GroupView) -> Features {
         level(row.tool_ms, 10.0) / 2.0,
         row.last_output_tokens
             .map_or(0.0, |tokens| begun(level(tokens, 10.0))),
-        row.last_tool_ok
-            .map_or(0.0, |ok| if ok { -1.0 } else { 1.0 }),
+        result,
         log2(1.0 + row.failed_tools.unwrap_or(0.0)),
         log2(1.0 + succeeded),
         row.prompt_tokens.map_or(0.0, |tokens| level(tokens, 9.0)),
@@ -93,5 +96,8 @@ pub(crate) fn features(row: &Row, view: &GroupView) -> Features {
         fresh_count,
         ahead,
         failed,
+        has_returned,
+        // The last step's own tool says more than the one before.
+        has_returned * result,
     ]
 }

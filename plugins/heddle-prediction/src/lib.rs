@@ -10,6 +10,9 @@
 //! The means follow from how earlier estimates came true, and so does the 90th percentile:
 //! the spread of a stage's errors is its uncertainty.
 //!
+//! A program that was aborted or has expired is no end: the regression learns that it came to as
+//! much at least, so that the longest, which are cut short most, are not taken for short ones.
+//!
 //! It learns from asking too: what a group's programs have shown before any of them has
 //! finished counts for the others. Asking again changes nothing, nor does the order of
 //! the rows.
@@ -31,7 +34,7 @@ use treadle_plugin::{
 use features::{Common, GroupView, TOKENS_SOFT, features, group_view, so_far};
 use groups::{Group, Groups, Sighting};
 use looks::Looks;
-use model::{Model, STAGES, stage};
+use model::{Model, Rest, STAGES, stage};
 use rows::Row;
 
 /// Programs that a figure common to all groups remembers.
@@ -72,7 +75,10 @@ impl HeddlePrediction {
     /// Takes note of how far live programs are, for others of their groups. Each program
     /// counts once after each step, however often it is asked about.
     fn observe(&mut self, rows: &[Row]) {
-        let is_new = |row: &&Row| row.steps == 0 || self.looks.get(row.digest()).is_none();
+        // What is new when a tool has returned counts with the next step.
+        let is_new = |row: &&Row| {
+            row.steps == 0 || (!row.returned && self.looks.get(row.digest()).is_none())
+        };
         let mut new: Vec<(u64, u64, &Row)> = rows
             .iter()
             .filter(is_new)
@@ -184,21 +190,26 @@ impl PredictionPolicy for HeddlePrediction {
         let unknown = Group::default();
         // With what was known when it was asked about, else before any of these programs: what
         // became of a program must not help to estimate it.
-        for index in 0..programs.len() {
+        let learnt = (0..programs.len()).map(|index| {
             let row = Row::finished(programs, index);
             let look = self.looks.get(row.digest()).copied();
             let view = look.unwrap_or_else(|| self.view(&row, &unknown));
+            let rest = Rest {
+                tokens: programs.remaining_tokens[index] as f64,
+                tool_ms: programs.remaining_tool_ms[index] as f64,
+                is_cut_short: row.is_cut_short,
+            };
             let seen = features(&row, &view);
-            let tokens = programs.remaining_tokens[index] as f64;
-            let tool_ms = programs.remaining_tool_ms[index] as f64;
-            self.model.learn(row.steps, &seen, tokens, tool_ms, memory);
-        }
+            row.output_tokens + self.model.learn(row.steps, &seen, rest, memory)
+        });
+        let learnt: Vec<f64> = learnt.collect();
         let (memory, groups_max) = (
             f64::from(self.config.group_memory),
             self.config.groups_max as usize,
         );
         for program in programs.programs() {
-            let total = programs.total_tokens(program.start) as f64;
+            // The latest row of a program that was cut short guesses least.
+            let total = learnt[program.end - 1];
             let total = treadle_plugin::exact::log2(total + TOKENS_SOFT);
             self.common.total.add(total, 1.0, COMMON_MEMORY);
             let group = self.groups.touch(programs.group[program.start], groups_max);

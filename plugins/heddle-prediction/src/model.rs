@@ -1,7 +1,7 @@
 //! The regression: one for all programs, and one for each stage that keeps close to it
 //! where the stage has few rows.
 
-use treadle_plugin::exact::{exp2, log2};
+use treadle_plugin::exact::{exp, exp2, ln, log2};
 use treadle_plugin::ridge::{Ridge, dot};
 
 use crate::features::{FEATURES, Features, HISTORY, TOKENS_SOFT, TOOL_MS_SOFT};
@@ -18,6 +18,12 @@ const STAGE_STRENGTH: f64 = 20.0;
 const GUESS_ROWS: f64 = 4.0;
 /// Share of new rows that makes it worth to solve again.
 const REFIT_SHARE: f64 = 0.02;
+/// 90th percentile of the standard logistic distribution: the logarithm of 9.
+const NINTH_DECILE: f64 = 2.197_224_577;
+/// The least scale: estimates are never that certain.
+const SCALE_MIN: f64 = 0.05;
+/// Values by which what lies above a bound is known.
+const QUANTILES: usize = 16;
 
 type Coefficients = [[f64; FEATURES]; TARGETS];
 
@@ -57,7 +63,12 @@ impl Default for Residuals {
 }
 
 impl Residuals {
-    fn add(&mut self, estimated: [f64; TARGETS], came: [f64; TARGETS], memory: f64) {
+    /// Spread of the tokens' logarithm about its estimate: the scale of a logistic distribution.
+    fn scale(self) -> f64 {
+        (self.above / NINTH_DECILE).max(SCALE_MIN)
+    }
+
+    fn add(&mut self, estimated: [f64; TARGETS], came: &Came, memory: f64) {
         self.count += 1.0;
         let kept = if self.count > memory {
             1.0 - 1.0 / memory
@@ -65,19 +76,14 @@ impl Residuals {
             1.0
         };
         self.count = self.count.min(memory);
-        for target in 0..TARGETS {
-            self.came[target] = self.came[target] * kept + exp2(came[target]);
-            self.estimated[target] = self.estimated[target] * kept + exp2(estimated[target]);
+        for (target, logarithm) in estimated.into_iter().enumerate() {
+            self.came[target] = self.came[target] * kept + came.means[target];
+            self.estimated[target] = self.estimated[target] * kept + exp2(logarithm);
         }
         // At rest where one row in ten is above.
         // Slowly: programs that end together are alike.
         let step = 1.0 / (1.0 + self.count / 16.0);
-        let above = came[0] - estimated[0];
-        self.above += if above > self.above {
-            0.9 * step
-        } else {
-            -0.1 * step
-        };
+        self.above += (came.exceeded - 0.1) * step;
         self.above = self.above.clamp(0.0, 16.0);
     }
 
@@ -87,6 +93,45 @@ impl Residuals {
         let guess = GUESS_ROWS * (self.estimated[target] + 1.0) / (self.count + 1.0);
         let ratio = (self.came[target] + guess) / (self.estimated[target] + guess);
         ratio.clamp(0.5, 4.0)
+    }
+}
+
+/// What a program's rest came to, or is expected to.
+struct Came {
+    /// As logarithms, for the regression.
+    logarithms: [f64; TARGETS],
+    /// As it is, with the constants.
+    means: [f64; TARGETS],
+    /// The chance that tokens came above the 90th percentile.
+    exceeded: f64,
+}
+
+/// What a program's rest came to, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rest {
+    pub(crate) tokens: f64,
+    pub(crate) tool_ms: f64,
+    /// Both are what there was at least.
+    pub(crate) is_cut_short: bool,
+}
+
+/// What a program's tokens may come to, as logarithms, given that they come to a bound at least:
+/// values of the same chance from what of the logistic distribution lies above it.
+struct Above([f64; QUANTILES]);
+
+impl Above {
+    fn new(estimated: f64, scale: f64, bound: f64, largest: f64) -> Self {
+        let above_bound = 1.0 / (1.0 + exp((bound - estimated) / scale));
+        Self(std::array::from_fn(|place| {
+            let share = 1.0 - (place as f64 + 0.5) / QUANTILES as f64;
+            let beyond = (above_bound * share).max(f64::MIN_POSITIVE);
+            let value = estimated + scale * ln((1.0 - beyond) / beyond);
+            value.min(largest).max(bound)
+        }))
+    }
+
+    fn mean(&self, of: impl Fn(f64) -> f64) -> f64 {
+        self.0.iter().map(|value| of(*value)).sum::<f64>() / QUANTILES as f64
     }
 }
 
@@ -171,26 +216,59 @@ impl Model {
         }
     }
 
-    /// Learns what remained of a program, after comparing it with the estimate.
+    /// Learns what remained of a program, after comparing it with the estimate. Of one that was cut
+    /// short it learns what is expected of programs that come to as much at least (as the regression of
+    /// Buckley and James does, 1979). Gives the tokens that it learnt.
     pub(crate) fn learn(
         &mut self,
         steps: u32,
         features: &Features,
-        tokens: f64,
-        tool_ms: f64,
+        rest: Rest,
         memory: f64,
-    ) {
-        let came = targets(tokens, tool_ms);
+    ) -> f64 {
+        let known = targets(rest.tokens, rest.tool_ms);
         let place = stage(steps);
         let estimated = self.logarithms(&self.stages[place], features);
-        for (largest, came) in self.largest.iter_mut().zip(came) {
-            *largest = largest.max(came);
+        for (largest, known) in self.largest.iter_mut().zip(known) {
+            *largest = largest.max(known);
         }
+        let residuals = self.stages[place].residuals;
+        let came = if !rest.is_cut_short {
+            let exceeds = known[0] - estimated[0] > residuals.above;
+            Came {
+                logarithms: known,
+                means: known.map(exp2),
+                exceeded: f64::from(u8::from(exceeds)),
+            }
+        } else if rest.tokens > 0.0 {
+            self.at_least(estimated, known, residuals)
+        } else {
+            // Nothing is known of what would have come.
+            return (exp2(estimated[0]) - TOKENS_SOFT).max(0.0);
+        };
         let stage = &mut self.stages[place];
-        stage.residuals.add(estimated, came, memory);
-        stage.ridge.add(features, &came, memory);
-        self.all.add(features, &came, memory);
+        stage.residuals.add(estimated, &came, memory);
+        stage.ridge.add(features, &came.logarithms, memory);
+        self.all.add(features, &came.logarithms, memory);
         self.unfitted += 1.0;
+        (exp2(came.logarithms[0]) - TOKENS_SOFT).max(0.0)
+    }
+
+    /// What is expected where so much is known at least.
+    fn at_least(
+        &self,
+        estimated: [f64; TARGETS],
+        known: [f64; TARGETS],
+        residuals: Residuals,
+    ) -> Came {
+        let above = Above::new(estimated[0], residuals.scale(), known[0], self.largest[0]);
+        let tool_ms = estimated[1].max(known[1]);
+        let exceeds = |value: f64| f64::from(u8::from(value - estimated[0] > residuals.above));
+        Came {
+            logarithms: [above.mean(|value| value), tool_ms],
+            means: [above.mean(exp2), exp2(tool_ms)],
+            exceeded: above.mean(exceeds),
+        }
     }
 
     /// Computes the coefficients again if enough was learnt since.
@@ -203,4 +281,27 @@ impl Model {
 
 fn targets(tokens: f64, tool_ms: f64) -> [f64; TARGETS] {
     [log2(tokens + TOKENS_SOFT), log2(tool_ms + TOOL_MS_SOFT)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_above_a_bound_is_spread_as_the_distribution_is() {
+        // Far below all, the bound tells nothing: what is left is the distribution.
+        let all = Above::new(10.0, 0.5, -20.0, 99.0);
+        assert!((all.mean(|value| value) - 10.0).abs() < 1e-6);
+        // The mean of the upper half of a logistic distribution: twice the logarithm of 2.
+        let half = Above::new(10.0, 0.5, 10.0, 99.0).mean(|value| value);
+        assert!((half - 10.0 - 0.5 * 1.386).abs() < 0.03, "{half}");
+        // Far above, the tail is exponential.
+        let tail = Above::new(10.0, 0.5, 20.0, 99.0).mean(|value| value);
+        assert!((tail - 20.5).abs() < 0.03, "{tail}");
+        let far = Above::new(10.0, 0.05, 120.0, 125.0);
+        assert!(far.0.iter().all(|value| (120.0..=125.0).contains(value)));
+        // Nothing is expected beyond what was seen.
+        let most = Above::new(10.0, 0.5, 12.0, 12.0);
+        assert!(most.0.iter().all(|value| (value - 12.0).abs() < 1e-12));
+    }
 }

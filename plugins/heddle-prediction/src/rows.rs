@@ -6,11 +6,13 @@ use treadle_plugin::{FinishedColumns, LiveColumns};
 /// The extra columns that are asked for. A negative number or one that is not finite means
 /// unknown. Natively there may be one more: difficulty as another model reads it from the prompt,
 /// on any scale about 0, larger for longer.
-pub(crate) const COLUMNS: [&str; 4] = [
+pub(crate) const COLUMNS: [&str; 6] = [
     "prompt-tokens",
     "last-output-tokens",
     "last-tool-ok",
     "failed-tools",
+    "returned",
+    "ended",
 ];
 
 /// A program as it is observed. The value of a missing extra column is `None`.
@@ -27,17 +29,20 @@ pub(crate) struct Row {
     /// `Some(true)` if the tool call that returned last succeeded.
     pub(crate) last_tool_ok: Option<bool>,
     pub(crate) failed_tools: Option<f64>,
+    /// Whether the tool call after its last step has returned.
+    pub(crate) returned: bool,
+    /// What remained is what there was at least: it was aborted, or nothing was heard of it.
+    pub(crate) is_cut_short: bool,
 }
 
 impl Row {
-    /// Distinguishes this program after this step from other programs and other steps.
+    /// Distinguishes this program at this moment from other programs and other moments.
     pub(crate) fn digest(&self) -> u64 {
         let numbers = [self.tokens, self.output_tokens, self.tool_ms];
-        numbers
-            .iter()
-            .fold(u64::from(self.steps), |digest, number| {
-                SplitMix64::new(digest ^ number.to_bits()).next_u64()
-            })
+        numbers.iter().fold(
+            u64::from(self.steps) << 1 | u64::from(self.returned),
+            |digest, number| SplitMix64::new(digest ^ number.to_bits()).next_u64(),
+        )
     }
 }
 
@@ -52,6 +57,8 @@ impl Row {
         self.last_output_tokens = count(1);
         self.last_tool_ok = count(2).map(|value| value >= 0.5);
         self.failed_tools = count(3);
+        self.returned = count(4).is_some_and(|value| value >= 0.5);
+        self.is_cut_short = count(5).is_some_and(|value| value < 0.5);
         self.prompt_score = number(COLUMNS.len());
         self
     }

@@ -10,7 +10,7 @@ use crate::groups::{Groups, Mean, Sighting};
 use crate::looks::Looks;
 use crate::model::{Model, Residuals};
 
-const MARK: &[u8; 8] = b"heddle-1";
+const MARK: &[u8; 8] = b"heddle-2";
 
 pub(crate) fn write(model: &Model, common: &Common, looks: &Looks, groups: &Groups) -> Vec<u8> {
     let mut bytes = MARK.to_vec();
@@ -104,7 +104,7 @@ pub(crate) fn read(
 ) -> Result<(Model, Common, Looks, Groups), PolicyError> {
     let rest = bytes
         .strip_prefix(MARK)
-        .ok_or_else(|| spoilt("it does not begin with the mark of version 1"))?;
+        .ok_or_else(|| spoilt("it does not begin with the mark of version 2"))?;
     let mut numbers = Numbers { rest };
     let wrong = || spoilt("it ends early, or a figure is out of range");
     let (model, common) = read_model(&mut numbers, empty).ok_or_else(wrong)?;

@@ -19,6 +19,7 @@ fn policy() -> HeddlePrediction {
     HeddlePrediction::default()
 }
 
+/// Extra columns up to `last-tool-ok`.
 fn extra(sights: &[Sight]) -> Vec<f32> {
     let unknown = std::iter::repeat_n(f32::NAN, 2 * sights.len());
     unknown.chain(sights.iter().map(|sight| sight.ok)).collect()
@@ -221,6 +222,142 @@ fn siblings_that_are_ahead_raise_the_estimate() {
     pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
     let sum = |pairs: &[(f64, f64)]| pairs.iter().map(|pair| pair.1).sum::<f64>();
     assert!(sum(&pairs[20..]) > 1.5 * sum(&pairs[..20]), "{pairs:?}");
+}
+
+/// Lognormal totals of programs that are seen at their beginning and half-way.
+fn long_tailed(random: &mut SplitMix64) -> u64 {
+    let sum: f64 = (0..12)
+        .map(|_| draw::below(random, 1_000) as f64 / 1_000.0)
+        .sum();
+    (2_000.0 * ((sum - 6.0) * 1.1).exp()) as u64 + 50
+}
+
+/// Learns programs that came to `total`, of which each was seen until `until`.
+fn learn_until(policy: &mut HeddlePrediction, programs: &[(u64, u64)], tell: bool) {
+    for (number, (total, until)) in programs.iter().enumerate() {
+        let seen = total.min(until);
+        let half = [0, seen / 2];
+        let unknown = [-1.0; 8].into_iter();
+        let returned = [-1.0, 0.0];
+        let ended = [f32::from(until >= total || !tell); 2];
+        let extra: Vec<f32> = unknown.chain(returned).chain(ended).collect();
+        let learnt = policy.learn(&FinishedColumns {
+            group: &[number as u64; 2],
+            tokens: &half.map(|half| half + 500),
+            output_tokens: &half,
+            steps: &[0, 1],
+            tool_ms: &[0, 0],
+            remaining_tokens: &half.map(|half| seen - half),
+            remaining_tool_ms: &[0, 0],
+            extra: &extra,
+        });
+        learnt.unwrap();
+    }
+}
+
+#[test]
+fn a_program_that_was_cut_short_is_learnt_as_at_least_so_long() {
+    let mut random = SplitMix64::new(21);
+    let programs: Vec<(u64, u64)> = (0..4_000)
+        .map(|_| {
+            let total = long_tailed(&mut random);
+            // Half of them may be cut short, which mostly meets the long ones.
+            let until = if draw::below(&mut random, 2) == 0 {
+                100 + draw::below(&mut random, 6_000)
+            } else {
+                u64::MAX
+            };
+            (total, until)
+        })
+        .collect();
+    let mean = programs.iter().map(|(total, _)| *total as f64).sum::<f64>() / 4_000.0;
+    let mut totals: Vec<u64> = programs.iter().map(|(total, _)| *total).collect();
+    totals.sort_unstable();
+    let off = |learnt: &[(u64, u64)], tell| {
+        let mut policy = policy();
+        learn_until(&mut policy, learnt, tell);
+        let begin = Sight {
+            group: u64::MAX,
+            output: 0,
+            steps: 0,
+            ok: -1.0,
+            left: 0,
+        };
+        let found = predict(&mut policy, &[begin]);
+        let p90 = found.remaining_tokens_p90[0] / totals[3_600] as f64;
+        (found.remaining_tokens[0] / mean, p90)
+    };
+    let ended: Vec<(u64, u64)> = programs.iter().copied().filter(|p| p.1 >= p.0).collect();
+    let (told, untold, without) = (
+        off(&programs, true),
+        off(&programs, false),
+        off(&ended, true),
+    );
+    let shown = format!("told {told:?}, taken for ends {untold:?}, left out {without:?}");
+    assert!(
+        (0.85..1.2).contains(&told.0) && (0.8..1.3).contains(&told.1),
+        "{shown}"
+    );
+    assert!(untold.0 < 0.85 && without.0 < 0.85, "{shown}");
+    assert!(untold.1 < 0.8 && without.1 < 0.8, "{shown}");
+}
+
+#[test]
+fn what_was_cut_short_before_anything_came_teaches_nothing() {
+    let mut policy = policy();
+    learn_until(&mut policy, &[(900, u64::MAX)], true);
+    let rows = |policy: &HeddlePrediction| policy.model.all.rows();
+    let before = rows(&policy);
+    learn_until(&mut policy, &[(900, 0)], true);
+    assert!((rows(&policy) - before).abs() < 1e-9);
+}
+
+#[test]
+fn the_outcome_of_the_tool_that_returned_is_used() {
+    let mut random = SplitMix64::new(23);
+    let mut policy = policy();
+    let rows = |failed: u64, returned: bool| {
+        let known = if returned { 1.0 - failed as f32 } else { -1.0 };
+        [-1.0, 500.0, known, -1.0, f32::from(returned), 1.0]
+    };
+    let mut ask = |random: &mut SplitMix64, learns: bool, group: u64| {
+        let failed = draw::below(random, 2);
+        let left = [1_000, 8_000][failed as usize] + draw::below(random, 200);
+        let both = [rows(failed, false), rows(failed, true)];
+        let extra: Vec<f32> = (0..6).flat_map(|at| both.map(|row| row[at])).collect();
+        let live = LiveColumns {
+            group: &[group; 2],
+            tokens: &[1_000; 2],
+            output_tokens: &[500; 2],
+            steps: &[1; 2],
+            tool_ms: &[0, 300],
+            extra: &extra,
+        };
+        if learns {
+            let finished = FinishedColumns {
+                group: live.group,
+                tokens: live.tokens,
+                output_tokens: live.output_tokens,
+                steps: live.steps,
+                tool_ms: live.tool_ms,
+                remaining_tokens: &[left; 2],
+                remaining_tool_ms: &[300, 0],
+                extra: &extra,
+            };
+            policy.learn(&finished).unwrap();
+        }
+        let found = policy.predict(&live).unwrap().remaining_tokens;
+        [0, 1].map(|row| (found[row] - left as f64).abs())
+    };
+    for group in 0..800 {
+        ask(&mut random, true, group);
+    }
+    let mut off = [0.0; 2];
+    for group in 1_000..1_200 {
+        let errors = ask(&mut random, false, group);
+        off = [off[0] + errors[0], off[1] + errors[1]];
+    }
+    assert!(off[1] < 0.3 * off[0], "{off:?}");
 }
 
 #[test]

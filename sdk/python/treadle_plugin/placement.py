@@ -35,7 +35,7 @@ class AssignColumns(Columns):
     """Programs that are about to get a place, one row each, and the workers."""
 
     group: Sequence[int]
-    """An opaque number, the same for programs with the same prompt."""
+    """An opaque number, the same for programs of one group: samples of one task."""
     tokens: Sequence[int]
     """Context that the place must hold."""
     remaining_tokens: Sequence[float]

@@ -13,7 +13,7 @@ class LiveColumns(Columns):
     """Live programs, one row each."""
 
     group: Sequence[int]
-    """An opaque number, the same for programs with the same prompt."""
+    """An opaque number, the same for programs of one group: samples of one task."""
     tokens: Sequence[int]
     """Context length."""
     output_tokens: Sequence[int]
@@ -31,7 +31,7 @@ class FinishedColumns(Columns):
     """What was known at some step of a finished program, and what then came."""
 
     group: Sequence[int]
-    """An opaque number, the same for programs with the same prompt."""
+    """An opaque number, the same for programs of one group: samples of one task."""
     tokens: Sequence[int]
     """Context length."""
     output_tokens: Sequence[int]

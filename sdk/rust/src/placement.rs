@@ -53,7 +53,7 @@ columns! {
     /// Programs that are about to get a place, one row each.
     AssignColumns
     rows {
-        /// An opaque number, the same for programs with the same prompt.
+        /// An opaque number, the same for programs of one group: samples of one task.
         group: u64,
         /// Context that the place must hold, in tokens.
         tokens: u64,

@@ -9,7 +9,7 @@ columns! {
     /// Live programs, one row each.
     LiveColumns
     rows {
-        /// An opaque number, the same for programs with the same prompt.
+        /// An opaque number, the same for programs of one group: samples of one task.
         group: u64,
         /// Context length in tokens.
         tokens: u64,
@@ -27,7 +27,7 @@ columns! {
     /// A program gives several rows, one for each step looked at.
     FinishedColumns
     rows {
-        /// An opaque number, the same for programs with the same prompt.
+        /// An opaque number, the same for programs of one group: samples of one task.
         group: u64,
         /// Context length in tokens.
         tokens: u64,
@@ -46,7 +46,8 @@ columns! {
 
 impl FinishedColumns<'_> {
     /// Rows of one program each, as far as the columns show it: neighbours with the same
-    /// group and the same tokens in the end, at growing steps.
+    /// group and the same tokens in the end, at growing steps; two rows at one step are before and
+    /// after its tool returned.
     pub fn programs(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         let mut start = 0;
         std::iter::from_fn(move || {
@@ -56,8 +57,13 @@ impl FinishedColumns<'_> {
             }
             let follows = |row: &usize| {
                 let before = row - 1;
+                let step = self.steps[before];
+                let goes_on = step < self.steps[*row]
+                    || (step > 0
+                        && step == self.steps[*row]
+                        && self.tool_ms[before] <= self.tool_ms[*row]);
                 self.group[before] == self.group[*row]
-                    && self.steps[before] < self.steps[*row]
+                    && goes_on
                     && self.total_tokens(before) == self.total_tokens(*row)
             };
             start = begun + 1 + (begun + 1..self.len()).take_while(follows).count();
@@ -82,8 +88,8 @@ pub struct Estimates {
     pub remaining_tool_s: Vec<f64>,
 }
 
-/// A policy of the world `prediction`. It is asked while a program's tool runs,
-/// never while a step waits for the answer.
+/// A policy of the world `prediction`. It is asked while a program's tool runs, and again when that
+/// has returned; no step waits for the answer.
 pub trait PredictionPolicy: Policy {
     /// Functions of the contract that it answers: what is implemented here.
     const FUNCTIONS: &'static [&'static str] = &["predict"];
@@ -124,5 +130,15 @@ mod tests {
         let programs: Vec<_> = finished.programs().collect();
         assert_eq!(programs, [0..2, 2..4, 4..5, 5..6]);
         assert_eq!(FinishedColumns::default().programs().next(), None);
+        let returned = FinishedColumns {
+            steps: &[0, 1, 1, 1, 1, 2],
+            tool_ms: &[0, 0, 70, 0, 0, 0],
+            group: &[1; 6],
+            remaining_tokens: &[30, 20, 30, 20, 30, 20],
+            output_tokens: &[0, 10, 0, 10, 0, 10],
+            ..finished
+        };
+        let programs: Vec<_> = returned.programs().collect();
+        assert_eq!(programs, [0..3, 3..6]);
     }
 }

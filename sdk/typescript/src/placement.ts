@@ -8,7 +8,7 @@ export const NOWHERE = 4294967295;
 
 /** Programs that are about to get a place, one row each. */
 export interface AssignColumns {
-  /** An opaque number, the same for programs with the same prompt; rounded to 53 bits. */
+  /** An opaque number, the same for programs of one group (samples of one task); rounded to 53 bits. */
   readonly group: readonly number[];
   /** Context that the place must hold. */
   readonly tokens: readonly number[];

@@ -5,7 +5,7 @@ import { type Definition, type Extra, type Given, type Plugin, type Self, Slot, 
 
 /** Live programs, one row each. */
 export interface LiveColumns {
-  /** An opaque number, the same for programs with the same prompt; rounded to 53 bits. */
+  /** An opaque number, the same for programs of one group (samples of one task); rounded to 53 bits. */
   readonly group: readonly number[];
   /** Context length. */
   readonly tokens: readonly number[];
@@ -21,7 +21,7 @@ export interface LiveColumns {
 
 /** What was known at some step of a finished program, and what then came. */
 export interface FinishedColumns {
-  /** An opaque number, the same for programs with the same prompt; rounded to 53 bits. */
+  /** An opaque number, the same for programs of one group (samples of one task); rounded to 53 bits. */
   readonly group: readonly number[];
   /** Context length. */
   readonly tokens: readonly number[];

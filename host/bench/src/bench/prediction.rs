@@ -1,10 +1,13 @@
 //! `treadle-bench prediction`: how well predictors tell how long programs become, on generated
-//! rollouts. Nothing is timed: the same options give the same figures on any machine.
+//! rollouts and on recorded runs. Nothing is timed: the same options give the same figures on any machine.
 
 use super::figures::{Figure, Report, Target};
 use super::{BenchError, report_progress};
-use crate::prediction::{PredictionOptions, TaskPredictions, compare};
+use crate::prediction::{
+    PredictionOptions, PredictorSteps, TaskPredictions, compare, compare_recorded, recorded,
+};
 use clap::Args;
+use std::path::{Path, PathBuf};
 
 /// The paper's order; its figures are drawn, not printed.
 const PAPER: &str = "Heddle Figure 13: Heddle-1 above both baselines, Heddle-2 above Heddle-1";
@@ -21,6 +24,9 @@ pub(super) struct PredictionArgs {
     /// Seed of the workloads.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Recorded runs to compare on too (docs/traces.md).
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 impl Default for PredictionArgs {
@@ -29,6 +35,7 @@ impl Default for PredictionArgs {
             prompts: 400,
             samples: 16,
             seed: 1,
+            trace: None,
         }
     }
 }
@@ -62,6 +69,10 @@ impl PredictionArgs {
                 add(&mut report, begun, task);
             }
         }
+        if let Some(path) = &self.trace {
+            report_progress("prediction: recorded runs ...");
+            add_recorded(&mut report, path)?;
+        }
         report.setting("prompts", self.prompts);
         report.setting("samples", self.samples);
         report.setting("seed", self.seed);
@@ -69,17 +80,56 @@ impl PredictionArgs {
             "Known prompts have been rolled out once before with other samples, new ones have not. \
              After so many steps, programs that have ended count with what they came to; those \
              called running are the programs with three steps or more, the same for every \
-             predictor. heddle-columns is heddle without what only a gateway that reads tool \
-             results and prompts could tell it.",
+             predictor. heddle-no-text is heddle with what the daemon gives its policies; heddle has \
+             beside it a stand-in for a text model, a number drawn for each prompt that says as \
+             much of its difficulty as such a model reads from it; heddle-columns lacks what \
+             tools came to.",
+        );
+        report.note(
+            "error, factor and rank are of the tokens that remain, of the programs that still run \
+             after so many steps; _returned is when the tool of the last one has returned. Groups \
+             of new prompts and of recorded runs were not seen before.",
         );
         Ok(report)
     }
 }
 
+fn add_recorded(report: &mut Report, path: &Path) -> Result<(), BenchError> {
+    let ended =
+        |error: &dyn std::fmt::Display| BenchError::Ended(format!("{}: {error}", path.display()));
+    let file = std::fs::File::open(path).map_err(|error| ended(&error))?;
+    let runs = recorded(std::io::BufReader::new(file)).map_err(|error| ended(&error))?;
+    let found = compare_recorded(runs).map_err(|error| ended(&error))?;
+    add_steps(report, "recorded", &found);
+    Ok(())
+}
+
+/// The figures of predictors step by step.
+fn add_steps(report: &mut Report, of: &str, predictors: &[PredictorSteps]) {
+    for predictor in predictors {
+        for at in &predictor.steps {
+            let returned = if at.returned { "_returned" } else { "" };
+            let name = |what: &str| {
+                let (predictor, steps) = (predictor.name, at.steps);
+                format!("{what}.{of}.{predictor}_{steps}{returned}")
+            };
+            report.push(Figure::new(name("error"), at.error, ""));
+            report.push(Figure::new(name("factor"), at.factor, ""));
+            report.push(Figure::new(name("rank"), at.rank, ""));
+        }
+    }
+}
+
 /// The figures of a task. The correlation after the first step is compared with a target.
 fn add(report: &mut Report, prompts: &str, task: &TaskPredictions) {
+    add_steps(
+        report,
+        &format!("{prompts}.{}", task.task.name()),
+        &task.by_step,
+    );
     let baselines = task.predictors.iter().filter(|of| is_baseline(of.name));
-    let best_baseline = baselines.map(|of| of.pearson).fold(0.0, f64::max);
+    let at_step = baselines.filter(|of| of.after_steps == 1);
+    let best_baseline = at_step.map(|of| of.pearson).fold(0.0, f64::max);
     for of in &task.predictors {
         let name = |what: &str| {
             let (task, predictor, steps) = (task.task.name(), of.name, of.after_steps);

@@ -8,6 +8,8 @@ use treadle_engine_model::engine::content_hash;
 use treadle_simulator::workload::AgentRun;
 
 /// Steps after which predictions are compared.
+pub(super) const AFTER: [usize; 6] = [0, 1, 2, 4, 8, 16];
+/// The first of these are compared with the paper's: after 0, 1 and 2 steps.
 pub(super) const LOOKS: usize = 3;
 /// Rows of a question, as the daemon puts them.
 const ROUND_MAX: usize = 1_024;
@@ -26,12 +28,21 @@ pub(super) struct Prediction {
     pub(super) total_p90: f64,
 }
 
-/// Predictions of each run after 0, 1 and 2 steps; `None` where it had ended by then.
-pub(super) type Predictions = Vec<[Option<Prediction>; LOOKS]>;
+/// What was predicted of a program after some steps; `None` where it had ended by then.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Look {
+    /// While its tool ran.
+    pub(super) acting: Option<Prediction>,
+    /// When that had returned.
+    pub(super) returned: Option<Prediction>,
+}
+
+/// Predictions of each run, in the order of [`AFTER`].
+pub(super) type Predictions = Vec<[Look; AFTER.len()]>;
 
 /// Puts a rollout to a policy, all programs step by step at the same pace: first it is given the
-/// programs that have ended with their last step, then asked about all others. Programs come in no
-/// order, so that those of a group are met in different questions.
+/// programs that have ended with their last step, then asked about all others, while their tools run
+/// and when these have returned. Programs come in no order, so that those of a group are met in different questions.
 pub(super) fn replay(
     policy: &mut impl PredictionPolicy,
     rollout: &Rollout,
@@ -43,34 +54,65 @@ pub(super) fn replay(
         let name: Vec<u64> = runs[*place].id.bytes().map(u64::from).collect();
         content_hash(&name)
     });
-    let mut predictions = vec![[None; LOOKS]; runs.len()];
+    let mut predictions = vec![[Look::default(); AFTER.len()]; runs.len()];
     let mut steps = 0;
     while !places.is_empty() {
         let (over, live): (Vec<usize>, _) = places
             .iter()
             .partition(|place| runs[**place].steps.len() <= steps);
         learn(policy, rollout, &over, extra)?;
-        for round in live.chunks(ROUND_MAX) {
-            let rows: Vec<Seen> = round
-                .iter()
-                .map(|place| Seen::after(&runs[*place], steps, rollout.scores[*place]))
-                .collect();
-            let given = policy.predict(&SeenTable::new(&rows, &[], extra).live())?;
-            if steps >= LOOKS {
+        let look = AFTER.iter().position(|after| *after == steps);
+        for returned in [false, true] {
+            // Before the first step no tool was called.
+            if returned && steps == 0 {
                 continue;
             }
-            for (row, place) in round.iter().enumerate() {
-                let done = rows[row].output_tokens as f64;
-                predictions[*place][steps] = Some(Prediction {
-                    total: done + given.remaining_tokens[row],
-                    total_p90: done + given.remaining_tokens_p90[row],
-                });
+            for round in live.chunks(ROUND_MAX) {
+                let given = ask(policy, rollout, round, (steps, returned), extra)?;
+                for (place, given) in round.iter().zip(given) {
+                    let Some(look) = look else { break };
+                    let look = &mut predictions[*place][look];
+                    let told = if returned {
+                        &mut look.returned
+                    } else {
+                        &mut look.acting
+                    };
+                    *told = Some(given);
+                }
             }
         }
         places = live;
         steps += 1;
     }
     Ok(predictions)
+}
+
+/// What is predicted of some programs at one moment.
+fn ask(
+    policy: &mut impl PredictionPolicy,
+    rollout: &Rollout,
+    places: &[usize],
+    (steps, returned): (usize, bool),
+    extra: &[&str],
+) -> Result<Vec<Prediction>, PolicyError> {
+    let row = |place: &usize| {
+        let seen = Seen::after(&rollout.runs[*place], steps, rollout.scores[*place]);
+        if returned {
+            seen.returned(&rollout.runs[*place])
+        } else {
+            seen
+        }
+    };
+    let rows: Vec<Seen> = places.iter().map(row).collect();
+    let given = policy.predict(&SeenTable::new(&rows, &[], extra).live())?;
+    let total = |(row, seen): (usize, &Seen)| {
+        let done = seen.output_tokens as f64;
+        Prediction {
+            total: done + given.remaining_tokens[row],
+            total_p90: done + given.remaining_tokens_p90[row],
+        }
+    };
+    Ok(rows.iter().enumerate().map(total).collect())
 }
 
 fn learn(
@@ -85,8 +127,11 @@ fn learn(
         let run = &rollout.runs[*place];
         for steps in 0..run.steps.len() {
             let seen = Seen::after(run, steps, rollout.scores[*place]);
-            remaining.push(seen.remaining(run));
-            rows.push(seen);
+            let returned = (steps > 0).then(|| seen.returned(run));
+            for seen in [Some(seen), returned].into_iter().flatten() {
+                remaining.push(seen.remaining(run));
+                rows.push(seen);
+            }
         }
         if rows.len() >= ROUND_MAX || count + 1 == over.len() {
             policy.learn(&SeenTable::new(&rows, &remaining, extra).finished())?;

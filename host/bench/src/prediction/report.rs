@@ -4,25 +4,40 @@ use heddle_prediction::HeddlePrediction;
 use history_prediction::HistoryPrediction;
 use prompt_only_prediction::PromptOnlyPrediction;
 use serde::Serialize;
+use std::io::BufRead;
 use treadle_plugin::{Policy, PolicyError, PredictionPolicy};
 
+use super::by_step::{StepFigures, by_step};
 use super::figures::tail_recall;
 use super::replay::{LOOKS, Predictions, Rollout, replay};
+use treadle_engine_model::engine::content_hash;
 use treadle_simulator::pearson;
-use treadle_simulator::workload::{AgentModel, AgentTask, RolloutWorkload, WorkloadError};
+use treadle_simulator::workload::{
+    AgentModel, AgentRun, AgentTask, RolloutWorkload, TraceError, TraceOptions, WorkloadError,
+    load_trace,
+};
 
 /// The long tail: so many of 1,000 programs.
 const TAIL_PER_MILLE: usize = 100;
 /// What `heddle` asks for.
-const HEDDLE_EXTRA: [&str; 5] = [
+const HEDDLE_EXTRA: [&str; 6] = [
     "prompt-tokens",
     "prompt-score",
     "last-output-tokens",
     "last-tool-ok",
     "failed-tools",
+    "returned",
 ];
 /// What `heddle` can be given by a daemon that knows nothing of tools and prompts.
-const COLUMNS_EXTRA: [&str; 2] = ["prompt-tokens", "last-output-tokens"];
+const COLUMNS_EXTRA: [&str; 3] = ["prompt-tokens", "last-output-tokens", "returned"];
+/// What `heddle` is given by the daemon: all but what a model reads from prompts.
+const NO_TEXT_EXTRA: [&str; 5] = [
+    "prompt-tokens",
+    "last-output-tokens",
+    "last-tool-ok",
+    "failed-tools",
+    "returned",
+];
 /// What a predictor that looks at prompts asks for.
 const PROMPT_EXTRA: [&str; 2] = ["prompt-tokens", "prompt-score"];
 
@@ -79,6 +94,17 @@ pub struct TaskPredictions {
     pub running: usize,
     /// The predictors after 0, 1 and 2 steps.
     pub predictors: Vec<PredictorFigures>,
+    /// The predictors step by step.
+    pub by_step: Vec<PredictorSteps>,
+}
+
+/// How far a predictor was off, step by step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PredictorSteps {
+    /// Its name.
+    pub name: &'static str,
+    /// At each moment.
+    pub steps: Vec<StepFigures>,
 }
 
 /// How well a predictor did after some steps, as to the tokens that programs generate in all.
@@ -126,6 +152,53 @@ pub fn compare(options: &PredictionOptions) -> Result<PredictionReport, Predicti
     })
 }
 
+/// All runs of a trace, at their own lengths.
+///
+/// # Errors
+/// The trace can't be read.
+pub fn recorded(trace: impl BufRead) -> Result<Vec<AgentRun>, TraceError> {
+    let options = TraceOptions {
+        programs: usize::MAX,
+        token_divisor: 1,
+        context_limit_tokens: u32::MAX,
+        ..TraceOptions::default()
+    };
+    Ok(load_trace(trace, &options)?.runs)
+}
+
+/// Compares the predictors on recorded runs, of which they have seen no group before: they learn
+/// from two groups of three, and are asked about the others. No text is recorded.
+///
+/// # Errors
+/// A policy refuses.
+pub fn compare_recorded(runs: Vec<AgentRun>) -> Result<Vec<PredictorSteps>, PredictionError> {
+    let unseen = |run: &AgentRun| content_hash(&[u64::from(run.group)]).is_multiple_of(3);
+    let (evaluated, before): (Vec<_>, Vec<_>) = runs.into_iter().partition(unseen);
+    let rollout = |runs: Vec<AgentRun>| Rollout {
+        scores: vec![0.0; runs.len()],
+        runs,
+    };
+    let course = Course {
+        before: vec![rollout(before)],
+        evaluated: rollout(evaluated),
+    };
+    let all = course.all()?;
+    // Without text there is nothing to compare with it.
+    let all = all.into_iter().filter(|(name, _)| *name != "heddle");
+    Ok(steps_of(&course.evaluated.runs, all))
+}
+
+fn steps_of(
+    runs: &[AgentRun],
+    predictions: impl IntoIterator<Item = (&'static str, Predictions)>,
+) -> Vec<PredictorSteps> {
+    let steps = |(name, predictions)| PredictorSteps {
+        name,
+        steps: by_step(runs, &predictions),
+    };
+    predictions.into_iter().map(steps).collect()
+}
+
 /// What a task's predictors go through.
 struct Course {
     before: Vec<Rollout>,
@@ -160,6 +233,29 @@ impl Course {
             before,
             evaluated: rollout(&evaluated)?,
         })
+    }
+
+    /// What each predictor says.
+    fn all(&self) -> Result<[(&'static str, Predictions); 5], PolicyError> {
+        Ok([
+            ("history", self.predictions::<HistoryPrediction>(&[])?),
+            (
+                "prompt-only",
+                self.predictions::<PromptOnlyPrediction>(&PROMPT_EXTRA)?,
+            ),
+            (
+                "heddle-columns",
+                self.predictions::<HeddlePrediction>(&COLUMNS_EXTRA)?,
+            ),
+            (
+                "heddle-no-text",
+                self.predictions::<HeddlePrediction>(&NO_TEXT_EXTRA)?,
+            ),
+            (
+                "heddle",
+                self.predictions::<HeddlePrediction>(&HEDDLE_EXTRA)?,
+            ),
+        ])
     }
 
     fn predictions<P: PredictionPolicy>(&self, extra: &[&str]) -> Result<Predictions, PolicyError> {
@@ -209,26 +305,22 @@ fn compare_task(
         .iter()
         .map(|run| run.steps.len() >= LOOKS)
         .collect();
-    let history = course.predictions::<HistoryPrediction>(&[])?;
-    let prompt_only = course.predictions::<PromptOnlyPrediction>(&PROMPT_EXTRA)?;
-    let columns = course.predictions::<HeddlePrediction>(&COLUMNS_EXTRA)?;
-    let heddle = course.predictions::<HeddlePrediction>(&HEDDLE_EXTRA)?;
+    let all = course.all()?;
     let evaluate = |name, looks: std::ops::Range<usize>, predictions: &Predictions| {
         let figures = |look| evaluated(name, look, predictions, &actual, &running);
         looks.map(figures).collect::<Vec<_>>()
     };
-    let predictors = [
-        evaluate("history", 0..1, &history),
-        evaluate("prompt-only", 0..1, &prompt_only),
-        evaluate("heddle-columns", 0..LOOKS, &columns),
-        evaluate("heddle", 0..LOOKS, &heddle),
-        evaluate("oracle", 0..1, &Vec::new()),
-    ];
+    let of_each = all
+        .iter()
+        .flat_map(|(name, told)| evaluate(name, 0..LOOKS, told));
+    let oracle = evaluate("oracle", 0..1, &Vec::new());
+    let predictors: Vec<_> = of_each.chain(oracle).collect();
     Ok(TaskPredictions {
         task,
         programs: actual.len(),
         running: running.iter().filter(|running| **running).count(),
-        predictors: predictors.concat(),
+        predictors,
+        by_step: steps_of(&course.evaluated.runs, all),
     })
 }
 
@@ -240,7 +332,7 @@ fn evaluated(
     actual: &[f64],
     running: &[bool],
 ) -> PredictorFigures {
-    let given = |place: usize| predictions.get(place).and_then(|looks| looks[look]);
+    let given = |place: usize| predictions.get(place).and_then(|looks| looks[look].acting);
     let predicted: Vec<f64> = actual
         .iter()
         .enumerate()

@@ -14,7 +14,7 @@ pub struct Remaining {
 }
 
 /// A program as it is known when one of its steps has ended and its tool runs: the results of the
-/// tool calls before that, and not yet that of this one.
+/// tool calls before that, and not yet that of this one; or when that has returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
     /// The same for programs with the same prompt.
@@ -37,6 +37,8 @@ pub struct Seen {
     pub last_tool: ToolResult,
     /// Extra column `failed-tools`: tool calls that have failed.
     pub failed_tools: u32,
+    /// Extra column `returned`: whether the tool call after its last step has returned.
+    pub has_returned: bool,
 }
 
 impl Seen {
@@ -67,7 +69,22 @@ impl Seen {
                 .iter()
                 .filter(|step| failed(step.tool_result))
                 .count() as u32,
+            has_returned: false,
         }
+    }
+
+    /// The same when the tool of its last step has returned.
+    #[must_use]
+    pub fn returned(mut self, run: &AgentRun) -> Self {
+        let called = (self.steps as usize).checked_sub(1);
+        if let Some(step) = called.and_then(|last| run.steps.get(last)) {
+            let done = &run.steps[..self.steps as usize];
+            self.tool_ms = done.iter().map(|step| step.tool_us).sum::<u64>() / 1_000;
+            self.last_tool = step.tool_result;
+            self.failed_tools += u32::from(step.tool_result == ToolResult::Failed);
+            self.has_returned = true;
+        }
+        self
     }
 
     /// What then comes of the run: what the oracle knows.
@@ -86,6 +103,8 @@ impl Seen {
             "prompt-score" => self.prompt_score as f32,
             "last-output-tokens" => self.last_output_tokens as f32,
             "failed-tools" => self.failed_tools as f32,
+            "returned" if self.steps == 0 => -1.0,
+            "returned" => f32::from(self.has_returned),
             "last-tool-ok" => match self.last_tool {
                 ToolResult::None => -1.0,
                 ToolResult::Ok => 1.0,
@@ -199,6 +218,10 @@ mod tests {
         );
         let left = first.remaining(&run);
         assert_eq!((left.tokens, left.tool_ms), (30, 1_000));
+        let back = first.returned(&run);
+        assert_eq!((back.tool_ms, back.last_tool), (400, ToolResult::Failed));
+        assert_eq!((back.failed_tools, back.steps), (1, 1));
+        assert_eq!(back.remaining(&run).tool_ms, 600);
         let table = SeenTable::new(&[first, second], &[], &["last-tool-ok", "colour"]);
         assert_eq!(table.live().extra, [-1.0, 0.0, -1.0, -1.0]);
         assert_eq!(table.live().check(2), Ok(()));

@@ -37,9 +37,13 @@ fn each_step_predicts_more_than_any_prompt() {
             assert!(running("heddle", 1) > running("heddle", 0), "{task:#?}");
             assert!(running("heddle", 2) > running("heddle", 1), "{task:#?}");
             for baseline in ["history", "prompt-only"] {
-                assert!(r("heddle", 1) > r(baseline, 0), "{task:#?}");
-                assert!(recall("heddle", 1) > recall(baseline, 0), "{task:#?}");
-                assert!(running("heddle", 1) > running(baseline, 0), "{task:#?}");
+                for steps in [1, 2] {
+                    assert!(r("heddle", steps) > r(baseline, steps), "{task:#?}");
+                    let of_baseline = recall(baseline, steps);
+                    assert!(recall("heddle", steps) > of_baseline, "{task:#?}");
+                    let of_baseline = running(baseline, steps);
+                    assert!(running("heddle", steps) > of_baseline, "{task:#?}");
+                }
             }
             let oracle = figures(task, "oracle", 0);
             assert_eq!((oracle.recall, oracle.recall_running), (1.0, 1.0));
@@ -67,6 +71,79 @@ fn without_history_the_steps_still_predict() {
         r("heddle", 0) < r("heddle", 1) && r("heddle", 1) < r("heddle", 2),
         "{task:#?}"
     );
+}
+
+#[test]
+fn on_unseen_groups_each_look_is_less_off_than_baselines_at_the_same_step() {
+    let report = report(&PredictionOptions {
+        prompts: 120,
+        other_prompts: 120,
+        earlier_epoch: false,
+        seed: 5,
+        ..PredictionOptions::default()
+    });
+    for task in &report.tasks {
+        let at = |name: &str, steps, returned| {
+            let of = task.by_step.iter().find(|of| of.name == name).unwrap();
+            let found = |f: &&StepFigures| (f.steps, f.returned) == (steps, returned);
+            of.steps.iter().find(found).unwrap()
+        };
+        for (steps, returned) in [(1, false), (1, true), (2, false), (2, true)] {
+            let heddle = at("heddle-no-text", steps, returned);
+            for baseline in ["history", "prompt-only"] {
+                let other = at(baseline, steps, returned);
+                assert_eq!(heddle.programs, other.programs);
+                assert!(heddle.error < other.error, "{task:#?}");
+                assert!(heddle.rank > other.rank, "{task:#?}");
+            }
+        }
+        // What the tool came to says more than that it runs; what a prompt says helps.
+        assert!(
+            at("heddle-no-text", 1, true).rank > at("heddle-no-text", 1, false).rank,
+            "{task:#?}"
+        );
+        assert!(
+            at("heddle", 0, false).rank > at("heddle-no-text", 0, false).rank,
+            "{task:#?}"
+        );
+    }
+}
+
+/// Recorded coding agents, which are not part of the repository; `TREADLE_TRACE` names them
+/// elsewhere.
+#[test]
+fn recorded_agents_of_unseen_groups_are_ordered_better_with_each_step() {
+    let path = std::env::var("TREADLE_TRACE").unwrap_or_else(|_| {
+        concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../../shared/traces/coding-agent-runs.jsonl"
+        )
+        .into()
+    });
+    let Ok(file) = std::fs::File::open(&path) else {
+        return eprintln!("skipped: there is no trace at {path}");
+    };
+    let runs = recorded(std::io::BufReader::new(file)).unwrap();
+    let found = compare_recorded(runs).unwrap();
+    let at = |name: &str, steps| {
+        let of = found.iter().find(|of| of.name == name).unwrap();
+        let found = |f: &&StepFigures| f.steps == steps && !f.returned;
+        of.steps.iter().find(found).unwrap()
+    };
+    for steps in [1, 2, 4, 8, 16] {
+        let heddle = at("heddle-no-text", steps);
+        for baseline in ["history", "prompt-only"] {
+            assert_eq!(heddle.programs, at(baseline, steps).programs);
+            assert!(
+                heddle.factor < at(baseline, steps).factor,
+                "{steps}: {found:#?}"
+            );
+            assert!(
+                heddle.rank > at(baseline, steps).rank,
+                "{steps}: {found:#?}"
+            );
+        }
+    }
 }
 
 #[test]

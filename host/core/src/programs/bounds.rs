@@ -119,6 +119,7 @@ mod tests {
                 one_shot: false,
                 inferred: false,
                 parent: None,
+                group: None,
             }),
             ProgramEvent::WorkerSpeedRead {
                 worker,

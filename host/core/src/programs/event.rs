@@ -68,6 +68,9 @@ pub struct StepArrival {
     /// The program that started this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// A number that steps of one group of programs share, by its name or by the whole prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u64>,
 }
 
 /// The program that started another one: it is the agent, that one a subagent.
@@ -254,6 +257,9 @@ pub enum ProgramEvent {
     ProgramReleased {
         /// The program's key.
         program: Box<str>,
+        /// Whether it was ended with its job, wherever it had got to.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        aborted: bool,
     },
     /// A policy, or the built-in default in its stead, answered a question.
     PolicyAnswered {
@@ -371,7 +377,7 @@ impl ProgramEvent {
             | Self::StepCancelled { step } => About::Step(*step),
             Self::ActionStarted { program, .. }
             | Self::ActionFinished { program, .. }
-            | Self::ProgramReleased { program } => About::Key(program),
+            | Self::ProgramReleased { program, .. } => About::Key(program),
             Self::ProgramMigrated { program, .. }
             | Self::MigrationFailed { program, .. }
             | Self::ProgramOffloaded { program, .. }

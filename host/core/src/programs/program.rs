@@ -44,6 +44,19 @@ pub struct Awaited {
     pub last_step_at: Timestamp,
 }
 
+/// How far a program has come with what it began.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Its latest step waits or runs, or failed or was cancelled.
+    #[default]
+    Open,
+    /// Its latest step finished.
+    Whole,
+    /// It was released with a step under way, or with its whole job.
+    Aborted,
+}
+
 /// One live program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {
@@ -131,6 +144,15 @@ pub struct Program {
     /// Tokens that its last finished step generated.
     #[serde(default)]
     pub last_output_tokens: u64,
+    /// What programs of its group share: the group's name, else the whole first prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u64>,
+    /// Time from the ends of its steps to the arrivals of the next ones.
+    #[serde(default)]
+    pub acted_total: Span,
+    /// What became of its latest step, and of it.
+    #[serde(default)]
+    pub outcome: Outcome,
     /// Its entry in the accounts.
     #[serde(default, skip_serializing_if = "Meter::is_default")]
     pub meter: Meter,
@@ -163,6 +185,30 @@ impl Program {
     pub fn silent_since(&self) -> Timestamp {
         let of_others = self.awaited.as_ref().map(|awaited| awaited.last_step_at);
         self.phase_since.max(of_others.unwrap_or_default())
+    }
+
+    /// Takes note of what became of a step; it stays aborted.
+    pub(crate) fn has_come_to(&mut self, outcome: Outcome) {
+        if self.outcome != Outcome::Aborted {
+            self.outcome = outcome;
+        }
+    }
+
+    /// Whether it came to its end, which its client said: what was seen of it is all that there
+    /// was. Of one that expired or was aborted it is what there was at least.
+    pub fn has_ended(&self) -> bool {
+        self.closing && self.outcome == Outcome::Whole
+    }
+
+    /// Time in tools so far, that of one that runs included.
+    pub fn acted(&self, now: Timestamp) -> Span {
+        let acts = self.phase == Phase::Acting && self.steps_finished > 0;
+        let runs = if acts {
+            now.since(self.phase_since).micros()
+        } else {
+            0
+        };
+        Span::from_micros(self.acted_total.micros().saturating_add(runs))
     }
 
     /// True if no step of it is waiting or running.

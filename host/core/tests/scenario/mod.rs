@@ -245,6 +245,7 @@ impl Scenario {
     pub(crate) fn release(&mut self, program: &str) -> &mut Self {
         self.handle(Event::Program(ProgramEvent::ProgramReleased {
             program: program.into(),
+            aborted: false,
         }))
     }
 
@@ -413,5 +414,6 @@ fn arrival(
         one_shot: false,
         inferred: false,
         parent: None,
+        group: None,
     }
 }

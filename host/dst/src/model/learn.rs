@@ -49,7 +49,7 @@ impl Model {
             Event::Program(ProgramEvent::StepCancelled { step }) => {
                 return self.step_withdrawn(*step, Ending::Cancelled);
             }
-            Event::Program(ProgramEvent::ProgramReleased { program }) => self.released(program),
+            Event::Program(ProgramEvent::ProgramReleased { program, .. }) => self.released(program),
             Event::Program(ProgramEvent::PolicyAnswered { ask, answer, .. }) => {
                 self.policy_answered(*ask, answer);
             }

@@ -61,6 +61,7 @@ impl Fixture {
             one_shot: false,
             inferred: false,
             parent: None,
+            group: None,
         })));
         self.now_us += 100_000;
         self.handle(&Event::TimerFired);

@@ -25,18 +25,21 @@ const CLAUDE_PARENT: &str = "x-claude-code-parent-agent-id";
 /// What Codex sends: a thread is an agent's, and a session has one or more.
 const CODEX_THREAD: Kind = ("thread-id", Some("x-codex-parent-thread-id"));
 const CODEX_SESSION: &str = "session-id";
+/// The group of a program within its job: those that are samples of one task.
+const GROUP: &str = "x-treadle-group";
 /// Headers that name the RL run, first come first served.
 const JOBS: [&str; 2] = ["x-treadle-job", "x-fairness-id"];
 
 /// All that name something by themselves.
 #[cfg(test)]
-pub(super) const ALL: [&str; 10] = [
+pub(super) const ALL: [&str; 11] = [
     BY_HAND[0].0,
     BY_HAND[1].0,
     BY_HAND[2].0,
     BY_HAND[3].0,
     JOBS[0],
     JOBS[1],
+    GROUP,
     CLAUDE_SESSION,
     CODEX_THREAD.0,
     CODEX_SESSION,
@@ -46,6 +49,11 @@ pub(super) const ALL: [&str; 10] = [
 /// The job that a request is of.
 pub(super) fn job_of(headers: &HeaderMap) -> Result<Option<ClientName>, ErrorBody> {
     first(headers, JOBS)
+}
+
+/// The group that a program is of, if the request names one.
+pub(super) fn group_of(headers: &HeaderMap) -> Result<Option<ClientName>, ErrorBody> {
+    name(headers, GROUP)
 }
 
 /// The program of a URL with a session.

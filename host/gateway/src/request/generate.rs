@@ -6,6 +6,7 @@ use super::native::Pieces;
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use crate::Metrics;
 use crate::bodies::{PayloadCapture, PayloadWriter};
+use crate::excerpt::excerpt_of;
 use crate::guard::StepGuard;
 use crate::identity::{Identities, Identity};
 use crate::requests::{Registration, RequestIds};
@@ -25,9 +26,9 @@ use treadle_engines::transfers::Prompts;
 use treadle_http::body::{self, BodyLimits};
 use treadle_http::{Bounded, InUse, Upstream, error_response};
 use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId, Tenant};
-use treadle_scheduler::{Instruction, LiveLimit};
+use treadle_scheduler::{Excerpts, Instruction, LiveLimit};
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode, RequestHead};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bodies beyond this are read where they hold no other request up.
 const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
@@ -64,6 +65,8 @@ pub struct GatewayState {
     pub forward_timeout: Duration,
     /// Remembers the last request of each program, where engines may be asked for its cache.
     pub prompts: Option<Arc<Prompts>>,
+    /// What a prediction service may read of prompts.
+    pub excerpts: Arc<Excerpts>,
 }
 
 /// What all requests share, and each tenant has its part of.
@@ -189,6 +192,10 @@ async fn accept(
         None => endpoint.path().to_owned(),
     };
     let arrival = arrival(step, &identity, &head, tenant);
+    if app.excerpts.permits(&identity.job) {
+        app.excerpts
+            .put(&identity.job, &identity.program, excerpt_of(&body));
+    }
     let program = identity.program;
     let mut headers = parts.headers;
     clear(&mut headers);
@@ -272,7 +279,20 @@ fn arrival(step: StepId, identity: &Identity, head: &RequestHead, tenant: &Tenan
         one_shot: identity.one_shot,
         inferred: identity.inferred,
         parent: identity.parent.clone(),
+        group: group_of(identity, head, of_tenant),
     }
+}
+
+/// A number that programs of one group share: those of one name within a job, which stays the same
+/// after a restart, else those of a tenant whose prompts are equal as a whole.
+fn group_of(identity: &Identity, head: &RequestHead, of_tenant: u64) -> Option<u64> {
+    let Some(name) = &identity.group else {
+        return head.whole.map(|whole| whole ^ of_tenant);
+    };
+    Some(xxh3_64_with_seed(
+        name.as_bytes(),
+        xxh3_64(identity.job.as_bytes()),
+    ))
 }
 
 /// The model's name under which its prompts' costs are learnt. Longer ones share the estimates of
@@ -376,6 +396,7 @@ async fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use treadle_model::ClientName;
 
     #[test]
     fn equal_prompts_of_two_tenants_have_no_prefix_in_common() {
@@ -388,6 +409,7 @@ mod tests {
             inferred: false,
             one_shot: false,
             parent: None,
+            group: None,
         };
         let of = |tenant: &str| {
             let arrival = arrival(StepId(1), &identity, &head, &Tenant::new(tenant));
@@ -399,5 +421,73 @@ mod tests {
         let all: std::collections::BTreeSet<_> = tenants.iter().flatten().collect();
         assert_eq!(all.len(), 3 * tenants[0].len());
         assert_eq!(of("acme"), tenants[1]);
+    }
+
+    /// The number of the group of a request.
+    fn group(
+        (tenant, job): (&str, &str),
+        name: Option<&str>,
+        endpoint: Endpoint,
+        body: &str,
+    ) -> Option<u64> {
+        let head = RequestHead::parse(endpoint, body.as_bytes()).unwrap();
+        let group = name.map(|name| ClientName::parse("group", name).unwrap());
+        let identity = Identity {
+            program: "p".into(),
+            job: job.into(),
+            inferred: false,
+            one_shot: false,
+            parent: None,
+            group,
+        };
+        arrival(StepId(1), &identity, &head, &Tenant::new(tenant)).group
+    }
+
+    #[test]
+    fn tasks_behind_one_long_system_prompt_are_groups_of_their_own() {
+        let of = |body: &str, endpoint| group(("default", "j"), None, endpoint, body);
+        let ids = |task: u64, tail: usize| {
+            let ids: Vec<u64> = (0..5_000).chain(std::iter::repeat_n(task, tail)).collect();
+            let body = serde_json::json!({"model": "m", "token_ids": ids}).to_string();
+            of(&body, Endpoint::VllmGenerate)
+        };
+        assert!(ids(7, 30).is_some());
+        assert_eq!(ids(7, 30), ids(7, 30));
+        // Less than a block of ids is enough of a difference, and so is one id.
+        let apart = [ids(7, 30), ids(8, 30), ids(7, 31), ids(7, 0)];
+        assert_eq!(std::collections::BTreeSet::from(apart).len(), 4);
+        let chat = |task: &str| {
+            let system = "be brief ".repeat(2_000);
+            let body = serde_json::json!({"messages": [
+                {"role": "system", "content": system},
+                {"role": "user", "content": "1"}, {"role": "assistant", "content": "2"},
+                {"role": "user", "content": "3"}, {"role": "user", "content": task},
+            ]});
+            of(&body.to_string(), Endpoint::ChatCompletions)
+        };
+        assert_eq!(chat("one"), chat("one"));
+        assert_ne!(chat("one"), chat("other"));
+        let text = |task: &str| {
+            let body = serde_json::json!({"model": "m", "prompt": "x".repeat(9_000) + task});
+            of(&body.to_string(), Endpoint::Completions)
+        };
+        assert_eq!(text("one"), text("one"));
+        assert_ne!(text("one"), text("two"));
+        let batch = r#"{"prompt": ["a", "b"]}"#;
+        assert_eq!(of(batch, Endpoint::Completions), None);
+    }
+
+    #[test]
+    fn a_named_group_is_one_of_its_job() {
+        let of = |scope, name, prompt: &str| {
+            let body = format!(r#"{{"prompt": "{prompt}"}}"#);
+            group(scope, name, Endpoint::Completions, &body)
+        };
+        let job = ("default", "j");
+        let named = of(job, Some("g"), "one");
+        assert_eq!(of(job, Some("g"), "other"), named);
+        assert_ne!(of(job, Some("h"), "one"), named);
+        assert_ne!(of(("default", "k"), Some("g"), "one"), named);
+        assert_ne!(of(("acme", "j"), None, "one"), of(job, None, "one"));
     }
 }

@@ -49,6 +49,7 @@ fn core_of(jobs: [&str; 2]) -> Core {
             one_shot: false,
             inferred: false,
             parent: None,
+            group: None,
         };
         core.handle(
             Timestamp(step),

@@ -125,6 +125,7 @@ mod tests {
             one_shot: false,
             inferred: false,
             parent: None,
+            group: None,
         })))
     }
 

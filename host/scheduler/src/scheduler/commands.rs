@@ -51,9 +51,10 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
 
     fn forget(&mut self, program: &Program, now: Timestamp) {
         if self.predicts {
-            let observed = Observation::of(program, &self.profiles, true);
+            let observed = Observation::last(program, now);
             self.outputs.push_back(Output::Observed(Box::new(observed)));
         }
+        self.returned.forget(program.id);
         self.profiles.forget(&program.key);
         self.transfers.forget(program, &mut self.outputs);
         self.policies.forget(program.id);

@@ -302,6 +302,7 @@ mod tests {
             one_shot: false,
             inferred: false,
             parent: None,
+            group: None,
         };
         LinkInput::Relayed {
             origin: Origin {

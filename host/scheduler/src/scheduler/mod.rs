@@ -13,7 +13,7 @@ mod transfers;
 
 pub use bind::Bound;
 pub use links::{ConnectionId, LinkInput};
-pub use observation::Observation;
+pub use observation::{Moment, Observation};
 pub use policies::{Handled, Observer, Policies};
 pub use profile::{Profile, Profiles};
 
@@ -21,7 +21,7 @@ use crate::instruction::{Instruction, LiveLimit};
 use crate::link::ToGateway;
 use crate::orders::{Order, Transferred};
 use links::Links;
-use observation::{ended_step, opened_program};
+use observation::Returned;
 use projection::Subject;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
@@ -113,6 +113,8 @@ pub struct Scheduler<P, O = ()> {
     journals: bool,
     /// Whether programs are to be predicted.
     predicts: bool,
+    /// Whose last tool call has returned.
+    returned: Returned,
     transfers: Transfers,
     links: Links,
     urls: HashMap<WorkerId, Arc<str>>,
@@ -134,6 +136,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             snapshot_events: options.snapshot_events.max(1),
             journals: options.journals,
             predicts: false,
+            returned: Returned::default(),
             transfers: Transfers::new(options.moves_caches),
             links: Links::new(options.started),
             urls: HashMap::new(),
@@ -272,9 +275,10 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             let ended = projection::step_rows(&self.core, event, now);
             self.rows.steps.extend(ended);
         }
-        let ended = ended_step(event).and_then(|step| self.core.programs().steps.get(&step));
-        let ended = ended.map(|step| step.program);
-        let opened = opened_program(&self.core, event);
+        let observed = self
+            .predicts
+            .then(|| self.returned.moment(&self.core, event))
+            .flatten();
         match origin {
             // The caller has seen that it was not handled before.
             Some(origin) => {
@@ -283,10 +287,10 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             None => self.core.handle(now, event),
         }
         self.seq += 1;
-        if let Some(program) = ended.or(opened).filter(|_| self.predicts)
+        if let Some((program, moment)) = observed
             && let Some(program) = self.core.programs().live.get(&program)
         {
-            let observed = Observation::of(program, &self.profiles, false);
+            let observed = Observation::of(program, moment, now);
             self.outputs.push_back(Output::Observed(Box::new(observed)));
         }
         self.record(now, event, origin, &subject);

@@ -22,11 +22,6 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Time in tools so far, in milliseconds of the scheduler's clock.
-    pub fn tool_ms(self) -> u64 {
-        self.tool_us / 1_000
-    }
-
     /// Averages per step; seconds are the scheduler's.
     pub fn to_json(self) -> serde_json::Value {
         let secs = |us: u64, n: u64| round4(us as f64 / 1e6 / n.max(1) as f64);

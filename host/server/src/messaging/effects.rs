@@ -156,6 +156,7 @@ async fn release(
     };
     let event = Event::Program(ProgramEvent::ProgramReleased {
         program: key.into(),
+        aborted: false,
     });
     committed(app, event).await?;
     let change = Change {
@@ -182,12 +183,18 @@ async fn release_job(
     let last = keys.pop();
     for program in keys {
         app.driver
-            .event(Event::Program(ProgramEvent::ProgramReleased { program }));
+            .event(Event::Program(ProgramEvent::ProgramReleased {
+                program,
+                aborted: true,
+            }));
     }
     if let Some(program) = last {
         committed(
             app,
-            Event::Program(ProgramEvent::ProgramReleased { program }),
+            Event::Program(ProgramEvent::ProgramReleased {
+                program,
+                aborted: true,
+            }),
         )
         .await?;
     }

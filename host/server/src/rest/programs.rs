@@ -69,6 +69,7 @@ pub(crate) async fn release_one(
     let live = app.driver.program(&key).await.map_err(|_| stopped())?;
     let event = Event::Program(ProgramEvent::ProgramReleased {
         program: key.as_str().into(),
+        aborted: false,
     });
     app.driver
         .event_committed(event)
@@ -110,6 +111,7 @@ async fn release_job(
         app.driver
             .event(Event::Program(ProgramEvent::ProgramReleased {
                 program: program.clone(),
+                aborted: true,
             }));
     }
     app.driver.recorded().await.map_err(|_| stopped())?;

@@ -31,7 +31,7 @@ use treadle_registry::{PluginRegistry, RemotePredictor, evaluator_limits, foreca
 use treadle_scheduler::orders::Order;
 use treadle_scheduler::recovery;
 use treadle_scheduler::{
-    Clock, DriverHandle, DriverOptions, ForecastFeed, spawn_driver, spawn_journal,
+    Clock, DriverHandle, DriverOptions, Excerpts, ForecastFeed, spawn_driver, spawn_journal,
 };
 use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
 use treadle_whatif::WhatIfQueue;
@@ -62,6 +62,8 @@ pub(crate) struct GatewayContext {
     pub(crate) bodies: Arc<Tally>,
     /// Bytes of answers that are gathered.
     pub(crate) answers: Arc<Tally>,
+    /// What a prediction service may read of prompts.
+    pub(crate) excerpts: Arc<Excerpts>,
 }
 
 impl GatewayContext {
@@ -80,6 +82,7 @@ impl GatewayContext {
             salts: Arc::new(salts),
             bodies: Arc::default(),
             answers: Arc::default(),
+            excerpts: Arc::new(Excerpts::of_jobs(config.prediction.shared_jobs())),
         })
     }
 }
@@ -103,6 +106,7 @@ impl Leading {
     ) -> Result<Self, StartError> {
         let (notices, told) = unbounded_channel();
         let (feed, seen, wanted) = ForecastFeed::new();
+        let excerpts = context.excerpts.clone();
         let (transfers, orders) = unbounded_channel();
         let feeds = (feed, transfers);
         let (driver, committed) = start_driver(
@@ -144,7 +148,7 @@ impl Leading {
         let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
         let pruning = prune_forever(config.clone(), app.clone());
         // Its address was checked with the configuration.
-        let remote = RemotePredictor::of(&config.prediction, config.tls.trust())
+        let remote = RemotePredictor::of(&config.prediction, config.tls.trust(), excerpts)
             .ok()
             .flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
@@ -202,6 +206,7 @@ pub(crate) fn gateway_state(
         requests: context.requests,
         metrics: context.metrics,
         prompts: context.node.prompts(),
+        excerpts: context.excerpts,
         body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
         pass_fields: config.engines.pass_fields.clone(),
         salts: context.salts,

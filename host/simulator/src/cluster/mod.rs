@@ -352,6 +352,7 @@ impl<'a> Cluster<'a> {
             self.watch.ended(self.agents.run_index(agent), self.now);
             self.handle(&Event::Program(ProgramEvent::ProgramReleased {
                 program: key,
+                aborted: false,
             }));
         }
     }
@@ -387,6 +388,7 @@ impl<'a> Cluster<'a> {
             one_shot: false,
             inferred: false,
             parent: None,
+            group: None,
         };
         let (prompt, output) = (call.input_tokens, call.output_tokens);
         let running = Running {

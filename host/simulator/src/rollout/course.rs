@@ -272,13 +272,14 @@ impl<'a> Course<'a> {
             self.open -= 1;
             return self.handle(&Event::Program(ProgramEvent::ProgramReleased {
                 program: key,
+                aborted: false,
             }));
         };
         self.due
             .push(Reverse((self.now + tool_us, Due::Send(index))));
         let id = self.core.programs().keys.get(&key).copied();
         if let (Some(id), Some(forecasts)) = (id, &mut self.policies.forecasts) {
-            forecasts.predict(&self.core, &[id], |_| lasts_ms);
+            forecasts.predict(&self.core, &[id], false, |_| lasts_ms);
         }
         self.tool_begins(index, &key);
     }
@@ -314,6 +315,12 @@ impl<'a> Course<'a> {
                 ok,
             });
             self.handle(&event);
+            let run = self.programs[index].run;
+            let id = self.core.programs().keys.get(run.id.as_str()).copied();
+            let tool_ms = program_tool_ms(&self.programs[index]);
+            if let (Some(id), Some(forecasts)) = (id, &mut self.policies.forecasts) {
+                forecasts.predict(&self.core, &[id], true, |_| tool_ms);
+            }
         }
         let step = StepId(self.next_step);
         self.next_step += 1;
@@ -343,6 +350,7 @@ impl<'a> Course<'a> {
             one_shot: false,
             inferred: false,
             parent: None,
+            group: Some(2 + u64::from(run.group)),
         };
         self.handle(&Event::Program(ProgramEvent::StepArrived(arrival)));
         if let Some(id) = self.core.programs().keys.get(run.id.as_str()) {

@@ -1,5 +1,5 @@
-//! Predictions during a rollout: made before a program's first step and after
-//! each of its steps, while its tool runs; learnt from programs that are over.
+//! Predictions during a rollout: made before a program's first step, after each of its steps, while
+//! its tool runs, and when that has returned; learnt from programs that are over.
 
 use super::columns::{EXTRA_COLUMNS, Forecast, extra_columns, group_of};
 use crate::workload::{AgentRun, ToolResult};
@@ -112,12 +112,13 @@ impl Forecasts {
         self.latest.get(&program).copied()
     }
 
-    /// Predicts what is to come of these programs. `tool_ms` is what each has
-    /// spent in tools.
+    /// Predicts what is to come of these programs. `tool_ms` is what each has spent in tools;
+    /// `returned` says that these have returned.
     pub(super) fn predict(
         &mut self,
         core: &Core,
         programs: &[ProgramId],
+        returned: bool,
         tool_ms: impl Fn(ProgramId) -> u64,
     ) {
         let live = programs
@@ -141,7 +142,7 @@ impl Forecasts {
         };
         let observations = live
             .iter()
-            .map(|p| Observation::of(p, tool_ms(p.id), names));
+            .map(|p| Observation::of(p, returned, tool_ms(p.id), names));
         let observations: Vec<Observation> = observations.collect();
         let columns = Columns::of(&observations);
         if let Ok(estimates) = policy.predict(&columns.live()) {
@@ -182,8 +183,8 @@ impl Forecasts {
 }
 
 impl Observation {
-    fn of(program: &Program, tool_ms: u64, names: &[&str]) -> Self {
-        let extra = |name: &&str| extra_column(program, name);
+    fn of(program: &Program, returned: bool, tool_ms: u64, names: &[&str]) -> Self {
+        let extra = |name: &&str| extra_column(program, returned, name);
         Self {
             group: group_of(program),
             tokens: program.context_tokens.max(program.demand_tokens),
@@ -200,7 +201,8 @@ fn run_tool_ms(run: &AgentRun) -> u64 {
 }
 
 /// What would have been seen of a recorded program, as [`Observation::of`] sees one
-/// that lives: before its first step and when each step but the last has ended.
+/// that lives: before its first step, when each step but the last has ended, and when its tool has
+/// returned.
 fn observations_of(run: &AgentRun, names: &[&str]) -> Vec<Observation> {
     let first = run.steps.first().map_or(0, |step| step.input_tokens);
     let mut seen = Observation {
@@ -213,34 +215,37 @@ fn observations_of(run: &AgentRun, names: &[&str]) -> Vec<Observation> {
     let mut observations = Vec::new();
     for index in 0..run.steps.len() {
         let before = index.checked_sub(1).map(|before| run.steps[before]);
-        seen.extra = names
-            .iter()
-            .map(|name| match (*name, before) {
+        for returned in [false, true] {
+            if let Some(step) = before.filter(|_| returned) {
+                let ok = step.tool_result != ToolResult::Failed;
+                (last_ok, failed) = (f32::from(ok), failed + f32::from(!ok));
+                seen.tool_ms += step.tool_us / 1_000;
+            } else if returned {
+                continue;
+            }
+            let column = |name: &&str| match (*name, before) {
                 ("prompt-tokens", _) => first as f32,
                 ("last-output-tokens", Some(step)) => step.output_tokens as f32,
                 ("last-tool-ok", _) => last_ok,
                 ("failed-tools", _) => failed,
+                ("returned", Some(_)) => f32::from(returned),
                 _ => -1.0,
-            })
-            .collect();
-        observations.push(seen.clone());
-        let step = run.steps[index];
-        if let Some(before) = before {
-            let ok = before.tool_result != ToolResult::Failed;
-            (last_ok, failed) = (f32::from(ok), failed + f32::from(!ok));
+            };
+            seen.extra = names.iter().map(column).collect();
+            observations.push(seen.clone());
         }
+        let step = run.steps[index];
         seen.tokens = step.context_tokens().into();
         seen.output_tokens += u64::from(step.output_tokens);
         seen.steps += 1;
-        seen.tool_ms += step.tool_us / 1_000;
     }
     observations
 }
 
 /// One of the extra columns; -1 where it is not known.
-fn extra_column(program: &Program, name: &str) -> f32 {
+fn extra_column(program: &Program, returned: bool, name: &str) -> f32 {
     let at = EXTRA_COLUMNS.iter().position(|known| *known == name);
-    at.map_or(-1.0, |at| extra_columns(program)[at])
+    at.map_or(-1.0, |at| extra_columns(program, returned)[at])
 }
 
 #[derive(Default)]

@@ -154,7 +154,7 @@ impl Answers for PolicySet {
         if let Some(forecasts) = &mut self.forecasts
             && question.purpose == Purpose::Restore
         {
-            forecasts.predict(core, &question.programs.program, |_| 0);
+            forecasts.predict(core, &question.programs.program, false, |_| 0);
         }
         Answered {
             policy: PolicyRef("native".into()),

@@ -183,7 +183,7 @@ impl Recorder {
                     self.programs[index].actions.ended(at.0, action, *ok);
                 }
             }
-            Event::Program(ProgramEvent::ProgramReleased { program }) => {
+            Event::Program(ProgramEvent::ProgramReleased { program, .. }) => {
                 if let Some(&index) = self.names.get(program) {
                     let released = &mut self.programs[index];
                     released.released_us.get_or_insert(at.0);

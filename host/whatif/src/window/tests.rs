@@ -42,6 +42,7 @@ fn step(number: u64, program: &str) -> [Event; 2] {
         one_shot: false,
         inferred: false,
         parent: None,
+        group: None,
     };
     let finished = Event::Program(ProgramEvent::StepFinished {
         step: StepId(number),

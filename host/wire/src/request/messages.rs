@@ -17,6 +17,8 @@ pub(super) struct MessagesDraft {
     pub(super) bytes: u64,
     pub(super) prefix: Vec<PrefixSegment>,
     pub(super) chain: Vec<u64>,
+    /// The hash of all of them.
+    pub(super) whole: u64,
 }
 
 /// Reads `messages`; `None` for `null`. `at` names the one that was being read, for errors.
@@ -53,6 +55,7 @@ impl<'de> Visitor<'de> for MessagesSeed<'_> {
             bytes: 0,
             prefix: Vec::new(),
             chain: Vec::new(),
+            whole: 0,
         };
         let mut chain = Chain::new(CHAIN_MESSAGES_MAX);
         let mut hash = 0;
@@ -73,6 +76,7 @@ impl<'de> Visitor<'de> for MessagesSeed<'_> {
         }
         self.at.set(None);
         draft.chain = chain.into_vec();
+        draft.whole = hash;
         Ok(Some(draft))
     }
 }

@@ -60,6 +60,11 @@ impl Blocks {
         }
     }
 
+    /// The hash of the blocks and of what follows the last full one.
+    fn whole(&self, rest: &[u8]) -> u64 {
+        xxh3_64_with_seed(rest, self.hash)
+    }
+
     fn push(&mut self, block: &[u8]) {
         self.hash = xxh3_64_with_seed(block, self.hash);
         self.count += 1;
@@ -100,30 +105,34 @@ impl TokenHasher {
         }
     }
 
-    pub(super) fn finish(self) -> (Vec<PrefixSegment>, Vec<u64>) {
+    /// The segments, the chain, and the hash of all ids.
+    pub(super) fn finish(self) -> (Vec<PrefixSegment>, Vec<u64>, u64) {
+        let whole = self.blocks.whole(&self.pending[..self.filled]);
         let segment = |(hash, blocks): (u64, u64)| PrefixSegment {
             hash,
             tokens: Some(blocks * BLOCK_TOKENS as u64),
             bytes: 0,
         };
         let prefix = self.blocks.segments.into_iter().map(segment).collect();
-        (prefix, self.blocks.chain.into_vec())
+        (prefix, self.blocks.chain.into_vec(), whole)
     }
 }
 
-/// The segments and the chain of one text.
-pub(super) fn hashes_of_text(text: &str) -> (Vec<PrefixSegment>, Vec<u64>) {
+/// The segments, the chain, and the hash of one text.
+pub(super) fn hashes_of_text(text: &str) -> (Vec<PrefixSegment>, Vec<u64>, u64) {
     let mut blocks = Blocks::new(TEXT_SEED);
-    for block in text.as_bytes().chunks_exact(BLOCK_BYTES) {
+    let (full, rest) = text.as_bytes().as_chunks::<BLOCK_BYTES>();
+    for block in full {
         blocks.push(block);
     }
+    let whole = blocks.whole(rest);
     let segment = |(hash, blocks): (u64, u64)| PrefixSegment {
         hash,
         tokens: None,
         bytes: blocks * BLOCK_BYTES as u64,
     };
     let prefix = blocks.segments.into_iter().map(segment).collect();
-    (prefix, blocks.chain.into_vec())
+    (prefix, blocks.chain.into_vec(), whole)
 }
 
 #[cfg(test)]
@@ -137,7 +146,8 @@ mod tests {
             hasher.push(*id);
         }
         assert_eq!(hasher.tokens, ids.len() as u64);
-        hasher.finish()
+        let (prefix, chain, _) = hasher.finish();
+        (prefix, chain)
     }
 
     proptest! {
@@ -176,10 +186,13 @@ mod tests {
 
     #[test]
     fn text_counts_in_bytes() {
-        let (prefix, chain) = hashes_of_text(&"é".repeat(500));
+        let (prefix, chain, whole) = hashes_of_text(&"é".repeat(500));
         assert_eq!(chain.len(), 3);
         let bytes: Vec<u64> = prefix.iter().map(|segment| segment.bytes).collect();
         assert_eq!(bytes, [256, 256]);
-        assert_eq!(hashes_of_text("short"), (vec![], vec![]));
+        let (prefix, chain, short) = hashes_of_text("short");
+        assert_eq!((prefix, chain), (vec![], vec![]));
+        assert_ne!(short, hashes_of_text("shorn").2);
+        assert_ne!(whole, hashes_of_text(&"é".repeat(501)).2);
     }
 }

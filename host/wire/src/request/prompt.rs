@@ -14,27 +14,31 @@ pub(super) struct PromptDraft {
     pub(super) bytes: u64,
     pub(super) prefix: Vec<PrefixSegment>,
     pub(super) chain: Vec<u64>,
+    /// The hash of all of it; nothing of a batch.
+    pub(super) whole: Option<u64>,
 }
 
 impl PromptDraft {
     fn of_text(text: &str) -> Self {
-        let (prefix, chain) = hashes_of_text(text);
+        let (prefix, chain, whole) = hashes_of_text(text);
         PromptDraft {
             tokens: None,
             bytes: text.len() as u64,
             prefix,
             chain,
+            whole: Some(whole),
         }
     }
 
     fn of_ids(hasher: TokenHasher) -> Self {
         let tokens = Some(hasher.tokens);
-        let (prefix, chain) = hasher.finish();
+        let (prefix, chain, whole) = hasher.finish();
         PromptDraft {
             tokens,
             bytes: 0,
             prefix,
             chain,
+            whole: Some(whole),
         }
     }
 }
@@ -122,6 +126,7 @@ fn rest_of_batch<'de, A: SeqAccess<'de>>(
             bytes: sum.bytes + next.bytes,
             prefix: Vec::new(),
             chain: Vec::new(),
+            whole: None,
         };
     }
     Ok(sum)

@@ -65,6 +65,7 @@ impl Agent {
             one_shot: false,
             inferred: false,
             parent: None,
+            group: None,
         }
     }
 }

@@ -232,6 +232,7 @@ impl LoadGenerator {
         self.due.push(Reverse((self.now, place)));
         self.handle(&Event::Program(ProgramEvent::ProgramReleased {
             program: ended.key,
+            aborted: false,
         }));
     }
 

@@ -73,7 +73,9 @@ impl Programs {
                 action,
                 ok,
             } => self.action_finished(program, action, *ok),
-            ProgramEvent::ProgramReleased { program } => self.program_released(program),
+            ProgramEvent::ProgramReleased { program, aborted } => {
+                self.program_released(program, *aborted);
+            }
             ProgramEvent::PolicyAnswered {
                 ask,
                 policy,

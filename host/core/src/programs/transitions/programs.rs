@@ -2,7 +2,7 @@
 //! end of their only step.
 
 use crate::programs::accounts::Meter;
-use crate::programs::program::{FULL_WEIGHT_PPM, Program};
+use crate::programs::program::{FULL_WEIGHT_PPM, Outcome, Program};
 use crate::programs::timers::Timer;
 use crate::{Command, PrefixSegment, Programs, Refusal, StepArrival};
 use std::collections::BTreeMap;
@@ -66,6 +66,9 @@ impl Programs {
             actions_failed: 0,
             first_prompt_tokens: self.prompt_tokens(arrival),
             last_output_tokens: 0,
+            group: arrival.group,
+            acted_total: Span(0),
+            outcome: Outcome::Open,
             meter: Meter::default(),
         }
     }
@@ -78,6 +81,7 @@ impl Programs {
         };
         if p.phase == Phase::Acting {
             if p.steps_finished > 0 {
+                p.acted_total = p.acted(now);
                 let job = self.state.jobs.of_live(&p.job);
                 let sample = now.since(p.phase_since).micros();
                 job.gaps.learn(sample / 1_000);
@@ -90,6 +94,7 @@ impl Programs {
             p.phase_since = now;
         }
         p.weight_ppm = FULL_WEIGHT_PPM;
+        p.has_come_to(Outcome::Open);
         p.closing |= arrival.one_shot;
         let hashes = |prefix: &[PrefixSegment]| prefix.iter().map(|s| s.hash).collect::<Vec<_>>();
         if p.placement.is_none() && hashes(&p.prefix) != hashes(&arrival.prefix) {
@@ -102,7 +107,7 @@ impl Programs {
         self.refile(program);
     }
 
-    pub(crate) fn program_released(&mut self, key: &str) {
+    pub(crate) fn program_released(&mut self, key: &str, aborted: bool) {
         let Some(program) = self.state.keys.get(key).copied() else {
             return;
         };
@@ -110,6 +115,9 @@ impl Programs {
             return;
         };
         p.closing = true;
+        if aborted || !p.is_between_steps() {
+            p.outcome = Outcome::Aborted;
+        }
         let waiting = p.waiting.clone();
         if p.is_between_steps() {
             return self.close_program(program);

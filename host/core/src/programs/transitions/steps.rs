@@ -1,6 +1,6 @@
 //! Steps arrive, produce tokens and end.
 
-use crate::programs::program::Program;
+use crate::programs::program::{Outcome, Program};
 use crate::programs::state::JobStatistics;
 use crate::programs::step::{GivesWay, Step, StepState};
 use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
@@ -127,6 +127,7 @@ impl Programs {
         self.state.counters.cached_tokens += tokens.cached.unwrap_or(0);
         if let Some(p) = self.state.live.get_mut(&program) {
             p.steps_finished += 1;
+            p.has_come_to(Outcome::Whole);
             p.last_output_tokens = tokens.output;
             p.prompt_tokens_total += tokens.prompt;
             p.output_tokens_total += tokens.output;

@@ -22,6 +22,7 @@ fn arrival(step: u64, program: &str) -> Event {
         one_shot: false,
         inferred: false,
         parent: None,
+        group: None,
     }))
 }
 
@@ -40,6 +41,7 @@ fn finished(step: u64) -> Event {
 fn released(program: &str) -> Event {
     Event::Program(ProgramEvent::ProgramReleased {
         program: program.into(),
+        aborted: false,
     })
 }
 

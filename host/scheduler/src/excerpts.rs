@@ -1,0 +1,138 @@
+//! What a prediction service may read: excerpts of the prompts of those jobs that the operator
+//! named, in memory alone. Gateways put them here, the predictor takes them from here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of all excerpts; beyond, those that were put down first go.
+const SUM_BYTES_MAX: usize = 64 << 20;
+
+/// Of the newest prompt of a program, its beginning and its end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Excerpt {
+    /// A prompt that came as text or as messages.
+    pub text: Option<String>,
+    /// A prompt that came as token ids.
+    pub token_ids: Option<Vec<u64>>,
+}
+
+impl Excerpt {
+    fn bytes(&self) -> usize {
+        let text = self.text.as_ref().map_or(0, String::len);
+        text + self.token_ids.as_ref().map_or(0, |ids| ids.len() * 8)
+    }
+}
+
+/// Excerpts by program.
+#[derive(Debug, Default)]
+pub struct Excerpts {
+    jobs: BTreeSet<Box<str>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_program: HashMap<Box<str>, (u64, Arc<Excerpt>)>,
+    by_age: BTreeMap<u64, Box<str>>,
+    bytes: usize,
+    clock: u64,
+}
+
+impl Excerpts {
+    /// Only prompts of these jobs are taken.
+    pub fn of_jobs<'j>(jobs: impl IntoIterator<Item = &'j String>) -> Self {
+        Self {
+            jobs: jobs.into_iter().map(|job| job.as_str().into()).collect(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Whether the prompts of a job may be read; it is named as the core knows it.
+    pub fn permits(&self, job: &str) -> bool {
+        self.jobs.contains(job)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts down that of a program, in place of an earlier one.
+    pub fn put(&self, job: &str, program: &str, excerpt: Excerpt) {
+        if !self.permits(job) {
+            return;
+        }
+        let mut kept = self.kept();
+        kept.remove(program);
+        kept.clock += 1;
+        let age = kept.clock;
+        kept.bytes += excerpt.bytes();
+        kept.by_age.insert(age, program.into());
+        let entry = (age, Arc::new(excerpt));
+        kept.by_program.insert(program.into(), entry);
+        while kept.bytes > SUM_BYTES_MAX
+            && let Some((_, oldest)) = kept.by_age.pop_first()
+        {
+            kept.remove(&oldest);
+        }
+    }
+
+    /// That of a program, if there is one.
+    pub fn get(&self, program: &str) -> Option<Arc<Excerpt>> {
+        let kept = self.kept();
+        kept.by_program.get(program).map(|(_, known)| known.clone())
+    }
+
+    /// Forgets that of a program that is over.
+    pub fn forget(&self, program: &str) {
+        if !self.jobs.is_empty() {
+            self.kept().remove(program);
+        }
+    }
+}
+
+impl Kept {
+    fn remove(&mut self, program: &str) {
+        if let Some((age, excerpt)) = self.by_program.remove(program) {
+            self.by_age.remove(&age);
+            self.bytes -= excerpt.bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: usize) -> Excerpt {
+        Excerpt {
+            text: Some("x".repeat(bytes)),
+            token_ids: None,
+        }
+    }
+
+    #[test]
+    fn only_what_is_permitted_is_kept() {
+        let none = Excerpts::of_jobs(&[]);
+        none.put("run", "p", text(3));
+        assert_eq!(none.get("p"), None);
+        let excerpts = Excerpts::of_jobs(&["run".to_owned()]);
+        excerpts.put("other", "q", text(3));
+        excerpts.put("run", "p", text(3));
+        excerpts.put("run", "p", text(4));
+        assert_eq!(excerpts.get("q"), None);
+        assert_eq!(excerpts.get("p").as_deref(), Some(&text(4)));
+        excerpts.forget("p");
+        assert_eq!((excerpts.get("p"), excerpts.kept().bytes), (None, 0));
+    }
+
+    #[test]
+    fn the_oldest_goes_where_all_are_too_large() {
+        let excerpts = Excerpts::of_jobs(&["run".to_owned()]);
+        for program in ["a", "b", "c"] {
+            excerpts.put("run", program, text(SUM_BYTES_MAX / 2));
+        }
+        assert_eq!(excerpts.get("a"), None);
+        assert!(excerpts.get("b").is_some() && excerpts.get("c").is_some());
+        assert_eq!(excerpts.kept().by_age.len(), 2);
+    }
+}
