@@ -251,7 +251,7 @@ impl Comparison {
                 ..KvConfig::default()
             },
             high_watermark_ppm: watermark(default.high_watermark_ppm),
-            low_watermark_ppm: watermark(default.high_watermark_ppm),
+            low_watermark_ppm: watermark(default.low_watermark_ppm),
             queue_wait_max: Span::from_secs(1_000_000),
             program_idle_max: Span::from_secs(1_000_000),
             programs_max: 1_000_000,
