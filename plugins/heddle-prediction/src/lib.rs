@@ -6,7 +6,8 @@
 //! went, what finished programs of its prompt came to, and how far programs of its
 //! prompt are ahead of others. A ridge regression learns online, from each finished
 //! program at each of its steps, the logarithms of the tokens and the tool time that
-//! remained; one regression per stage (finished steps), drawn towards one for all.
+//! remained; one regression per stage (finished steps, and whether the tool has returned),
+//! drawn towards one for all.
 //! The means follow from how earlier estimates came true, and so does the 90th percentile:
 //! the spread of a stage's errors is its uncertainty.
 //!
@@ -34,7 +35,7 @@ use treadle_plugin::{
 use features::{Common, GroupView, TOKENS_SOFT, features, group_view, so_far};
 use groups::{Group, Groups, Sighting};
 use looks::Looks;
-use model::{Model, Rest, STAGES, stage};
+use model::{Model, Rest, STAGES};
 use rows::Row;
 
 /// Programs that a figure common to all groups remembers.
@@ -88,7 +89,7 @@ impl HeddlePrediction {
         new.dedup_by_key(|(group, digest, _)| (*group, *digest));
         let mut stages = [(0.0, 0.0); STAGES];
         for (_, _, row) in new.iter().filter(|(_, _, row)| row.steps > 0) {
-            let (sum, count) = &mut stages[stage(row.steps)];
+            let (sum, count) = &mut stages[row.stage()];
             *sum += so_far(row);
             *count += 1.0;
         }
@@ -110,7 +111,7 @@ impl HeddlePrediction {
             if row.steps == 0 {
                 continue;
             }
-            let ahead = so_far(row) - self.common.so_far[stage(row.steps)].value;
+            let ahead = so_far(row) - self.common.so_far[row.stage()].value;
             group.see(Sighting::new(ahead, row.last_tool_ok));
             if let Some(ok) = row.last_tool_ok {
                 let failed = f64::from(u8::from(!ok));
@@ -171,7 +172,7 @@ impl PredictionPolicy for HeddlePrediction {
         let mut views = Vec::with_capacity(rows.len());
         for row in &rows {
             let view = self.view(row, &unknown);
-            let estimate = self.model.estimate(row.steps, &features(row, &view));
+            let estimate = self.model.estimate(row.stage(), &features(row, &view));
             estimates.remaining_tokens.push(estimate.tokens);
             estimates.remaining_tokens_p90.push(estimate.tokens_p90);
             estimates.remaining_tool_s.push(estimate.tool_ms / 1_000.0);
@@ -200,7 +201,7 @@ impl PredictionPolicy for HeddlePrediction {
                 is_cut_short: row.is_cut_short,
             };
             let seen = features(&row, &view);
-            row.output_tokens + self.model.learn(row.steps, &seen, rest, memory)
+            row.output_tokens + self.model.learn(row.stage(), &seen, rest, memory)
         });
         let learnt: Vec<f64> = learnt.collect();
         let (memory, groups_max) = (

@@ -6,8 +6,9 @@ use treadle_plugin::ridge::{Ridge, dot};
 
 use crate::features::{FEATURES, Features, HISTORY, TOKENS_SOFT, TOOL_MS_SOFT};
 
-/// Stages of a program by its finished steps: 0, 1, 2, 3, 4 to 5, 6 to 9, 10 and more.
-pub(crate) const STAGES: usize = 7;
+/// Stages of a program by its finished steps: 0, 1, 2, 3, 4 to 5, 6 to 9, 10 and more; all but the
+/// first once while its tool runs and once when that has returned.
+pub(crate) const STAGES: usize = 13;
 /// What is estimated: remaining tokens, remaining time in tools.
 const TARGETS: usize = 2;
 /// Squared errors that a coefficient of all programs being off 0 by one costs.
@@ -28,12 +29,17 @@ const QUANTILES: usize = 16;
 type Coefficients = [[f64; FEATURES]; TARGETS];
 
 /// The stage of a program.
-pub(crate) fn stage(steps: u32) -> usize {
-    match steps {
+pub(crate) fn stage(steps: u32, returned: bool) -> usize {
+    let by_steps = match steps {
         0..=3 => steps as usize,
         4..=5 => 4,
         6..=9 => 5,
         _ => 6,
+    };
+    if returned && steps > 0 {
+        by_steps + 6
+    } else {
+        by_steps
     }
 }
 
@@ -202,9 +208,9 @@ impl Model {
         })
     }
 
-    /// The estimate for a program after so many steps.
-    pub(crate) fn estimate(&self, steps: u32, features: &Features) -> Estimate {
-        let stage = &self.stages[stage(steps)];
+    /// The estimate for a program at a stage.
+    pub(crate) fn estimate(&self, stage: usize, features: &Features) -> Estimate {
+        let stage = &self.stages[stage];
         let [tokens, tool_ms] = self.logarithms(stage, features);
         let residuals = stage.residuals;
         let mean = (exp2(tokens) * residuals.to_mean(0) - TOKENS_SOFT).max(0.0);
@@ -216,18 +222,17 @@ impl Model {
         }
     }
 
-    /// Learns what remained of a program, after comparing it with the estimate. Of one that was cut
+    /// Learns what remained of a program at a stage, after comparing it with the estimate. Of one that was cut
     /// short it learns what is expected of programs that come to as much at least (as the regression of
     /// Buckley and James does, 1979). Gives the tokens that it learnt.
     pub(crate) fn learn(
         &mut self,
-        steps: u32,
+        place: usize,
         features: &Features,
         rest: Rest,
         memory: f64,
     ) -> f64 {
         let known = targets(rest.tokens, rest.tool_ms);
-        let place = stage(steps);
         let estimated = self.logarithms(&self.stages[place], features);
         for (largest, known) in self.largest.iter_mut().zip(known) {
             *largest = largest.max(known);

@@ -1,5 +1,6 @@
 //! What is known of a program, row by row, extra columns included.
 
+use crate::model::stage;
 use treadle_plugin::random::SplitMix64;
 use treadle_plugin::{FinishedColumns, LiveColumns};
 
@@ -36,6 +37,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// The stage that it is at.
+    pub(crate) fn stage(&self) -> usize {
+        stage(self.steps, self.returned)
+    }
+
     /// Distinguishes this program at this moment from other programs and other moments.
     pub(crate) fn digest(&self) -> u64 {
         let numbers = [self.tokens, self.output_tokens, self.tool_ms];

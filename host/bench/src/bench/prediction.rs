@@ -86,7 +86,7 @@ impl PredictionArgs {
              tools came to.",
         );
         report.note(
-            "error, factor and rank are of the tokens that remain, of the programs that still run \
+            "error, squared, factor and rank are of the tokens that remain, of the programs that still run \
              after so many steps; _returned is when the tool of the last one has returned. Groups \
              of new prompts and of recorded runs were not seen before.",
         );
@@ -114,6 +114,7 @@ fn add_steps(report: &mut Report, of: &str, predictors: &[PredictorSteps]) {
                 format!("{what}.{of}.{predictor}_{steps}{returned}")
             };
             report.push(Figure::new(name("error"), at.error, ""));
+            report.push(Figure::new(name("squared"), at.squared, ""));
             report.push(Figure::new(name("factor"), at.factor, ""));
             report.push(Figure::new(name("rank"), at.rank, ""));
         }

@@ -22,6 +22,10 @@ pub struct StepFigures {
     pub programs: usize,
     /// Mean difference of predicted and actual remaining tokens, over the mean of what remained.
     pub error: f64,
+    /// Root of the mean square of that difference, over the spread of what remained: 1 where it says
+    /// no more than the mean. The measure of an estimate that is a mean, as these are; the one above
+    /// is least for a median, which is far below the mean where few programs become long.
+    pub squared: f64,
     /// Median factor between the two, at least 1; 256 tokens are added to each.
     pub factor: f64,
     /// Spearman's rank correlation of the two, -1 to 1.
@@ -55,6 +59,12 @@ pub(super) fn by_step(runs: &[AgentRun], predictions: &Predictions) -> Vec<StepF
 fn figures(steps: usize, returned: bool, pairs: &[(f64, f64)]) -> StepFigures {
     let (actual, predicted): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
     let off: f64 = pairs.iter().map(|(left, told)| (left - told).abs()).sum();
+    let mean = actual.iter().sum::<f64>() / actual.len().max(1) as f64;
+    let squares = |of: &dyn Fn(&(f64, f64)) -> f64| -> f64 {
+        pairs.iter().map(|pair| of(pair) * of(pair)).sum()
+    };
+    let spread = squares(&|(left, _)| left - mean);
+    let missed = squares(&|(left, told)| left - told);
     let level = |tokens: f64| (tokens + 256.0).log2();
     let mut factors: Vec<f64> = pairs
         .iter()
@@ -66,6 +76,7 @@ fn figures(steps: usize, returned: bool, pairs: &[(f64, f64)]) -> StepFigures {
         returned,
         programs: pairs.len(),
         error: off / actual.iter().sum::<f64>().max(1.0),
+        squared: (missed / spread.max(1.0)).sqrt(),
         factor: factors[factors.len() / 2],
         rank: spearman(&actual, &predicted),
     }
@@ -107,6 +118,10 @@ mod tests {
     fn errors_are_shares_of_what_remained() {
         let found = figures(2, true, &[(1_000.0, 500.0), (3_000.0, 4_000.0)]);
         assert!((found.error - 0.375).abs() < 1e-12, "{found:?}");
+        assert!(
+            (found.squared - 0.625_f64.sqrt()).abs() < 1e-12,
+            "{found:?}"
+        );
         assert!((found.factor - 1_256.0 / 756.0).abs() < 1e-9, "{found:?}");
     }
 }
