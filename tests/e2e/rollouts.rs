@@ -61,11 +61,12 @@ async fn bind_heddle(client: &Client) {
     let prompts: Vec<u32> = (0..64)
         .map(|n| if n % 2 == 0 { LONG } else { SHORT })
         .collect();
-    // Its four columns: nothing is known but the prompts.
+    // Its six columns: nothing is known but the prompts, and that the programs ended.
     let extra: Vec<i64> = prompts
         .iter()
         .map(|prompt| i64::from(*prompt))
-        .chain([-1; 3 * 64])
+        .chain([-1; 4 * 64])
+        .chain([1; 64])
         .collect();
     let remaining = |prompt: &u32| if *prompt == LONG { 4_000 } else { 200 };
     let learn = json!({

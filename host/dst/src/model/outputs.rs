@@ -126,9 +126,7 @@ impl Model {
         }
         if self.is_aware() && sums_are_known {
             self.check_admission(program, worker)?;
-            if !self.is_ranked(program) {
-                self.check_turn(program)?;
-            }
+            self.check_turn(program)?;
         }
         if decision.kind == DecisionKind::Prefetch {
             self.caches.early.insert(program);

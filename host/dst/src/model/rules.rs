@@ -205,15 +205,12 @@ impl Model {
 
     pub(super) fn is_starved(&self, program: ProgramId) -> bool {
         let since = self.waits_since(program);
-        let waits = since.is_some_and(|since| self.now.since(since) >= self.starvation_bound);
-        waits && !self.is_ranked(program)
+        since.is_some_and(|since| self.now.since(since) >= self.starvation_bound)
     }
 
     pub(super) fn head_of_queue(&self) -> Option<(Timestamp, ProgramId)> {
         let waiting = self.steps.values().filter(|s| s.at == At::Queue);
         let unplaced = waiting.filter(|s| self.programs[&s.program].place.is_none());
-        // A policy says who of the others is next.
-        let unplaced = unplaced.filter(|s| !self.is_ranked(s.program));
         unplaced.map(|s| (s.waits_since, s.program)).min()
     }
 
@@ -392,7 +389,7 @@ impl Model {
                 p.prefix.iter().any(|s| self.newly_shared.contains(&s.hash))
             };
             if p.is_none_or(grew)
-                || self.is_ranked(*program)
+                || (self.is_ranked(*program) && !self.is_starved(*program))
                 || !(answered.named.contains(program) || self.is_starved(*program))
             {
                 continue;

@@ -47,7 +47,8 @@ impl Model {
             return Ok(());
         };
         let before = self.head.filter(|before| {
-            before.program == program && (self.honest || before.starved == starved)
+            before.program == program
+                && (self.honest && !self.is_ranked(program) || before.starved == starved)
         });
         let since_us = before.map_or(self.settled_us, |before| before.since_us);
         self.head = Some(HeadOfQueue {
@@ -56,8 +57,10 @@ impl Model {
             since_us,
         });
         let waited = self.settled_us - since_us;
-        let bound = self.response_us_max();
-        if waited > bound && (starved || self.honest) {
+        // Its policy may want it elsewhere, or another one first; new ones are gathered.
+        let is_ranked = self.is_ranked(program);
+        let bound = self.response_us_max() + self.config.rollout.gather.0 * u64::from(is_ranked);
+        if waited > bound && (starved || self.honest && !is_ranked) {
             let worker = self.has_room_somewhere(program);
             return broken(
                 "room",

@@ -1,6 +1,8 @@
 //! The course of a rollout: one loop over engines, transfers, tools and the
 //! core's deadlines.
 
+mod faults;
+
 use super::RolloutOptions;
 use super::policies::PolicySet;
 use super::programs::Live;
@@ -11,11 +13,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use treadle_core::bindings::{BindingEvent, EVERYONE};
 use treadle_core::{
-    Capacity, Command, Core, Event, PrefixSegment, ProgramEvent, StepArrival, StepFailure,
-    StepTokens,
+    Capacity, Command, Core, Event, PrefixSegment, ProgramEvent, StepArrival, StepTokens,
 };
 use treadle_engine_model::engine::{Engine, Output, RequestSpec};
-use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, Worker};
+use treadle_engine_model::links::{Links, Topology, TransferEnd, Worker};
 use treadle_model::{
     EngineKind, FinishReason, PolicyRef, ProgramId, Role, StepId, Timestamp, WorkerId, World,
 };
@@ -355,59 +356,6 @@ impl<'a> Course<'a> {
         self.handle(&Event::Program(ProgramEvent::StepArrived(arrival)));
         if let Some(id) = self.core.programs().keys.get(run.id.as_str()) {
             self.places.insert(*id, index);
-        }
-    }
-
-    fn fail(&mut self, worker: u32, lasts: u64) {
-        let index = worker as usize;
-        self.advance(index);
-        let ended = self.engines[index].fail(self.now);
-        self.handle(&Event::Program(ProgramEvent::WorkerLost {
-            worker: WorkerId(worker),
-            cause: "failed".into(),
-        }));
-        for finished in ended {
-            let failure = StepFailure {
-                cause: "the worker failed".into(),
-                retryable: true,
-            };
-            let step = StepId(finished.id);
-            if self.steps.contains_key(&step) {
-                self.handle(&Event::Program(ProgramEvent::StepFailed { step, failure }));
-            }
-        }
-        self.due
-            .push(Reverse((self.now + lasts, Due::Recover(worker))));
-    }
-
-    fn end_transfers(&mut self) {
-        if self.links.next_event_at().is_none_or(|at| at > self.now) {
-            return;
-        }
-        let mut done: Vec<Done> = Vec::new();
-        self.links.advance(self.now, &mut done);
-        for ended in done {
-            self.events += 1;
-            let program = ProgramId(ended.id);
-            let moving = self
-                .core
-                .programs()
-                .migrations
-                .moving
-                .get(&program)
-                .copied();
-            if let (Some(moving), Some(index)) = (moving, self.places.get(&program)) {
-                let to = moving.to.0 as usize;
-                let blocks = self.programs[*index].blocks.clone();
-                self.advance(to);
-                self.engines[to].import(self.now, &blocks);
-                self.wake(to);
-                let to = moving.to;
-                self.handle(&Event::Program(ProgramEvent::ProgramMigrated {
-                    program,
-                    to,
-                }));
-            }
         }
     }
 

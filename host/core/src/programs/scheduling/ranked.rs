@@ -105,7 +105,8 @@ impl Programs {
     }
 
     /// Where a program goes whose turn it is. The more urgent does not give way: if the worker that
-    /// it is to go to lacks room, or will by what is predicted, less urgent ones wait for it too.
+    /// it is to go to lacks room, or will by what is predicted, less urgent ones wait for it too; until
+    /// the starvation bound.
     pub(crate) fn worker_in_turn(
         &self,
         entry: &Ranked,

@@ -102,11 +102,12 @@ impl Programs {
         for (entry, because) in starved.chain(rest.into_iter().map(|e| (e, Because::RoomOnWorker)))
         {
             let program = entry.program;
-            let is_ranked = self.is_ranked(program);
-            if self.private_tokens(program) > room && !is_ranked {
+            // One beyond the starvation bound takes what there is.
+            let takes_turn = because == Because::RoomOnWorker && self.is_ranked(program);
+            if self.private_tokens(program) > room && !takes_turn {
                 continue;
             }
-            let worker = if is_ranked {
+            let worker = if takes_turn {
                 self.worker_in_turn(entry, &mut forecast)
             } else {
                 self.worker_with_room(program, entry.wished)
@@ -210,7 +211,7 @@ impl Programs {
 
     fn oldest_unplaced(&self) -> Option<ProgramId> {
         let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
-        waiting.find(|program| self.is_unplaced(*program) && !self.is_ranked(*program))
+        waiting.find(|program| self.is_unplaced(*program))
     }
 
     fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
@@ -246,8 +247,7 @@ impl Programs {
 
     pub(crate) fn is_starved(&self, program: ProgramId) -> bool {
         let entry = self.state.live.get(&program).and_then(|p| p.queued);
-        let waits = entry.is_some_and(|e| self.state.now.since(e.since) >= self.starvation_bound());
-        waits && !self.is_ranked(program)
+        entry.is_some_and(|e| self.state.now.since(e.since) >= self.starvation_bound())
     }
 
     /// The wait after which a program goes first. Where caches can be offloaded, the program that
