@@ -187,11 +187,6 @@ impl Bindings {
         self.worlds.get(&world)?.get(scope)
     }
 
-    /// Whether a priority policy ranks the steps of a job.
-    pub fn ranks(&self, job: &str) -> bool {
-        self.worlds.contains_key(&World::Priority) && self.jobs_of(World::Priority).contains(job)
-    }
-
     /// Jobs with a policy of this world that is not its built-in default.
     pub fn jobs_of(&self, world: World) -> BoundJobs {
         let is_bound = |roles: &Roles| {

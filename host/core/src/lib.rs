@@ -185,6 +185,11 @@ impl Core {
         &self.bindings
     }
 
+    /// Whether a priority policy ranks the steps of a job.
+    pub fn ranks(&self, job: &str) -> bool {
+        self.programs.ranks(job)
+    }
+
     /// Gateways in other processes, with the number of the last event that each has relayed.
     pub fn gateways(&self) -> &BTreeMap<GatewayId, u64> {
         &self.gateways

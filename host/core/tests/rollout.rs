@@ -318,7 +318,7 @@ fn without_its_policy_a_program_is_scheduled_like_all_others() {
         scope: "*".into(),
         role: Role::Active,
     });
-    assert!(!scenario.core.bindings().ranks("story"));
+    assert!(!scenario.core.ranks("story"));
     let wherever = "there is room elsewhere than where the policy wanted it";
     assert_eq!(scenario.dispatched().last(), Some(&(2, 1)), "{wherever}");
     scenario.finish(0, 90_000, 10);

@@ -126,7 +126,7 @@ impl Scenario {
             if let Command::AskPolicy { ask, question, .. } = &command
                 && !self.mute_policy
             {
-                let ranks = self.core.bindings().ranks("story");
+                let ranks = self.core.ranks("story");
                 let mut answer = if ranks && question.purpose == Purpose::Restore {
                     rollout_answer(question)
                 } else {

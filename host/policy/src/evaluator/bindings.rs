@@ -10,7 +10,7 @@ use treadle_model::tenant::{all_jobs_of, prefix_of};
 use treadle_model::{ProgramId, World};
 
 /// The name under which everyone is bound.
-pub const EVERYONE: &str = "*";
+pub use treadle_core::bindings::EVERYONE;
 
 /// The scope of a binding.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]

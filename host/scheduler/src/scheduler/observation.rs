@@ -108,7 +108,7 @@ impl Returned {
             ProgramEvent::StepArrived(arrival) => match core.programs().program(&arrival.program) {
                 // Where a policy ranks its steps it is settled before the first where a program
                 // goes, so something should be expected of it by then. It gets the next id.
-                None if core.bindings().ranks(&arrival.job) => {
+                None if core.ranks(&arrival.job) => {
                     Some((ProgramId(core.programs().next_program), Moment::Acting))
                 }
                 None => None,

@@ -18,9 +18,14 @@ use treadle_model::{ProgramId, StepId, WorkerId, World};
 impl Programs {
     /// True if a policy ranks the program's steps.
     pub(crate) fn is_ranked(&self, program: ProgramId) -> bool {
-        let can_be = self.config.mode == Mode::ProgramAware && !self.ranked_jobs.is_empty();
+        let can_be = !self.ranked_jobs.is_empty();
         let p = self.state.live.get(&program).filter(|_| can_be);
-        p.is_some_and(|p| self.ranked_jobs.contains(&p.job))
+        p.is_some_and(|p| self.ranks(&p.job))
+    }
+
+    /// The same of all programs of a job.
+    pub(crate) fn ranks(&self, job: &str) -> bool {
+        self.config.mode == Mode::ProgramAware && self.ranked_jobs.contains(job)
     }
 
     /// True if the program's steps may have to wait for others at its worker.
