@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of all excerpts; beyond, those that were put down first go.
+/// What an entry takes beside its program's name and its excerpt, about.
+const ENTRY_BYTES: usize = 200;
+/// Bytes of all entries; beyond, those that were put down first go.
 const SUM_BYTES_MAX: usize = 64 << 20;
 
 /// Of the newest prompt of a program, its beginning and its end.
@@ -17,9 +19,11 @@ pub struct Excerpt {
 }
 
 impl Excerpt {
-    fn bytes(&self) -> usize {
+    /// Bytes of its entry: a program without a prompt to read takes some too.
+    fn bytes(&self, program: &str) -> usize {
         let text = self.text.as_ref().map_or(0, String::len);
-        text + self.token_ids.as_ref().map_or(0, |ids| ids.len() * 8)
+        let ids = self.token_ids.as_ref().map_or(0, |ids| ids.len() * 8);
+        ENTRY_BYTES + 2 * program.len() + text + ids
     }
 }
 
@@ -65,7 +69,7 @@ impl Excerpts {
         kept.remove(program);
         kept.clock += 1;
         let age = kept.clock;
-        kept.bytes += excerpt.bytes();
+        kept.bytes += excerpt.bytes(program);
         kept.by_age.insert(age, program.into());
         let entry = (age, Arc::new(excerpt));
         kept.by_program.insert(program.into(), entry);
@@ -94,7 +98,7 @@ impl Kept {
     fn remove(&mut self, program: &str) {
         if let Some((age, excerpt)) = self.by_program.remove(program) {
             self.by_age.remove(&age);
-            self.bytes -= excerpt.bytes();
+            self.bytes -= excerpt.bytes(program);
         }
     }
 }
