@@ -36,7 +36,7 @@ commands() {
   done
   echo "eviction $BENCH eviction ${TRACE:+--trace $TRACE} --json"
   echo "rollout $BENCH rollout --json"
-  for name in gateway core events placement policy prediction lab; do
+  for name in gateway jobs core events placement policy prediction lab; do
     echo "$name $BENCH $name --json"
   done
 }

@@ -20,6 +20,7 @@ mod prediction;
 mod program;
 mod rollout;
 mod server;
+mod simulated;
 mod usage;
 mod whatif;
 

@@ -102,7 +102,7 @@ impl System {
     }
 }
 
-/// What somebody who knows the engines writes down.
+/// A calibration by hand, which knows the truth.
 fn classes(profiles: &[EngineProfile]) -> Vec<Value> {
     let mut kinds: Vec<&EngineProfile> = profiles.iter().collect();
     kinds.dedup_by_key(|profile| profile.kv_tokens());
@@ -125,49 +125,47 @@ impl JobsArgs {
         report.setting("time_scale", self.time_scale);
         report.setting("programs", self.programs);
         report.setting("kinds", KINDS);
+        report.note(NOTE);
         for name in &self.tasks {
             let runs = self.runs(name, quick)?;
-            for arrival in ["together", "trickling"] {
-                self.compare(&mut report, name, arrival, &runs).await?;
-                if quick {
-                    return Ok(report);
-                }
+            let together = vec![0.0; runs.len()];
+            let of_job = format!("{name}.together");
+            let makespan_s = self.compare(&mut report, &of_job, &runs, &together).await?;
+            if quick {
+                break;
             }
+            // Spread over half of the time that they take under least load when all come at once.
+            let every_s = makespan_s / 2.0 / runs.len() as f64;
+            let trickling: Vec<f64> = (0..runs.len()).map(|n| n as f64 * every_s).collect();
+            let of_job = format!("{name}.trickling");
+            self.compare(&mut report, &of_job, &runs, &trickling)
+                .await?;
         }
-        report.note(NOTE);
         Ok(report)
     }
 
+    /// Runs a job under each system, each program from its time on; gives least load's makespan.
     async fn compare(
         &self,
         report: &mut Report,
-        task: &str,
-        arrival: &str,
+        of_job: &str,
         runs: &[AgentRun],
-    ) -> Result<(), BenchError> {
-        let (mut least_load_s, mut begins_s) = (0.0, vec![0.0; runs.len()]);
+        begins_s: &[f64],
+    ) -> Result<f64, BenchError> {
+        let mut least_load_s = 0.0;
         for system in System::ALL {
-            let of_job = format!("{}.{task}.{arrival}", system.name());
-            report_progress(&format!("jobs: {of_job} ..."));
-            let ended = run::run(self, system, runs, &begins_s).await?;
+            let name = format!("{}.{of_job}", system.name());
+            report_progress(&format!("jobs: {name} ..."));
+            let ended = run::run(self, system, runs, begins_s).await?;
             if system == System::LeastLoad {
-                if arrival == "trickling" && begins_s.iter().all(|at| *at == 0.0) {
-                    // Spread over half of the time that it takes when all come at once.
-                    let every_s = ended.makespan_s / 2.0 / runs.len() as f64;
-                    begins_s = (0..runs.len()).map(|n| n as f64 * every_s).collect();
-                    let again = run::run(self, system, runs, &begins_s).await?;
-                    least_load_s = again.makespan_s;
-                    add(report, &of_job, &again, least_load_s);
-                    continue;
-                }
                 least_load_s = ended.makespan_s;
             }
-            add(report, &of_job, &ended, least_load_s);
+            add(report, &name, &ended, least_load_s);
             if system == System::Heddle {
-                add_learnt(report, &format!("{task}.{arrival}"), &ended.learnt);
+                add_learnt(report, of_job, &ended.learnt);
             }
         }
-        Ok(())
+        Ok(least_load_s)
     }
 
     fn runs(&self, task: &str, quick: bool) -> Result<Vec<AgentRun>, BenchError> {

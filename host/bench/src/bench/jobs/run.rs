@@ -2,21 +2,20 @@
 //! them, and its agents.
 
 use super::super::BenchError;
+use super::super::simulated::{daemon_config, start_engine};
 use super::{JobsArgs, System, profiles};
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use treadle_config::{AnonymousScope, Config, Endpoint};
+use treadle_config::{AnonymousScope, Config};
 use treadle_demo::agents::ScaledClock;
 use treadle_demo::exchange::{get, put, release, step};
 use treadle_demo::naming::Naming;
 use treadle_engine_model::engine::EngineProfile;
-use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
+use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
 use treadle_http::Upstream;
 use treadle_server::start::Daemon;
 use treadle_simulator::workload::{AgentRun, ChatScript};
@@ -192,37 +191,20 @@ async fn start_engines(
 ) -> Result<Vec<EngineSimHandle>, BenchError> {
     let mut engines = Vec::new();
     for (number, profile) in (0..).zip(profiles) {
-        let options = EngineSimOptions {
-            profile: profile.clone(),
-            time_scale: args.time_scale,
-            seed: args.seed.wrapping_add(number),
-            tokens_per_event: 64,
-            ..EngineSimOptions::default()
-        };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let engine = EngineSim::serve(listener, options);
-        engines.push(engine.map_err(|error| BenchError::Ended(error.to_string()))?);
+        let seed = args.seed.wrapping_add(number);
+        engines.push(start_engine(profile, args.time_scale, seed).await?);
     }
     Ok(engines)
 }
 
-/// The daemon's defaults, except for the mode of plain routing and the location of state.
+/// The daemon's defaults, except for the mode of plain routing.
 fn config(args: &JobsArgs, system: System, engines: &[EngineSimHandle]) -> Config {
-    let mut config = Config::default();
-    config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    // The agents are gone by the time that it stops.
-    config.server.shutdown_grace_s = 0;
-    "memory".clone_into(&mut config.store.path);
+    let urls: Vec<String> = engines.iter().map(EngineSimHandle::url).collect();
+    let mut config = daemon_config(args.time_scale, &urls);
     config.scheduler.mode = system.mode();
-    config.scheduler.time_scale = args.time_scale;
-    // Policies are bound over HTTP, where a prediction takes its time whatever the clocks do.
+    // Policies are bound over HTTP.
     config.auth.anonymous_scope = AnonymousScope::Admin;
+    // A prediction takes its time whatever the clocks do.
     config.rollout.gather_ms = (20.0 * args.time_scale) as u64;
-    let endpoint = |engine: &EngineSimHandle| Endpoint {
-        url: engine.url(),
-        kind: None,
-        capacity_tokens: None,
-    };
-    config.engines.endpoints = engines.iter().map(endpoint).collect();
     config
 }

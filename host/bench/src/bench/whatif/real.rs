@@ -2,19 +2,18 @@
 //! agents as its clients; and what the daemon's journal has of it.
 
 use super::super::BenchError;
+use super::super::simulated::{daemon_config, start_engine};
 use super::cases::{Case, Set};
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use treadle_config::{Config, Endpoint};
+use treadle_config::Config;
 use treadle_demo::agents::ScaledClock;
 use treadle_demo::exchange::{release, step};
 use treadle_demo::naming::Naming;
 use treadle_engine_model::engine::content_hash;
-use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
+use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
 use treadle_http::Upstream;
 use treadle_server::start::Daemon;
 use treadle_simulator::workload::{AgentRun, ChatScript};
@@ -165,41 +164,22 @@ async fn recorded(daemon: &Daemon, time_scale: f64) -> Result<Workload, BenchErr
 async fn start_engines(case: &Case, time_scale: f64) -> Result<Vec<EngineSimHandle>, BenchError> {
     let mut engines = Vec::new();
     for number in 0..case.engines {
-        let options = EngineSimOptions {
-            profile: case.profile.clone(),
-            time_scale,
-            seed: case.seed.wrapping_add(u64::from(number)),
-            tokens_per_event: 64,
-            ..EngineSimOptions::default()
-        };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let engine = EngineSim::serve(listener, options);
-        engines.push(engine.map_err(|error| BenchError::Ended(error.to_string()))?);
+        let seed = case.seed.wrapping_add(u64::from(number));
+        engines.push(start_engine(&case.profile, time_scale, seed).await?);
     }
     Ok(engines)
 }
 
-/// The daemon's defaults, except for the set's settings and the location of state.
+/// The daemon's defaults, except for the set's settings.
 fn config(case: &Case, set: &Set, time_scale: f64, engines: &[String]) -> Config {
-    let mut config = Config::default();
-    config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    // The agents are gone by the time that it stops.
-    config.server.shutdown_grace_s = 0;
-    "memory".clone_into(&mut config.store.path);
+    let mut config = daemon_config(time_scale, engines);
     config.scheduler.mode = set.mode;
-    config.scheduler.time_scale = time_scale;
     let kv = set.kv(&case.profile);
     config.kv.retention = kv.retention;
     config.kv.host_tokens_max = kv.host_tokens_max;
     config.kv.host_tokens_per_s = kv.host_tokens_per_s;
     config.kv.migration_tokens_per_s = kv.migration_tokens_per_s;
     config.kv.prefill_tokens_per_s = kv.prefill_tokens_per_s;
-    let endpoint = |url: &String| Endpoint {
-        url: url.clone(),
-        kind: None,
-        capacity_tokens: None,
-    };
-    config.engines.endpoints = engines.iter().map(endpoint).collect();
     config
 }
 
