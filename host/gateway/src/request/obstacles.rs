@@ -95,7 +95,7 @@ pub(super) fn check(options: &Map<String, Value>) -> Result<(), Obstacle> {
 }
 
 /// Fails for a chat with tools, unless its answer so far is text of which nothing can be the
-/// beginning of a call: then the engine's parser, which begins anew with the rest, misses nothing.
+/// beginning of a call: then the engine's parser, which starts again with the rest, misses nothing.
 pub(super) fn check_tools(
     request: &Map<String, Value>,
     engine: EngineKind,
