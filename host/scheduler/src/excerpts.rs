@@ -133,10 +133,23 @@ mod tests {
     fn the_oldest_goes_where_all_are_too_large() {
         let excerpts = Excerpts::of_jobs(&["run".to_owned()]);
         for program in ["a", "b", "c"] {
-            excerpts.put("run", program, text(SUM_BYTES_MAX / 2));
+            let of_two = SUM_BYTES_MAX / 2 - text(0).bytes(program);
+            excerpts.put("run", program, text(of_two));
         }
         assert_eq!(excerpts.get("a"), None);
         assert!(excerpts.get("b").is_some() && excerpts.get("c").is_some());
         assert_eq!(excerpts.kept().by_age.len(), 2);
+    }
+
+    #[test]
+    fn programs_without_prompts_are_bounded_too() {
+        let excerpts = Excerpts::of_jobs(&["run".to_owned()]);
+        let name = |number: usize| format!("{number:0>4096}");
+        let most = SUM_BYTES_MAX / text(0).bytes(&name(0));
+        for number in 0..=most {
+            excerpts.put("run", &name(number), Excerpt::default());
+        }
+        assert_eq!(excerpts.kept().by_program.len(), most);
+        assert_eq!(excerpts.get(&name(0)), None);
     }
 }
