@@ -133,6 +133,7 @@ fn prepare(shared: &Shared, generation: &Generation) -> Result<(Encoder, Request
         return_token_ids: generation.return_token_ids,
         return_logprobs: generation.return_logprobs,
         include_usage: generation.include_usage,
+        continuous_usage: generation.continuous_usage,
         output: output.into(),
         cached_tokens: 0,
         written_tokens: 0,

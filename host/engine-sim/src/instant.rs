@@ -106,6 +106,7 @@ fn encoder(
         return_token_ids: false,
         return_logprobs: false,
         include_usage: fields.include_usage(),
+        continuous_usage: false,
         output: tokens::generated(shared.options.seed, 0, total).into(),
         cached_tokens: 0,
         written_tokens: 0,

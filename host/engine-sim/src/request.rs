@@ -23,6 +23,8 @@ pub(super) struct Generation {
     pub(super) max_tokens: Option<u32>,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
+    /// Each event has the usage so far.
+    pub(super) continuous_usage: bool,
     pub(super) return_token_ids: bool,
     pub(super) return_logprobs: bool,
     pub(super) priority: i32,
@@ -67,6 +69,7 @@ struct SamplingParams {
 #[serde(default)]
 struct StreamOptions {
     include_usage: Option<bool>,
+    continuous_usage_stats: Option<bool>,
 }
 
 impl CommonFields {
@@ -86,6 +89,12 @@ impl CommonFields {
             .as_ref()
             .and_then(|each| each.include_usage)
             .unwrap_or(false)
+    }
+
+    fn continuous_usage(&self) -> bool {
+        let options = self.stream_options.as_ref();
+        let is_asked = options.and_then(|each| each.continuous_usage_stats);
+        self.include_usage() && is_asked.unwrap_or(false)
     }
 
     /// Fails for another model than the one served and for what the simulation cannot do.
@@ -124,6 +133,7 @@ impl CommonFields {
             max_tokens: self.tokens_wanted(),
             stream: self.stream(),
             include_usage: self.include_usage(),
+            continuous_usage: self.continuous_usage(),
             return_token_ids: self.return_token_ids.unwrap_or(false),
             return_logprobs,
             priority: self.priority.unwrap_or(0),

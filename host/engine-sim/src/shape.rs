@@ -56,6 +56,7 @@ impl End {
 }
 
 /// Writes one answer.
+#[allow(clippy::struct_excessive_bools, reason = "as the APIs have them")]
 pub(super) struct Encoder {
     pub(super) shape: Shape,
     /// As JSON, quotes included.
@@ -70,6 +71,8 @@ pub(super) struct Encoder {
     pub(super) return_token_ids: bool,
     pub(super) return_logprobs: bool,
     pub(super) include_usage: bool,
+    /// Each event of OpenAI's APIs has the usage so far.
+    pub(super) continuous_usage: bool,
     /// The whole text: ASCII without anything that JSON escapes.
     pub(super) output: Bytes,
     pub(super) cached_tokens: u32,
@@ -140,6 +143,9 @@ impl Encoder {
         event.push_str("}]");
         if self.shape == Shape::Completion && from == 0 {
             self.write_prompt_ids(&mut event);
+        }
+        if self.continuous_usage {
+            let _ = write!(event, r#","usage":{}"#, self.usage());
         }
         event.push_str("}\n\n");
         event.into()
@@ -302,6 +308,7 @@ mod tests {
             return_token_ids: true,
             return_logprobs: true,
             include_usage: true,
+            continuous_usage: false,
             output: tokens::generated(1, 0, 6).into(),
             cached_tokens: 4,
             written_tokens: 0,
@@ -317,6 +324,20 @@ mod tests {
             .filter(|each| *each != "[DONE]")
             .map(|each| serde_json::from_str(each).unwrap())
             .collect()
+    }
+
+    #[test]
+    fn each_event_has_the_usage_so_far_if_asked_for() {
+        for shape in [Shape::Chat, Shape::Completion] {
+            let mut encoder = encoder(shape);
+            encoder.continuous_usage = true;
+            let mut counted = Vec::new();
+            for tokens in [2, 4] {
+                let event = &events(&encoder.tokens(tokens, None))[0];
+                counted.push(event["usage"]["completion_tokens"].as_u64());
+            }
+            assert_eq!(counted, [Some(2), Some(6)]);
+        }
     }
 
     #[test]

@@ -126,8 +126,13 @@ impl StreamUsage {
 
     /// Tokens generated so far: the engine's last report, or what was counted, the larger.
     pub fn output_tokens_seen(&self) -> u64 {
-        let reported = self.reported().output_tokens.unwrap_or(0);
+        let reported = self.output_tokens_reported().unwrap_or(0);
         reported.max(self.counted.unwrap_or(0))
+    }
+
+    /// Tokens generated so far, by the engine's last report.
+    pub fn output_tokens_reported(&self) -> Option<u64> {
+        self.reported().output_tokens
     }
 
     /// The message of an error that came as an event.

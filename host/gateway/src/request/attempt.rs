@@ -8,7 +8,7 @@ use super::generate::Call;
 use super::interruption::Interruptible;
 use super::isolation::salt_of;
 use super::native::{Piece, Pieces, attempt_piece};
-use super::parts::{as_stream, in_one_piece, is_continuable};
+use super::parts::{as_stream, continuable, in_one_piece};
 use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
 use crate::guard::StepGuard;
@@ -75,8 +75,15 @@ pub(super) async fn attempt(
     (last_instruction, pieces): (&mut Option<Instruction>, &mut Pieces),
 ) -> Outcome {
     let piece = pieces.next(call, dispatch.interruptible);
-    let by_parts = dispatch.interruptible.then(|| as_stream(call)).flatten();
-    let streams = by_parts.is_some() || (dispatch.interruptible && is_continuable(call, dispatch));
+    let engine = dispatch.engine;
+    let in_parts = dispatch.interruptible.then(|| as_stream(call, engine));
+    let in_parts = in_parts.flatten();
+    let is_whole = in_parts.is_some();
+    let asked = in_parts.or_else(|| {
+        let asked = dispatch.interruptible.then(|| continuable(call, engine));
+        asked.flatten()
+    });
+    let streams = asked.is_some();
     if dispatch.interruptible && !streams && !piece.as_ref().is_some_and(Piece::is_interruptible) {
         call.runs_on();
     }
@@ -84,7 +91,7 @@ pub(super) async fn attempt(
         let piece = (piece, pieces);
         return attempt_piece(call, dispatch, piece, instructions, guard, last_instruction).await;
     }
-    let request = by_parts.as_ref().unwrap_or(&call.body);
+    let request = asked.as_ref().map_or(&call.body, |(request, _)| request);
     let answer = tokio::select! {
         answer = exchange_within(call, dispatch, request) => answer.map_err(Ended::Failed),
         ended = ended(instructions, streams, last_instruction) => Err(ended),
@@ -94,14 +101,15 @@ pub(super) async fn attempt(
             Outcome::Answered(whole(call, &response, body, guard).await)
         }
         Ok(Answer::Stream(stream)) => {
-            let interruptible = streams.then(|| {
+            let interruptible = asked.map(|asked| {
                 let instructions = std::mem::replace(instructions, unbounded_channel().1);
-                Interruptible::new(call.clone(), request.clone(), dispatch.engine, instructions)
+                Interruptible::new(call.clone(), asked, engine, instructions)
             });
             let response = stream.respond(call, guard, interruptible);
-            Outcome::Answered(match by_parts {
-                Some(_) => in_one_piece(call, response).await,
-                None => response,
+            Outcome::Answered(if is_whole {
+                in_one_piece(call, response).await
+            } else {
+                response
             })
         }
         Err(ended) => ended.outcome(dispatch, guard),

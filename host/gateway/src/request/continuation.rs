@@ -45,13 +45,13 @@ pub(super) struct PartialAnswer {
 
 impl Continuation {
     /// The rest of an answer to `request`, of which these events have come.
-    /// `seen` is how many tokens they are.
+    /// `counted` is how many tokens they are, if their engine says it.
     pub(super) fn of(
         endpoint: Endpoint,
         engine: EngineKind,
         request: &[u8],
         events: &[Value],
-        seen: u64,
+        counted: Option<u64>,
     ) -> Result<Self, Obstacle> {
         let mut request = parse(request)?;
         let answer = match endpoint {
@@ -68,7 +68,9 @@ impl Continuation {
         let by_ids = extend_prompt(&mut request, endpoint, engine, &answer)?;
         let seen = match (answer.ids.len() as u64, answer.logprobs) {
             (ids, _) if by_ids || has_ids => ids,
-            (_, 0) => seen,
+            // What has not been sent is generated again.
+            (_, 0) if answer.text.is_empty() => 0,
+            (_, 0) => counted.ok_or("its engine does not count its tokens as they come")?,
             (_, logprobs) => logprobs,
         };
         lower_limits(&mut request, endpoint, engine, seen)?;

@@ -4,8 +4,10 @@
 
 use super::attempt::resume;
 use super::continuation::Continuation;
+use super::counts::Counts;
 use super::generate::Call;
 use super::obstacles::{HELD_BACK, WHITE_SPACE};
+use super::parts::Asked;
 use super::rest::Rewriter;
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -17,7 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use treadle_http::InUse;
 use treadle_model::EngineKind;
 use treadle_scheduler::{Dispatch, Instruction};
-use treadle_wire::{SseError, SseScanner};
+use treadle_wire::{SseError, SseScanner, StreamUsage};
 
 type Resuming = Pin<Box<dyn Future<Output = Result<Incoming, String>> + Send>>;
 
@@ -46,6 +48,8 @@ pub(super) struct Interruptible {
     sent_bytes: usize,
     /// Holds them.
     room: InUse<1>,
+    counts: Option<Counts>,
+    /// Of the part that runs. Nothing while the engine's events are the client's.
     rewriter: Option<Rewriter>,
 }
 
@@ -69,7 +73,7 @@ pub(super) enum StreamAction {
 impl Interruptible {
     pub(super) fn new(
         call: Arc<Call>,
-        request: Bytes,
+        (request, counts): Asked,
         engine: EngineKind,
         instructions: UnboundedReceiver<Instruction>,
     ) -> Self {
@@ -84,14 +88,19 @@ impl Interruptible {
             sent: Vec::new(),
             sent_bytes: 0,
             room,
-            rewriter: None,
+            counts,
+            rewriter: counts.map(|counts| Rewriter::new(None, counts)),
         }
     }
 
-    /// What the client is to see of an engine's bytes.
-    pub(super) fn passed(&mut self, data: Bytes) -> Result<Bytes, SseError> {
+    /// What the client is to see of an engine's bytes, whose events `usage` takes.
+    pub(super) fn passed(
+        &mut self,
+        data: Bytes,
+        usage: &mut StreamUsage,
+    ) -> Result<Bytes, SseError> {
         let data = match &mut self.rewriter {
-            Some(rewriter) => rewriter.feed(&data)?,
+            Some(rewriter) => rewriter.feed(&data, usage)?,
             None => data,
         };
         // Beyond the bound it runs to its end.
@@ -153,14 +162,20 @@ impl Interruptible {
         };
         let (call, body) = (self.call.clone(), continuation.body.clone());
         self.engine = dispatch.engine;
-        self.rewriter = Some(Rewriter::new(continuation));
+        let counts = self.counts.unwrap_or(Counts::shown());
+        self.rewriter = Some(Rewriter::new(Some(continuation), counts));
         let resuming = async move { resume(&call, &dispatch, body).await };
         self.part = Part::Resuming(Box::pin(resuming));
     }
 
-    /// True if the engine's request is to be dropped now. `seen` is how many
-    /// tokens have come.
-    pub(super) fn interrupts(&mut self, seen: u64, is_between_events: bool) -> bool {
+    /// True if events are taken by `usage` before the client's part of them is passed on.
+    pub(super) const fn observes(&self) -> bool {
+        self.rewriter.is_some()
+    }
+
+    /// True if the engine's request is to be dropped now. `counted` is how many tokens have come,
+    /// if the engine says it.
+    pub(super) fn interrupts(&mut self, counted: Option<u64>, is_between_events: bool) -> bool {
         let is_between = match &self.rewriter {
             Some(rewriter) => rewriter.is_between_events(),
             None => is_between_events,
@@ -174,7 +189,7 @@ impl Interruptible {
             return false;
         }
         let (call, events) = (&self.call, events(&self.sent));
-        match Continuation::of(call.endpoint, self.engine, &self.request, &events, seen) {
+        match Continuation::of(call.endpoint, self.engine, &self.request, &events, counted) {
             Ok(continuation) => {
                 self.part = Part::Paused(continuation);
                 self.wanted = false;

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod continuation;
+mod counts;
 mod generate;
 mod interruption;
 mod isolation;

@@ -2,7 +2,8 @@
 //! what was generated of an answer in one piece is known to its engine alone.
 
 use super::attempt::{NO_ROOM, mark};
-use super::continuation::Continuation;
+use super::continuation::{Continuation, body_of};
+use super::counts::Counts;
 use super::generate::Call;
 use super::interruption::events;
 use super::obstacles::{check, is_empty};
@@ -12,22 +13,40 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
 use treadle_http::{InUse, error_response};
-use treadle_scheduler::Dispatch;
+use treadle_model::EngineKind;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
+
+/// What an engine is asked for a stream, and what is shown of its counts.
+pub(super) type Asked = (Bytes, Option<Counts>);
 
 /// The request as one for a stream, if its answer can be interrupted and put
 /// together again.
-pub(super) fn as_stream(call: &Call) -> Option<Bytes> {
-    stream_of(call.endpoint, call.head.stream, &call.body)
+pub(super) fn as_stream(call: &Call, engine: EngineKind) -> Option<Asked> {
+    let request = stream_of(call.endpoint, engine, call.head.stream, &call.body)?;
+    Some((request, Some(Counts::shown())))
 }
 
-/// True for a stream that can be continued, as far as its request tells.
-pub(super) fn is_continuable(call: &Call, dispatch: &Dispatch) -> bool {
-    let of = || Continuation::of(call.endpoint, dispatch.engine, &call.body, &[], 0);
-    call.head.stream && of().is_ok()
+/// The request for a stream that can be continued, as far as it tells.
+pub(super) fn continuable(call: &Call, engine: EngineKind) -> Option<Asked> {
+    let of = || Continuation::of(call.endpoint, engine, &call.body, &[], None);
+    if !call.head.stream || of().is_err() {
+        return None;
+    }
+    let mut request: Map<String, Value> = serde_json::from_slice(&call.body).ok()?;
+    let counts = Counts::ask(&mut request, call.endpoint, engine);
+    let request = match counts {
+        Some(_) => body_of(&request).ok()?,
+        None => call.body.clone(),
+    };
+    Some((request, counts))
 }
 
-fn stream_of(endpoint: Endpoint, is_stream: bool, body: &[u8]) -> Option<Bytes> {
+fn stream_of(
+    endpoint: Endpoint,
+    engine: EngineKind,
+    is_stream: bool,
+    body: &[u8],
+) -> Option<Bytes> {
     if is_stream || !matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Completions) {
         return None;
     }
@@ -48,7 +67,8 @@ fn stream_of(endpoint: Endpoint, is_stream: bool, body: &[u8]) -> Option<Bytes> 
     }
     request.insert("stream".into(), true.into());
     request.insert("stream_options".into(), json!({"include_usage": true}));
-    serde_json::to_vec(&request).ok().map(Bytes::from)
+    Counts::ask(&mut request, endpoint, engine);
+    body_of(&request).ok()
 }
 
 /// The answer in one piece.
@@ -193,11 +213,16 @@ mod tests {
     fn a_request_becomes_one_for_a_stream_where_its_answer_can_be_put_together() {
         let chat = Endpoint::ChatCompletions;
         let stream = |endpoint, body: &Value| {
-            let stream = stream_of(endpoint, false, body.to_string().as_bytes())?;
+            let stream = stream_of(
+                endpoint,
+                EngineKind::Vllm,
+                false,
+                body.to_string().as_bytes(),
+            )?;
             serde_json::from_slice::<Value>(&stream).ok()
         };
         let asked = stream(chat, &json!({"messages": [], "max_tokens": 5})).expect("it can");
-        let options = json!({"include_usage": true});
+        let options = json!({"include_usage": true, "continuous_usage_stats": true});
         let expected = json!({
             "messages": [], "max_tokens": 5, "stream": true, "stream_options": options,
         });
@@ -209,8 +234,11 @@ mod tests {
         assert_eq!(stream(plain, &json!({"prompt": ["a", "b"]})), None);
         assert_eq!(stream(plain, &json!({"prompt": [1, 2]})), None);
         assert!(stream(plain, &json!({"prompt": [1], "return_token_ids": true})).is_some());
-        assert_eq!(stream_of(chat, true, b"{}"), None);
-        assert_eq!(stream_of(Endpoint::SglangGenerate, false, b"{}"), None);
+        assert_eq!(stream_of(chat, EngineKind::Vllm, true, b"{}"), None);
+        assert_eq!(
+            stream_of(Endpoint::SglangGenerate, EngineKind::Sglang, false, b"{}"),
+            None
+        );
     }
 
     #[test]

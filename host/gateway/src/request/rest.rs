@@ -1,37 +1,42 @@
 //! The rest of an answer as if it had never been a second request.
 
 use super::continuation::{Continuation, NAMES};
+use super::counts::Counts;
 use super::joined::join_meta;
 use super::obstacles::is_empty;
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use treadle_wire::{SseError, SseScanner};
+use treadle_wire::{SseError, SseScanner, StreamUsage};
 
-/// Makes the events of a continuation those of one answer.
+/// Makes the events of an engine those that the client asked for; those of a continuation belong to
+/// one answer then.
 pub(super) struct Rewriter {
     scanner: SseScanner,
-    of: Continuation,
+    of: Option<Continuation>,
+    counts: Counts,
 }
 
 impl Rewriter {
-    /// At the beginning of the rest.
-    pub(super) fn new(of: Continuation) -> Self {
+    /// At the beginning of an answer, or of the rest of one.
+    pub(super) fn new(of: Option<Continuation>, counts: Counts) -> Self {
         Self {
             scanner: SseScanner::default(),
             of,
+            counts,
         }
     }
 
-    /// What the client is to see of these bytes.
-    pub(super) fn feed(&mut self, data: &[u8]) -> Result<Bytes, SseError> {
-        let (of, mut out) = (&self.of, Vec::with_capacity(data.len()));
+    /// What the client is to see of these bytes. `usage` takes what it is not to see too.
+    pub(super) fn feed(&mut self, data: &[u8], usage: &mut StreamUsage) -> Result<Bytes, SseError> {
+        let (of, counts) = (self.of.as_ref(), self.counts);
+        let mut out = Vec::with_capacity(data.len());
         self.scanner.feed(data, &mut |event| {
-            let rewritten = match serde_json::from_slice(event) {
-                Ok(event) => of.rewrite(event).and_then(|e| serde_json::to_vec(&e).ok()),
+            let shown = match serde_json::from_slice(event) {
+                Ok(event) => shown(event, of, counts, usage),
                 // The end of the stream, or what is not JSON, as it is.
                 Err(_) => Some(event.to_vec()),
             };
-            if let Some(event) = rewritten {
+            if let Some(event) = shown {
                 out.extend_from_slice(b"data: ");
                 out.extend_from_slice(&event);
                 out.extend_from_slice(b"\n\n");
@@ -44,6 +49,21 @@ impl Rewriter {
     pub(super) fn is_between_events(&self) -> bool {
         self.scanner.ended_cleanly()
     }
+}
+
+/// What the client is to see of an event.
+fn shown(
+    event: Value,
+    of: Option<&Continuation>,
+    counts: Counts,
+    usage: &mut StreamUsage,
+) -> Option<Vec<u8>> {
+    let event = match of {
+        Some(of) => of.rewrite(event)?,
+        None => event,
+    };
+    usage.observe(&serde_json::to_vec(&event).ok()?);
+    serde_json::to_vec(&counts.hide(event)?).ok()
 }
 
 impl Continuation {

@@ -22,7 +22,7 @@ use tokio::time::Sleep;
 use treadle_core::StepTokens;
 use treadle_http::end_to_end;
 use treadle_scheduler::Recording;
-use treadle_wire::{ErrorBody, ErrorCode, SseScanner, StreamUsage};
+use treadle_wire::{ErrorBody, ErrorCode, SseError, SseScanner, StreamUsage};
 
 /// Output tokens after which progress is reported.
 const PROGRESS_TOKENS: u64 = 64;
@@ -140,18 +140,12 @@ impl Kept {
 impl StepStream {
     /// Reads the content of the bytes, then queues them for the client.
     fn take(&mut self, data: Bytes) {
-        let data = match self.interruptible.as_mut().map(|i| i.passed(data.clone())) {
-            None => data,
-            Some(Ok(data)) => data,
-            Some(Err(error)) => {
+        let data = match self.read(data) {
+            Ok(data) => data,
+            Err(error) => {
                 return self.break_off(&format!("the engine sent no valid event stream: {error}"));
             }
         };
-        let usage = &mut self.usage;
-        let scanned = self.scanner.feed(&data, &mut |event| usage.observe(event));
-        if let Err(error) = scanned {
-            return self.break_off(&format!("the engine sent no valid event stream: {error}"));
-        }
         if let Some(kept) = &mut self.kept {
             kept.add(&data);
         }
@@ -163,16 +157,34 @@ impl StepStream {
         self.interrupt();
     }
 
+    /// Reads the content of the bytes; what the client is to see of them.
+    fn read(&mut self, data: Bytes) -> Result<Bytes, SseError> {
+        let usage = &mut self.usage;
+        let (data, is_observed) = match &mut self.interruptible {
+            Some(interruptible) => {
+                let is_observed = interruptible.observes();
+                (interruptible.passed(data, usage)?, is_observed)
+            }
+            None => (data, false),
+        };
+        self.scanner.feed(&data, &mut |event| {
+            if !is_observed {
+                usage.observe(event);
+            }
+        })?;
+        Ok(data)
+    }
+
     /// Drops the engine's request, if the scheduler wants that and the rest can be requested later.
     fn interrupt(&mut self) {
         let is_over = self.usage.usage().finish.is_some() || self.scanner.saw_done();
-        let (seen, is_between) = (
-            self.usage.output_tokens_seen(),
+        let (counted, is_between) = (
+            self.usage.output_tokens_reported(),
             self.scanner.ended_cleanly(),
         );
         if let Some(interruptible) = &mut self.interruptible
             && !is_over
-            && interruptible.interrupts(seen, is_between)
+            && interruptible.interrupts(counted, is_between)
         {
             self.upstream = None;
         }

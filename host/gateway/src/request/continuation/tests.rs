@@ -1,7 +1,9 @@
 //! Continuations: the request for the rest, and the rest itself.
 
+use super::super::counts::Counts;
 use super::super::rest::Rewriter;
 use super::*;
+use treadle_wire::StreamUsage;
 
 fn chat_event(text: &str) -> Value {
     json!({
@@ -22,7 +24,7 @@ fn of(
         engine,
         request.to_string().as_bytes(),
         events,
-        seen,
+        Some(seen),
     )
 }
 
@@ -112,7 +114,8 @@ fn the_rest_reads_as_one_answer_and_its_usage_adds_up() {
         &request,
         &events,
     );
-    let mut rewriter = Rewriter::new(going_on.expect("it can"));
+    let mut rewriter = Rewriter::new(Some(going_on.expect("it can")), Counts::shown());
+    let mut account = StreamUsage::new(Endpoint::ChatCompletions);
     let rest = concat!(
         r#"data: {"id":"c-2","created":6,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
         "\n\n",
@@ -124,7 +127,7 @@ fn the_rest_reads_as_one_answer_and_its_usage_adds_up() {
     let mut seen = Vec::new();
     // However the bytes are cut.
     for piece in rest.as_bytes().chunks(7) {
-        seen.extend_from_slice(&rewriter.feed(piece).expect("a stream"));
+        seen.extend_from_slice(&rewriter.feed(piece, &mut account).expect("a stream"));
     }
     let seen = String::from_utf8(seen).expect("text");
     let payloads: Vec<&str> = seen
@@ -149,6 +152,23 @@ fn the_rest_reads_as_one_answer_and_its_usage_adds_up() {
         json!({"cache_n": 9, "prompt_n": 1, "predicted_n": 3})
     );
     assert_eq!(payloads[2], "[DONE]");
+    assert_eq!(account.output_tokens_reported(), Some(3));
+}
+
+#[test]
+fn a_text_that_its_engine_does_not_count_is_not_interrupted() {
+    let request = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9});
+    let body = request.to_string();
+    let of = |events: &[Value], counted| {
+        let (endpoint, engine) = (Endpoint::ChatCompletions, EngineKind::Vllm);
+        Continuation::of(endpoint, engine, body.as_bytes(), events, counted)
+    };
+    let events = [chat_event("Hello")];
+    assert!(of(&events, None).is_err());
+    let two_tokens = of(&events, Some(2)).expect("it can");
+    assert_eq!(two_tokens.seen, 2, "one event, however many tokens");
+    // Nothing has been sent of the third.
+    assert_eq!(of(&[], Some(3)).expect("it can").seen, 0);
 }
 
 #[test]
@@ -193,7 +213,7 @@ fn log_probabilities_are_those_of_all_parts() {
     let (endpoint, engine) = (Endpoint::Completions, EngineKind::Vllm);
     // Three events were counted, with an empty one that has no token.
     let body_of = request.to_string();
-    let going_on = Continuation::of(endpoint, engine, body_of.as_bytes(), &events, 3);
+    let going_on = Continuation::of(endpoint, engine, body_of.as_bytes(), &events, Some(3));
     let going_on = going_on.expect("it can");
     let expected = json!({"prompt": "xa\u{fc}b", "max_tokens": 7, "logprobs": 1});
     assert_eq!(body(&going_on), expected);

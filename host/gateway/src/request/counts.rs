@@ -1,0 +1,141 @@
+//! How many tokens an answer has so far, from its engine: one event may hold several, so that a
+//! stream of text alone does not say it, and what was interrupted needs it for its limits and its
+//! usage. Engines that can are asked to say it with each event; the client sees what it asked for.
+
+use serde_json::{Map, Value, json};
+use treadle_model::EngineKind;
+use treadle_wire::Endpoint;
+
+/// What the client asked to see of an engine's counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Counts {
+    /// The usage at the end.
+    usage: bool,
+    /// The usage with each event.
+    usage_of_each: bool,
+    /// llama.cpp's account with each event.
+    timings_of_each: bool,
+}
+
+impl Counts {
+    /// Has a request for a stream ask for counts; nothing where events have them already.
+    pub(super) fn ask(
+        request: &mut Map<String, Value>,
+        endpoint: Endpoint,
+        engine: EngineKind,
+    ) -> Option<Self> {
+        if !matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Completions) {
+            return None;
+        }
+        let is_set = |fields: &Map<String, Value>, name: &str| {
+            fields.get(name).and_then(Value::as_bool) == Some(true)
+        };
+        let asked = request.get("stream_options").and_then(Value::as_object);
+        let usage = asked.is_some_and(|asked| is_set(asked, "include_usage"));
+        let usage_of_each =
+            usage && asked.is_some_and(|asked| is_set(asked, "continuous_usage_stats"));
+        let timings_of_each = is_set(request, "timings_per_token");
+        match engine {
+            EngineKind::Vllm | EngineKind::Sglang => {
+                let options = json!({"include_usage": true, "continuous_usage_stats": true});
+                request.insert("stream_options".into(), options);
+            }
+            EngineKind::Llamacpp => {
+                request.insert("timings_per_token".into(), true.into());
+            }
+            EngineKind::Openai => return None,
+        }
+        Some(Self {
+            usage,
+            usage_of_each,
+            timings_of_each,
+        })
+    }
+
+    /// All that the engine says.
+    pub(super) const fn shown() -> Self {
+        Self {
+            usage: true,
+            usage_of_each: true,
+            timings_of_each: true,
+        }
+    }
+
+    /// The event without what the client did not ask for; nothing if it has nothing else.
+    pub(super) fn hide(self, mut event: Value) -> Option<Value> {
+        let Some(fields) = event.as_object_mut() else {
+            return Some(event);
+        };
+        let choices = fields.get("choices").and_then(Value::as_array);
+        let is_last = choices.is_some_and(Vec::is_empty);
+        if is_last && !self.usage && fields.contains_key("usage") {
+            return None;
+        }
+        if !is_last && !self.usage_of_each && fields.contains_key("usage") {
+            if self.usage {
+                fields.insert("usage".into(), Value::Null);
+            } else {
+                fields.remove("usage");
+            }
+        }
+        let ends = |choice: &Value| !choice["finish_reason"].is_null();
+        let choices = fields.get("choices").and_then(Value::as_array);
+        let is_under_way = choices.is_some_and(|all| !all.is_empty() && !all.iter().any(ends));
+        if is_under_way && !self.timings_of_each {
+            fields.remove("timings");
+        }
+        Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(mut request: Value, engine: EngineKind) -> (Option<Counts>, Value) {
+        let fields = request.as_object_mut().expect("an object");
+        let counts = Counts::ask(fields, Endpoint::ChatCompletions, engine);
+        (counts, request)
+    }
+
+    #[test]
+    fn each_kind_of_engine_is_asked_in_its_own_way() {
+        let each = json!({"include_usage": true, "continuous_usage_stats": true});
+        for engine in [EngineKind::Vllm, EngineKind::Sglang] {
+            let (_, request) = ask(json!({"stream_options": {"include_usage": false}}), engine);
+            assert_eq!(request, json!({"stream_options": each}));
+        }
+        let (_, request) = ask(json!({}), EngineKind::Llamacpp);
+        assert_eq!(request, json!({"timings_per_token": true}));
+        assert_eq!(ask(json!({}), EngineKind::Openai), (None, json!({})));
+        let mut generate = Map::new();
+        let counts = Counts::ask(&mut generate, Endpoint::SglangGenerate, EngineKind::Sglang);
+        assert_eq!((counts, generate.len()), (None, 0), "its events have them");
+    }
+
+    #[test]
+    fn the_client_sees_the_counts_that_it_asked_for() {
+        let part = json!({"choices": [{"finish_reason": null}], "usage": {"n": 1}, "timings": {}});
+        let last = json!({"choices": [], "usage": {"n": 2}, "timings": {}});
+        let hidden = |options: Value, event: &Value| {
+            let (counts, _) = ask(options, EngineKind::Vllm);
+            counts.expect("it is asked").hide(event.clone())
+        };
+        let none = json!({});
+        let bare = json!({"choices": [{"finish_reason": null}]});
+        assert_eq!(hidden(none.clone(), &part), Some(bare));
+        assert_eq!(hidden(none, &last), None);
+        let usage = json!({"stream_options": {"include_usage": true}});
+        let empty = json!({"choices": [{"finish_reason": null}], "usage": null});
+        assert_eq!(hidden(usage.clone(), &part), Some(empty));
+        assert_eq!(hidden(usage, &last), Some(last.clone()));
+        let all = json!({
+            "stream_options": {"include_usage": true, "continuous_usage_stats": true},
+            "timings_per_token": true,
+        });
+        assert_eq!(hidden(all, &part), Some(part.clone()));
+        let end = json!({"choices": [{"finish_reason": "stop"}], "timings": {"predicted_n": 2}});
+        assert_eq!(hidden(json!({}), &end), Some(end.clone()));
+        assert_eq!(Counts::shown().hide(part.clone()), Some(part));
+    }
+}
