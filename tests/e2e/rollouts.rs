@@ -257,9 +257,12 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     let mut engine = RawEngine::start().await;
     let fixture = one_slot(roomy(engine.url())).await;
     let event = |id: &str, delta: Value, end: Value| {
+        // The word is three tokens in one event.
+        let tokens = if delta["content"] == "Hel" { 3 } else { 0 };
         let event = json!({
             "id": id, "object": "chat.completion.chunk", "created": 1, "model": MODEL,
             "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
+            "usage": {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": 5 + tokens},
         });
         format!("data: {event}\n\n").into_bytes()
     };
@@ -276,6 +279,8 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     let client = fixture.client.clone();
     let seen = tokio::spawn(async move { client.stream(CHAT, &calm).await });
     let mut running = engine.request().await;
+    let each = json!({"include_usage": true, "continuous_usage_stats": true});
+    assert_eq!(read(&running)["stream_options"], each);
     running.begin_events().await;
     let opening = json!({"role": "assistant", "content": ""});
     running
@@ -301,13 +306,13 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     assert_eq!(asked["messages"], messages);
     assert_eq!(asked["continue_final_message"], true);
     assert_eq!(asked["add_generation_prompt"], false);
-    assert_eq!(asked["max_tokens"], 8);
+    assert_eq!(asked["max_tokens"], 6);
     rest.begin_events().await;
     rest.chunk(&event("b", opening, Value::Null)).await;
     rest.chunk(&event("b", json!({"content": "lo"}), json!("stop")))
         .await;
     let usage = json!({"id": "b", "choices": [], "usage":
-        {"prompt_tokens": 6, "completion_tokens": 1, "total_tokens": 7}});
+        {"prompt_tokens": 8, "completion_tokens": 1, "total_tokens": 9}});
     rest.chunk(format!("data: {usage}\n\ndata: [DONE]\n\n").as_bytes())
         .await;
     rest.end().await;
@@ -319,8 +324,14 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
         "{:?}",
         ended.payloads()
     );
-    let whole = json!({"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7});
+    let whole = json!({"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9});
     assert_eq!(ended.usage(), Some(whole));
+    let objects = ended.objects();
+    let (last, before) = objects.split_last().expect("events");
+    assert!(
+        before.iter().all(|event| event["usage"].is_null()),
+        "{last}"
+    );
     let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_interruptions_total"), 1);
     assert_eq!(metrics.count("treadle_preemptions_total"), 1);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use treadle_model::EngineKind;
 use treadle_wire::Endpoint;
 
-/// What the client asked to see of an engine's counts.
+/// What the client is to see of an engine's counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Counts {
     /// The usage at the end.
@@ -34,22 +34,25 @@ impl Counts {
         let usage = asked.is_some_and(|asked| is_set(asked, "include_usage"));
         let usage_of_each =
             usage && asked.is_some_and(|asked| is_set(asked, "continuous_usage_stats"));
-        let timings_of_each = is_set(request, "timings_per_token");
         match engine {
             EngineKind::Vllm | EngineKind::Sglang => {
                 let options = json!({"include_usage": true, "continuous_usage_stats": true});
                 request.insert("stream_options".into(), options);
+                Some(Self {
+                    usage,
+                    usage_of_each,
+                    timings_of_each: true,
+                })
             }
             EngineKind::Llamacpp => {
-                request.insert("timings_per_token".into(), true.into());
+                let timings = request.insert("timings_per_token".into(), true.into());
+                Some(Self {
+                    timings_of_each: timings == Some(Value::Bool(true)),
+                    ..Self::shown()
+                })
             }
-            EngineKind::Openai => return None,
+            EngineKind::Openai => None,
         }
-        Some(Self {
-            usage,
-            usage_of_each,
-            timings_of_each,
-        })
     }
 
     /// All that the engine says.
@@ -117,25 +120,30 @@ mod tests {
     fn the_client_sees_the_counts_that_it_asked_for() {
         let part = json!({"choices": [{"finish_reason": null}], "usage": {"n": 1}, "timings": {}});
         let last = json!({"choices": [], "usage": {"n": 2}, "timings": {}});
-        let hidden = |options: Value, event: &Value| {
-            let (counts, _) = ask(options, EngineKind::Vllm);
+        let hidden = |engine, options: &Value, event: &Value| {
+            let (counts, _) = ask(options.clone(), engine);
             counts.expect("it is asked").hide(event.clone())
         };
+        let (vllm, llama_cpp) = (EngineKind::Vllm, EngineKind::Llamacpp);
         let none = json!({});
-        let bare = json!({"choices": [{"finish_reason": null}]});
-        assert_eq!(hidden(none.clone(), &part), Some(bare));
-        assert_eq!(hidden(none, &last), None);
+        let bare = json!({"choices": [{"finish_reason": null}], "timings": {}});
+        assert_eq!(hidden(vllm, &none, &part), Some(bare));
+        assert_eq!(hidden(vllm, &none, &last), None);
         let usage = json!({"stream_options": {"include_usage": true}});
-        let empty = json!({"choices": [{"finish_reason": null}], "usage": null});
-        assert_eq!(hidden(usage.clone(), &part), Some(empty));
-        assert_eq!(hidden(usage, &last), Some(last.clone()));
-        let all = json!({
-            "stream_options": {"include_usage": true, "continuous_usage_stats": true},
-            "timings_per_token": true,
-        });
-        assert_eq!(hidden(all, &part), Some(part.clone()));
-        let end = json!({"choices": [{"finish_reason": "stop"}], "timings": {"predicted_n": 2}});
-        assert_eq!(hidden(json!({}), &end), Some(end.clone()));
-        assert_eq!(Counts::shown().hide(part.clone()), Some(part));
+        let empty = json!({"choices": [{"finish_reason": null}], "usage": null, "timings": {}});
+        assert_eq!(hidden(vllm, &usage, &part), Some(empty));
+        assert_eq!(hidden(vllm, &usage, &last), Some(last.clone()));
+        let each = json!({"include_usage": true, "continuous_usage_stats": true});
+        let each = json!({"stream_options": each});
+        assert_eq!(hidden(vllm, &each, &part), Some(part.clone()));
+        assert_eq!(Counts::shown().hide(part.clone()), Some(part.clone()));
+
+        let bare = json!({"choices": [{"finish_reason": null}], "usage": {"n": 1}});
+        assert_eq!(hidden(llama_cpp, &none, &part), Some(bare));
+        let timings = json!({"timings_per_token": true});
+        assert_eq!(hidden(llama_cpp, &timings, &part), Some(part));
+        // The last event of its completions.
+        let end = json!({"choices": [{"finish_reason": "stop"}], "usage": {}, "timings": {}});
+        assert_eq!(hidden(llama_cpp, &none, &end), Some(end.clone()));
     }
 }
