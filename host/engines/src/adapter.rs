@@ -18,6 +18,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest answer of a probe that is read.
 const PROBE_BYTES_MAX: usize = 4 << 20;
 
+/// Engines on more GPUs are not believed.
+const GPUS_MAX: u32 = 4_096;
+
 /// What the owner of an engine declared of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Declared {
@@ -25,6 +28,8 @@ pub struct Declared {
     pub kind: Option<EngineKind>,
     /// Its KV cache, in tokens; overrides what it reports.
     pub capacity_tokens: Option<u64>,
+    /// GPUs that it runs on; overrides what it reports.
+    pub gpus: Option<u32>,
 }
 
 impl Declared {
@@ -51,7 +56,20 @@ impl Declared {
         Ok(Self {
             kind,
             capacity_tokens,
+            gpus: None,
         })
+    }
+
+    /// The same on so many GPUs.
+    pub fn on_gpus(self, gpus: Option<u32>) -> Result<Self, ErrorBody> {
+        if gpus.is_some_and(|gpus| !(1..=GPUS_MAX).contains(&gpus)) {
+            let message = format!(
+                "`gpus` must be a whole number from 1 to {GPUS_MAX}; leave it out where it is not \
+                 known"
+            );
+            return Err(ErrorBody::new(ErrorCode::InvalidField, message).with_param("gpus"));
+        }
+        Ok(Self { gpus, ..self })
     }
 }
 
@@ -75,11 +93,13 @@ pub async fn read_engine(
         tokens: reading.capacity_tokens,
         context_tokens_max: reading.context_tokens_max,
         slots: reading.slots.and_then(|slots| u32::try_from(slots).ok()),
+        gpus: reading.gpus,
     });
     if capacity.context_tokens_max.is_none() && kind != EngineKind::Llamacpp {
         capacity.context_tokens_max = context_of_models(upstream, url).await;
     }
     capacity.tokens = declared.capacity_tokens.or(capacity.tokens);
+    capacity.gpus = declared.gpus.or(capacity.gpus);
     Ok((kind, capacity))
 }
 
@@ -221,6 +241,10 @@ mod tests {
             (kind, Some(TOKENS_MAX))
         );
         assert_eq!(Declared::new(Some("auto"), None), Ok(Declared::default()));
+        for gpus in [0, GPUS_MAX + 1] {
+            let error = declared.on_gpus(Some(gpus)).expect_err("it is refused");
+            assert_eq!(error.param.as_deref(), Some("gpus"), "{error:?}");
+        }
     }
     /// Answers each request 503, but for the list of models.
     async fn paused_engine() -> String {

@@ -98,6 +98,19 @@ impl<'c> Columns<'c> {
         names.into_iter().map(phase).collect()
     }
 
+    /// A column that need not be given.
+    fn take_or<T: DeserializeOwned>(
+        &self,
+        name: &'static str,
+        unless_given: impl FnOnce() -> T,
+    ) -> Result<T, NoAnswer> {
+        if self.given.contains_key(name) {
+            return self.take(name);
+        }
+        self.known.borrow_mut().push(name);
+        Ok(unless_given())
+    }
+
     /// The extra columns, none unless given.
     fn extra(&self) -> Result<Vec<f32>, NoAnswer> {
         if self.given.contains_key("extra") {
@@ -285,11 +298,23 @@ fn allocation(
         "grant" => Ok(json!(answer!(policy.grant(context, given: GrantColumns {
             pool, units_min, units_max, waited_ms, expected_ms, free_units, extra,
         })))),
-        "parallelism" => Ok(json!(
-            answer!(policy.parallelism(context, given: ParallelismColumns {
-                gpus = given.take("gpus")?, degree, token_us, capacity_tokens, expected_tokens,
-            }))
-        )),
+        "parallelism" => {
+            let degrees = given.take::<Vec<u32>>("degree")?.len();
+            let unknown = || vec![-1.0; degrees];
+            let (step_us, prefill_us): (Vec<f64>, Vec<f64>) = (
+                given.take_or("step_us", unknown)?,
+                given.take_or("prefill_us", unknown)?,
+            );
+            Ok(json!(
+                answer!(policy.parallelism(context, given: ParallelismColumns {
+                    gpus = given.take("gpus")?, degree, token_us, step_us = &step_us,
+                    prefill_us = &prefill_us, capacity_tokens, expected_tokens,
+                    prompt_tokens = given.take_or("prompt_tokens", || 0)?,
+                    growth = given.take_or("growth", || -1.0)?,
+                    tool_us = given.take_or("tool_us", || -1.0)?,
+                }))
+            ))
+        }
         _ => unknown(function, "grant and parallelism"),
     }
 }

@@ -59,8 +59,8 @@ pub use page::{
     SeqPage, StepPage,
 };
 pub use rows::{
-    Batch, BindingRow, BindingSet, DecisionRow, EventRow, Placeholder, PluginHead, PluginRow,
-    PolicyStateRow, ProgramRow, RefusedRow, Snapshot, StepRow, WorkerRow,
+    Batch, BindingRow, BindingSet, DecisionRow, EventRow, LengthRow, Placeholder, PluginHead,
+    PluginRow, PolicyStateRow, ProgramRow, RefusedRow, Snapshot, StepRow, WorkerRow,
 };
 pub use schema::{About, MigrationRow, SchemaStatus};
 
@@ -152,6 +152,10 @@ pub trait Store: Send + Sync {
 
     /// Programs that match.
     fn programs<'a>(&'a self, page: &'a ProgramPage) -> Answer<'a, Vec<ProgramRow>>;
+
+    /// How long the newest programs of a job were that have ended, newest first; without those that
+    /// had no step.
+    fn lengths<'a>(&'a self, job: &'a str, limit: u32) -> Answer<'a, Vec<LengthRow>>;
 
     /// Steps of one program, by rising number.
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>>;

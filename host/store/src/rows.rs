@@ -49,6 +49,25 @@ pub struct ProgramRow {
     pub ended: Option<String>,
 }
 
+/// How long a program was that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LengthRow {
+    /// When it was first seen.
+    pub created_at_us: u64,
+    /// When it ended.
+    pub ended_at_us: u64,
+    /// How.
+    pub ended: String,
+    /// Tokens of its first prompt; 0 where no engine counted one.
+    pub prompt_tokens: u64,
+    /// Tokens of its context in the end.
+    pub context_tokens: u64,
+    /// Tokens that it generated.
+    pub output_tokens: u64,
+    /// Time of its steps.
+    pub steps_us: u64,
+}
+
 /// One call of a program to an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StepRow {

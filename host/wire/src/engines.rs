@@ -21,6 +21,8 @@ pub struct EngineReading {
     pub context_tokens_max: Option<u64>,
     /// Requests that it runs at once, where that is fixed.
     pub slots: Option<u64>,
+    /// GPUs that it runs on.
+    pub gpus: Option<u32>,
     /// Requests it runs now.
     pub running: Option<u64>,
     /// Requests that wait in its queue.
@@ -41,6 +43,7 @@ impl EngineReading {
             capacity_tokens: self.capacity_tokens.and_then(reported_tokens),
             context_tokens_max: self.context_tokens_max.and_then(reported_tokens),
             used_tokens: self.used_tokens.and_then(reported_tokens),
+            gpus: self.gpus.filter(|gpus| (1..=4_096).contains(gpus)),
             ..self
         }
     }
@@ -51,6 +54,7 @@ impl EngineReading {
             capacity_tokens: self.capacity_tokens.or(other.capacity_tokens),
             context_tokens_max: self.context_tokens_max.or(other.context_tokens_max),
             slots: self.slots.or(other.slots),
+            gpus: self.gpus.or(other.gpus),
             running: self.running.or(other.running),
             waiting: self.waiting.or(other.waiting),
             used_tokens: self.used_tokens.or(other.used_tokens),

@@ -1,18 +1,22 @@
 //! The devices and what is to run on them: how good a plan is.
 
 use heddle_partition::{
-    Drained, Habits, Interference, Pace, Paper, Probe, Run, Units, fluid_ends_by, length,
+    Drained, Habits, Interference, Pace, Paper, Probe, Run, Seen, Units, fluid_ends_by, length,
     partition, partition_fluid, probe,
 };
 use treadle_plugin::ParallelismColumns;
 
-use crate::config::{Config, Goal};
+use crate::config::{Config, Goal, PROMPT_TOKENS_MAX};
 
 /// Devices of a plan in one piece. More are planned in equal parts, each with its share
 /// of the programs.
 const GPUS_MAX: u32 = 1_024;
 /// Shortest time per token, in microseconds.
 const TOKEN_US_MIN: f64 = 1e-3;
+/// More growth for each generated token counts as this.
+const GROWTH_MAX: f64 = 1e3;
+/// More time in tools for each generated token counts as this, in microseconds.
+const TOOL_US_MAX: f64 = 1e9;
 
 /// Devices, degrees and sorted lengths. A plan is a number of workers for each usable
 /// degree, from the slowest to the fastest.
@@ -41,6 +45,50 @@ pub struct Cluster {
     goal: Goal,
 }
 
+/// How fast workers of a degree are.
+struct Speed {
+    token_us: f64,
+    profile: Interference,
+    pace: Pace,
+}
+
+impl Speed {
+    /// As configured for the degree, else as the host has seen it.
+    fn of(config: &Config, call: &ParallelismColumns<'_>, row: usize) -> Self {
+        let capacity = call.capacity_tokens[row];
+        let mut classes = config.classes.iter();
+        let class = classes.find(|class| class.degree == call.degree[row]);
+        let token_us = class.and_then(|class| class.token_us);
+        let token_us = token_us.unwrap_or(call.token_us[row]).max(TOKEN_US_MIN);
+        let seen = Seen::of(token_us, call.step_us[row], call.prefill_us[row]);
+        // Checked with the configuration.
+        let profile = class.and_then(|class| class.interference.as_ref().and(class.profile().ok()));
+        let profile = profile.or_else(|| seen.map(Seen::profile));
+        let iteration = class.and_then(|class| class.pace);
+        let pace = match (iteration, seen) {
+            (None, Some(seen)) => seen.pace(capacity),
+            (iteration, _) => Pace::of(iteration, token_us, capacity),
+        };
+        Self {
+            token_us,
+            profile: profile.unwrap_or_default(),
+            pace,
+        }
+    }
+}
+
+/// What programs do beside generating: as configured, else as the host has seen it.
+fn habits(config: &Config, call: &ParallelismColumns<'_>) -> Habits {
+    let known = |value: f64, most: f64| (value >= 0.0).then(|| value.min(most));
+    let unknown = Habits::default();
+    let growth = config.growth.or_else(|| known(call.growth, GROWTH_MAX));
+    let tool_us = config.tool_us.or_else(|| known(call.tool_us, TOOL_US_MAX));
+    Habits {
+        growth: growth.unwrap_or(unknown.growth),
+        tool_us: tool_us.unwrap_or(unknown.tool_us),
+    }
+}
+
 impl Cluster {
     /// From the columns of a call, which have been checked.
     pub fn new(config: &Config, call: &ParallelismColumns<'_>) -> Self {
@@ -52,6 +100,8 @@ impl Cluster {
             .map(|&tokens| length(tokens as f64))
             .collect();
         lengths.sort_unstable_by(|left, right| right.total_cmp(left));
+        let prompt_tokens = config.prompt_tokens.unwrap_or(call.prompt_tokens as f64);
+        let prompt_tokens = prompt_tokens.min(PROMPT_TOKENS_MAX);
         let mean = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
         let lengths: Vec<f64> = lengths.into_iter().step_by(parts as usize).collect();
         let usable = |row: &usize| (1..=gpus).contains(&call.degree[*row]);
@@ -60,26 +110,15 @@ impl Cluster {
         let mut speeds = Vec::with_capacity(rows.len());
         let (mut units, mut paces) = (Vec::new(), Vec::new());
         for &row in &rows {
-            let class = config
-                .classes
-                .iter()
-                .find(|class| class.degree == call.degree[row]);
-            let token_us = class.and_then(|class| class.token_us);
-            let token_us = token_us.unwrap_or(call.token_us[row]).max(TOKEN_US_MIN);
-            // Checked with the configuration.
-            let profile = class.and_then(|class| class.profile().ok());
-            let mut profile = profile.unwrap_or_else(Interference::default);
+            let speed = Speed::of(config, call, row);
+            let mut profile = speed.profile;
             if call.capacity_tokens[row] > 0 {
-                let footprint = mean + config.prompt_tokens;
+                let footprint = mean + prompt_tokens;
                 profile = profile.capped(call.capacity_tokens[row] as f64 / footprint.max(1.0));
             }
-            speeds.push(token_us);
-            paces.push(Pace::of(
-                class.and_then(|class| class.pace),
-                token_us,
-                call.capacity_tokens[row],
-            ));
-            units.push(Units::new(token_us, &profile, lengths.len()));
+            speeds.push(speed.token_us);
+            paces.push(speed.pace);
+            units.push(Units::new(speed.token_us, &profile, lengths.len()));
         }
         let mut order: Vec<usize> = (0..rows.len()).collect();
         order.sort_by(|&left, &right| {
@@ -96,11 +135,8 @@ impl Cluster {
             units,
             paces,
             samples: samples(&lengths),
-            prompt_tokens: config.prompt_tokens,
-            habits: Habits {
-                growth: config.growth,
-                tool_us: config.tool_us,
-            },
+            prompt_tokens,
+            habits: habits(config, call),
             lengths,
             goal: config.objective,
         }

@@ -11,7 +11,8 @@ use treadle_plugin::ConfigValue;
 pub(crate) const PLANS_MAX: u64 = 1_000_000;
 /// Most entries of `classes`.
 const CLASSES_MAX: u64 = 64;
-const PROMPT_TOKENS_MAX: f64 = 1e9;
+/// Most context of a program beside its expected tokens.
+pub(crate) const PROMPT_TOKENS_MAX: f64 = 1e9;
 
 treadle_plugin::choice! {
     /// When a worker ends.
@@ -122,7 +123,7 @@ treadle_plugin::config! {
     pub struct Config {
         /// When a worker ends: `paper`, formula 2 of the paper; `drained`, the batch shrinks as
         /// programs finish; `fluid`, that, and contexts grow, and memory bounds the batch.
-        objective: Goal = Goal::Paper;
+        objective: Goal = Goal::Fluid;
         /// How plans are searched: `auto`, one by one where there are few, else by annealing;
         /// `annealing`, Algorithm 2; `exhaustive`, one by one.
         search: Search = Search::Auto;
@@ -134,13 +135,13 @@ treadle_plugin::config! {
         epsilon: f64 = 0.001, 1e-4..=1.0;
         /// Of the annealing; null for the host's random stream.
         seed: Option<u64> = None;
-        /// KV memory of a program beside its expected tokens.
-        prompt_tokens: f64 = 0.0, 0.0..=PROMPT_TOKENS_MAX;
-        /// Tokens by which a context grows with each generated one, for `fluid`.
-        growth: f64 = 1.0, 0.0..=1e3;
-        /// Time in tools for each generated token, in microseconds, for `fluid`.
-        tool_us: f64 = 0.0, 0.0..=1e9;
-        /// What was measured for degrees of parallelism.
+        /// KV memory of a program beside its expected tokens; null for what the host knows.
+        prompt_tokens: Option<f64> = None, 0.0..=PROMPT_TOKENS_MAX;
+        /// Tokens by which a context grows with each generated one, for `fluid`; null alike.
+        growth: Option<f64> = None, 0.0..=1e3;
+        /// Time in tools for each generated token, in microseconds, for `fluid`; null alike.
+        tool_us: Option<f64> = None, 0.0..=1e9;
+        /// What was measured for degrees of parallelism; what the host has seen without it.
         classes: Vec<Class> = Vec::new(), 0..=CLASSES_MAX;
     }
 }

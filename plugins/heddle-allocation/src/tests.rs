@@ -24,8 +24,13 @@ fn columns<'a>(
         gpus,
         degree: &[1, 2, 4, 8],
         token_us,
+        step_us: &[-1.0; 4],
+        prefill_us: &[-1.0; 4],
         capacity_tokens: &[60_000, 200_000, 500_000, 1_100_000],
         expected_tokens,
+        prompt_tokens: 0,
+        growth: -1.0,
+        tool_us: -1.0,
     }
 }
 

@@ -3,15 +3,13 @@
 
 use std::cmp::Ordering;
 
-use heddle_partition::{Habits, Interference, Iteration, Pace};
+use heddle_partition::{Habits, Interference, Pace, Seen};
 use treadle_plugin::WorkerColumns;
 
 use crate::config::{Class, Config};
 
-/// The batch that a straight line is drawn to.
-const BATCH_MAX: u32 = 1_024;
-/// Seen times of an iteration are within this, in microseconds.
-const TIME_US: (f64, f64) = (1e-3, 1e9);
+/// More time in tools for each generated token counts as this, in microseconds.
+const TOOL_US_MAX: f64 = 1e9;
 /// More growth for each generated token counts as this.
 const GROWTH_MAX: f64 = 1e3;
 
@@ -26,14 +24,6 @@ pub(crate) enum Speed {
     Unknown,
 }
 
-/// What was seen, in microseconds: of a token alone, of each further step, and of a token of a prompt.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Seen {
-    token: f64,
-    step: Option<f64>,
-    prefill: Option<f64>,
-}
-
 /// The speed of each worker. One that has run nothing yet counts as the mean of those that have, and
 /// workers that differ a little count as alike.
 pub(crate) fn speeds(config: &Config, workers: &WorkerColumns<'_>) -> Vec<Speed> {
@@ -43,27 +33,33 @@ pub(crate) fn speeds(config: &Config, workers: &WorkerColumns<'_>) -> Vec<Speed>
         return capacities.map(nearest).map(Speed::Class).collect();
     }
     let seen: Vec<Option<Seen>> = (0..workers.len())
-        .map(|row| Seen::of(workers, row))
+        .map(|row| {
+            Seen::of(
+                workers.token_us[row],
+                workers.step_us[row],
+                workers.prefill_us[row],
+            )
+        })
         .collect();
-    let Some(mean) = Seen::mean(seen.iter().flatten()) else {
+    let Some(mean) = mean(seen.iter().flatten()) else {
         return vec![Speed::Unknown; workers.len()];
     };
-    let filled = seen
+    let known = seen
         .iter()
-        .map(|seen| seen.map_or(mean, |seen| seen.filled(mean)));
-    let filled: Vec<Seen> = filled.collect();
-    let mut sorted = filled.clone();
-    sorted.sort_by(|left, right| left.order(*right));
+        .map(|seen| seen.map_or(mean, |seen| filled(seen, mean)));
+    let known: Vec<Seen> = known.collect();
+    let mut sorted = known.clone();
+    sorted.sort_by(|left, right| order(*left, *right));
     // The fastest of those that are alike.
     let mut kinds: Vec<Seen> = Vec::new();
     for seen in sorted {
-        if !kinds.iter().any(|kind| kind.is_like(seen)) {
+        if !kinds.iter().any(|kind| is_like(*kind, seen)) {
             kinds.push(seen);
         }
     }
-    let kind = |seen: &Seen| kinds.iter().find(|kind| kind.is_like(*seen));
+    let kind = |seen: &Seen| kinds.iter().find(|kind| is_like(**kind, *seen));
     let speed = |seen: &Seen| Speed::Seen(*kind(seen).unwrap_or(seen));
-    filled.iter().map(speed).collect()
+    known.iter().map(speed).collect()
 }
 
 /// The class whose capacity is nearest.
@@ -72,58 +68,40 @@ fn nearest(classes: &[Class], capacity: u64) -> usize {
     (0..classes.len()).min_by_key(distance).unwrap_or(0)
 }
 
-impl Seen {
-    fn of(workers: &WorkerColumns<'_>, row: usize) -> Option<Self> {
-        let known = |time: f64| (time >= 0.0).then(|| time.clamp(TIME_US.0, TIME_US.1));
-        let token = known(workers.token_us[row])?;
-        Some(Self {
-            token,
-            step: known(workers.step_us[row]).map(|step| step.min(token)),
-            prefill: known(workers.prefill_us[row]),
-        })
-    }
+/// Of some workers; what is not known of one does not count.
+fn mean<'a>(seen: impl Iterator<Item = &'a Seen> + Clone) -> Option<Seen> {
+    let mean = |values: Vec<f64>| match values.len() {
+        0 => None,
+        count => Some(values.iter().sum::<f64>() / count as f64),
+    };
+    Some(Seen {
+        token: mean(seen.clone().map(|seen| seen.token).collect())?,
+        step: mean(seen.clone().filter_map(|seen| seen.step).collect()),
+        prefill: mean(seen.filter_map(|seen| seen.prefill).collect()),
+    })
+}
 
-    /// Of some workers; what is not known of one does not count.
-    fn mean<'a>(seen: impl Iterator<Item = &'a Self> + Clone) -> Option<Self> {
-        let mean = |values: Vec<f64>| match values.len() {
-            0 => None,
-            count => Some(values.iter().sum::<f64>() / count as f64),
-        };
-        Some(Self {
-            token: mean(seen.clone().map(|seen| seen.token).collect())?,
-            step: mean(seen.clone().filter_map(|seen| seen.step).collect()),
-            prefill: mean(seen.filter_map(|seen| seen.prefill).collect()),
-        })
+/// With what is not known of it as it is at others.
+fn filled(seen: Seen, mean: Seen) -> Seen {
+    Seen {
+        step: seen.step.or(mean.step).map(|step| step.min(seen.token)),
+        prefill: seen.prefill.or(mean.prefill),
+        ..seen
     }
+}
 
-    /// With what is not known of it as it is at others.
-    fn filled(self, mean: Self) -> Self {
-        Self {
-            step: self.step.or(mean.step).map(|step| step.min(self.token)),
-            prefill: self.prefill.or(mean.prefill),
-            ..self
-        }
-    }
+/// The faster first.
+fn order(left: Seen, right: Seen) -> Ordering {
+    let key = |seen: Seen| [Some(seen.token), seen.step, seen.prefill];
+    let pairs = key(left).into_iter().zip(key(right));
+    let orders = pairs.map(|(left, right)| left.unwrap_or(-1.0).total_cmp(&right.unwrap_or(-1.0)));
+    orders.fold(Ordering::Equal, Ordering::then)
+}
 
-    /// The faster first.
-    fn order(self, other: Self) -> Ordering {
-        let key = |seen: Self| [Some(seen.token), seen.step, seen.prefill];
-        let pairs = key(self).into_iter().zip(key(other));
-        let orders =
-            pairs.map(|(left, right)| left.unwrap_or(-1.0).total_cmp(&right.unwrap_or(-1.0)));
-        orders.fold(Ordering::Equal, Ordering::then)
-    }
-
-    /// Whether another one, not faster, is within an eighth, and adds about as much.
-    fn is_like(self, other: Self) -> bool {
-        (self.token..=self.token * 1.125).contains(&other.token)
-            && (self.further() - other.further()).abs() <= self.token / 64.0
-    }
-
-    /// What each further step adds: as the default profile has it, where that was not seen.
-    fn further(self) -> f64 {
-        self.step.unwrap_or(self.token / 127.0)
-    }
+/// Whether another one, not faster, is within an eighth, and adds about as much.
+fn is_like(seen: Seen, other: Seen) -> bool {
+    (seen.token..=seen.token * 1.125).contains(&other.token)
+        && (seen.further() - other.further()).abs() <= seen.token / 64.0
 }
 
 impl Speed {
@@ -141,10 +119,7 @@ impl Speed {
         let profile = match self {
             // Checked with the configuration.
             Self::Class(row) => config.classes[row].profile().ok(),
-            Self::Seen(seen) => {
-                let further = f64::from(BATCH_MAX - 1) * seen.further() / seen.token;
-                Interference::new(&[(BATCH_MAX, 1.0 + further)]).ok()
-            }
+            Self::Seen(seen) => Some(seen.profile()),
             Self::Unknown => None,
         };
         profile.unwrap_or_default()
@@ -154,14 +129,7 @@ impl Speed {
     pub(crate) fn pace(self, config: &Config, capacity_tokens: u64) -> Pace {
         let iteration = match self {
             Self::Class(row) => config.classes[row].pace,
-            // What contexts add is in what a program adds, as it was seen.
-            Self::Seen(seen) => Some(Iteration {
-                base_us: (seen.token - seen.further()).max(TIME_US.0),
-                program_us: seen.further(),
-                kilotoken_us: 0.0,
-                prefill_us: seen.prefill.unwrap_or(0.0),
-                batch_max: f64::INFINITY,
-            }),
+            Self::Seen(seen) => return seen.pace(capacity_tokens),
             Self::Unknown => None,
         };
         Pace::of(iteration, self.token_us(config), capacity_tokens)
@@ -178,7 +146,7 @@ pub(crate) fn habits(config: &Config, growth: &[f64], tool_us: &[f64]) -> Habits
     };
     let unknown = Habits::default();
     let growth = config.growth.or_else(|| median(growth, GROWTH_MAX));
-    let tool_us = config.tool_us.or_else(|| median(tool_us, TIME_US.1));
+    let tool_us = config.tool_us.or_else(|| median(tool_us, TOOL_US_MAX));
     Habits {
         growth: growth.unwrap_or(unknown.growth),
         tool_us: tool_us.unwrap_or(unknown.tool_us),

@@ -38,10 +38,20 @@ class ParallelismColumns(Columns):
     """Degrees that can be had, ascending."""
     token_us: Sequence[float]
     """Time per output token of one program alone, in microseconds."""
+    step_us: Sequence[float]
+    """What each further program adds to that for all, in microseconds, -1 where it is not known."""
+    prefill_us: Sequence[float]
+    """Time for a token of a prompt, in microseconds, -1 where it is not known."""
     capacity_tokens: Sequence[int]
     """KV cache of one worker of that degree."""
     expected_tokens: Sequence[int]
     """Expected length of each program that is to run."""
+    prompt_tokens: int
+    """Context that a program has beside what it generates and what tools return."""
+    growth: float
+    """Tokens by which contexts grow with each generated one, -1 where it is not known."""
+    tool_us: float
+    """Time in tools for each generated token, in microseconds, -1 where it is not known."""
 
     def __len__(self) -> int:
         return len(self.degree)

@@ -46,11 +46,23 @@ pub struct ParallelismColumns<'a> {
     pub degree: &'a [u32],
     /// Time per output token of one program alone, in microseconds.
     pub token_us: &'a [f64],
+    /// What each further program adds to that for all of them, in microseconds; -1 where it is not
+    /// known.
+    pub step_us: &'a [f64],
+    /// Time for a token of a prompt, in microseconds; -1 alike.
+    pub prefill_us: &'a [f64],
     /// KV cache of one worker of that degree, in tokens.
     pub capacity_tokens: &'a [u64],
     /// Expected length of each program that is to run, in tokens; one entry per
     /// program.
     pub expected_tokens: &'a [u64],
+    /// Context that a program has beside what it generates and what tools return.
+    pub prompt_tokens: u64,
+    /// Tokens by which contexts grow with each generated one, what tools return included; -1 where
+    /// it is not known.
+    pub growth: f64,
+    /// Time in tools for each generated token, in microseconds; -1 alike.
+    pub tool_us: f64,
 }
 
 impl ParallelismColumns<'_> {
@@ -70,6 +82,8 @@ impl ParallelismColumns<'_> {
     /// [`PolicyError::invalid_input`], naming the column.
     pub fn check(&self) -> Result<(), PolicyError> {
         check_length("token_us", self.token_us.len(), self.len())?;
+        check_length("step_us", self.step_us.len(), self.len())?;
+        check_length("prefill_us", self.prefill_us.len(), self.len())?;
         check_length("capacity_tokens", self.capacity_tokens.len(), self.len())
     }
 }

@@ -29,10 +29,20 @@ export interface ParallelismColumns {
   readonly degree: readonly number[];
   /** Time per output token of one program alone, in microseconds. */
   readonly tokenUs: readonly number[];
+  /** What each further program adds to that for all, in microseconds, -1 where it is not known. */
+  readonly stepUs: readonly number[];
+  /** Time for a token of a prompt, in microseconds, -1 where it is not known. */
+  readonly prefillUs: readonly number[];
   /** KV cache of one worker of that degree. */
   readonly capacityTokens: readonly number[];
   /** Expected length of each program that is to run. */
   readonly expectedTokens: readonly number[];
+  /** Context that a program has beside what it generates and what tools return. */
+  readonly promptTokens: number;
+  /** Tokens by which contexts grow with each generated one, -1 where it is not known. */
+  readonly growth: number;
+  /** Time in tools for each generated token, in microseconds, -1 where it is not known. */
+  readonly toolUs: number;
 }
 
 /** A policy of the world `allocation`. */

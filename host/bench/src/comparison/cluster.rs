@@ -160,12 +160,19 @@ impl Degrees {
         });
         let token_us: Vec<f64> = self.profile.iter().map(|p| self.token_us(p)).collect();
         let capacity_tokens: Vec<u64> = self.profile.iter().map(EngineProfile::kv_tokens).collect();
+        // The classes have it.
+        let unknown = vec![-1.0; self.degree.len()];
         let columns = ParallelismColumns {
             gpus,
             degree: &self.degree,
             token_us: &token_us,
             capacity_tokens: &capacity_tokens,
             expected_tokens,
+            step_us: &unknown,
+            prefill_us: &unknown,
+            prompt_tokens: 0,
+            growth: -1.0,
+            tool_us: -1.0,
         };
         HeddleAllocation::configure(&config.to_string())
             .and_then(|mut policy| policy.parallelism(&columns))

@@ -88,6 +88,7 @@ mod tests {
             tokens: Some(u64::MAX),
             context_tokens_max: Some(u64::MAX),
             slots: None,
+            gpus: Some(u32::MAX),
         };
         let (worker, step) = (WorkerId(0), StepId(1));
         let segment = PrefixSegment {

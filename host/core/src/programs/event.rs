@@ -24,6 +24,9 @@ pub struct Capacity {
     pub context_tokens_max: Option<u64>,
     /// Engines with fixed slots (llama.cpp's slots): programs placed at once.
     pub slots: Option<u32>,
+    /// GPUs that it runs on, by tensor parallelism.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
 }
 
 /// A prompt that came as text, from which its tokens are estimated.

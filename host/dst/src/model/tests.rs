@@ -42,6 +42,7 @@ impl Fixture {
                 tokens: Some(10_000),
                 context_tokens_max: Some(context_tokens_max),
                 slots: None,
+                gpus: None,
             },
         }));
     }
@@ -165,6 +166,7 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
             tokens: Some(10_000),
             context_tokens_max: None,
             slots: Some(8),
+            gpus: None,
         },
     }));
     fixture.handle(&Event::DaemonRestarted);

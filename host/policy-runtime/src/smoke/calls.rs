@@ -147,8 +147,13 @@ fn allocation(trial: &mut Trial<'_>, policy: &mut AllocationInstance, rows: &Row
         gpus: 16,
         degree: &[1, 2, 4, 8],
         token_us: &[20_000.0, 12_000.0, 8_000.0, 6_000.0],
+        step_us: &[150.0, 90.0, -1.0, 40.0],
+        prefill_us: &[60.0, -1.0, 20.0, 12.0],
         capacity_tokens: &[100_000, 300_000, 700_000, 1_500_000],
         expected_tokens: &rows.tokens,
+        prompt_tokens: 2_000,
+        growth: 3.0,
+        tool_us: -1.0,
     };
     trial.time("parallelism", Background, |context| {
         policy.parallelism(context, &parallelism)

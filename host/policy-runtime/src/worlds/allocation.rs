@@ -64,7 +64,8 @@ impl AllocationInstance {
             |_| degrees.check(),
         )?;
         let columns = record!(given::ParallelismColumns of degrees {
-            gpus, degree, token_us, capacity_tokens, expected_tokens,
+            gpus, degree, token_us, step_us, prefill_us, capacity_tokens, expected_tokens,
+            prompt_tokens, growth, tool_us,
         });
         self.0.ask(
             context,

@@ -1,5 +1,7 @@
 //! Questions to the policies that scheduling does not wait for.
 
+mod parallelism;
+
 use super::arguments::{Body, optional};
 use super::endpoint::{Endpoint, post};
 use super::refuse;
@@ -7,6 +9,7 @@ use super::signature::Answer;
 use crate::app::App;
 use axum::extract::State;
 use axum::response::{Json, Response};
+use parallelism::{Filled, fill};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -24,7 +27,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .summary("Asks a policy of prediction, allocation or reward")
             .details(
                 "The policy that is bound for the job answers, or the built-in default. Rows by \
-                 the thousand are one question, not a thousand.",
+                 the thousand are one question, not a thousand. What columns of `parallelism` leave \
+                 out is filled in: `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` \
+                 and `gpus` from engines whose number of GPUs is known and that were seen at work; \
+                 `expected_tokens`, `prompt_tokens`, `growth` and `tool_us` from the last rollout of \
+                 the job.",
             )
             .fails(&[ErrorCode::AskFull, ErrorCode::Internal]),
     ]
@@ -63,18 +70,29 @@ struct Answered {
     policy: PolicyRef,
     /// What, in the shape of the contract.
     answer: Value,
+    /// What columns of `parallelism` were filled in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filled: Option<Filled>,
 }
 
 async fn ask(
     State(app): State<App>,
     caller: Caller,
-    Body(question): Body<Question>,
+    Body(mut question): Body<Question>,
 ) -> Answer<Answered> {
     let principal = &caller.principal;
+    let has_job = question.job.is_some();
     let job = match optional("job", question.job)? {
         // No job of the tenant: what is bound for all of them answers.
         None => principal.tenant.tenant.prefix().to_owned(),
         Some(job) => principal.inside(&job),
+    };
+    let is_plan = (question.world.as_str(), question.function.as_str());
+    let filled = if is_plan == ("allocation", "parallelism") {
+        let job = has_job.then_some(job.as_ref());
+        Some(fill(&app, job, &mut question.columns).await?)
+    } else {
+        None
     };
     let call = RecordedCall {
         world: question.world,
@@ -93,6 +111,7 @@ async fn ask(
     Ok(Json(Answered {
         policy: asked.policy,
         answer: asked.answer,
+        filled,
     }))
 }
 

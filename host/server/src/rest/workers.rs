@@ -65,6 +65,8 @@ pub(crate) struct WorkerView {
     used_tokens: u64,
     /// KV memory that it has, in tokens, where known.
     capacity_tokens: Option<u64>,
+    /// GPUs that it runs on, where known.
+    gpus: Option<u32>,
     /// Host memory that it is seen to offload to by itself, in tokens.
     host_tokens: u64,
     /// Prompt tokens that it computes in a second, once measured.
@@ -105,6 +107,7 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
         programs: w.programs.len(),
         used_tokens: w.used_tokens(),
         capacity_tokens: w.capacity.tokens,
+        gpus: w.capacity.gpus,
         host_tokens: w.host_tokens(),
         prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
         token_us: w.pace.time().map(|time| time.alone.micros()),
@@ -149,6 +152,9 @@ struct NewWorker {
     /// Its KV memory, where it does not report it.
     #[serde(default)]
     capacity_tokens: Option<u64>,
+    /// GPUs that it runs on, by tensor parallelism; SGLang reports it itself.
+    #[serde(default)]
+    gpus: Option<u32>,
 }
 
 async fn add(
@@ -157,6 +163,7 @@ async fn add(
     Body(new): Body<NewWorker>,
 ) -> Answer<Registered> {
     let declared = Declared::new(new.kind.as_deref(), new.capacity_tokens);
+    let declared = declared.and_then(|declared| declared.on_gpus(new.gpus));
     let declared = declared.map_err(|error| error_response(&error))?;
     register(&app, &caller, &new.url, declared).await
 }

@@ -348,6 +348,7 @@ fn declared(config: &Config, endpoint: &config::Endpoint) -> Declared {
     Declared {
         kind: config.engines.kind_of(endpoint),
         capacity_tokens: endpoint.capacity_tokens,
+        gpus: None,
     }
 }
 

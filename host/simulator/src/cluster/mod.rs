@@ -222,6 +222,7 @@ impl<'a> Cluster<'a> {
                     tokens: Some(kv_tokens),
                     context_tokens_max: Some(u64::from(limit)),
                     slots: None,
+                    gpus: None,
                 },
             }));
         }

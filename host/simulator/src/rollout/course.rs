@@ -134,6 +134,7 @@ impl<'a> Course<'a> {
                     tokens: Some(worker.profile.kv_tokens()),
                     context_tokens_max: Some(u64::from(worker.profile.sequence_limit_tokens())),
                     slots: None,
+                    gpus: None,
                 },
             }));
         }

@@ -12,6 +12,7 @@ mod commands;
 mod gateways;
 mod head;
 mod journal;
+mod lengths;
 mod names;
 mod plugins;
 mod programs;

@@ -7,14 +7,14 @@ use tokio::sync::watch;
 
 use super::append::{self, Appended, Doubts};
 use super::{
-    Engine, Work, audit, bindings, bodies, commands, gateways, head, journal, plugins, programs,
-    retention, sinks, snapshots, steps, tenants, tokens, workers,
+    Engine, Work, audit, bindings, bodies, commands, gateways, head, journal, lengths, plugins,
+    programs, retention, sinks, snapshots, steps, tenants, tokens, workers,
 };
 use crate::bodies::BlobBackend;
 use crate::leadership::Term;
 use crate::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, Placeholder, PluginHead,
+    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, Placeholder, PluginHead,
     PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SeqPage,
     SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
 };
@@ -164,6 +164,10 @@ impl<E: Engine> Store for SqlStore<E> {
 
     fn programs<'a>(&'a self, page: &'a ProgramPage) -> Answer<'a, Vec<ProgramRow>> {
         Box::pin(programs::page(&*self.engine, page))
+    }
+
+    fn lengths<'a>(&'a self, job: &'a str, limit: u32) -> Answer<'a, Vec<LengthRow>> {
+        Box::pin(lengths::of_job(&*self.engine, job, limit))
     }
 
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>> {

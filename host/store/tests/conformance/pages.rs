@@ -2,7 +2,7 @@
 
 use treadle_store::{
     AuditPage, AuditRow, Batch, DecisionPage, EventPage, Names, Order, ProgramColumn,
-    ProgramCursor, ProgramPage, ProgramRow, SeqPage, Store,
+    ProgramCursor, ProgramPage, ProgramRow, SeqPage, StepRow, Store,
 };
 
 use super::rows::{self, ALL};
@@ -200,4 +200,47 @@ pub(crate) async fn paging_through_the_audit_log_gives_every_row_once(store: &dy
         }
         assert_eq!(found, expected);
     }
+}
+
+pub(crate) async fn lengths_are_those_of_the_programs_of_a_job_that_ended(store: &dyn Store) {
+    let done = |program: &str, step: u64, (prompt, output): (u64, u64)| StepRow {
+        arrived_at_us: 10,
+        finished_at_us: Some(10 + step),
+        prompt_tokens: prompt,
+        output_tokens: output,
+        outcome: "finished".into(),
+        ..rows::step(program, step)
+    };
+    let batch = Batch {
+        programs: vec![
+            ProgramRow {
+                updated_at_us: 900,
+                ..rows::ended("old", 2)
+            },
+            rows::ended("new", 4),
+            rows::ended("other job", 5),
+            rows::ended("without steps", 6),
+            rows::program("alive", 8),
+        ],
+        steps: vec![
+            done("old", 1, (50, 7)),
+            done("old", 2, (80, 5)),
+            done("new", 1, (0, 3)),
+            rows::step("new", 2),
+            done("other job", 1, (9, 9)),
+            done("alive", 1, (9, 9)),
+        ],
+        ..Batch::default()
+    };
+    store.append(&batch).await.unwrap();
+    let found = store.lengths("even", ALL).await.unwrap();
+    let shown = found
+        .iter()
+        .map(|row| (row.created_at_us, row.ended_at_us, row.prompt_tokens));
+    assert_eq!(shown.collect::<Vec<_>>(), [(4, 4, 100), (2, 900, 50)]);
+    let sums = found.iter().map(|row| (row.output_tokens, row.steps_us));
+    assert_eq!(sums.collect::<Vec<_>>(), [(3, 1), (12, 3)]);
+    assert_eq!(found[1].context_tokens, 8_000);
+    assert_eq!(store.lengths("even", 1).await.unwrap().len(), 0, "without steps");
+    assert_eq!(store.lengths("even", 2).await.unwrap().len(), 1);
 }

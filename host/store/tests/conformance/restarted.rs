@@ -8,7 +8,7 @@
 use tokio::sync::watch;
 use treadle_store::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, Location, Placeholder,
+    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, Location, Placeholder,
     PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention,
     SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
 };
@@ -38,6 +38,7 @@ impl Store for Restarted {
         decisions(page: &'a DecisionPage) -> Vec<DecisionRow>;
         program(program: &'a str) -> Option<ProgramRow>;
         programs(page: &'a ProgramPage) -> Vec<ProgramRow>;
+        lengths(job: &'a str, limit: u32) -> Vec<LengthRow>;
         steps(program: &'a str, page: &'a StepPage) -> Vec<StepRow>;
         workers() -> Vec<WorkerRow>;
         put_plugin(plugin: &'a PluginRow) -> bool;

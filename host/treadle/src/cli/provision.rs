@@ -3,8 +3,10 @@
 
 mod fleet;
 mod plan;
+mod replan;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use super::output::{Column, print_json, print_table};
 use super::serve::Signals;
 use fleet::{Fleet, Template};
 use plan::Plan;
+use replan::Replanner;
 
 const DEGREES: &[Column] = &[("DEGREE", "/degree"), ("WORKERS", "/workers")];
 
@@ -27,15 +30,23 @@ const DEGREES: &[Column] = &[("DEGREE", "/degree"), ("WORKERS", "/workers")];
 #[derive(Args, Clone, Debug)]
 pub(super) struct ProvisionArgs {
     /// The plan, as degree x workers: 4x1,1x4 is one worker on four GPUs and four on one each.
-    #[arg(long, value_name = "PLAN", required_unless_present = "ask")]
+    #[arg(long, value_name = "PLAN", required_unless_present_any = ["ask", "job"])]
     plan: Option<Plan>,
-    /// A file with the columns of `parallelism` in JSON (gpus, degree, token_us, capacity_tokens,
-    /// expected_tokens), for the allocation policy to make the plan.
+    /// A file with columns of `parallelism` in JSON (gpus, degree, token_us, capacity_tokens,
+    /// expected_tokens), for the allocation policy to make the plan. What it leaves out is known from
+    /// engines at work and from the job's last rollout.
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     ask: Option<PathBuf>,
-    /// Job whose allocation policy is asked.
-    #[arg(long, value_name = "NAME", requires = "ask")]
+    /// Job whose allocation policy is asked, and whose last rollout it plans for.
+    #[arg(long, value_name = "NAME")]
     job: Option<String>,
+    /// GPUs to plan for; those of the engines at work unless given.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    gpus: Option<u32>,
+    /// Make a new plan whenever a rollout of the job has ended, and replace the engines that it does
+    /// not have. It begins with the plan that was given, else with the policy's.
+    #[arg(long, requires_all = ["job", "command"], conflicts_with = "ask")]
+    replan: bool,
     /// Port of the first engine; each further one has the next.
     #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u16).range(1..))]
     first_port: u16,
@@ -82,35 +93,58 @@ impl ProvisionArgs {
             kind: self.kind,
             json: remote.json,
         };
-        let engines = template.engines(&plan)?;
         let mut signals = Signals::listen()?;
-        let fleet = Fleet::start(&Arc::new(client), &Arc::new(template), engines);
-        fleet.run(signals.next()).await
+        let client = Arc::new(client);
+        let replanner = self.job.filter(|_| self.replan).map(|job| Replanner {
+            client: client.clone(),
+            seen: BTreeMap::new(),
+            gpus: self.gpus.map_or(plan.gpus(), u64::from),
+            job,
+        });
+        let fleet = Fleet::start(client, Arc::new(template), &plan)?;
+        fleet.run(signals.next(), replanner).await
     }
 
     async fn made(&self, client: &Client) -> Result<Plan, CliError> {
         if let Some(plan) = &self.plan {
             return Ok(plan.clone());
         }
-        let path = self.ask.clone().unwrap_or_default();
-        let file = tokio::fs::read(&path).await;
-        let file = file.map_err(|cause| CliError::File {
-            path: path.clone(),
-            cause,
-        })?;
-        let columns: Value = serde_json::from_slice(&file)
-            .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
-        let mut question = json!({
-            "world": "allocation", "function": "parallelism", "columns": columns,
-        });
-        if let Some(job) = &self.job {
-            question["job"] = json!(job);
+        let mut columns = match &self.ask {
+            Some(path) => read_columns(path).await?,
+            None => json!({}),
+        };
+        if let Some(gpus) = self.gpus {
+            columns["gpus"] = json!(gpus);
         }
-        let answer = client
-            .command(Method::POST, "/api/v1/ask", &question)
-            .await?;
+        let answer = question(client, self.job.as_deref(), &columns).await?;
         Plan::of_answer(&columns, &answer)
     }
+}
+
+async fn read_columns(path: &Path) -> Result<Value, CliError> {
+    let file = tokio::fs::read(path).await;
+    let file = file.map_err(|cause| CliError::File {
+        path: path.to_owned(),
+        cause,
+    })?;
+    let usage = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
+    let columns: Value =
+        serde_json::from_slice(&file).map_err(|error| usage(error.to_string()))?;
+    if columns.is_object() {
+        return Ok(columns);
+    }
+    Err(usage("it has no JSON object of columns".into()))
+}
+
+/// What the job's allocation policy answers.
+async fn question(client: &Client, job: Option<&str>, columns: &Value) -> Result<Value, CliError> {
+    let mut question = json!({
+        "world": "allocation", "function": "parallelism", "columns": columns,
+    });
+    if let Some(job) = job {
+        question["job"] = json!(job);
+    }
+    client.command(Method::POST, "/api/v1/ask", &question).await
 }
 
 fn advise(plan: &Plan, json: bool) -> Result<(), CliError> {

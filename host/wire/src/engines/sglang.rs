@@ -8,6 +8,8 @@ use serde::Deserialize;
 struct ServerInfo {
     max_total_num_tokens: Option<u64>,
     context_length: Option<u64>,
+    tp_size: Option<u32>,
+    pp_size: Option<u32>,
     internal_states: Option<Vec<InternalState>>,
 }
 
@@ -29,6 +31,9 @@ pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
                 .max_total_num_tokens
                 .or_else(|| inner?.max_total_num_tokens),
             context_tokens_max: info.context_length,
+            gpus: info
+                .tp_size
+                .and_then(|tp| tp.checked_mul(info.pp_size.unwrap_or(1))),
             ..EngineReading::default()
         }
         .plausible(),
@@ -64,12 +69,13 @@ mod tests {
 
     #[test]
     fn server_info_is_read() {
-        let top = br#"{"max_total_num_tokens":65536,"context_length":4096,"internal_states":[{}],"x":[1]}"#;
+        let top = br#"{"max_total_num_tokens":65536,"context_length":4096,"tp_size":4,"pp_size":2,"internal_states":[{}],"x":[1]}"#;
         let reading = reading_of_server_info(top).unwrap();
         assert_eq!(
             (reading.capacity_tokens, reading.context_tokens_max),
             (Some(65_536), Some(4_096))
         );
+        assert_eq!(reading.gpus, Some(8));
         let inner =
             br#"{"context_length":null,"internal_states":[{"max_total_num_tokens":7,"y":null}]}"#;
         let reading = reading_of_server_info(inner).unwrap();

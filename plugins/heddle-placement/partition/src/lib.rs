@@ -18,6 +18,7 @@ mod mixed;
 mod objective;
 pub mod reference;
 mod search;
+mod seen;
 
 pub use any_order::{Ordered, STATES_MAX, partition_any_order};
 pub use fluid::{Habits, Iteration, Member, Pace, fluid_ends_by, partition_fluid};
@@ -26,6 +27,7 @@ pub use level::level;
 pub use mixed::{Load, deal_evenly};
 pub use objective::{Drained, Objective, Paper};
 pub use search::{Partition, Probe, Run, partition, probe};
+pub use seen::Seen;
 
 /// Lengths as the partition wants them: finite, at least 1 and at most `LENGTH_MAX`, so
 /// that no product overflows. What is not a number counts as 1.

@@ -22,7 +22,9 @@ impl<P: Exported + AllocationPolicy> world::Guest for Guest<P> {
     }
 
     fn parallelism(given: world::ParallelismColumns) -> Result<Vec<u32>, Failure> {
-        let columns = lent!(ParallelismColumns of given { degree, token_us, capacity_tokens, expected_tokens } beside { gpus });
+        let columns = lent!(ParallelismColumns of given {
+            degree, token_us, step_us, prefill_us, capacity_tokens, expected_tokens
+        } beside { gpus, prompt_tokens, growth, tool_us });
         P::ask(columns.check(), |policy| policy.parallelism(&columns))
     }
 }

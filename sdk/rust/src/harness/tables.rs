@@ -393,10 +393,20 @@ pub struct Parallelism {
     pub degree: Vec<u32>,
     /// Time per output token of one program alone.
     pub token_us: Vec<f64>,
+    /// What each further program adds to that for all.
+    pub step_us: Vec<f64>,
+    /// Time for a token of a prompt.
+    pub prefill_us: Vec<f64>,
     /// KV cache of one worker of that degree.
     pub capacity_tokens: Vec<u64>,
     /// Expected length of each program.
     pub expected_tokens: Vec<u64>,
+    /// Context that a program has beside them.
+    pub prompt_tokens: u64,
+    /// Tokens by which contexts grow with each generated one.
+    pub growth: f64,
+    /// Time in tools for each generated token.
+    pub tool_us: f64,
 }
 
 impl Parallelism {
@@ -407,8 +417,13 @@ impl Parallelism {
             gpus: draw::below(random, 65) as u32,
             degree: (0..degrees).map(|power| 1 << power).collect(),
             token_us: (0..degrees).map(|_| draw::token_us(random)).collect(),
+            step_us: (0..degrees).map(|_| draw::token_us(random)).collect(),
+            prefill_us: (0..degrees).map(|_| draw::token_us(random)).collect(),
             capacity_tokens: (0..degrees).map(|_| draw::amount(random)).collect(),
             expected_tokens: (0..programs).map(|_| draw::amount(random)).collect(),
+            prompt_tokens: draw::amount(random),
+            growth: draw::predicted(random),
+            tool_us: draw::predicted(random),
         }
     }
 
@@ -418,8 +433,13 @@ impl Parallelism {
             gpus: self.gpus,
             degree: &self.degree,
             token_us: &self.token_us,
+            step_us: &self.step_us,
+            prefill_us: &self.prefill_us,
             capacity_tokens: &self.capacity_tokens,
             expected_tokens: &self.expected_tokens,
+            prompt_tokens: self.prompt_tokens,
+            growth: self.growth,
+            tool_us: self.tool_us,
         }
     }
 }

@@ -39,6 +39,9 @@ impl Programs {
             return;
         };
         w.engine = engine;
+        // Who registered it may have told what it does not report.
+        let gpus = capacity.gpus.or(w.capacity.gpus);
+        let capacity = Capacity { gpus, ..capacity };
         if w.capacity == capacity {
             return;
         }

@@ -25,8 +25,13 @@ fn parallelism(policy: &mut PolicyInstance) -> Result<Vec<u32>, PolicyFault> {
         gpus: 8,
         degree: &[0, 1, 4],
         token_us: &[1.0, 9.0, 4.0],
+        step_us: &[-1.0; 3],
+        prefill_us: &[-1.0; 3],
         capacity_tokens: &[0, 100, 500],
         expected_tokens: &[50; 7],
+        prompt_tokens: 10,
+        growth: 1.0,
+        tool_us: -1.0,
     };
     let policy = policy.as_allocation_mut().unwrap();
     policy.parallelism(&CONTEXT, &degrees)

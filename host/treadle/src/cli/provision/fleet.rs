@@ -1,5 +1,6 @@
 //! Engines that were started here: each is watched by a task of its own, registered while it
-//! answers, restarted when it exits on its own, and stopped in the end.
+//! answers, restarted when it exits on its own, and stopped in the end, or when a new plan has none
+//! like it.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -9,12 +10,13 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::super::client::{Client, escaped};
 use super::super::error::CliError;
 use super::super::output::print_text;
 use super::plan::Plan;
+use super::replan::Replanner;
 use treadle_http::Upstream;
 
 /// Pause between two looks at an engine that gets ready.
@@ -50,7 +52,8 @@ impl Template {
     pub(super) fn engines(&self, plan: &Plan) -> Result<Vec<Engine>, CliError> {
         let mut first_gpu = 0;
         let engine = |(index, degree): (usize, u32)| {
-            let port = u64::from(self.first_port) + index as u64;
+            // By its first GPU: no other engine of any plan has that and this port at once.
+            let port = u64::from(self.first_port) + u64::from(first_gpu);
             if port > u64::from(u16::MAX) {
                 return Err(CliError::Usage(format!(
                     "engine {index} would have port {port}; give a lower --first-port"
@@ -91,61 +94,115 @@ impl Template {
 
 /// All engines.
 pub(super) struct Fleet {
-    engines: JoinSet<Result<(), CliError>>,
-    stop: watch::Sender<bool>,
+    client: Arc<Client>,
+    template: Arc<Template>,
+    /// Each ends with its engine.
+    keepers: JoinSet<(Engine, Result<(), CliError>)>,
+    /// What stops those that are to stay.
+    stops: Vec<(Engine, watch::Sender<bool>)>,
+    /// How the last one ended that could not be kept running.
+    failed: Result<(), CliError>,
 }
 
 impl Fleet {
-    /// Starts to look after them.
+    /// Starts to look after a plan's engines.
     pub(super) fn start(
-        client: &Arc<Client>,
-        template: &Arc<Template>,
-        engines: Vec<Engine>,
-    ) -> Self {
-        let (stop, stopped) = watch::channel(false);
-        let mut fleet = JoinSet::new();
-        for engine in engines {
-            let keeper = Keeper {
-                client: client.clone(),
-                template: template.clone(),
-                upstream: Upstream::new(Duration::from_secs(2)),
-                engine,
-                stop: stopped.clone(),
-            };
-            fleet.spawn(keeper.keep());
-        }
-        Self {
-            engines: fleet,
-            stop,
-        }
+        client: Arc<Client>,
+        template: Arc<Template>,
+        plan: &Plan,
+    ) -> Result<Self, CliError> {
+        let engines = template.engines(plan)?;
+        let mut fleet = Self {
+            client,
+            template,
+            keepers: JoinSet::new(),
+            stops: Vec::new(),
+            failed: Ok(()),
+        };
+        engines.into_iter().for_each(|engine| fleet.add(engine));
+        Ok(fleet)
     }
 
-    /// Until `told` completes; then all engines are stopped. Fails if one could
+    fn add(&mut self, engine: Engine) {
+        let (stop, stopped) = watch::channel(false);
+        let keeper = Keeper {
+            client: self.client.clone(),
+            template: self.template.clone(),
+            upstream: Upstream::new(Duration::from_secs(2)),
+            engine: engine.clone(),
+            stop: stopped,
+        };
+        self.stops.push((engine.clone(), stop));
+        self.keepers
+            .spawn(async move { (engine, keeper.keep().await) });
+    }
+
+    /// Until `stop_requested` completes; then all engines are stopped. Fails if one could
     /// not be kept running.
     pub(super) async fn run(
         mut self,
         stop_requested: impl Future<Output = ()>,
+        mut replanner: Option<Replanner>,
     ) -> Result<(), CliError> {
-        let mut failed = Ok(());
         let mut stop_requested = std::pin::pin!(stop_requested);
-        loop {
+        while !self.keepers.is_empty() {
+            let plan = async {
+                match &mut replanner {
+                    Some(replanner) => replanner.next().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = &mut stop_requested => break,
-                ended = self.engines.join_next() => match ended {
-                    Some(Ok(Ok(()))) => {}
-                    Some(Ok(Err(error))) => failed = Err(error),
-                    Some(Err(_)) => failed = Err(CliError::Failed("an engine's keeper ended".into())),
-                    None => break,
-                },
+                ended = self.keepers.join_next() => self.note(ended),
+                plan = plan => self.reshape(&plan).await?,
             }
         }
-        let _ = self.stop.send(true);
-        while let Some(ended) = self.engines.join_next().await {
-            if let Ok(Err(error)) = ended {
-                failed = Err(error);
+        self.stop(|_| false).await;
+        self.failed
+    }
+
+    /// Carries out another plan: engines that it has too stay as they are.
+    async fn reshape(&mut self, plan: &Plan) -> Result<(), CliError> {
+        let engines = self.template.engines(plan)?;
+        self.stop(|engine| engines.contains(engine)).await;
+        for engine in engines {
+            if self.stops.iter().all(|(kept, _)| *kept != engine) {
+                self.add(engine);
             }
         }
-        failed
+        Ok(())
+    }
+
+    /// Stops all engines but those that stay, and waits for that.
+    async fn stop(&mut self, stays: impl Fn(&Engine) -> bool) {
+        for (engine, stop) in &self.stops {
+            if !stays(engine) {
+                let _ = stop.send(true);
+            }
+        }
+        while self.stops.iter().any(|(engine, _)| !stays(engine)) {
+            let ended = self.keepers.join_next().await;
+            if ended.is_none() {
+                return;
+            }
+            self.note(ended);
+        }
+    }
+
+    fn note(&mut self, ended: Option<Result<(Engine, Result<(), CliError>), JoinError>>) {
+        match ended {
+            Some(Ok((engine, ended))) => {
+                self.stops.retain(|(kept, _)| *kept != engine);
+                if ended.is_err() {
+                    self.failed = ended;
+                }
+            }
+            Some(Err(_)) => {
+                self.failed = Err(CliError::Failed("an engine's keeper ended".into()));
+            }
+            None => {}
+        }
     }
 }
 
@@ -251,8 +308,11 @@ impl Keeper {
     }
 
     async fn register(&self) -> Result<(), CliError> {
-        let body = json!({"url": self.engine.url, "kind": self.template.kind});
-        let answer = self.client.command(Method::POST, "/workers", &body).await?;
+        let body = json!({
+            "url": self.engine.url, "kind": self.template.kind, "gpus": self.engine.degree,
+        });
+        let answer = self.client.command(Method::POST, "/api/v1/workers", &body);
+        let answer = answer.await?;
         self.template
             .report("registered", &self.engine, &answer["worker_id"])
     }
@@ -328,8 +388,8 @@ mod tests {
         let engines = template.engines(&"2x1,1x2".parse().expect("a plan"));
         let engines = engines.expect("ports enough");
         let commands: Vec<String> = engines.iter().map(|e| e.command.join(" ")).collect();
-        assert_eq!(commands, ["e 7000 2 0 0,1", "e 7001 1 1 2", "e 7002 1 2 3"]);
-        assert_eq!(engines[2].url, "http://h:7002");
+        assert_eq!(commands, ["e 7000 2 0 0,1", "e 7002 1 1 2", "e 7003 1 2 3"]);
+        assert_eq!(engines[2].url, "http://h:7003");
         let high = Template {
             first_port: u16::MAX,
             ..template

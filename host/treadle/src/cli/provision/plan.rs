@@ -38,14 +38,21 @@ impl Plan {
             let number = |value: &Value| u32::try_from(value.as_u64()?).ok();
             list.as_array()?.iter().map(number).collect()
         };
-        let (degrees, counts) = (numbers(&columns["degree"]), numbers(&answer["answer"]));
+        let degrees = match &columns["degree"] {
+            Value::Null => &answer["filled"]["columns"]["degree"],
+            given => given,
+        };
+        let (degrees, counts) = (numbers(degrees), numbers(&answer["answer"]));
         let (Some(degrees), Some(counts)) = (degrees, counts) else {
             let what = format!("{answer} instead of a count for each degree");
             return Err(CliError::Failed(format!(
                 "the allocation policy answered {what}"
             )));
         };
-        Self::checked(degrees.into_iter().zip(counts).collect()).map_err(CliError::Failed)
+        let mut plan: Vec<(u32, u32)> = degrees.into_iter().zip(counts).collect();
+        // The greatest first: then each engine's GPUs are next to each other wherever it is.
+        plan.sort_by_key(|(degree, _)| std::cmp::Reverse(*degree));
+        Self::checked(plan).map_err(CliError::Failed)
     }
 
     /// Devices that it takes.
@@ -103,7 +110,10 @@ mod tests {
     fn an_answer_is_counts_for_the_degrees_that_were_asked_about() {
         let columns = json!({"degree": [1, 2, 4]});
         let plan = Plan::of_answer(&columns, &json!({"answer": [2, 0, 1]})).expect("a plan");
-        assert_eq!(plan.workers().collect::<Vec<_>>(), [1, 1, 4]);
+        assert_eq!(plan.workers().collect::<Vec<_>>(), [4, 1, 1]);
+        let filled = json!({"answer": [0, 1], "filled": {"columns": {"degree": [1, 2]}}});
+        let filled = Plan::of_answer(&json!({}), &filled).expect("a plan");
+        assert_eq!(filled.workers().collect::<Vec<_>>(), [2]);
         assert_eq!(plan.rows().len(), 2);
         assert!(Plan::of_answer(&columns, &json!({"answer": null})).is_err());
     }

@@ -1,0 +1,208 @@
+//! What a question of parallelism leaves open, from engines and from the job's last rollout.
+
+use super::refuse;
+use crate::app::App;
+use crate::rest::{stopped, store_failed};
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use treadle_core::worker::Worker;
+use treadle_store::LengthRow;
+use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
+
+/// Ended programs of a job that are looked at.
+const PROGRAMS_MAX: u32 = 4_096;
+/// A rollout with so many times fewer programs than the largest was not one.
+const SMALLER_MAX: usize = 4;
+/// Columns with a row for each degree.
+const OF_DEGREES: [&str; 5] = [
+    "degree",
+    "token_us",
+    "step_us",
+    "prefill_us",
+    "capacity_tokens",
+];
+
+type Columns = BTreeMap<String, Value>;
+
+/// What the question was answered from, beside what came with it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Filled {
+    /// The columns that were filled in.
+    #[schema(value_type = Object)]
+    columns: Columns,
+    /// Programs of the rollout whose lengths they have; 0 where lengths came with the question.
+    programs: usize,
+}
+
+/// Fills in the columns that are not there.
+pub(super) async fn fill(
+    app: &App,
+    job: Option<&str>,
+    columns: &mut Columns,
+) -> Result<Filled, Response> {
+    let mut filled = Filled {
+        columns: Columns::new(),
+        programs: 0,
+    };
+    let is_given = |columns: &Columns, name: &str| columns.contains_key(name);
+    if !OF_DEGREES.iter().any(|name| is_given(columns, name)) {
+        let workers = app.driver.workers().await.map_err(|_| stopped())?;
+        filled.columns.extend(of_engines(&workers)?);
+        if !is_given(columns, "gpus") {
+            let gpus = workers.iter().filter_map(|worker| worker.capacity.gpus);
+            let gpus = gpus.fold(0_u32, u32::saturating_add);
+            filled.columns.insert("gpus".into(), gpus.into());
+        }
+    }
+    if !is_given(columns, "expected_tokens") {
+        let job = job.ok_or_else(|| {
+            let message = "`expected_tokens` is missing; give it, or a `job` with programs that \
+                           have ended";
+            refuse(ErrorCode::InvalidField, message.to_owned())
+        })?;
+        // The store has what the scheduler has.
+        app.driver.recorded().await.map_err(|_| stopped())?;
+        let rows = app.store.lengths(job, PROGRAMS_MAX).await;
+        let rows = rows.map_err(|error| store_failed(&error))?;
+        let rollout = last_rollout(&rows);
+        filled.programs = rollout.len();
+        filled.columns.extend(of_programs(rollout)?);
+    }
+    let open = filled.columns.iter();
+    let open = open.filter(|(name, _)| !is_given(columns, name));
+    let open: Columns = open.map(|(n, v)| (n.clone(), v.clone())).collect();
+    columns.extend(open.clone());
+    filled.columns = open;
+    Ok(filled)
+}
+
+/// A row for each number of GPUs that an engine runs on which was seen at work.
+fn of_engines(workers: &[Worker]) -> Result<Columns, Response> {
+    let mut degrees: BTreeMap<u32, Vec<&Worker>> = BTreeMap::new();
+    for worker in workers.iter().filter(|worker| !worker.leaving) {
+        if let (Some(gpus), Some(_)) = (worker.capacity.gpus, worker.pace.time()) {
+            degrees.entry(gpus).or_default().push(worker);
+        }
+    }
+    if degrees.is_empty() {
+        let message = "no engine is known both by its number of GPUs and by its speed; register \
+                       engines with `gpus` and let them work, or give `degree`, `token_us` and \
+                       `capacity_tokens`";
+        return Err(refuse(ErrorCode::InvalidField, message.to_owned()));
+    }
+    let column = |of: &dyn Fn(&Worker) -> Option<f64>| -> Vec<f64> {
+        let means = degrees.values().map(|workers| {
+            let known: Vec<f64> = workers.iter().filter_map(|worker| of(worker)).collect();
+            mean(&known).unwrap_or(-1.0)
+        });
+        means.collect()
+    };
+    let token_us = column(&|w| Some(w.pace.time()?.alone.0 as f64));
+    let step_us = column(&|w| Some(w.pace.time()?.further?.0 as f64));
+    let prefill_us = column(&|w| Some(1e6 / w.prefill_speed.tokens_per_s()? as f64));
+    let capacities = column(&|w| Some(w.capacity.tokens? as f64));
+    let capacities: Vec<u64> = capacities.iter().map(|mean| mean.max(0.0) as u64).collect();
+    let degrees: Vec<u32> = degrees.keys().copied().collect();
+    Ok(Columns::from([
+        ("degree".to_owned(), json!(degrees)),
+        ("token_us".to_owned(), json!(token_us)),
+        ("step_us".to_owned(), json!(step_us)),
+        ("prefill_us".to_owned(), json!(prefill_us)),
+        ("capacity_tokens".to_owned(), json!(capacities)),
+    ]))
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The newest rollout: between two of them no program of the job was alive. A few programs of their
+/// own, as for a check between rollouts, are none.
+fn last_rollout(rows: &[LengthRow]) -> &[LengthRow] {
+    // By the time when they began, newest first; what began before and ended last.
+    let mut ends_before = vec![0; rows.len() + 1];
+    for (place, row) in rows.iter().enumerate().rev() {
+        ends_before[place] = ends_before[place + 1].max(row.ended_at_us);
+    }
+    let mut rollouts = Vec::new();
+    let mut first = 0;
+    for place in 1..=rows.len() {
+        if place == rows.len() || ends_before[place] < rows[place - 1].created_at_us {
+            rollouts.push(&rows[first..place]);
+            first = place;
+        }
+    }
+    let largest = rollouts.iter().map(|rollout| rollout.len()).max();
+    let is_one = |rollout: &&[LengthRow]| rollout.len() * SMALLER_MAX >= largest.unwrap_or(0);
+    rollouts.into_iter().find(is_one).unwrap_or(&[])
+}
+
+/// Lengths and habits of programs.
+fn of_programs(rollout: &[LengthRow]) -> Result<Columns, Response> {
+    let lengths: Vec<u64> = rollout.iter().map(|row| row.output_tokens.max(1)).collect();
+    if lengths.is_empty() {
+        let message = "`expected_tokens` is missing, and no program of the job has ended yet; give \
+                       it, or ask after the first rollout";
+        return Err(refuse(ErrorCode::InvalidField, message.to_owned()));
+    }
+    let sum = |of: fn(&LengthRow) -> u64| rollout.iter().map(of).fold(0_u64, u64::saturating_add);
+    let output = sum(|row| row.output_tokens).max(1) as f64;
+    let grown = sum(|row| row.context_tokens.saturating_sub(row.prompt_tokens)) as f64;
+    let lived = sum(|row| row.ended_at_us.saturating_sub(row.created_at_us));
+    let in_tools = lived.saturating_sub(sum(|row| row.steps_us)) as f64;
+    let prompt = sum(|row| row.prompt_tokens) / lengths.len() as u64;
+    Ok(Columns::from([
+        ("expected_tokens".to_owned(), json!(lengths)),
+        ("prompt_tokens".to_owned(), json!(prompt)),
+        ("growth".to_owned(), json!((grown / output).max(1.0))),
+        ("tool_us".to_owned(), json!(in_tools / output)),
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(created_at_us: u64, ended_at_us: u64) -> LengthRow {
+        LengthRow {
+            created_at_us,
+            ended_at_us,
+            ended: "finished".into(),
+            prompt_tokens: 100,
+            context_tokens: 400,
+            output_tokens: 150,
+            steps_us: 10,
+        }
+    }
+
+    #[test]
+    fn a_rollout_ends_where_no_program_is_alive() {
+        let rows = [
+            row(900, 950),
+            row(700, 800),
+            row(600, 640),
+            row(500, 900),
+            row(300, 400),
+            row(100, 490),
+        ];
+        // The newest is one program of its own; one of 500 lives to the end of its rollout.
+        assert_eq!(last_rollout(&rows[1..]), &rows[1..4]);
+        assert_eq!(last_rollout(&rows), &rows[..1], "three are not many more than one");
+        let mut many: Vec<LengthRow> = (0..8).map(|at| row(400 - at, 480)).collect();
+        many.insert(0, row(900, 950));
+        assert_eq!(last_rollout(&many), &many[1..], "a check between rollouts");
+        assert_eq!(last_rollout(&[]), &[]);
+    }
+
+    #[test]
+    fn lengths_and_habits_are_those_of_the_programs() {
+        let columns = of_programs(&[row(0, 310), row(0, 310)]).expect("they have ended");
+        assert_eq!(columns["expected_tokens"], json!([150, 150]));
+        assert_eq!(columns["prompt_tokens"], json!(100));
+        assert_eq!((&columns["growth"], &columns["tool_us"]), (&json!(2.0), &json!(2.0)));
+        assert!(of_programs(&[]).is_err());
+    }
+}
