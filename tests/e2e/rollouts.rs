@@ -252,20 +252,21 @@ pub(crate) fn text_of(ended: &Ended) -> String {
     parts.collect()
 }
 
+/// An event of a chat; the word in it is three tokens.
+fn event(id: &str, delta: &Value, end: &Value) -> Vec<u8> {
+    let tokens = if delta["content"] == "Hel" { 3 } else { 0 };
+    let event = json!({
+        "id": id, "object": "chat.completion.chunk", "created": 1, "model": MODEL,
+        "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": 5 + tokens},
+    });
+    format!("data: {event}\n\n").into_bytes()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     let mut engine = RawEngine::start().await;
     let fixture = one_slot(roomy(engine.url())).await;
-    let event = |id: &str, delta: Value, end: Value| {
-        // The word is three tokens in one event.
-        let tokens = if delta["content"] == "Hel" { 3 } else { 0 };
-        let event = json!({
-            "id": id, "object": "chat.completion.chunk", "created": 1, "model": MODEL,
-            "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
-            "usage": {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": 5 + tokens},
-        });
-        format!("data: {event}\n\n").into_bytes()
-    };
     let post = |body: Value| {
         let client = fixture.client.clone();
         tokio::spawn(async move { client.post(CHAT, &body).await.ok() })
@@ -283,11 +284,9 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     assert_eq!(read(&running)["stream_options"], each);
     running.begin_events().await;
     let opening = json!({"role": "assistant", "content": ""});
+    running.chunk(&event("a", &opening, &Value::Null)).await;
     running
-        .chunk(&event("a", opening.clone(), Value::Null))
-        .await;
-    running
-        .chunk(&event("a", json!({"content": "Hel"}), Value::Null))
+        .chunk(&event("a", &json!({"content": "Hel"}), &Value::Null))
         .await;
     let mut seen = seen.await.expect("an answer");
     while !String::from_utf8_lossy(&seen.piece().await.expect("a piece").expect("whole"))
@@ -308,8 +307,8 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     assert_eq!(asked["add_generation_prompt"], false);
     assert_eq!(asked["max_tokens"], 6);
     rest.begin_events().await;
-    rest.chunk(&event("b", opening, Value::Null)).await;
-    rest.chunk(&event("b", json!({"content": "lo"}), json!("stop")))
+    rest.chunk(&event("b", &opening, &Value::Null)).await;
+    rest.chunk(&event("b", &json!({"content": "lo"}), &json!("stop")))
         .await;
     let usage = json!({"id": "b", "choices": [], "usage":
         {"prompt_tokens": 8, "completion_tokens": 1, "total_tokens": 9}});

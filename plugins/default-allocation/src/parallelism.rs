@@ -134,6 +134,7 @@ mod tests {
             token_us: &[20_000.0, 12_000.0, 8_000.0],
             capacity_tokens: &[20_000, 60_000, 140_000],
             expected_tokens,
+            ..ParallelismColumns::default()
         }
     }
 

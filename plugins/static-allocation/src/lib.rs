@@ -103,6 +103,7 @@ mod tests {
             token_us: &[3.0, 2.0, 1.0],
             capacity_tokens: &[1, 2, 8],
             expected_tokens: &[],
+            ..ParallelismColumns::default()
         };
         let mut policy = StaticAllocation::configure(r#"{"degree": 4}"#).unwrap();
         assert_eq!(policy.parallelism(&degrees), Ok(vec![0, 4, 0]));

@@ -1,5 +1,6 @@
-//! How fast an engine computes prompts. It is seen in its fastest ones: the others waited inside it,
-//! for prompts before them or for caches that it brought back.
+//! How fast an engine computes prompts, and how fast caches go from place to place. The former is
+//! seen in its fastest prompts: the others waited inside it, for prompts before them or for caches
+//! that it brought back. The latter is a mean, waits included: so long do programs wait for them.
 
 use serde::{Deserialize, Serialize};
 use treadle_model::Span;
@@ -56,9 +57,58 @@ impl PrefillSpeed {
     }
 }
 
+/// Transfers until their speed is known.
+const TRANSFERS_LEAST: u32 = 4;
+/// What was seen of transfers counts by this part less with each further one.
+const TRANSFERS_FORGOTTEN_PART: u64 = 16;
+
+/// The speed of transfers of one kind.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct TransferSpeed {
+    tokens: u64,
+    us: u64,
+    seen: u32,
+}
+
+impl TransferSpeed {
+    /// So many tokens took so long.
+    pub(crate) fn see(&mut self, tokens: u64, took: Span) {
+        if tokens < TOKENS_LEAST || took.0 == 0 {
+            return;
+        }
+        self.seen = self.seen.saturating_add(1);
+        for (sum, value) in [(&mut self.tokens, tokens), (&mut self.us, took.micros())] {
+            *sum = (*sum - *sum / TRANSFERS_FORGOTTEN_PART).saturating_add(value);
+        }
+    }
+
+    /// Tokens in a second, once enough transfers were seen.
+    pub fn tokens_per_s(&self) -> Option<u64> {
+        let speed = u128::from(self.tokens) * 1_000_000 / u128::from(self.us.max(1));
+        let speed = u64::try_from(speed).unwrap_or(u64::MAX).max(1);
+        (self.seen >= TRANSFERS_LEAST).then_some(speed)
+    }
+}
+
+/// The speeds of caches that go from place to place.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct TransferSpeeds {
+    /// From host memory to an engine.
+    pub loads: TransferSpeed,
+    /// From an engine to another.
+    pub moves: TransferSpeed,
+}
+
+impl TransferSpeeds {
+    /// True if no transfer was seen.
+    pub fn is_unused(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::PrefillSpeed;
+    use super::{PrefillSpeed, TransferSpeed};
     use treadle_model::Span;
 
     fn see(speed: &mut PrefillSpeed, tokens: u64, times: u32) -> Option<u64> {
@@ -92,5 +142,22 @@ mod tests {
             speed.see(u64::MAX, Span(0));
         }
         assert!(speed.tokens_per_s().is_some_and(|known| known > 0));
+    }
+
+    #[test]
+    fn the_speed_of_transfers_follows_the_latest() {
+        let mut speed = TransferSpeed::default();
+        let mut see = |tokens, times| {
+            for _ in 0..times {
+                speed.see(tokens, Span::from_secs(2));
+            }
+            speed.tokens_per_s()
+        };
+        assert_eq!(see(100, 50), None, "too small to tell");
+        assert_eq!(see(20_000, 3), None, "too few");
+        assert_eq!(see(20_000, 1), Some(10_000));
+        let known = see(4_000, 200).unwrap_or_default();
+        assert!((2_000..=2_100).contains(&known), "{known}");
+        assert!(see(u64::MAX, 50).is_some());
     }
 }

@@ -10,6 +10,7 @@ use crate::programs::offload::Offloads;
 use crate::programs::program::Program;
 use crate::programs::question::Purpose;
 use crate::programs::queue::Queue;
+use crate::programs::speed::TransferSpeeds;
 use crate::programs::step::Step;
 use crate::programs::timers::Timers;
 use crate::programs::tokens::TokenModels;
@@ -193,6 +194,9 @@ pub struct State {
     /// 0 before the first.
     #[serde(default)]
     pub prefill_tokens_per_s: u64,
+    /// How fast caches go from place to place.
+    #[serde(default, skip_serializing_if = "TransferSpeeds::is_unused")]
+    pub transfer_speeds: TransferSpeeds,
     /// Recent mean wait of programs for placement.
     #[serde(default)]
     pub wait_mean: Span,

@@ -14,9 +14,10 @@ use crate::bodies::BlobBackend;
 use crate::leadership::Term;
 use crate::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, Placeholder, PluginHead,
-    PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SeqPage,
-    SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
+    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, Placeholder,
+    PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention,
+    SeqPage, SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow,
+    WorkerRow,
 };
 
 /// Commands remembered of which it is unknown whether they were noted.

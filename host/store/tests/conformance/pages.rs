@@ -241,6 +241,10 @@ pub(crate) async fn lengths_are_those_of_the_programs_of_a_job_that_ended(store:
     let sums = found.iter().map(|row| (row.output_tokens, row.steps_us));
     assert_eq!(sums.collect::<Vec<_>>(), [(3, 1), (12, 3)]);
     assert_eq!(found[1].context_tokens, 8_000);
-    assert_eq!(store.lengths("even", 1).await.unwrap().len(), 0, "without steps");
+    assert_eq!(
+        store.lengths("even", 1).await.unwrap().len(),
+        0,
+        "without steps"
+    );
     assert_eq!(store.lengths("even", 2).await.unwrap().len(), 1);
 }

@@ -128,8 +128,7 @@ async fn read_columns(path: &Path) -> Result<Value, CliError> {
         cause,
     })?;
     let usage = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
-    let columns: Value =
-        serde_json::from_slice(&file).map_err(|error| usage(error.to_string()))?;
+    let columns: Value = serde_json::from_slice(&file).map_err(|error| usage(error.to_string()))?;
     if columns.is_object() {
         return Ok(columns);
     }

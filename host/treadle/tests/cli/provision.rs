@@ -1,10 +1,11 @@
 //! Engines that the command line starts after a plan: here the binary's own simulated ones.
 
-use crate::cluster::{Cluster, Served, treadle, until};
+use crate::cluster::{Cluster, Served, step, treadle, until};
 use serde_json::{Value, json};
 use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 use std::process::Command;
+use std::time::Duration;
 
 /// A port that nothing listens at, below those that the system gives to connections: none of these
 /// takes it before the engine does.
@@ -92,6 +93,55 @@ async fn an_engine_is_started_registered_started_again_and_stopped() {
     assert_eq!(served.stop("-TERM").await, Some(0));
     until(|| async { (!registered().await).then_some(()) }).await;
     assert!(!is_alive(&second["more"]["pid"].to_string()));
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_plan_follows_each_rollout() {
+    let cluster = Cluster::start("memory").await;
+    // All of one degree, whatever is measured.
+    let bind = "plugin bind static-allocation --world allocation";
+    cluster.run_printed(bind).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = free_port();
+    let line = format!(
+        "workers provision --plan 2x1,1x1 --replan --job default --first-port {port} --kind vllm \
+         --json -- {} engine-sim --time-scale 20 --listen 127.0.0.1:{{port}}",
+        env!("CARGO_BIN_EXE_treadle"),
+    );
+    let mut served = Served::beside(&cluster.daemon.url(), &line, folder.path());
+    let measured = |degrees: Vec<u64>| {
+        let cluster = &cluster;
+        async move {
+            let workers = cluster.json("workers").await;
+            let list = workers["workers"].as_array().cloned().unwrap_or_default();
+            let known = list.iter().filter(|worker| worker["token_us"].is_u64());
+            let mut found: Vec<u64> = known.filter_map(|worker| worker["gpus"].as_u64()).collect();
+            found.sort_unstable();
+            (found == degrees).then_some(())
+        }
+    };
+    until(|| measured(vec![1, 2])).await;
+    // A rollout of one program.
+    step(&cluster.daemon.url(), "p").await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    cluster.run_printed("programs release p").await;
+    until(|| measured(vec![1, 1, 1])).await;
+    let advised = cluster
+        .json("workers provision --job default --gpus 2")
+        .await;
+    assert_eq!(advised["plan"], json!([{"degree": 1, "workers": 2}]));
+    let mut events = Vec::new();
+    while events.len() < 9 {
+        let event: Value = serde_json::from_str(&served.line().await).expect("JSON");
+        events.push((event["event"].to_string(), event["degree"].as_u64()));
+    }
+    let stopped = ("\"stopped\"".to_owned(), Some(2));
+    let place = events.iter().position(|event| *event == stopped);
+    assert!(place.is_some_and(|place| place >= 4), "{events:?}");
+    let of_stopped = events.iter().filter(|event| event.0.contains("stopped"));
+    assert_eq!(of_stopped.count(), 1, "the other one stays: {events:?}");
+    assert_eq!(served.stop("-TERM").await, Some(0));
     cluster.stop().await;
 }
 

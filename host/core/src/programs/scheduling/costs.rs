@@ -49,7 +49,7 @@ impl Programs {
         let back = if kv.host_tokens_max == 0 {
             NEVER
         } else {
-            time_for(tokens, kv.host_tokens_per_s)
+            self.load_time(tokens)
         };
         costs.idle.push(remaining_tool_time.mean);
         costs.soonest.push(remaining_tool_time.soonest);
@@ -74,7 +74,18 @@ impl Programs {
 
     /// Time to move so many tokens between two workers.
     pub(crate) fn move_time(&self, tokens: u64) -> Span {
-        time_for(tokens, self.config.kv.migration_tokens_per_s)
+        let configured = self.config.kv.migration_tokens_per_s;
+        if configured == 0 {
+            return NEVER;
+        }
+        let seen = self.state.transfer_speeds.moves.tokens_per_s();
+        time_for(tokens, seen.unwrap_or(configured))
+    }
+
+    /// Time to bring so many tokens back from host memory.
+    pub(crate) fn load_time(&self, tokens: u64) -> Span {
+        let seen = self.state.transfer_speeds.loads.tokens_per_s();
+        time_for(tokens, seen.unwrap_or(self.config.kv.host_tokens_per_s))
     }
 
     /// Time to compute so many tokens again; nothing where the speed is not known.

@@ -2,7 +2,6 @@
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::offload::Direction;
-use crate::programs::scheduling::costs::time_for;
 use crate::programs::scheduling::why::Why;
 use crate::{Command, Programs};
 use treadle_model::{Phase, ProgramId, Span};
@@ -102,7 +101,7 @@ impl Programs {
             return None;
         }
         let remaining_tool_time = self.remaining_tool_time(p);
-        let back = time_for(tokens, self.config.kv.host_tokens_per_s);
+        let back = self.load_time(tokens);
         if back > self.prefill_time(tokens) {
             return None;
         }

@@ -216,7 +216,12 @@ impl Programs {
             // Cancelled meanwhile.
             return;
         }
-        let slot = self.end_move(program).and_then(|(_, slot)| slot);
+        let ended = self.end_move(program);
+        if let Some((ended, _)) = &ended {
+            let took = self.state.now.since(ended.since);
+            self.state.transfer_speeds.moves.see(ended.tokens, took);
+        }
+        let slot = ended.and_then(|(_, slot)| slot);
         let answers = self.state.workers.get(&to).is_some_and(Worker::is_healthy);
         if answers && self.state.live.contains_key(&program) {
             self.state.counters.migrations += 1;

@@ -4,7 +4,6 @@
 //! Appendix E, saw offloading lose where it filled the link).
 
 use crate::programs::offload::{Direction, HeldCopy, Transfer};
-use crate::programs::scheduling::costs::time_for;
 use crate::programs::timers::Timer;
 use crate::{Command, Mode, Programs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -221,7 +220,7 @@ impl Programs {
     }
 
     fn pays_to_wait(&self, transfer: &Transfer) -> bool {
-        let whole = time_for(transfer.tokens, self.config.kv.host_tokens_per_s);
+        let whole = self.load_time(transfer.tokens);
         let passed = self.state.now.since(transfer.since).micros();
         whole.micros().saturating_sub(passed) <= self.prefill_time(transfer.tokens).micros()
     }
@@ -235,7 +234,7 @@ impl Programs {
             return false;
         };
         let (tokens, copy) = (held.tokens, held.copy.clone());
-        let back = time_for(tokens, self.config.kv.host_tokens_per_s);
+        let back = self.load_time(tokens);
         if back > self.prefill_time(tokens) {
             self.drop_copy(program);
             return false;
@@ -300,7 +299,10 @@ impl Programs {
         if moving.is_none_or(|t| t.direction != Direction::Back || t.worker != to) {
             return;
         }
-        self.end_transfer(program);
+        if let Some(ended) = self.end_transfer(program) {
+            let took = self.state.now.since(ended.since);
+            self.state.transfer_speeds.loads.see(ended.tokens, took);
+        }
         self.state.counters.loads += 1;
         self.note_warm(program);
         self.drop_copy(program);

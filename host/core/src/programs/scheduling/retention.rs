@@ -186,8 +186,7 @@ impl Programs {
         let Some(p) = self.state.live.get(&program) else {
             return false;
         };
-        let kv = &self.config.kv;
-        let back = super::costs::time_for(p.context_tokens, kv.host_tokens_per_s);
+        let back = self.load_time(p.context_tokens);
         back != NEVER && back.0.saturating_mul(2) < self.prefill_time(p.context_tokens).0
     }
 }

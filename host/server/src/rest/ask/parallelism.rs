@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_rollout_ends_where_no_program_is_alive() {
         let rows = [
-            row(900, 950),
+            row(910, 950),
             row(700, 800),
             row(600, 640),
             row(500, 900),
@@ -190,7 +190,11 @@ mod tests {
         ];
         // The newest is one program of its own; one of 500 lives to the end of its rollout.
         assert_eq!(last_rollout(&rows[1..]), &rows[1..4]);
-        assert_eq!(last_rollout(&rows), &rows[..1], "three are not many more than one");
+        assert_eq!(
+            last_rollout(&rows),
+            &rows[..1],
+            "three are not many more than one"
+        );
         let mut many: Vec<LengthRow> = (0..8).map(|at| row(400 - at, 480)).collect();
         many.insert(0, row(900, 950));
         assert_eq!(last_rollout(&many), &many[1..], "a check between rollouts");
@@ -202,7 +206,10 @@ mod tests {
         let columns = of_programs(&[row(0, 310), row(0, 310)]).expect("they have ended");
         assert_eq!(columns["expected_tokens"], json!([150, 150]));
         assert_eq!(columns["prompt_tokens"], json!(100));
-        assert_eq!((&columns["growth"], &columns["tool_us"]), (&json!(2.0), &json!(2.0)));
+        assert_eq!(
+            (&columns["growth"], &columns["tool_us"]),
+            (&json!(2.0), &json!(2.0))
+        );
         assert!(of_programs(&[]).is_err());
     }
 }

@@ -92,12 +92,15 @@ impl Template {
     }
 }
 
+/// An engine that is no longer looked after, and why.
+type Ended = (Engine, Result<(), CliError>);
+
 /// All engines.
 pub(super) struct Fleet {
     client: Arc<Client>,
     template: Arc<Template>,
     /// Each ends with its engine.
-    keepers: JoinSet<(Engine, Result<(), CliError>)>,
+    keepers: JoinSet<Ended>,
     /// What stops those that are to stay.
     stops: Vec<(Engine, watch::Sender<bool>)>,
     /// How the last one ended that could not be kept running.
@@ -119,7 +122,9 @@ impl Fleet {
             stops: Vec::new(),
             failed: Ok(()),
         };
-        engines.into_iter().for_each(|engine| fleet.add(engine));
+        for engine in engines {
+            fleet.add(engine);
+        }
         Ok(fleet)
     }
 
@@ -190,7 +195,7 @@ impl Fleet {
         }
     }
 
-    fn note(&mut self, ended: Option<Result<(Engine, Result<(), CliError>), JoinError>>) {
+    fn note(&mut self, ended: Option<Result<Ended, JoinError>>) {
         match ended {
             Some(Ok((engine, ended))) => {
                 self.stops.retain(|(kept, _)| *kept != engine);

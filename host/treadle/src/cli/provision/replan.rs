@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::question;
 
 /// Pause between two looks at the job's programs.
-const LOOK_PAUSE: Duration = Duration::from_secs(2);
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Looks without a live program after which a rollout has ended.
 const LOOKS_WITHOUT: u32 = 3;
 /// Columns with an entry for each degree.
@@ -70,7 +70,8 @@ impl Replanner {
 
     /// The columns of all degrees that were seen.
     fn columns(&self) -> Value {
-        let mut columns = json!({"gpus": self.gpus, "degree": self.seen.keys().collect::<Vec<_>>()});
+        let mut columns =
+            json!({"gpus": self.gpus, "degree": self.seen.keys().collect::<Vec<_>>()});
         for name in OF_DEGREE {
             let entries = self.seen.values().map(|entries| entries[name].clone());
             columns[name] = entries.collect();
@@ -96,7 +97,10 @@ impl Replanner {
             let job = escaped(&self.job);
             let path = format!("/api/v1/programs?job={job}&status={status}&limit=1");
             let page = self.client.get(&path).await?;
-            if page["programs"].as_array().is_some_and(|all| !all.is_empty()) {
+            if page["programs"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty())
+            {
                 return Ok(true);
             }
         }
