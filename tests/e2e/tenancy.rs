@@ -6,6 +6,7 @@ mod limits;
 mod names;
 mod provider;
 mod routes;
+mod sessions;
 mod tokens;
 
 use serde_json::json;

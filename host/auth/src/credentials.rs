@@ -1,12 +1,22 @@
 //! Secrets in the headers of a request: found, and taken out, so that no engine ever sees one.
+//!
+//! The console keeps its token in a cookie that no script reads. It counts for requests of the
+//! daemon's own pages only, and only where no header has another.
 
 use super::secret::SECRET_START;
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 
 /// Header in which clients of Anthropic's interface send their key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Header by which an admin of the whole daemon chooses the tenant to act in.
 pub const TENANT_HEADER: HeaderName = HeaderName::from_static("x-treadle-tenant");
+
+/// The console's cookie.
+const COOKIE: &str = "treadle_session";
+/// Header in which browsers tell where the page is from that sends a request.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// How long a browser keeps the console's cookie, in seconds.
+const COOKIE_S: u32 = 30 * 86_400;
 
 /// What a request brought along.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -25,6 +35,7 @@ pub enum Credential {
 /// Takes treadle's own secrets out of the headers. JSON Web Tokens are treadle's only where
 /// `takes_jwt`.
 pub fn take(headers: &mut HeaderMap, takes_jwt: bool) -> Credential {
+    let from_cookie = take_cookie(headers);
     let mut found = Credential::None;
     for name in [header::AUTHORIZATION, API_KEY] {
         if !headers.contains_key(&name) {
@@ -46,10 +57,54 @@ pub fn take(headers: &mut HeaderMap, takes_jwt: bool) -> Credential {
             };
         }
     }
-    found
+    match (found, from_cookie) {
+        (Credential::None, Some(text)) if is_of_own_page(headers) => {
+            read(&text, takes_jwt).unwrap_or(Credential::None)
+        }
+        (found, _) => found,
+    }
 }
 
-fn read(value: &str, takes_jwt: bool) -> Option<Credential> {
+/// A cookie for the browser that the console runs in; without a token the one that ends it.
+pub fn cookie(token: Option<&str>, is_encrypted: bool) -> String {
+    let (value, age_s) = token.map_or(("", 0), |token| (token, COOKIE_S));
+    let secure = if is_encrypted { "; Secure" } else { "" };
+    format!("{COOKIE}={value}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// Takes the console's cookie out, and leaves those of others.
+fn take_cookie(headers: &mut HeaderMap) -> Option<String> {
+    let all = headers.get(header::COOKIE)?.to_str().ok()?;
+    let pairs = all.split(';').map(str::trim);
+    let is_own = |pair: &&str| pair.split('=').next() == Some(COOKIE);
+    let (own, others): (Vec<&str>, Vec<&str>) = pairs.partition(is_own);
+    let value = own.first()?.split_once('=')?.1.to_owned();
+    let others = HeaderValue::from_str(&others.join("; "));
+    headers.remove(header::COOKIE);
+    if let Ok(others) = others
+        && !others.is_empty()
+    {
+        headers.insert(header::COOKIE, others);
+    }
+    Some(value)
+}
+
+/// Whether a page of this daemon sent the request, and not one of another site on behalf of its
+/// reader. Browsers say so in one header, old ones in another.
+fn is_of_own_page(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+    if let Some(site) = text(SITE) {
+        return matches!(site, "same-origin" | "none");
+    }
+    let host = text(header::HOST).unwrap_or_default();
+    text(header::ORIGIN).is_none_or(|origin| {
+        let origin = origin.parse::<Uri>();
+        origin.is_ok_and(|origin| origin.authority().is_some_and(|at| at.as_str() == host))
+    })
+}
+
+/// What a header's value, or a token alone, is.
+pub(crate) fn read(value: &str, takes_jwt: bool) -> Option<Credential> {
     let value = value.trim();
     let text = match value.split_once(' ') {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => rest.trim(),
@@ -103,6 +158,48 @@ mod tests {
         assert_eq!(taken(&twice, false), (secret, 0));
         let two = [("authorization", "tr_1"), ("authorization", "tr_2")];
         assert_eq!(taken(&two, false), (Credential::Several, 0));
+    }
+
+    #[test]
+    fn the_consoles_cookie_counts_for_its_own_pages_alone() {
+        let secret = Credential::Secret("tr_1".into());
+        let own = ("cookie", "a=b; treadle_session=tr_1; c=d");
+        let host = ("host", "t:1");
+        let taken = |more: &[(&'static str, &str)]| {
+            let pairs: Vec<_> = [own, host]
+                .into_iter()
+                .chain(more.iter().copied())
+                .collect();
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(name, value.parse().unwrap());
+            }
+            let credential = take(&mut headers, false);
+            assert_eq!(headers[header::COOKIE], "a=b; c=d", "no engine sees it");
+            credential
+        };
+        assert_eq!(taken(&[]), secret);
+        assert_eq!(taken(&[("origin", "http://t:1")]), secret);
+        assert_eq!(taken(&[("sec-fetch-site", "same-origin")]), secret);
+        assert_eq!(taken(&[("sec-fetch-site", "none")]), secret);
+        for (name, value) in [
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+            ("origin", "http://t:2"),
+            ("origin", "null"),
+        ] {
+            assert_eq!(taken(&[(name, value)]), Credential::None, "{name}: {value}");
+        }
+        let other = Credential::Secret("tr_2".into());
+        assert_eq!(taken(&[("authorization", "Bearer tr_2")]), other);
+        let ended = cookie(None, true);
+        assert!(
+            ended.contains("Max-Age=0") && ended.contains("Secure"),
+            "{ended}"
+        );
+        let begun = cookie(Some("tr_1"), false);
+        assert!(begun.starts_with("treadle_session=tr_1;"), "{begun}");
+        assert!(begun.contains("HttpOnly; SameSite=Strict") && !begun.contains("Secure"));
     }
 
     #[test]

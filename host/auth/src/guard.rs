@@ -125,6 +125,23 @@ async fn admit(
 
 async fn identify(auth: &Auth, headers: &mut HeaderMap) -> Result<Arc<Principal>, ErrorBody> {
     match credentials::take(headers, auth.oidc.is_some()) {
+        Credential::None => Ok(unknown(auth, headers)),
+        credential => of_credential(auth, credential).await,
+    }
+}
+
+/// Whom a token is of.
+///
+/// # Errors
+/// If it is none, or not good any more.
+pub async fn principal_of(auth: &Auth, token: &str) -> Result<Arc<Principal>, ErrorBody> {
+    let credential = credentials::read(token, auth.oidc.is_some());
+    let credential = credential.unwrap_or(Credential::None);
+    of_credential(auth, credential).await
+}
+
+async fn of_credential(auth: &Auth, credential: Credential) -> Result<Arc<Principal>, ErrorBody> {
+    match credential {
         Credential::Secret(text) => auth
             .directory()
             .principal(&secret::hash(&text), now_us())
@@ -145,7 +162,10 @@ async fn identify(auth: &Auth, headers: &mut HeaderMap) -> Result<Arc<Principal>
             ErrorCode::TokenInvalid,
             "the request carries two different tokens; send one",
         )),
-        Credential::None => Ok(unknown(auth, headers)),
+        Credential::None => Err(ErrorBody::new(
+            ErrorCode::TokenInvalid,
+            "this is no token; it begins with `tr_`, and `treadle access tokens create` makes one",
+        )),
     }
 }
 

@@ -6,6 +6,10 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub SocketAddr);
 
+/// The connection is encrypted.
+#[derive(Clone, Copy, Debug)]
+pub struct Encrypted;
+
 /// The address of the daemon that a connection came to.
 #[derive(Clone, Copy, Debug)]
 pub struct ServedAddress(pub SocketAddr);

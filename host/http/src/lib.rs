@@ -11,7 +11,7 @@ mod steady;
 mod tally;
 mod upstream;
 
-pub use address::{ClientAddress, ServedAddress};
+pub use address::{ClientAddress, Encrypted, ServedAddress};
 pub use error::{error_response, refuse, wrong_method};
 pub use exposition::{Exposition, counter, escape, gauge};
 pub use serve::{Listener, ServeLimits, serve};

@@ -1,7 +1,7 @@
 //! Accepting connections: no delay, bounds on their number, in all and by peer, timeouts for heads and
 //! for clients that don't read, and a graceful end for requests in flight.
 
-use crate::address::{ClientAddress, ServedAddress};
+use crate::address::{ClientAddress, Encrypted, ServedAddress};
 use crate::peers::Peers;
 use crate::steady::Steady;
 use axum::Router;
@@ -138,10 +138,14 @@ async fn attend(
     let inner = TowerToHyperService::new(router);
     let asked = Arc::new(AtomicBool::new(false));
     let is_asked = asked.clone();
+    let is_encrypted = tls.is_some();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         is_asked.store(true, Ordering::Relaxed);
         let extensions = request.extensions_mut();
         extensions.insert(ClientAddress(peer));
+        if is_encrypted {
+            extensions.insert(Encrypted);
+        }
         if let Some(address) = served {
             extensions.insert(ServedAddress(address));
         }

@@ -54,7 +54,9 @@ async fn requests_need_a_valid_token_of_sufficient_scope() {
             ask(bad, &route, "p").await.refused(401, "token_invalid");
         }
         if route.needs == Needs::Nothing {
-            assert!(ask(&nobody, &route, "p").await.status.is_success());
+            // A session takes a body.
+            let status = ask(&nobody, &route, "p").await.status;
+            assert!(status.is_success() || status == 400, "{route:?}: {status}");
             continue;
         }
         let answer = ask(&nobody, &route, "p").await;

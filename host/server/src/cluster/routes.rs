@@ -7,7 +7,7 @@ use crate::cluster::link::{knows_secret, serve_link};
 use crate::rest::cluster::{self, Cluster};
 use crate::rest::endpoint::router as router_of;
 use crate::rest::signature::Answer;
-use crate::rest::{self, generation, identity};
+use crate::rest::{self, generation, identity, session};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -32,6 +32,7 @@ pub(super) fn router(parts: Arc<Parts>) -> Router {
     );
     let own = router_of(generation::endpoints(), parts.gateway.clone(), 0)
         .merge(router_of(identity::endpoints(), parts.auth.clone(), 0))
+        .merge(router_of(session::endpoints(), parts.auth.clone(), 0))
         .merge(router_of(vec![cluster::endpoint(show)], parts.clone(), 0));
     Router::new()
         .route(

@@ -24,6 +24,7 @@ mod memory;
 mod openapi;
 mod plugins;
 pub(crate) mod programs;
+pub(crate) mod session;
 pub(crate) mod signature;
 mod steps;
 mod stream;
@@ -116,6 +117,7 @@ fn groups() -> Vec<(&'static str, Vec<About>)> {
     groups.extend(own().into_iter().map(|(group, all)| (group, abouts(all))));
     if let Some((_, access)) = groups.iter_mut().find(|(group, _)| *group == ACCESS) {
         access.extend(abouts(identity::endpoints()));
+        access.extend(abouts(session::endpoints()));
     }
     groups
 }
@@ -145,6 +147,7 @@ pub(crate) fn router(app: App) -> Router {
     let mut relayed = generation::endpoints();
     relayed.extend(generation::forwarded());
     endpoint::router(identity::endpoints(), app.auth.clone(), 0)
+        .merge(endpoint::router(session::endpoints(), app.auth.clone(), 0))
         .merge(endpoint::router(relayed, app.gateway.clone(), 0))
         .merge(endpoint::router(own, app, upload_bytes_max))
         .method_not_allowed_fallback(method_not_allowed)
@@ -164,7 +167,11 @@ async fn once_recorded(State(app): State<App>, request: Request, next: Next) -> 
     next.run(request).await
 }
 
-async fn unknown_path(uri: Uri) -> Response {
+/// A file of the console, or none.
+async fn unknown_path(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    if let Some(file) = treadle_console::answer(&method, uri.path(), &headers) {
+        return file;
+    }
     let message = format!(
         "there is no {}; docs/reference/http.md lists the paths",
         uri.path()

@@ -4,7 +4,7 @@
 use super::arguments::{Body, InPath, LastInPath, Query, Raw};
 use super::endpoint::About;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 use treadle_auth::Caller;
@@ -22,6 +22,15 @@ pub(crate) struct Created<T>(pub(crate) T);
 
 /// What is to be done is in the answer: 202.
 pub(crate) struct Accepted<T>(pub(crate) T);
+
+/// An answer that sets a cookie.
+pub(crate) struct WithCookie<T>(pub(crate) T, pub(crate) String);
+
+impl<T: Serialize> IntoResponse for WithCookie<T> {
+    fn into_response(self) -> Response {
+        ([(header::SET_COOKIE, self.1)], Json(self.0)).into_response()
+    }
+}
 
 impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
@@ -102,6 +111,12 @@ impl Gives for Response {}
 impl<T: ToSchema> Gives for Json<T> {
     fn describe(about: &mut About) {
         about.answers::<T>(200, "The answer.");
+    }
+}
+
+impl<T: ToSchema> Gives for WithCookie<T> {
+    fn describe(about: &mut About) {
+        Json::<T>::describe(about);
     }
 }
 

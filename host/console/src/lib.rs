@@ -1,0 +1,168 @@
+//! The web console: the files that `web/` builds, in the binary. They are the same for everyone; what
+//! they show comes from the API, which checks who asks.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::header::{self, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use rust_embed::{EmbeddedFile, RustEmbed};
+
+/// Nothing but the console's own files, no script or style within a page, and in nobody's frame.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
+                      frame-ancestors 'none'";
+/// Files with a digest of their content in their names.
+const DIGESTED: &str = "assets/";
+const PAGE: &str = "index.html";
+/// Paths of APIs, which never are pages.
+const APIS: [&str; 3] = ["/api/", "/v1/", "/inference/"];
+
+#[derive(RustEmbed)]
+#[folder = "../../web/dist"]
+#[allow_missing = true]
+struct Files;
+
+/// True if the binary has the console.
+pub fn is_built() -> bool {
+    Files::get(PAGE).is_some()
+}
+
+/// A file, or for a browser that asks for a page the console's one page; nothing where the path is
+/// not the console's.
+pub fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    let name = path.trim_start_matches('/');
+    let (name, file) = match Files::get(name) {
+        Some(file) => (name, file),
+        None if wants_page(path, headers) => (PAGE, Files::get(PAGE)?),
+        None => return None,
+    };
+    Some(of_file(name, &file, method, headers))
+}
+
+fn wants_page(path: &str, headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
+        && !APIS.iter().any(|api| path.starts_with(api))
+}
+
+fn of_file(name: &str, file: &EmbeddedFile, method: &Method, headers: &HeaderMap) -> Response {
+    let hash = file.metadata.sha256_hash();
+    let tag = hash
+        .first_chunk()
+        .map_or(0, |start| u128::from_be_bytes(*start));
+    let tag = format!("\"{tag:032x}\"");
+    let known = headers.get(header::IF_NONE_MATCH);
+    let is_known = known.is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    // Compressed when it was built.
+    let small = Some(format!("{name}.br"))
+        .filter(|_| takes_brotli(headers))
+        .and_then(|name| Files::get(&name));
+    let is_small = small.is_some();
+    let data = small.map_or_else(|| file.data.clone(), |small| small.data);
+    let mut response = if is_known || *method == Method::HEAD {
+        Response::new(Body::empty())
+    } else {
+        Response::new(Body::from(data.into_owned()))
+    };
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let cached = if name.starts_with(DIGESTED) {
+        "public, max-age=31536000, immutable"
+    } else {
+        "no-cache"
+    };
+    let mut set = |name: HeaderName, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    };
+    set(header::CONTENT_TYPE, kind(name));
+    set(header::CACHE_CONTROL, cached);
+    set(header::ETAG, &tag);
+    set(header::VARY, "accept-encoding");
+    set(header::CONTENT_SECURITY_POLICY, POLICY);
+    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(header::REFERRER_POLICY, "same-origin");
+    if is_small && !is_known {
+        set(header::CONTENT_ENCODING, "br");
+    }
+    response
+}
+
+fn takes_brotli(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT_ENCODING);
+    let accepted = accepted.and_then(|value| value.to_str().ok());
+    let names = accepted.unwrap_or_default().split(',');
+    names
+        .map(|name| name.split(';').next().unwrap_or_default().trim())
+        .any(|name| name == "br")
+}
+
+/// What the console is made of.
+fn kind(name: &str) -> &'static str {
+    match name.rsplit_once('.').map(|(_, end)| end) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("ico") => "image/x-icon",
+        Some("woff2") => "font/woff2",
+        Some("json" | "webmanifest") => "application/json",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn browser() -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/html,*/*"));
+        headers
+    }
+
+    #[test]
+    fn pages_are_for_browsers_and_never_in_the_place_of_an_api() {
+        let headers = browser();
+        for path in ["/", "/programs/a%2Fb", "/assets/none.js"] {
+            assert!(wants_page(path, &headers), "{path}");
+            assert!(!wants_page(path, &HeaderMap::new()), "{path}: of curl");
+        }
+        for path in ["/api/v1/none", "/v1/none", "/inference/v1/none"] {
+            assert!(!wants_page(path, &headers), "{path}");
+        }
+        assert!(answer(&Method::POST, "/", &headers).is_none());
+    }
+
+    #[test]
+    fn each_file_says_how_it_is_to_be_taken() {
+        let Some(page) = answer(&Method::GET, "/workers", &browser()) else {
+            assert!(!is_built(), "a page where the console was built");
+            return;
+        };
+        let header = |response: &Response, name: HeaderName| {
+            let value = response.headers().get(name).expect("it is set");
+            value.to_str().expect("text").to_owned()
+        };
+        assert_eq!(header(&page, header::CACHE_CONTROL), "no-cache");
+        assert!(header(&page, header::CONTENT_SECURITY_POLICY).contains("script-src 'self';"));
+        let mut again = browser();
+        again.insert(header::IF_NONE_MATCH, page.headers()[header::ETAG].clone());
+        let again = answer(&Method::GET, "/", &again).expect("the page");
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
+        let script = Files::iter()
+            .find(|name| name.ends_with(".js"))
+            .expect("a script");
+        let script = answer(&Method::GET, &format!("/{script}"), &HeaderMap::new());
+        let script = script.expect("it is there");
+        assert!(header(&script, header::CACHE_CONTROL).contains("immutable"));
+        assert!(header(&script, header::CONTENT_TYPE).starts_with("text/javascript"));
+    }
+}
