@@ -1,0 +1,3 @@
+export function Admin() {
+  return null;
+}

@@ -1,0 +1,3 @@
+export function Lanes() {
+  return null;
+}

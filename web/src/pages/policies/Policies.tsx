@@ -1,0 +1,3 @@
+export function Policies() {
+  return null;
+}
