@@ -37,7 +37,11 @@ function isPage(path) {
 }
 
 function page(response) {
-  response.writeHead(200, { ...headers, "content-type": TYPES[".html"], "cache-control": "no-cache" });
+  response.writeHead(200, {
+    ...headers,
+    "content-type": TYPES[".html"],
+    "cache-control": "no-cache",
+  });
   response.end(readFileSync(join(dist, "index.html")));
 }
 
@@ -58,10 +62,14 @@ function asset(path, response) {
 
 function forward(daemon, incoming, response) {
   const target = new URL(incoming.url, daemon);
-  const outgoing = request(target, { method: incoming.method, headers: incoming.headers }, (answer) => {
-    response.writeHead(answer.statusCode ?? 502, answer.headers);
-    answer.pipe(response);
-  });
+  const outgoing = request(
+    target,
+    { method: incoming.method, headers: incoming.headers },
+    (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      answer.pipe(response);
+    },
+  );
   outgoing.on("error", () => {
     if (!response.headersSent) response.writeHead(502);
     response.end();

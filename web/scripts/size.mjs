@@ -24,5 +24,7 @@ for (const file of files) {
   total += size;
   console.log(`${String(size).padStart(8)}  ${file}`);
 }
-console.log(`${String(total).padStart(8)}  bytes of initial JavaScript, gzipped (at most ${LIMIT_BYTES})`);
+console.log(
+  `${String(total).padStart(8)}  bytes of initial JavaScript, gzipped (at most ${LIMIT_BYTES})`,
+);
 if (total === 0 || total > LIMIT_BYTES) process.exit(1);

@@ -37,7 +37,10 @@ export function launch() {
 }
 
 /** A context with a theme and, where given, a token. */
-export async function contextOf(browser, { theme = "dark", width = 1440, height = 900, token = "" }) {
+export async function contextOf(
+  browser,
+  { theme = "dark", width = 1440, height = 900, token = "" },
+) {
   const context = await browser.newContext({
     viewport: { width, height },
     colorScheme: theme,

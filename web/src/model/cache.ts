@@ -51,8 +51,7 @@ function markUnfinished(changes: Change[]): void {
 /** A cache that is in host memory stays there while its program is paused, and has to be loaded. */
 function resolve(change: Change, held: boolean): Change {
   if (!held) return change;
-  if (change.label.startsWith("Paused"))
-    return { ...change, state: "offloaded", label: OFFLOADED };
+  if (change.label.startsWith("Paused")) return { ...change, state: "offloaded", label: OFFLOADED };
   if (change.label.startsWith("On "))
     return { ...change, state: "migrating", label: change.label.replace("On", "Loading to") };
   return change;

@@ -195,7 +195,7 @@ describe("configuration forms", () => {
     type: "object",
     properties: {
       hold: { type: "number", minimum: 0, maximum: 10, default: 1 },
-      order: { enum: ["a", "b"], type: "string" },
+      order: { enum: ["a", "b", null], type: ["string", "null"] },
     },
   };
   it("reads and checks values", () => {

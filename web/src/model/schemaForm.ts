@@ -34,14 +34,15 @@ function fieldOf(key: string, property: Schema, required: boolean): Field | null
     required,
     choices: [],
   };
-  if (Array.isArray(property.enum) && property.enum.every((one) => typeof one === "string"))
-    return { ...base, kind: "choice", choices: property.enum };
-  switch (property.type) {
+  const choices = Array.isArray(property.enum) ? property.enum.filter((one) => one !== null) : null;
+  if (choices?.every((one) => typeof one === "string")) return { ...base, kind: "choice", choices };
+  const type = typeOf(property.type);
+  switch (type) {
     case "number":
     case "integer":
       return {
         ...base,
-        kind: property.type,
+        kind: type,
         min: bound(property.minimum),
         max: bound(property.maximum),
       };
@@ -52,6 +53,13 @@ function fieldOf(key: string, property: Schema, required: boolean): Field | null
     default:
       return null;
   }
+}
+
+/** The one type of a property, whether or not it may be null too. */
+function typeOf(type: unknown): unknown {
+  if (!Array.isArray(type)) return type;
+  const rest = type.filter((one) => one !== "null");
+  return rest.length === 1 ? rest[0] : null;
 }
 
 function isObject(value: unknown): value is Schema {

@@ -72,6 +72,7 @@ export function DataTable<T extends RowData>(props: Props<T>) {
   const style = { "--columns": wide, "--columns-narrow": narrow } as React.CSSProperties;
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling area must be reachable
+    // biome-ignore lint/a11y/noStaticElementInteractions: its arrow keys move between rows
     <div className="table-scroll" ref={scroller} tabIndex={0} onKeyDown={moveFocus}>
       <div
         role="table"
@@ -96,7 +97,7 @@ export function DataTable<T extends RowData>(props: Props<T>) {
                 key={row.id}
                 role="row"
                 aria-rowindex={item.index + 2}
-                aria-selected={selected === undefined ? undefined : selected === row.id}
+                aria-current={selected === row.id ? "true" : undefined}
                 className={onOpen ? "table-row body open" : "table-row body"}
                 style={{ transform: `translateY(${item.start}px)` }}
                 tabIndex={onOpen ? -1 : undefined}

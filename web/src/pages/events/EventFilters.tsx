@@ -1,7 +1,7 @@
 // What the list of events is narrowed to; all of it is in the URL.
 import { useNavigate } from "@tanstack/react-router";
 import { type FormEvent, useEffect, useState } from "react";
-import { Choice } from "../programs/Filters";
+import { Choice } from "../../ui/Choice";
 
 export interface EventSearch {
   job?: string | undefined;

@@ -3,12 +3,12 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useMemo, useRef, useState } from "react";
 import type { DecisionView } from "../../api/types";
 import { explain } from "../../model/explain";
+import { Choice } from "../../ui/Choice";
 import { Json } from "../../ui/Json";
 import { Empty } from "../../ui/Panel";
 import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
-import { Choice } from "../programs/Filters";
 import type { ProgramData } from "./useProgramData";
 
 const KINDS: Record<string, "plain" | "good" | "warn" | "accent"> = {

@@ -1,6 +1,5 @@
 // One program: what it did, when, where, and why.
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { useMemo } from "react";
 import { ApiError, call } from "../../api/client";
 import { queryClient } from "../../api/queries";
 import { useRights } from "../../app/Account";
@@ -46,30 +45,26 @@ function Known({ data }: { data: ProgramData }) {
       replace: true,
       resetScroll: false,
     });
-  const tabs = useMemo(
-    () => [
-      {
-        id: "decisions",
-        label: "Decisions",
-        count: data.decisions.length,
-        content: <Decisions data={data} />,
-      },
-      {
-        id: "steps",
-        label: "Steps",
-        count: data.steps.length,
-        content: <Steps data={data} selected={selected} onSelect={(step) => select(step)} />,
-      },
-      {
-        id: "events",
-        label: "Events",
-        count: data.events.length,
-        content: <ProgramEvents events={data.events} />,
-      },
-    ],
-    // biome-ignore lint/correctness/useExhaustiveDependencies: `select` only calls the router
-    [data, selected],
-  );
+  const tabs = [
+    {
+      id: "decisions",
+      label: "Decisions",
+      count: data.decisions.length,
+      content: <Decisions data={data} />,
+    },
+    {
+      id: "steps",
+      label: "Steps",
+      count: data.steps.length,
+      content: <Steps data={data} selected={selected} onSelect={(step) => select(step)} />,
+    },
+    {
+      id: "events",
+      label: "Events",
+      count: data.events.length,
+      content: <ProgramEvents events={data.events} />,
+    },
+  ];
   return (
     <div className="page">
       <nav aria-label="Breadcrumb" className="crumbs">

@@ -4,6 +4,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import { memory, workers } from "../../api/queries";
 import { visibleText } from "../../format/text";
+import { Choice } from "../../ui/Choice";
 import { Icon } from "../../ui/Icon";
 
 export interface ProgramSearch {
@@ -64,37 +65,6 @@ export function Filters({ search }: { search: ProgramSearch }) {
         </button>
       ) : null}
     </div>
-  );
-}
-
-/** A choice of one value or all. */
-export function Choice({
-  label,
-  all,
-  value,
-  options,
-  onChange,
-}: {
-  label: string;
-  all: string;
-  value: string;
-  options: [string, string][];
-  onChange: (value: string) => void;
-}) {
-  return (
-    <select
-      className="input"
-      aria-label={label}
-      value={value}
-      onChange={(event) => onChange(event.target.value)}
-    >
-      <option value="">{all}</option>
-      {options.map(([id, text]) => (
-        <option key={id} value={id}>
-          {text}
-        </option>
-      ))}
-    </select>
   );
 }
 

@@ -90,7 +90,7 @@ function WorkerTable({ rows, chosen }: { rows: WorkerView[]; chosen: string | un
               <tr
                 key={row.id}
                 className="link"
-                aria-selected={row.id === chosen}
+                aria-current={row.id === chosen ? "true" : undefined}
                 onClick={() => open(row.id)}
               >
                 <td>

@@ -142,10 +142,10 @@ export function SpanCanvas(props: Props) {
       "=": () => zoom(0.6),
       "-": () => zoom(1.6),
       "0": () => setView(null),
-      ArrowLeft: () => setView(panView(sight, -0.15, scale.length)),
-      ArrowRight: () => setView(panView(sight, 0.15, scale.length)),
+      arrowleft: () => setView(panView(sight, -0.15, scale.length)),
+      arrowright: () => setView(panView(sight, 0.15, scale.length)),
     };
-    const act = acts[event.key];
+    const act = acts[event.key.toLowerCase()];
     if (!act || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     act();

@@ -203,14 +203,13 @@ function paintSpan(
     context.lineWidth = 1;
   }
   const left = Math.max(from, layout.gutter);
-  if (layout.rowHeight >= 20 && to - left > 48) {
-    context.fillStyle = inkOn(color);
-    context.textAlign = "left";
-    context.fillText(
-      fit(context, span.label, to - left - 12),
-      left + 6,
-      top + layout.rowHeight / 2,
-    );
+  if (layout.rowHeight >= 20 && to - left > 40) {
+    const text = fit(context, span.label, to - left - 12);
+    if (text === span.label || text.length > 9) {
+      context.fillStyle = inkOn(color);
+      context.textAlign = "left";
+      context.fillText(text, left + 6, top + layout.rowHeight / 2);
+    }
   }
   return Math.floor(to - 0.001);
 }
