@@ -4,6 +4,7 @@
 const KEY = "treadle.token";
 
 let token: string | null = readStored();
+let ended = false;
 const listeners = new Set<() => void>();
 
 function readStored(): string | null {
@@ -26,6 +27,7 @@ export function hasToken(): boolean {
 
 /** Takes a token for this tab. It is gone when the tab is closed. */
 export function signIn(value: string): void {
+  ended = false;
   token = value.trim();
   try {
     sessionStorage.setItem(KEY, token);
@@ -37,6 +39,23 @@ export function signIn(value: string): void {
 
 /** Forgets the token. */
 export function signOut(): void {
+  ended = false;
+  forget();
+}
+
+/** The daemon refused these headers: if they are still in use, the session is over. */
+export function refused(headers: Record<string, string>): void {
+  if (token === null || headers.authorization !== authHeaders().authorization) return;
+  ended = true;
+  forget();
+}
+
+/** Whether the daemon ended the session, and no other one has begun. */
+export function hasEnded(): boolean {
+  return ended;
+}
+
+function forget(): void {
   token = null;
   try {
     sessionStorage.removeItem(KEY);

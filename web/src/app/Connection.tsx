@@ -1,6 +1,10 @@
-// Whether the console hears from the daemon.
+// Whether the console hears from the daemon, and whether it still may.
+import { Link } from "@tanstack/react-router";
+import { useSyncExternalStore } from "react";
+import { hasEnded, onSessionChange } from "../api/session";
 import { feed } from "../live/feed";
 import { useFeedState } from "../live/hooks";
+import { Icon } from "../ui/Icon";
 
 const TEXTS = {
   connecting: "Connecting",
@@ -20,6 +24,21 @@ export function Connection() {
           Try now
         </button>
       ) : null}
+    </div>
+  );
+}
+
+/** Says that the daemon ended the session. */
+export function SessionEnded() {
+  const ended = useSyncExternalStore(onSessionChange, hasEnded);
+  if (!ended) return null;
+  return (
+    <div className="banner" role="alert">
+      <Icon name="warning" />
+      <span>Your token is no longer accepted: it was revoked, or has expired.</span>
+      <Link to="/sign-in" className="button small">
+        Sign in again
+      </Link>
     </div>
   );
 }

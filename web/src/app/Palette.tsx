@@ -137,21 +137,24 @@ function useEntries(query: string): Entry[] {
     ];
   }, [navigate, workerData, pluginData]);
   const words = query.toLowerCase().trim().split(/\s+/).filter(Boolean);
-  const found = all
-    .filter((entry) =>
-      words.every((word) => `${entry.label} ${entry.hint}`.toLowerCase().includes(word)),
-    )
-    .slice(0, SHOWN_MAX);
+  const found = all.filter((entry) =>
+    words.every((word) => `${entry.label} ${entry.hint}`.toLowerCase().includes(word)),
+  );
   const name = query.trim();
-  return name === "" ? found : [...recentPrograms(name, navigate), ...found].slice(0, SHOWN_MAX);
+  if (name === "") return found.slice(0, SHOWN_MAX);
+  return [...found.slice(0, SHOWN_MAX - 6), ...programsLike(name, navigate)];
 }
 
-function recentPrograms(name: string, navigate: ReturnType<typeof useNavigate>): Entry[] {
+const RECENT_MAX = 5;
+
+/** Programs that were active lately, and whichever has exactly this name. */
+function programsLike(name: string, navigate: ReturnType<typeof useNavigate>): Entry[] {
   const names = new Set<string>();
-  for (let at = feed.kept.length - 1; at >= 0 && names.size < 5; at -= 1) {
+  for (let at = feed.kept.length - 1; at >= 0 && names.size < RECENT_MAX; at -= 1) {
     const program = feed.kept[at]?.program;
     if (program?.toLowerCase().includes(name.toLowerCase())) names.add(program);
   }
+  names.delete(name);
   const entry = (program: string, hint: string, id: string): Entry => ({
     id,
     icon: "programs",
@@ -159,10 +162,8 @@ function recentPrograms(name: string, navigate: ReturnType<typeof useNavigate>):
     hint,
     run: () => void navigate({ to: "/programs/$program", params: { program } }),
   });
-  const found = [...names].map((program, at) => entry(program, "active lately", `program-${at}`));
-  return names.has(name)
-    ? found
-    : [...found, entry(name, "open the program of this name", "exact")];
+  const recent = [...names].map((program, at) => entry(program, "active lately", `program-${at}`));
+  return [entry(name, "the program of this name", "exact"), ...recent];
 }
 
 function commands(goToSignIn: () => void): Entry[] {

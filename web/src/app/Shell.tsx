@@ -3,10 +3,10 @@ import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import { Icon } from "../ui/Icon";
 import { Notices } from "../ui/notices";
-import { Empty } from "../ui/Panel";
+import { PageHead } from "../ui/Panel";
 import { TipProvider } from "../ui/Tip";
 import { Account } from "./Account";
-import { Connection } from "./Connection";
+import { Connection, SessionEnded } from "./Connection";
 import { Palette } from "./Palette";
 import { PAGES } from "./pages";
 import { ThemeSwitch } from "./ThemeSwitch";
@@ -52,6 +52,7 @@ export function Shell() {
           </div>
         </aside>
         <main id="main" ref={main} tabIndex={-1}>
+          <SessionEnded />
           <Outlet />
         </main>
       </div>
@@ -63,11 +64,12 @@ export function Shell() {
 
 export function NotFound() {
   return (
-    <Empty icon="search" title="There is no such page">
+    <div className="page">
+      <PageHead title="There is no such page" />
       <p>
         Press <kbd>Ctrl K</kbd> to find one, or go to the <Link to="/">overview</Link>.
       </p>
-    </Empty>
+    </div>
   );
 }
 

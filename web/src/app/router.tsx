@@ -126,7 +126,11 @@ export const router = createRouter({
   basepath: BASE,
   defaultPreload: "intent",
   defaultPendingComponent: Loading,
-  defaultErrorComponent: ({ error, reset }) => <Failure error={error} retry={reset} />,
+  defaultErrorComponent: ({ error, reset }) => (
+    <div className="page">
+      <Failure error={error} retry={reset} />
+    </div>
+  ),
 });
 
 declare module "@tanstack/react-router" {

@@ -5,6 +5,7 @@ export function duration(us: number | null | undefined): string {
   if (us === null || us === undefined || !Number.isFinite(us)) return "–";
   const size = Math.abs(us);
   const sign = us < 0 ? "-" : "";
+  if (size === 0) return "0 s";
   if (size < 1000) return `${sign}${Math.round(size)} µs`;
   if (size < 1e6) return `${sign}${Number((size / 1e3).toFixed(size < 1e4 ? 1 : 0))} ms`;
   if (size < 60e6) return `${sign}${(size / 1e6).toFixed(size < 10e6 ? 2 : 1)} s`;
@@ -52,6 +53,17 @@ const fullFormat = new Intl.DateTimeFormat(undefined, {
 /** The local time of day. */
 export function clockTime(us: number): string {
   return clockFormat.format(us / 1000);
+}
+
+const shortFormat = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  hour12: false,
+});
+
+/** The local time of day, with seconds only where ticks are close. */
+export function tickTime(us: number, distanceUs: number): string {
+  return (distanceUs >= 60e6 ? shortFormat : clockFormat).format(us / 1000);
 }
 
 /** The local time of day with milliseconds. */

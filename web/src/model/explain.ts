@@ -68,9 +68,15 @@ export function explain(decision: DecisionView, nameOf: (worker: string) => stri
   };
 }
 
+/** Decisions by which a program gives memory up. */
+const LEAVING = ["pause", "offload", "preempt"];
+
 function figures(kind: string, why: Why): string {
   const parts: string[] = [];
-  if (why.need_tokens !== undefined) parts.push(`It needed ${plural(why.need_tokens, "token")}.`);
+  if (why.need_tokens !== undefined) {
+    const verb = LEAVING.includes(kind) ? "took up" : "needed";
+    parts.push(`It ${verb} ${plural(why.need_tokens, "token")}.`);
+  }
   if (why.used_tokens !== undefined) {
     const of = why.capacity_tokens
       ? `${count(why.used_tokens)} of ${count(why.capacity_tokens)} tokens (${percent(why.used_tokens / why.capacity_tokens)})`
@@ -90,7 +96,7 @@ function otherwise(cause: string, why: Why): string | null {
   if (need === undefined || used === undefined || !capacity) return CAUSE_ONLY[cause] ?? null;
   const free = capacity - used;
   if (cause === "room_on_worker" && free > need) {
-    return `It would have had to wait with ${plural(free - need, "token")} more in use there, or fewer with a low watermark under 100 %.`;
+    return `With ${plural(free - need, "token")} more in use there it would have had to wait; with fewer, where the low watermark is below 100 %.`;
   }
   if (cause === "memory_pressure" && used > capacity) {
     return `It would have stayed with ${plural(used - capacity, "token")} fewer in use there.`;

@@ -181,7 +181,7 @@ describe("explanations", () => {
     const words = explain(decision(1, 0, "place", why), () => "worker 0");
     expect(words.title).toBe("Placed on worker 0");
     expect(words.figures).toContain("500 of 1,000 tokens (50 %)");
-    expect(words.otherwise).toContain("400 tokens more");
+    expect(words.otherwise).toContain("400 tokens");
   });
   it("passes on causes that it does not know", () => {
     expect(explain(decision(1, 0, "place", { because: "new_cause" }), () => "").because).toBe(

@@ -151,10 +151,13 @@ function toolSpans(steps: StepView[], events: EventView[], end: number, live: bo
       open.delete(String(body.action));
     }
   }
-  return spans.length > 0 ? spans : gaps(steps);
+  const unreported = gaps(steps).filter(
+    (gap) => !spans.some((span) => span.from < gap.to && span.to > gap.from),
+  );
+  return [...spans, ...unreported].sort((a, b) => a.from - b.from);
 }
 
-/** Where no tool runner reports its calls: the time between an answer and the next step. */
+/** Where no tool runner reports a call: the time between an answer and the next step. */
 function gaps(steps: StepView[]): Span[] {
   return steps.flatMap((step, at) => {
     const next = steps[at + 1];

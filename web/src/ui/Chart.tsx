@@ -3,8 +3,8 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { short } from "../format/number";
-import { clockTime } from "../format/time";
-import { colorOf, useColorVersion } from "./theme";
+import { clockTime, tickTime } from "../format/time";
+import { colorOf, fillOf, useColorVersion } from "./theme";
 
 export interface Series {
   label: string;
@@ -105,16 +105,19 @@ function optionsOf(
   return {
     width: Math.max(width, 50),
     height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 26, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { show: !stacked }, drag: { x: false, y: false } },
     scales: { y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * 1.08, 1)] } },
     axes: [
       {
         ...axis,
-        size: 26,
+        size: 22,
         space: 90,
-        values: (_plot, ticks) => ticks.map((t) => clockTime(t * 1e6)),
+        values: (_plot, ticks) => {
+          const distance = ((ticks[1] ?? 0) - (ticks[0] ?? 0)) * 1e6;
+          return ticks.map((tick) => tickTime(tick * 1e6, distance));
+        },
       },
       { ...axis, size: 46, space: 32, values: (_plot, ticks) => ticks.map((t) => format(t)) },
     ],
@@ -124,7 +127,7 @@ function optionsOf(
         label: one.label,
         stroke: colorOf(one.color),
         width: stacked ? 0 : 1.75,
-        ...(stacked ? { fill: colorOf(one.color) } : {}),
+        ...(stacked ? { fill: fillOf(one.color) } : {}),
         points: { show: false },
       })),
     ],

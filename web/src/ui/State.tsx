@@ -12,10 +12,10 @@ export function StateMark({ state, label }: { state: State; label?: string }) {
 
 /** Good, a warning, bad or neither, in words. */
 export function Badge({
-  tone = "plain",
+  tone = "neutral",
   children,
 }: {
-  tone?: "plain" | "good" | "warn" | "bad" | "accent";
+  tone?: "neutral" | "good" | "warn" | "bad" | "accent";
   children: React.ReactNode;
 }) {
   return <span className={`badge ${tone}`}>{children}</span>;

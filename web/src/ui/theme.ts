@@ -58,11 +58,20 @@ let probe: HTMLElement | null = null;
 
 /** The colour that a token has at present, for canvases. */
 export function colorOf(token: string): string {
+  return resolved(`var(--${token})`);
+}
+
+/** The same, softened for large areas. */
+export function fillOf(token: string): string {
+  return resolved(`color-mix(in srgb, var(--${token}) 74%, var(--surface))`);
+}
+
+function resolved(color: string): string {
   if (!probe) {
     probe = document.createElement("span");
     probe.hidden = true;
     document.body.append(probe);
   }
-  probe.style.color = `var(--${token})`;
+  probe.style.color = color;
   return getComputedStyle(probe).color;
 }

@@ -17,7 +17,7 @@ export interface ProgramLane extends Lane {
 }
 
 const READERS = 4;
-const EVENTS = 5000;
+const EVENTS = 2000;
 const REFRESH_MS = 5000;
 
 export function useLanes(job: string | undefined, limit: number, live: boolean) {

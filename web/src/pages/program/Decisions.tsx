@@ -11,7 +11,7 @@ import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
 import type { ProgramData } from "./useProgramData";
 
-const KINDS: Record<string, "plain" | "good" | "warn" | "accent"> = {
+const KINDS: Record<string, "neutral" | "good" | "warn" | "accent"> = {
   place: "good",
   restore: "good",
   prefetch: "good",
@@ -19,7 +19,7 @@ const KINDS: Record<string, "plain" | "good" | "warn" | "accent"> = {
   preempt: "warn",
   offload: "accent",
   migrate: "accent",
-  route: "plain",
+  route: "neutral",
 };
 
 export function Decisions({ data }: { data: ProgramData }) {
@@ -112,7 +112,7 @@ function Decision({
   return (
     <article className="decision">
       <header>
-        <Badge tone={KINDS[decision.kind] ?? "plain"}>{decision.kind}</Badge>
+        <Badge tone={KINDS[decision.kind] ?? "neutral"}>{decision.kind}</Badge>
         <strong>{words.title}</strong>
         <span className="dim">
           <Time us={decision.at_us} exact />

@@ -65,7 +65,7 @@ function rowsOf(steps: StepView[], events: EventView[]): Row[] {
 function Outcome({ step }: { step: StepView }) {
   if (step.outcome === "open")
     return <Badge tone="accent">{step.dispatched_at_us ? "running" : "queued"}</Badge>;
-  return <Badge tone={isFailed(step.outcome) ? "bad" : "plain"}>{step.outcome}</Badge>;
+  return <Badge tone={isFailed(step.outcome) ? "bad" : "neutral"}>{step.outcome}</Badge>;
 }
 
 function columnsOf(data: ProgramData): Column<Row>[] {

@@ -63,7 +63,10 @@ function Decided({ decision }: { decision: DifferingDecision | null }) {
     kind: decision.kind,
     policy: decision.policy,
     worker: `w${decision.worker}`,
-    why: { ...decision, waited: decision.waited_s * 1e6 } as unknown as Record<string, never>,
+    why: { ...decision, alternatives: [], waited: decision.waited_s * 1e6 } as unknown as Record<
+      string,
+      never
+    >,
   };
   const words = explain(view, (worker) => `worker ${worker.slice(1)}`);
   return (

@@ -17,10 +17,11 @@ import { ReportView } from "./ReportView";
 import type { Report } from "./types";
 
 export function WhatIf() {
-  const { run } = useSearch({ from: "/what-if" });
+  const search = useSearch({ from: "/what-if" });
   const navigate = useNavigate({ from: "/what-if" });
   const rights = useRights();
   const { data, error, isPending, refetch } = useQuery(whatIfRuns);
+  const run = search.run ?? data?.runs[0]?.run;
   const open = (id: string) => void navigate({ search: { run: id } });
   return (
     <div className="page">
@@ -29,9 +30,7 @@ export function WhatIf() {
         note="How would this work have run under other policies? The journal is replayed in virtual time; engines are models."
       />
       <div className="grid-side lab">
-        <div className="stack">
-          {run ? <Run id={run} /> : <Intro runs={data?.runs.length ?? 0} />}
-        </div>
+        <div className="stack">{run ? <Run id={run} /> : <Intro />}</div>
         <div className="stack">
           {rights.job ? <NewRun onStarted={open} /> : null}
           <Panel title="Runs" note="the latest 16, until the daemon ends" flush>
@@ -55,10 +54,10 @@ export function WhatIf() {
   );
 }
 
-function Intro({ runs }: { runs: number }) {
+function Intro() {
   return (
     <Panel title="A comparison">
-      <Empty icon="lab" title={runs > 0 ? "Choose a run" : "Compare two sets of policies"}>
+      <Empty icon="lab" title="Compare two sets of policies">
         <p>
           Choose sets and a window on this page and start a run. The first set is the baseline; the
           others are compared to it, seed by seed. Try <code>recorded</code> beside{" "}
@@ -69,12 +68,12 @@ function Intro({ runs }: { runs: number }) {
   );
 }
 
-const TONES: Record<string, "good" | "bad" | "accent" | "plain"> = {
+const TONES: Record<string, "good" | "bad" | "accent" | "neutral"> = {
   done: "good",
   failed: "bad",
   running: "accent",
-  queued: "plain",
-  cancelled: "plain",
+  queued: "neutral",
+  cancelled: "neutral",
 };
 
 function RunRow({
@@ -97,7 +96,7 @@ function RunRow({
         <span className="clip">
           <Text value={run.sets.join(" · ")} max={120} />
         </span>
-        <Badge tone={TONES[run.status] ?? "plain"}>
+        <Badge tone={TONES[run.status] ?? "neutral"}>
           {run.status === "running" ? percent(run.progress.share) : run.status}
         </Badge>
         <span className="dim">

@@ -89,7 +89,7 @@ function WorkerTable({ rows, chosen }: { rows: WorkerView[]; chosen: string | un
             {rows.map((row) => (
               <tr
                 key={row.id}
-                className="link"
+                className="row-link"
                 aria-current={row.id === chosen ? "true" : undefined}
                 onClick={() => open(row.id)}
               >

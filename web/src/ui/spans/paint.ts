@@ -161,7 +161,7 @@ function paintLane(
   if (layout.rowHeight >= 11) {
     context.fillStyle = lane.id === marked ? ink.accent : ink.text;
     context.textAlign = "left";
-    context.fillText(fit(context, lane.label, layout.gutter - 18), 8, middle);
+    context.fillText(fitEnd(context, lane.label, layout.gutter - 18), 8, middle);
   }
   context.save();
   context.beginPath();
@@ -237,6 +237,15 @@ function fit(context: CanvasRenderingContext2D, text: string, width: number): st
     else high = middle - 1;
   }
   return low > 2 ? `${text.slice(0, low)}…` : "";
+}
+
+/** Names differ at their ends: what does not fit is cut at the beginning. */
+function fitEnd(context: CanvasRenderingContext2D, text: string, width: number): string {
+  if (context.measureText(text).width <= width) return text;
+  let start = Math.max(1, text.length - 200);
+  while (start < text.length && context.measureText(`…${text.slice(start)}`).width > width)
+    start += 1;
+  return `…${text.slice(start)}`;
 }
 
 /** Dark or light text, whichever can be read on a colour. */
