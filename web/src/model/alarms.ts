@@ -91,6 +91,9 @@ function ledgerAlarms(metrics: Metrics): Alarm[] {
     }));
 }
 
+/** Faults of policies that are no alarm, as a share of their answers. */
+const FAULTS_BORNE = 0.001;
+
 function counterAlarms(metrics: Metrics): Alarm[] {
   const alarms: Alarm[] = [];
   const add = (metric: string, alarm: (value: number) => Omit<Alarm, "id">) => {
@@ -103,12 +106,17 @@ function counterAlarms(metrics: Metrics): Alarm[] {
     text: `${plural(value, "binding")} rolled back after faults since the daemon began.`,
     link: { to: "/events", search: { kind: "policy_rolled_back" } },
   }));
-  add("treadle_policy_faults_total", (value) => ({
-    tone: "warn",
-    title: "Policies had faults",
-    text: `${plural(value, "question")} went to the built-in default instead.`,
-    link: { to: "/policies", search: { tab: "plugins" } },
-  }));
+  const faults = metrics.sum("treadle_policy_faults_total") ?? 0;
+  const share = faults / Math.max(1, metrics.sum("treadle_policy_answers_total") ?? 0);
+  if (share > FAULTS_BORNE) {
+    alarms.push({
+      id: "faults",
+      tone: "warn",
+      title: "Policies have faults",
+      text: `${percent(share, 1)} of the questions went to the built-in default instead.`,
+      link: { to: "/policies", search: { tab: "plugins" } },
+    });
+  }
   add("treadle_journal_refused_records_total", (value) => ({
     tone: "bad",
     title: "The store refused records",

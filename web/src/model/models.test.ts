@@ -7,7 +7,9 @@ import { duration } from "../format/time";
 import { JournalClock } from "../live/clock";
 import { parseMetrics } from "../live/metrics";
 import { SseParser } from "../live/sse";
+import { verdictsOf } from "./checks";
 import { explain } from "./explain";
+import { messagesOf } from "./messages";
 import { FoldedScale, union } from "./scale";
 import { configOf, fieldsOf } from "./schemaForm";
 import { throughputOf } from "./series";
@@ -208,6 +210,29 @@ describe("configuration forms", () => {
   });
   it("leaves nested schemas to the editor", () => {
     expect(fieldsOf({ properties: { a: { type: "object" } } })).toBeNull();
+  });
+});
+
+describe("messages", () => {
+  it("are read from requests, answers and streams", () => {
+    const request = JSON.stringify({ messages: [{ role: "user", content: [{ text: "a" }] }] });
+    expect(messagesOf(request)).toEqual([{ role: "user", text: "a" }]);
+    const answer = JSON.stringify({ choices: [{ message: { role: "assistant", content: "b" } }] });
+    expect(messagesOf(answer)).toEqual([{ role: "assistant", text: "b" }]);
+    const piece = (content: string) =>
+      `data: ${JSON.stringify({ choices: [{ delta: { content } }] })}`;
+    expect(messagesOf(`${piece("c")}\n\n${piece("d")}\n\ndata: [DONE]`)).toEqual([
+      { role: "assistant", text: "cd" },
+    ]);
+    expect(messagesOf("[1]")).toBeNull();
+  });
+});
+
+describe("checks of uploads", () => {
+  it("stop at the one that failed", () => {
+    expect(verdictsOf("smoke-trap").at(-1)).toBe("failed");
+    expect(verdictsOf("forbidden-import").slice(1, 4)).toEqual(["passed", "failed", "not reached"]);
+    expect(new Set(verdictsOf(null))).toEqual(new Set(["passed"]));
   });
 });
 

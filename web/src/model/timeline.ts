@@ -1,7 +1,8 @@
 // A program's life as spans of time in lanes, from its steps, decisions and events.
-import type { DecisionView, EventView, StepView } from "../api/types";
+import type { DecisionView, EventView, ProgramView, StepView } from "../api/types";
+import { visibleText } from "../format/text";
 import { cacheSpans } from "./cache";
-import type { Interval } from "./scale";
+import { type Interval, union } from "./scale";
 import type { State } from "./states";
 
 export interface Span extends Interval {
@@ -9,6 +10,8 @@ export interface Span extends Interval {
   label: string;
   /** The step that it belongs to. */
   step?: number;
+  /** The program that it stands for. */
+  program?: string;
   /** It has not ended yet. */
   open?: boolean;
 }
@@ -29,6 +32,8 @@ export interface TimelineInput {
   steps: StepView[];
   decisions: DecisionView[];
   events: EventView[];
+  /** Programs that it started. */
+  children?: ProgramView[];
   /** Where spans end that are still open. */
   now: number;
   /** When the program ended, if it did. */
@@ -59,6 +64,7 @@ export function buildTimeline(input: TimelineInput): Timeline {
     { id: "queue", label: "Queue", spans: queue },
     ...workerLanes,
     { id: "tool", label: "Tools", spans: tools },
+    ...childLanes(input.children ?? [], now, input.nameOf),
     { id: "cache", label: "KV cache", spans: cache },
   ];
   const busy = steps.map((step) => ({
@@ -69,6 +75,30 @@ export function buildTimeline(input: TimelineInput): Timeline {
   const to = Math.max(from + 1, end, ...busy.map((one) => one.to));
   return { from, to, lanes, busy };
 }
+
+/** The programs that it started, in as few lanes as hold them without overlaps. */
+function childLanes(children: ProgramView[], now: number, nameOf: TimelineInput["nameOf"]): Lane[] {
+  const lanes: Lane[] = [];
+  for (const child of [...children].sort((a, b) => a.created_at_us - b.created_at_us)) {
+    const ended = Boolean(child.ended);
+    const where = child.worker ? `, on ${nameOf(child.worker)}` : "";
+    const span: Span = {
+      state: ended ? "finished" : child.status === "paused" ? "paused" : "decode",
+      from: child.created_at_us,
+      to: ended ? child.updated_at_us : now,
+      label: `${visibleText(child.program_id, 120)}${where}`,
+      program: child.program_id,
+      open: !ended,
+    };
+    const free = lanes.find((lane) => (lane.spans.at(-1)?.to ?? 0) <= span.from);
+    if (free) free.spans.push(span);
+    else if (lanes.length < CHILD_LANES_MAX)
+      lanes.push({ id: `child-${lanes.length}`, label: "Subagents", spans: [span] });
+  }
+  return lanes;
+}
+
+const CHILD_LANES_MAX = 6;
 
 /** The spans of one step: how long it waited, and what its worker did. */
 export function spansOfStep(
@@ -151,10 +181,16 @@ function toolSpans(steps: StepView[], events: EventView[], end: number, live: bo
       open.delete(String(body.action));
     }
   }
-  const unreported = gaps(steps).filter(
-    (gap) => !spans.some((span) => span.from < gap.to && span.to > gap.from),
-  );
-  return [...spans, ...unreported].sort((a, b) => a.from - b.from);
+  return [...spans, ...outside(gaps(steps), union(spans))].sort((a, b) => a.from - b.from);
+}
+
+/** Those of the spans that touch none of the sorted intervals. */
+function outside(spans: Span[], intervals: Interval[]): Span[] {
+  let at = 0;
+  return spans.filter((span) => {
+    while ((intervals[at]?.to ?? Number.POSITIVE_INFINITY) <= span.from) at += 1;
+    return (intervals[at]?.from ?? Number.POSITIVE_INFINITY) >= span.to;
+  });
 }
 
 /** Where no tool runner reports a call: the time between an answer and the next step. */

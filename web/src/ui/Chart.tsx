@@ -114,8 +114,9 @@ function optionsOf(
         ...axis,
         size: 22,
         space: 90,
-        values: (_plot, ticks) => {
-          const distance = ((ticks[1] ?? 0) - (ticks[0] ?? 0)) * 1e6;
+        values: (plot, ticks) => {
+          const { min = 0, max = 0 } = plot.scales.x ?? {};
+          const distance = (((max ?? 0) - (min ?? 0)) / 6) * 1e6;
           return ticks.map((tick) => tickTime(tick * 1e6, distance));
         },
       },

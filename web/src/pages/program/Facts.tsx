@@ -108,7 +108,7 @@ export function Facts({ data }: { data: ProgramData }) {
 function timeSpent(data: ProgramData): Partial<Record<State, number>> {
   const spent: Partial<Record<State, number>> = {};
   for (const lane of data.timeline.lanes) {
-    if (lane.id === "cache") continue;
+    if (lane.id === "cache" || lane.id.startsWith("child-")) continue;
     for (const span of lane.spans)
       spent[span.state] = (spent[span.state] ?? 0) + span.to - span.from;
   }

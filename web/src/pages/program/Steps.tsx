@@ -1,22 +1,24 @@
-// The steps of a program as a table, and the messages of the chosen one where they are kept.
-import { useQuery } from "@tanstack/react-query";
+// The steps of a program as a table, and the details of the chosen one.
 import { useMemo } from "react";
-import { bodies } from "../../api/queries";
 import type { EventView, StepView } from "../../api/types";
-import { bytes, count, percent } from "../../format/number";
+import { count, percent } from "../../format/number";
 import { duration } from "../../format/time";
 import { isFailed } from "../../model/timeline";
 import { type Column, DataTable } from "../../ui/DataTable";
-import { Empty, Failure, Loading, Panel } from "../../ui/Panel";
+import { Panel } from "../../ui/Panel";
 import { Badge } from "../../ui/State";
-import { Text, TextBlock } from "../../ui/Text";
+import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
+import { Messages } from "./Messages";
 import type { ProgramData } from "./useProgramData";
 
 interface Row extends StepView {
   number: number;
   limit: number | null;
 }
+
+/** Columns that give way to the details of a step. */
+const LEFT_OUT = ["prefill", "prompt"];
 
 export function Steps({
   data,
@@ -28,7 +30,11 @@ export function Steps({
   onSelect: (step: number) => void;
 }) {
   const rows = useMemo(() => rowsOf(data.steps, data.events), [data.steps, data.events]);
-  const columns = useMemo(() => columnsOf(data), [data]);
+  const narrow = selected !== null;
+  const columns = useMemo(
+    () => columnsOf(data).filter((column) => !narrow || !LEFT_OUT.includes(column.id)),
+    [data, narrow],
+  );
   const chosen = rows.find((row) => row.step === selected);
   return (
     <div className={chosen ? "grid-side steps" : "steps"}>
@@ -173,36 +179,4 @@ function StepDetail({ program, row, data }: { program: string; row: Row; data: P
       <Messages program={program} step={row.step} />
     </Panel>
   );
-}
-
-function Messages({ program, step }: { program: string; step: number }) {
-  const { data, error, isPending, refetch } = useQuery(bodies(program, step));
-  if (isPending) return <Loading rows={3} />;
-  if (error) return <Failure error={error} retry={() => void refetch()} />;
-  if (data.bodies.length === 0) {
-    return (
-      <Empty icon="programs" title="Messages were not kept">
-        <p>
-          Set <code>payloads.keep</code> to <code>answers</code> or <code>all</code>, and restart
-          the daemon: what comes after that is shown here.
-        </p>
-      </Empty>
-    );
-  }
-  return data.bodies.map((body) => (
-    <section key={`${body.kind}-${body.at_us}`} className="form">
-      <h3>
-        <Text value={body.kind} max={40} /> <span className="dim">{bytes(body.bytes)}</span>
-      </h3>
-      <TextBlock value={pretty(body.text)} />
-    </section>
-  ));
-}
-
-function pretty(text: string): string {
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return text;
-  }
 }

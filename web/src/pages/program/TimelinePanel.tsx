@@ -69,6 +69,12 @@ export function TimelinePanel({
             selected={selected}
             onSelect={(span) => {
               if (span?.step !== undefined) onSelect(span.step);
+              if (span?.program !== undefined)
+                void navigate({
+                  to: "/programs/$program",
+                  params: { program: span.program },
+                  search: {},
+                });
             }}
           />
           <Legend timeline={data.timeline} />

@@ -1,7 +1,7 @@
 // Everything that is on record about one program, read again as events about it come in.
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
-import { decisions, program, programEvents, queryClient, steps } from "../../api/queries";
+import { children, decisions, program, programEvents, queryClient, steps } from "../../api/queries";
 import type { DecisionView, EventView, ProgramView, StepView } from "../../api/types";
 import { useWorkerNames, type WorkerNames } from "../../api/useWorkerNames";
 import { journalNow } from "../../live/clock";
@@ -31,6 +31,7 @@ export function useProgramData(id: string): Answer {
   const stepRows = useQuery(steps(id));
   const decisionRows = useQuery(decisions(id));
   const eventRows = useQuery(programEvents(id));
+  const childRows = useQuery(children(id));
   const names = useWorkerNames();
   const now = useRefresh(id);
   const data = useMemo(() => {
@@ -41,6 +42,7 @@ export function useProgramData(id: string): Answer {
       steps: all,
       decisions: decisionRows.data,
       events,
+      children: childRows.data?.programs ?? [],
       now,
       endedAt: view.data.ended ? view.data.updated_at_us : null,
       nameOf: names.nameOf,
@@ -53,7 +55,7 @@ export function useProgramData(id: string): Answer {
       timeline,
       names,
     };
-  }, [view.data, stepRows.data, decisionRows.data, eventRows.data, names, now]);
+  }, [view.data, stepRows.data, decisionRows.data, eventRows.data, childRows.data, names, now]);
   const error = view.error ?? stepRows.error ?? decisionRows.error ?? eventRows.error;
   const retry = () => void refresh(id);
   return { data, error, retry };
@@ -61,7 +63,7 @@ export function useProgramData(id: string): Answer {
 
 function refresh(id: string): Promise<unknown> {
   return Promise.all(
-    ["program", "steps", "decisions", "programEvents"].map((key) =>
+    ["program", "steps", "decisions", "programEvents", "children"].map((key) =>
       queryClient.invalidateQueries({ queryKey: [key, id] }),
     ),
   );

@@ -105,6 +105,7 @@ export function columnsFor({ nameOf }: WorkerNames): Column<ProgramView>[] {
       header: "Changed",
       width: "92px",
       numeric: true,
+      wideOnly: true,
       sort: "updated_at_us",
       cell: (row) => <Time us={row.updated_at_us} />,
     },

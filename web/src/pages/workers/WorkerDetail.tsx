@@ -6,7 +6,7 @@ import { call } from "../../api/client";
 import { memory, queryClient } from "../../api/queries";
 import type { WorkerView } from "../../api/types";
 import { useRights } from "../../app/Account";
-import { count, percent, short } from "../../format/number";
+import { count, percent, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
 import { useHistory } from "../../live/hooks";
 import { USES } from "../../model/states";
@@ -150,7 +150,7 @@ function Remove({ worker }: { worker: WorkerView }) {
   return (
     <Confirm
       title={`Remove worker ${worker.id}?`}
-      text={`${worker.programs} programs lose their place and ${worker.load} running steps are sent again elsewhere. The engine itself goes on.`}
+      text={`Programs placed on it: ${worker.programs}. They lose their place, and its ${plural(worker.load, "running step")} are sent again elsewhere. The engine itself goes on.`}
       action="Remove"
       danger
       onConfirm={remove}

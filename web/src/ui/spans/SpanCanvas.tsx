@@ -216,7 +216,7 @@ function HoverCard({ hover, width }: { hover: Hover; width: number }) {
   const { span, lane } = hover;
   const left = hover.x > width - 260 ? hover.x - 252 : hover.x + 14;
   return (
-    <div className="spans-hover" style={{ left, top: hover.y + 40 }}>
+    <div className="spans-hover" style={{ left, top: hover.y + 52 }}>
       {span ? (
         <>
           <div className="state">
@@ -224,7 +224,7 @@ function HoverCard({ hover, width }: { hover: Hover; width: number }) {
             <strong>{STATES[span.state].label}</strong>
             {span.step === undefined ? null : <span className="dim">step {span.step}</span>}
           </div>
-          <div>{span.label}</div>
+          {span.label === STATES[span.state].label ? null : <div>{span.label}</div>}
           <div className="soft">
             {duration(span.to - span.from)}
             {span.open ? " so far" : ""} from {preciseTime(span.from)}
