@@ -1,0 +1,68 @@
+// Who the daemon takes the caller for, and what that permits.
+import { useQuery } from "@tanstack/react-query";
+import { Link, useRouterState } from "@tanstack/react-router";
+import { whoami } from "../api/queries";
+import { hasToken, signOut } from "../api/session";
+import type { Scope } from "../api/types";
+import { Text } from "../ui/Text";
+
+const RANK: Record<Scope, number> = { viewer: 0, job: 1, operator: 2, admin: 3 };
+
+export interface Rights {
+  /** May change programs, such as release them. */
+  job: boolean;
+  /** May register and remove workers. */
+  operator: boolean;
+  /** May change policies: that takes a token. */
+  manage: boolean;
+  /** May see tokens, tenants and the audit log. */
+  admin: boolean;
+}
+
+/** What the caller may do. The daemon decides; the console only shows it. */
+export function useRights(): Rights {
+  const { data } = useQuery(whoami);
+  const rank = data?.scope ? RANK[data.scope] : -1;
+  const named = data !== undefined && data.who !== "anonymous";
+  return {
+    job: rank >= 1,
+    operator: rank >= 2,
+    manage: rank >= 3 || (rank >= 2 && named),
+    admin: rank >= 3,
+  };
+}
+
+export function Account() {
+  const { data } = useQuery(whoami);
+  const then = useRouterState({ select: (state) => state.location.pathname });
+  if (!data) {
+    return (
+      <Link to="/sign-in" search={{ then }} className="account-link">
+        Sign in
+      </Link>
+    );
+  }
+  const local = data.who === "anonymous";
+  return (
+    <div className="account">
+      <div
+        className="clip"
+        title={local ? "Local callers need no token to look around." : data.who}
+      >
+        {local ? "No token: loopback" : <Text value={data.who} max={60} />}
+      </div>
+      <div className="dim">
+        {data.scope ?? "no scope"} · <Text value={data.tenant} max={40} />
+      </div>
+      {hasToken() ? (
+        <button type="button" className="account-link" onClick={signOut}>
+          Sign out
+        </button>
+      ) : (
+        <Link to="/sign-in" search={{ then }} className="account-link">
+          Sign in with a token
+        </Link>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,44 @@
+// Whether the console hears from the daemon, and whether it still may.
+import { Link } from "@tanstack/react-router";
+import { useSyncExternalStore } from "react";
+import { hasEnded, onSessionChange } from "../api/session";
+import { feed } from "../live/feed";
+import { useFeedState } from "../live/hooks";
+import { Icon } from "../ui/Icon";
+
+const TEXTS = {
+  connecting: "Connecting",
+  live: "Live",
+  lost: "Connection lost",
+  refused: "Not signed in",
+} as const;
+
+export function Connection() {
+  const state = useFeedState();
+  return (
+    <div className={`connection ${state}`} role="status">
+      <span className="pulse" aria-hidden="true" />
+      {TEXTS[state]}
+      {state === "lost" ? (
+        <button type="button" className="button ghost small" onClick={feed.retry}>
+          Try now
+        </button>
+      ) : null}
+    </div>
+  );
+}
+
+/** Says that the daemon ended the session. */
+export function SessionEnded() {
+  const ended = useSyncExternalStore(onSessionChange, hasEnded);
+  if (!ended) return null;
+  return (
+    <div className="banner" role="alert">
+      <Icon name="warning" />
+      <span>Your token is no longer accepted: it was revoked, or has expired.</span>
+      <Link to="/sign-in" className="button small">
+        Sign in again
+      </Link>
+    </div>
+  );
+}

@@ -1,0 +1,105 @@
+// What is around every page: navigation, the state of the connection, who is signed in.
+import { Link, Outlet, useRouterState } from "@tanstack/react-router";
+import { useEffect, useRef, useState } from "react";
+import { Icon } from "../ui/Icon";
+import { Notices } from "../ui/notices";
+import { PageHead } from "../ui/Panel";
+import { TipProvider } from "../ui/Tip";
+import { Account } from "./Account";
+import { Connection, SessionEnded } from "./Connection";
+import { Palette } from "./Palette";
+import { PAGES } from "./pages";
+import { ThemeSwitch } from "./ThemeSwitch";
+
+export function Shell() {
+  const [palette, setPalette] = useState(false);
+  useShortcut(() => setPalette((open) => !open));
+  const main = useTitleAndFocus();
+  return (
+    <TipProvider delayDuration={300}>
+      <a className="skip" href="#main">
+        Skip to content
+      </a>
+      <div className="shell">
+        <aside className="side">
+          <Link to="/" className="brand">
+            <img src="/assets/treadle.svg" alt="" width="22" height="22" />
+            treadle
+          </Link>
+          <button type="button" className="find" onClick={() => setPalette(true)}>
+            <Icon name="search" />
+            <span>Find or go to</span>
+            <kbd>Ctrl K</kbd>
+          </button>
+          <nav aria-label="Pages">
+            {PAGES.map((page) => (
+              <Link
+                key={page.to}
+                to={page.to}
+                className="nav"
+                activeProps={{ className: "nav active", "aria-current": "page" }}
+                activeOptions={{ exact: page.to === "/", includeSearch: false }}
+              >
+                <Icon name={page.icon} />
+                {page.label}
+              </Link>
+            ))}
+          </nav>
+          <div className="side-foot">
+            <Connection />
+            <Account />
+            <ThemeSwitch />
+          </div>
+        </aside>
+        <main id="main" ref={main} tabIndex={-1}>
+          <SessionEnded />
+          <Outlet />
+        </main>
+      </div>
+      <Palette open={palette} onOpenChange={setPalette} />
+      <Notices />
+    </TipProvider>
+  );
+}
+
+export function NotFound() {
+  return (
+    <div className="page">
+      <PageHead title="There is no such page" />
+      <p>
+        Press <kbd>Ctrl K</kbd> to find one, or go to the <Link to="/">overview</Link>.
+      </p>
+    </div>
+  );
+}
+
+function useShortcut(toggle: () => void): void {
+  const latest = useRef(toggle);
+  latest.current = toggle;
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      latest.current();
+    };
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, []);
+}
+
+/** Names the document after the page, and moves the focus to the page when it changes. */
+function useTitleAndFocus() {
+  const main = useRef<HTMLElement>(null);
+  const path = useRouterState({ select: (state) => state.location.pathname });
+  const first = useRef(true);
+  useEffect(() => {
+    const page = PAGES.findLast((one) => path === one.to || path.startsWith(`${one.to}/`));
+    const rest = path.split("/").slice(2).map(decodeURIComponent).join("/");
+    document.title = [rest.slice(0, 80), page?.label ?? "Overview", "treadle"]
+      .filter(Boolean)
+      .join(" · ");
+    if (!first.current) main.current?.focus({ preventScroll: true });
+    first.current = false;
+  }, [path]);
+  return main;
+}

@@ -1,0 +1,20 @@
+// The pages in the order of the navigation.
+import type { IconName } from "../ui/Icon";
+
+export interface Page {
+  to: "/" | "/programs" | "/lanes" | "/workers" | "/policies" | "/what-if" | "/events" | "/admin";
+  label: string;
+  icon: IconName;
+  about: string;
+}
+
+export const PAGES: Page[] = [
+  { to: "/", label: "Overview", icon: "overview", about: "throughput, memory, alarms" },
+  { to: "/programs", label: "Programs", icon: "programs", about: "every trajectory, and why" },
+  { to: "/lanes", label: "Swim lanes", icon: "lanes", about: "all programs of a job" },
+  { to: "/workers", label: "Workers", icon: "workers", about: "engines and their memory" },
+  { to: "/policies", label: "Policies", icon: "policies", about: "who decides" },
+  { to: "/what-if", label: "What-if lab", icon: "lab", about: "replay other policies" },
+  { to: "/events", label: "Events", icon: "events", about: "the journal as it grows" },
+  { to: "/admin", label: "Admin", icon: "admin", about: "tokens, tenants, audit" },
+];

@@ -1,0 +1,74 @@
+// What the metrics showed while this tab was open. The daemon keeps no history of its gauges, so
+// the charts of states and memory begin when the tab was opened.
+import { ApiError, send } from "../api/client";
+import { journalNow } from "./clock";
+import { feed } from "./feed";
+import { type Metrics, parseMetrics } from "./metrics";
+
+export interface Point {
+  /** The journal's time, in microseconds. */
+  at: number;
+  metrics: Metrics;
+}
+
+const PERIOD_MS = 2000;
+const POINTS_MAX = 900;
+
+class History {
+  points: Point[] = [];
+  error: ApiError | null = null;
+  private watchers = new Set<() => void>();
+  private timer: ReturnType<typeof setTimeout> | null = null;
+
+  /** Begins to collect; once for the tab. */
+  start(): void {
+    if (this.timer === null) this.schedule(0);
+  }
+
+  watch = (watcher: () => void): (() => void) => {
+    this.watchers.add(watcher);
+    return () => this.watchers.delete(watcher);
+  };
+
+  /** The points; a new array whenever there is another one. */
+  snapshot = (): Point[] => this.points;
+
+  private schedule(delay: number): void {
+    this.timer = setTimeout(() => void this.collect(), delay);
+  }
+
+  private async collect(): Promise<void> {
+    if (!document.hidden && feed.state === "live") {
+      try {
+        const response = await send("/metrics", { headers: { accept: "text/plain" } });
+        const point = { at: journalNow(), metrics: parseMetrics(await response.text()) };
+        const last = this.points.at(-1);
+        const restarted = last !== undefined && hasRestarted(last.metrics, point.metrics);
+        this.points = (restarted ? [] : this.points.slice(-(POINTS_MAX - 1))).concat(point);
+        this.error = null;
+      } catch (error) {
+        this.error = error instanceof ApiError ? error : null;
+      }
+      for (const watcher of this.watchers) watcher();
+    }
+    this.schedule(PERIOD_MS);
+  }
+}
+
+function hasRestarted(before: Metrics, after: Metrics): boolean {
+  const name = "treadle_steps_arrived_total";
+  return (after.sum(name) ?? 0) < (before.sum(name) ?? 0);
+}
+
+export const history = new History();
+
+/** How fast a counter rose over the last points, per second of the journal's clock. */
+export function rateOf(points: Point[], name: string, span = 15): number | null {
+  const last = points.at(-1);
+  const first = points.at(-1 - Math.min(span, points.length - 1));
+  if (!first || !last || first === last) return null;
+  const seconds = (last.at - first.at) / 1e6;
+  const before = first.metrics.sum(name);
+  const after = last.metrics.sum(name);
+  return seconds <= 0 || before === null || after === null ? null : (after - before) / seconds;
+}

@@ -1,0 +1,250 @@
+// The logic behind the pages.
+import { describe, expect, it } from "vitest";
+import type { DecisionView, EventView, StepView } from "../api/types";
+import { short } from "../format/number";
+import { cut, visiblePieces, visibleText } from "../format/text";
+import { duration } from "../format/time";
+import { JournalClock } from "../live/clock";
+import { parseMetrics } from "../live/metrics";
+import { SseParser } from "../live/sse";
+import { verdictsOf } from "./checks";
+import { explain } from "./explain";
+import { messagesOf } from "./messages";
+import { FoldedScale, union } from "./scale";
+import { configOf, fieldsOf } from "./schemaForm";
+import { throughputOf } from "./series";
+import { buildTimeline } from "./timeline";
+import { toTrace } from "./trace";
+
+const step = (fields: Partial<StepView>): StepView => ({
+  step: 1,
+  arrived_at_us: 0,
+  dispatched_at_us: 10,
+  first_token_at_us: 20,
+  finished_at_us: 50,
+  worker: "http://a",
+  prompt_tokens: 1,
+  output_tokens: 1,
+  outcome: "stop",
+  waited_us: 10,
+  ...fields,
+});
+const event = (seq: number, at_us: number, kind: string, body: object = {}): EventView =>
+  ({ seq, at_us, kind, job: "j", program: "p", event: body }) as EventView;
+const decision = (seq: number, at_us: number, kind: string, why: object = {}): DecisionView =>
+  ({ seq, at_us, kind, worker: "w0", policy: "p@1", why }) as DecisionView;
+
+describe("text", () => {
+  it("names what can't be seen and keeps the rest", () => {
+    expect(visibleText("a\u202eb\u200b\u001b[31m")).toBe("a‹RLO›b‹ZWSP›‹ESC›[31m");
+    expect(visiblePieces("a\nb", true)).toEqual([{ text: "a\nb", hidden: false }]);
+    expect(visibleText("\u{e0041}")).toBe("‹U+E0041›");
+  });
+  it("never cuts a character in two", () => {
+    expect(cut("a😀b", 2)).toEqual({ text: "a", left: 3 });
+    expect(cut("x".repeat(1_000_000), 10).left).toBe(999_990);
+  });
+});
+
+describe("numbers and times", () => {
+  it("shortens", () => {
+    expect([0, 9.876, 999, 1234, 999_999, 5e9].map(short)).toEqual([
+      "0",
+      "9.88",
+      "999",
+      "1.23k",
+      "1M",
+      "5G",
+    ]);
+  });
+  it("says durations in two units", () => {
+    expect([12, 3400, 1.5e6, 59.96e6, 61e6, 3600e6, 90061e6].map(duration)).toEqual([
+      "12 µs",
+      "3.4 ms",
+      "1.50 s",
+      "60.0 s",
+      "1 min 1 s",
+      "1 h",
+      "1 d 1 h",
+    ]);
+  });
+});
+
+describe("event stream", () => {
+  it("joins chunks, whatever they are cut at", () => {
+    const parser = new SseParser();
+    const text = 'id: 7\r\ndata: {"a":1}\r\n\r\n: comment\n\nid: 8\ndata: x\ndata: y\n\n';
+    const messages = [...text].flatMap((character) => parser.push(character));
+    expect(messages).toEqual([
+      { id: "7", data: '{"a":1}' },
+      { id: "8", data: "x\ny" },
+    ]);
+  });
+});
+
+describe("clock", () => {
+  it("learns how fast the journal's clock runs", () => {
+    const clock = new JournalClock();
+    for (let at = 0; at <= 10; at += 1) clock.note(5e15 + at * 1e7, at * 1000);
+    expect(clock.rate()).toBeCloseTo(10);
+    expect(clock.now(11_000)).toBeCloseTo(5e15 + 11e7, -4);
+  });
+});
+
+describe("metrics", () => {
+  it("reads labels and sums", () => {
+    const metrics = parseMetrics('# HELP a b\na{w="x\\"y",u="1"} 2\na{w="z",u="1"} 3\nb 1e3\n');
+    expect(metrics.sum("a")).toBe(5);
+    expect(metrics.of("a", "w", 'x"y')).toBe(2);
+    expect(metrics.sum("b")).toBe(1000);
+    expect(metrics.sum("c")).toBeNull();
+  });
+});
+
+describe("folded scale", () => {
+  it("merges what overlaps", () => {
+    expect(
+      union([
+        { from: 5, to: 9 },
+        { from: 0, to: 6 },
+      ]),
+    ).toEqual([{ from: 0, to: 9 }]);
+  });
+  it("folds idle time and maps back", () => {
+    const busy = [
+      { from: 0, to: 100 },
+      { from: 10_000, to: 10_100 },
+    ];
+    const scale = new FoldedScale(0, 10_100, busy);
+    expect(scale.folds).toHaveLength(1);
+    expect(scale.length).toBeLessThan(250);
+    for (const time of [0, 50, 100, 5000, 10_000, 10_050])
+      expect(scale.time(scale.place(time))).toBeCloseTo(time, 6);
+  });
+});
+
+describe("timeline", () => {
+  const input = {
+    steps: [
+      step({}),
+      step({
+        step: 2,
+        arrived_at_us: 200,
+        dispatched_at_us: null,
+        first_token_at_us: null,
+        finished_at_us: null,
+        outcome: "open",
+      }),
+    ],
+    decisions: [decision(1, 5, "place"), decision(3, 60, "offload"), decision(5, 210, "restore")],
+    events: [
+      event(2, 55, "action_started", { tool: "bash", action: "x" }),
+      event(4, 70, "program_offloaded"),
+      event(5, 190, "action_finished", { action: "x", ok: false }),
+      event(6, 230, "program_loaded", { to: 0 }),
+    ],
+    now: 300,
+    endedAt: null,
+    nameOf: (worker: string) => worker,
+  };
+  it("shows each phase in its lane", () => {
+    const lanes = Object.fromEntries(
+      buildTimeline(input).lanes.map((lane) => [lane.id, lane.spans]),
+    );
+    expect(lanes.queue?.map((span) => [span.from, span.to, span.open])).toEqual([
+      [0, 10, false],
+      [200, 300, true],
+    ]);
+    expect(lanes["http://a"]?.map((span) => span.state)).toEqual(["prefill", "decode"]);
+    expect(lanes.tool).toMatchObject([{ from: 55, to: 190, state: "failed" }]);
+    expect(lanes.cache?.map((span) => span.state)).toEqual([
+      "shared",
+      "migrating",
+      "offloaded",
+      "migrating",
+      "shared",
+    ]);
+  });
+  it("becomes a trace", () => {
+    const trace = JSON.parse(toTrace("p", buildTimeline(input)));
+    const spans = trace.traceEvents.filter((one: { ph: string }) => one.ph === "X");
+    expect(spans[0]).toMatchObject({ ts: 0, dur: 10, cat: "queued", args: { step: 1 } });
+  });
+});
+
+describe("explanations", () => {
+  it("says what would have changed a decision", () => {
+    const why = {
+      because: "room_on_worker",
+      need_tokens: 100,
+      used_tokens: 500,
+      capacity_tokens: 1000,
+    };
+    const words = explain(decision(1, 0, "place", why), () => "worker 0");
+    expect(words.title).toBe("Placed on worker 0");
+    expect(words.figures).toContain("500 of 1,000 tokens (50 %)");
+    expect(words.otherwise).toContain("400 tokens");
+  });
+  it("passes on causes that it does not know", () => {
+    expect(explain(decision(1, 0, "place", { because: "new_cause" }), () => "").because).toBe(
+      "new cause",
+    );
+  });
+});
+
+describe("configuration forms", () => {
+  const schema = {
+    type: "object",
+    properties: {
+      hold: { type: "number", minimum: 0, maximum: 10, default: 1 },
+      order: { enum: ["a", "b", null], type: ["string", "null"] },
+    },
+  };
+  it("reads and checks values", () => {
+    const fields = fieldsOf(schema) ?? [];
+    expect(configOf(fields, { hold: "2.5", order: "a" }).config).toEqual({ hold: 2.5, order: "a" });
+    expect(configOf(fields, { hold: "11", order: "c" }).errors).toEqual({
+      hold: "At most 10.",
+      order: "One of a, b.",
+    });
+  });
+  it("leaves nested schemas to the editor", () => {
+    expect(fieldsOf({ properties: { a: { type: "object" } } })).toBeNull();
+  });
+});
+
+describe("messages", () => {
+  it("are read from requests, answers and streams", () => {
+    const request = JSON.stringify({ messages: [{ role: "user", content: [{ text: "a" }] }] });
+    expect(messagesOf(request)).toEqual([{ role: "user", text: "a" }]);
+    const answer = JSON.stringify({ choices: [{ message: { role: "assistant", content: "b" } }] });
+    expect(messagesOf(answer)).toEqual([{ role: "assistant", text: "b" }]);
+    const piece = (content: string) =>
+      `data: ${JSON.stringify({ choices: [{ delta: { content } }] })}`;
+    expect(messagesOf(`${piece("c")}\n\n${piece("d")}\n\ndata: [DONE]`)).toEqual([
+      { role: "assistant", text: "cd" },
+    ]);
+    expect(messagesOf("[1]")).toBeNull();
+  });
+});
+
+describe("checks of uploads", () => {
+  it("stop at the one that failed", () => {
+    expect(verdictsOf("smoke-trap").at(-1)).toBe("failed");
+    expect(verdictsOf("forbidden-import").slice(1, 4)).toEqual(["passed", "failed", "not reached"]);
+    expect(new Set(verdictsOf(null))).toEqual(new Set(["passed"]));
+  });
+});
+
+describe("throughput", () => {
+  it("counts finished steps", () => {
+    const events = [
+      event(1, 0, "step_arrived"),
+      event(2, 30e6, "step_finished", { tokens: { output: 60 } }),
+      event(3, 60e6, "timer_fired"),
+    ];
+    const { stepsPerMin, tokensPerS } = throughputOf(events, 2);
+    expect(stepsPerMin).toEqual([0, 2]);
+    expect(tokensPerS).toEqual([0, 2]);
+  });
+});

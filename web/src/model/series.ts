@@ -1,0 +1,87 @@
+// Series over time, from the journal's events and from the metrics.
+import type { EventView } from "../api/types";
+import type { Point } from "../live/history";
+
+/** Finished steps in stretches of equal length. */
+export interface Throughput {
+  times: number[];
+  stepsPerMin: number[];
+  tokensPerS: number[];
+}
+
+/** Counts the steps that events report as finished. The last stretch, which still goes on, is left out. */
+export function throughputOf(events: EventView[], stretches: number): Throughput {
+  const first = events[0]?.at_us;
+  const last = events.at(-1)?.at_us;
+  if (first === undefined || last === undefined || last <= first)
+    return { times: [], stepsPerMin: [], tokensPerS: [] };
+  const width = (last - first) / stretches;
+  const steps = new Array<number>(stretches).fill(0);
+  const tokens = new Array<number>(stretches).fill(0);
+  for (const { kind, at_us, event } of events) {
+    if (kind !== "step_finished") continue;
+    const at = Math.min(stretches - 1, Math.floor((at_us - first) / width));
+    steps[at] = (steps[at] ?? 0) + 1;
+    tokens[at] = (tokens[at] ?? 0) + (outputOf(event) ?? 0);
+  }
+  return {
+    times: steps.map((_, at) => first + (at + 0.5) * width),
+    stepsPerMin: steps.map((value) => value / (width / 60e6)),
+    tokensPerS: tokens.map((value) => value / (width / 1e6)),
+  };
+}
+
+function outputOf(event: unknown): number | undefined {
+  return (event as { tokens?: { output?: number } }).tokens?.output;
+}
+
+/** Programs by what they do, at each point. */
+export function programStates(points: Point[]): {
+  running: number[];
+  queued: number[];
+  tool: number[];
+  paused: number[];
+} {
+  const read = (name: string) => points.map((point) => point.metrics.sum(name) ?? 0);
+  const programs = read("treadle_programs");
+  const reasoning = read("treadle_programs_reasoning");
+  const queued = read("treadle_queue_programs");
+  const held = read("treadle_worker_programs_acting");
+  const running = reasoning.map((value, at) => Math.max(0, value - (queued[at] ?? 0)));
+  const paused = programs.map((value, at) =>
+    Math.max(0, value - (running[at] ?? 0) - (queued[at] ?? 0) - (held[at] ?? 0)),
+  );
+  return { running, queued, tool: held, paused };
+}
+
+/** How the memory of all workers was used between each point and the one before, as shares. */
+export function memoryShares(points: Point[], uses: string[]): (number | null)[][] {
+  const totals = points.map((point) => {
+    const byUse: Record<string, number> = {};
+    for (const sample of point.metrics.all("treadle_kv_token_seconds_total")) {
+      const use = sample.labels.use ?? "";
+      byUse[use] = (byUse[use] ?? 0) + sample.value;
+    }
+    return byUse;
+  });
+  return uses.map((use) =>
+    totals.map((total, at) => {
+      const before = totals[Math.max(0, at - MEMORY_SPAN)] ?? total;
+      const sum = uses.reduce((all, one) => all + (total[one] ?? 0) - (before[one] ?? 0), 0);
+      return sum > 0 ? ((total[use] ?? 0) - (before[use] ?? 0)) / sum : null;
+    }),
+  );
+}
+
+const MEMORY_SPAN = 5;
+
+/** The share of prompt tokens that were found in caches, over the last points. */
+export function hitRates(points: Point[], span = 10): (number | null)[] {
+  const prompt = points.map((point) => point.metrics.sum("treadle_prompt_tokens_total") ?? 0);
+  const cached = points.map((point) => point.metrics.sum("treadle_cached_tokens_total") ?? 0);
+  return points.map((_, at) => {
+    const from = Math.max(0, at - span);
+    const all = (prompt[at] ?? 0) - (prompt[from] ?? 0);
+    return all > 0 ? ((cached[at] ?? 0) - (cached[from] ?? 0)) / all : null;
+  });
+}

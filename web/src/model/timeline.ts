@@ -1,0 +1,205 @@
+// A program's life as spans of time in lanes, from its steps, decisions and events.
+import type { DecisionView, EventView, ProgramView, StepView } from "../api/types";
+import { visibleText } from "../format/text";
+import { cacheSpans } from "./cache";
+import { type Interval, union } from "./scale";
+import type { State } from "./states";
+
+export interface Span extends Interval {
+  state: State;
+  label: string;
+  /** The step that it belongs to. */
+  step?: number;
+  /** The program that it stands for. */
+  program?: string;
+  /** It has not ended yet. */
+  open?: boolean;
+}
+
+export interface Lane {
+  id: string;
+  label: string;
+  spans: Span[];
+}
+
+export interface Timeline extends Interval {
+  lanes: Lane[];
+  /** When a step waited or ran. */
+  busy: Interval[];
+}
+
+export interface TimelineInput {
+  steps: StepView[];
+  decisions: DecisionView[];
+  events: EventView[];
+  /** Programs that it started. */
+  children?: ProgramView[];
+  /** Where spans end that are still open. */
+  now: number;
+  /** When the program ended, if it did. */
+  endedAt: number | null;
+  nameOf: (worker: string) => string;
+}
+
+/** Lays out what is known of a program. */
+export function buildTimeline(input: TimelineInput): Timeline {
+  const { steps, events, now, endedAt } = input;
+  const end = endedAt ?? now;
+  const queue: Span[] = [];
+  const byWorker = new Map<string, Span[]>();
+  for (const step of steps) {
+    const spans = spansOfStep(step, end, endedAt === null);
+    if (spans.queued) queue.push(spans.queued);
+    if (!step.worker) continue;
+    const lane = byWorker.get(step.worker) ?? [];
+    lane.push(...spans.running);
+    byWorker.set(step.worker, lane);
+  }
+  const workerLanes = [...byWorker]
+    .map(([worker, spans]) => ({ id: worker, label: input.nameOf(worker), spans }))
+    .sort((a, b) => a.label.localeCompare(b.label, "en", { numeric: true }));
+  const tools = toolSpans(steps, events, end, endedAt === null);
+  const cache = cacheSpans(input.decisions, events, end, input.nameOf);
+  const lanes = [
+    { id: "queue", label: "Queue", spans: queue },
+    ...workerLanes,
+    { id: "tool", label: "Tools", spans: tools },
+    ...childLanes(input.children ?? [], now, input.nameOf),
+    { id: "cache", label: "KV cache", spans: cache },
+  ];
+  const busy = steps.map((step) => ({
+    from: step.arrived_at_us,
+    to: step.finished_at_us ?? end,
+  }));
+  const from = Math.min(...steps.map((step) => step.arrived_at_us), end);
+  const to = Math.max(from + 1, end, ...busy.map((one) => one.to));
+  return { from, to, lanes, busy };
+}
+
+/** The programs that it started, in as few lanes as hold them without overlaps. */
+function childLanes(children: ProgramView[], now: number, nameOf: TimelineInput["nameOf"]): Lane[] {
+  const lanes: Lane[] = [];
+  for (const child of [...children].sort((a, b) => a.created_at_us - b.created_at_us)) {
+    const ended = Boolean(child.ended);
+    const where = child.worker ? `, on ${nameOf(child.worker)}` : "";
+    const span: Span = {
+      state: ended ? "finished" : child.status === "paused" ? "paused" : "decode",
+      from: child.created_at_us,
+      to: ended ? child.updated_at_us : now,
+      label: `${visibleText(child.program_id, 120)}${where}`,
+      program: child.program_id,
+      open: !ended,
+    };
+    const free = lanes.find((lane) => (lane.spans.at(-1)?.to ?? 0) <= span.from);
+    if (free) free.spans.push(span);
+    else if (lanes.length < CHILD_LANES_MAX)
+      lanes.push({ id: `child-${lanes.length}`, label: "Subagents", spans: [span] });
+  }
+  return lanes;
+}
+
+const CHILD_LANES_MAX = 6;
+
+/** The spans of one step: how long it waited, and what its worker did. */
+export function spansOfStep(
+  step: StepView,
+  end: number,
+  live: boolean,
+): { queued: Span | null; running: Span[] } {
+  const done = step.finished_at_us ?? null;
+  const over = done ?? end;
+  const sent = step.dispatched_at_us ?? null;
+  const open = live && done === null;
+  const queuedTo = sent ?? over;
+  const queued: Span | null =
+    queuedTo > step.arrived_at_us
+      ? {
+          state: "queued",
+          from: step.arrived_at_us,
+          to: queuedTo,
+          step: step.step,
+          label: "Queued",
+          open: open && sent === null,
+        }
+      : null;
+  if (sent === null) return { queued, running: [] };
+  const failed = isFailed(step.outcome);
+  const base = { step: step.step, open };
+  const first = step.first_token_at_us ?? null;
+  if (first === null) {
+    const label = failed ? `Failed: ${step.outcome}` : "Decode";
+    return {
+      queued,
+      running: [{ ...base, state: failed ? "failed" : "decode", from: sent, to: over, label }],
+    };
+  }
+  return {
+    queued,
+    running: [
+      { ...base, open: false, state: "prefill", from: sent, to: first, label: "Prefill" },
+      {
+        ...base,
+        state: failed ? "failed" : "decode",
+        from: first,
+        to: over,
+        label: failed ? `Failed: ${step.outcome}` : "Decode",
+      },
+    ],
+  };
+}
+
+/** Whether a step came to no good end. */
+export function isFailed(outcome: string): boolean {
+  return ["failed", "cancelled", "interrupted", "refused"].includes(outcome);
+}
+
+function toolSpans(steps: StepView[], events: EventView[], end: number, live: boolean): Span[] {
+  const spans: Span[] = [];
+  const open = new Map<string, Span>();
+  for (const { kind, at_us, event } of events) {
+    const body = event as Record<string, unknown>;
+    if (kind === "action_started") {
+      const span: Span = {
+        state: "tool",
+        from: at_us,
+        to: end,
+        label: String(body.tool),
+        open: live,
+      };
+      open.set(String(body.action), span);
+      spans.push(span);
+    }
+    if (kind === "action_finished") {
+      const span = open.get(String(body.action));
+      if (!span) continue;
+      span.to = at_us;
+      span.open = false;
+      if (body.ok === false) {
+        span.state = "failed";
+        span.label += " (failed)";
+      }
+      open.delete(String(body.action));
+    }
+  }
+  return [...spans, ...outside(gaps(steps), union(spans))].sort((a, b) => a.from - b.from);
+}
+
+/** Those of the spans that touch none of the sorted intervals. */
+function outside(spans: Span[], intervals: Interval[]): Span[] {
+  let at = 0;
+  return spans.filter((span) => {
+    while ((intervals[at]?.to ?? Number.POSITIVE_INFINITY) <= span.from) at += 1;
+    return (intervals[at]?.from ?? Number.POSITIVE_INFINITY) >= span.to;
+  });
+}
+
+/** Where no tool runner reports a call: the time between an answer and the next step. */
+function gaps(steps: StepView[]): Span[] {
+  return steps.flatMap((step, at) => {
+    const next = steps[at + 1];
+    const done = step.finished_at_us;
+    if (!next || !done || next.arrived_at_us <= done) return [];
+    const label = "Between steps (no tool call reported)";
+    return [{ state: "tool" as const, from: done, to: next.arrived_at_us, label }];
+  });
+}

@@ -1,0 +1,213 @@
+// All programs of a job side by side, with the one that takes longest marked.
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useCallback, useMemo, useState } from "react";
+import { memory } from "../../api/queries";
+import { useWorkerNames } from "../../api/useWorkerNames";
+import { plural } from "../../format/number";
+import { visibleText } from "../../format/text";
+import { duration } from "../../format/time";
+import { FoldedScale } from "../../model/scale";
+import { STATES, type State } from "../../model/states";
+import type { Lane, Span } from "../../model/timeline";
+import { Choice } from "../../ui/Choice";
+import { Empty, Failure, Loading, PageHead, Panel } from "../../ui/Panel";
+import { SpanCanvas, stateColor } from "../../ui/spans/SpanCanvas";
+import { Text } from "../../ui/Text";
+import { colorOf } from "../../ui/theme";
+import { Minimap } from "./Minimap";
+import { type ProgramLane, useLanes } from "./useLanes";
+
+const ROW_HEIGHT = 16;
+const HEIGHT = 560;
+/** With more lanes than this, an overview with a brush is beside them. */
+const OVERVIEW_FROM = 64;
+const LIMITS = [32, 64, 128, 256];
+const WORKER_COLORS = [
+  "decode",
+  "queued",
+  "tool",
+  "paused",
+  "offloaded",
+  "recompute",
+  "prefill",
+  "migrating",
+];
+const SHOWN: State[] = ["queued", "prefill", "decode", "tool", "failed"];
+
+export function Lanes() {
+  const { job, color, live } = useSearch({ from: "/lanes" });
+  const navigate = useNavigate({ from: "/lanes" });
+  const { data: memoryData } = useQuery(memory);
+  const [limit, setLimit] = useState(64);
+  const lanes = useLanes(job, limit, live !== "off");
+  const set = (changes: Record<string, string | undefined>) =>
+    void navigate({ search: (old) => ({ ...old, ...changes }), replace: true });
+  const jobs = (memoryData?.jobs ?? []).map((one): [string, string] => [
+    one.job,
+    visibleText(one.job, 60),
+  ]);
+  return (
+    <div className="page">
+      <PageHead title="Swim lanes" note="One lane for each program, begun first on top.">
+        <Choice
+          label="Job"
+          all="All jobs"
+          value={job ?? ""}
+          options={jobs}
+          onChange={(next) => set({ job: next || undefined })}
+        />
+        <Choice
+          label="Colour"
+          all="Colour by state"
+          value={color ?? ""}
+          options={[["worker", "Colour by worker"]]}
+          onChange={(next) => set({ color: next || undefined })}
+        />
+        <select
+          className="input narrow-input"
+          aria-label="Number of programs"
+          value={limit}
+          onChange={(event) => setLimit(Number(event.target.value))}
+        >
+          {LIMITS.map((one) => (
+            <option key={one} value={one}>
+              newest {one}
+            </option>
+          ))}
+        </select>
+        <label className="check">
+          <input
+            type="checkbox"
+            checked={live !== "off"}
+            onChange={(event) => set({ live: event.target.checked ? undefined : "off" })}
+          />
+          Live
+        </label>
+      </PageHead>
+      {lanes.isPending ? (
+        <Loading rows={10} />
+      ) : lanes.error && !lanes.data ? (
+        <Failure error={lanes.error} retry={() => void lanes.refetch()} />
+      ) : !lanes.data || lanes.data.length === 0 ? (
+        <Empty icon="lanes" title="No program to show">
+          <p>
+            Programs name their job in the header <code>X-Treadle-Job</code>. Each gets a lane with
+            its first step.
+          </p>
+        </Empty>
+      ) : (
+        <Chart lanes={lanes.data} byWorker={color === "worker"} />
+      )}
+    </div>
+  );
+}
+
+function Chart({ lanes, byWorker }: { lanes: ProgramLane[]; byWorker: boolean }) {
+  const navigate = useNavigate();
+  const names = useWorkerNames();
+  const [top, setTop] = useState(0);
+  const scale = useMemo(() => {
+    const from = Math.min(...lanes.map((lane) => lane.begun));
+    const to = Math.max(...lanes.map((lane) => lane.ended));
+    return new FoldedScale(from, Math.max(to, from + 1), null);
+  }, [lanes]);
+  const critical = useMemo(() => longest(lanes), [lanes]);
+  const workers = useMemo(() => workersOf(lanes, names.nameOf), [lanes, names]);
+  const workerColor = useCallback(
+    (span: Span, lane: Lane) => {
+      const url = span.step === undefined ? "" : (lane as ProgramLane).workers.get(span.step);
+      const at = span.state === "queued" || !url ? -1 : workers.findIndex((one) => one.url === url);
+      return at < 0 ? colorOf("surface-3") : colorOf(`state-${workerToken(at)}`);
+    },
+    [workers],
+  );
+  return (
+    <Panel
+      title={plural(lanes.length, "program")}
+      note={
+        critical ? (
+          <>
+            longest:{" "}
+            <Link to="/programs/$program" params={{ program: critical.id }}>
+              <Text value={critical.id} max={80} />
+            </Link>
+            , {duration(critical.ended - critical.begun)}
+          </>
+        ) : undefined
+      }
+    >
+      <div className={lanes.length > OVERVIEW_FROM ? "lanes with-map" : "lanes"}>
+        <SpanCanvas
+          label="Swim lanes"
+          lanes={lanes}
+          scale={scale}
+          rowHeight={ROW_HEIGHT}
+          maxHeight={HEIGHT}
+          scrollTop={top}
+          onScroll={setTop}
+          colorFor={byWorker ? workerColor : stateColor}
+          marked={critical?.id ?? null}
+          onSelect={(span, lane) =>
+            void navigate({
+              to: "/programs/$program",
+              params: { program: lane.id },
+              search: span?.step === undefined ? {} : { step: String(span.step), tab: "steps" },
+            })
+          }
+        />
+        {lanes.length > OVERVIEW_FROM ? (
+          <Minimap
+            lanes={lanes}
+            scale={scale}
+            height={HEIGHT}
+            rowHeight={ROW_HEIGHT}
+            top={top}
+            onTop={setTop}
+          />
+        ) : null}
+      </div>
+      <div className="legend">
+        {byWorker
+          ? workers.map((worker, at) => (
+              <LegendItem key={worker.url} token={workerToken(at)} label={worker.name} />
+            ))
+          : SHOWN.map((state) => (
+              <LegendItem key={state} token={state} label={STATES[state].label} />
+            ))}
+        <span className="legend-time dim">
+          the marked lane took longest; click a lane to open its program
+        </span>
+      </div>
+    </Panel>
+  );
+}
+
+function LegendItem({ token, label }: { token: string; label: string }) {
+  return (
+    <span className="legend-item">
+      <span className={`swatch state-${token}`} aria-hidden="true" />
+      {label}
+    </span>
+  );
+}
+
+function workerToken(at: number): string {
+  return WORKER_COLORS[at % WORKER_COLORS.length] ?? "decode";
+}
+
+function workersOf(lanes: ProgramLane[], nameOf: (worker: string) => string) {
+  const urls = new Set(lanes.flatMap((lane) => [...lane.workers.values()].filter(Boolean)));
+  return [...urls]
+    .map((url) => ({ url, name: nameOf(url) }))
+    .sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+}
+
+/** The program that took longest: while it runs, nothing of its job can be over. */
+function longest(lanes: ProgramLane[]): ProgramLane | null {
+  return lanes.reduce<ProgramLane | null>(
+    (most, lane) =>
+      most === null || lane.ended - lane.begun > most.ended - most.begun ? lane : most,
+    null,
+  );
+}

@@ -1,0 +1,105 @@
+// The programs of a job as lanes. Steps of a program are read again only when it has changed.
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { call } from "../../api/client";
+import { allSteps, queryClient } from "../../api/queries";
+import type { EventView, ProgramView, StepView } from "../../api/types";
+import { visibleText } from "../../format/text";
+import { journalNow } from "../../live/clock";
+import { withOpenSteps } from "../../model/open";
+import { buildTimeline, type Lane, type Span } from "../../model/timeline";
+
+export interface ProgramLane extends Lane {
+  program: ProgramView;
+  /** The worker of each step, for colours. */
+  workers: Map<number, string>;
+  begun: number;
+  ended: number;
+}
+
+const READERS = 4;
+const EVENTS = 2000;
+const REFRESH_MS = 5000;
+
+export function useLanes(job: string | undefined, limit: number, live: boolean) {
+  return useQuery({
+    queryKey: ["lanes", job, limit],
+    queryFn: ({ signal }) => readLanes(job, limit, signal),
+    placeholderData: keepPreviousData,
+    refetchInterval: live ? REFRESH_MS : false,
+  });
+}
+
+async function readLanes(
+  job: string | undefined,
+  limit: number,
+  signal: AbortSignal,
+): Promise<ProgramLane[]> {
+  const [page, events] = await Promise.all([
+    call("get", "/api/v1/programs", { query: { job, limit, sort: "-created_at_us" }, signal }),
+    call("get", "/api/v1/events", { query: { job, latest: true, limit: EVENTS }, signal }),
+  ]);
+  const byProgram = Map.groupBy(events.events, (event) => event.program ?? "");
+  const now = journalNow();
+  const lanes = await inPool(page.programs, async (program) => {
+    const steps = await stepsOf(program, signal);
+    return laneOf(program, steps, byProgram.get(program.program_id) ?? [], now);
+  });
+  return lanes.filter((lane) => lane.spans.length > 0).sort((a, b) => a.begun - b.begun);
+}
+
+/** Works through a list, a few at a time, so that other requests get their turn. */
+async function inPool<T, R>(items: T[], work: (item: T) => Promise<R>): Promise<R[]> {
+  const results = new Array<R>(items.length);
+  let next = 0;
+  const reader = async () => {
+    for (;;) {
+      const at = next++;
+      const item = items[at];
+      if (item === undefined) return;
+      results[at] = await work(item);
+    }
+  };
+  await Promise.all(Array.from({ length: READERS }, reader));
+  return results;
+}
+
+function stepsOf(program: ProgramView, signal: AbortSignal): Promise<StepView[]> {
+  const { program_id, steps, updated_at_us } = program;
+  return queryClient.fetchQuery({
+    queryKey: ["laneSteps", program_id, steps, updated_at_us],
+    queryFn: () => allSteps(program_id, signal),
+    staleTime: Number.POSITIVE_INFINITY,
+    gcTime: 60_000,
+  });
+}
+
+function laneOf(
+  program: ProgramView,
+  rows: StepView[],
+  events: EventView[],
+  now: number,
+): ProgramLane {
+  const steps = withOpenSteps(rows, events, [], program);
+  const ended = program.ended ? program.updated_at_us : null;
+  const timeline = buildTimeline({
+    steps,
+    decisions: [],
+    events,
+    now,
+    endedAt: ended,
+    nameOf: (worker) => worker,
+  });
+  const spans: Span[] = timeline.lanes
+    .filter((lane) => lane.id !== "cache")
+    .flatMap((lane) => lane.spans)
+    .sort((a, b) => a.from - b.from);
+  return {
+    id: program.program_id,
+    label: visibleText(program.program_id, 80),
+    spans,
+    program,
+    workers: new Map(steps.map((step) => [step.step, step.worker ?? ""])),
+    begun: timeline.from,
+    ended: ended ?? now,
+  };
+}

@@ -1,0 +1,136 @@
+// The whole at a glance.
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useMemo } from "react";
+import { bindings, health, workers } from "../../api/queries";
+import { count, percent, plural, short } from "../../format/number";
+import { rateOf } from "../../live/history";
+import { useHistory } from "../../live/hooks";
+import { type Alarm, alarmsOf } from "../../model/alarms";
+import { hitRates } from "../../model/series";
+import { Icon } from "../../ui/Icon";
+import { Command, Empty, PageHead, Panel, Stat } from "../../ui/Panel";
+import { Text } from "../../ui/Text";
+import { Memory, States, Throughput } from "./charts";
+import { JobsPanel, WorkersPanel } from "./lists";
+
+export function Overview() {
+  const points = useHistory();
+  const { data: healthData } = useQuery(health);
+  const { data: workerData } = useQuery(workers);
+  const metrics = points.at(-1)?.metrics ?? null;
+  const list = workerData?.workers ?? [];
+  const alarms = useMemo(() => alarmsOf(healthData, list, metrics), [healthData, list, metrics]);
+  const idle = metrics !== null && (metrics.sum("treadle_steps_arrived_total") ?? 0) === 0;
+  return (
+    <div className="page">
+      <PageHead title="Overview" note={<Mode mode={healthData?.mode} />} />
+      <Figures />
+      <Alarms alarms={alarms} />
+      {idle ? <FirstStep /> : null}
+      <div className="grid-2">
+        <Throughput />
+        <States points={points} />
+      </div>
+      <div className="grid-2">
+        <WorkersPanel workers={list} />
+        <Memory points={points} />
+      </div>
+      <JobsPanel />
+    </div>
+  );
+}
+
+function Mode({ mode }: { mode: string | undefined }) {
+  const { data } = useQuery(bindings);
+  const eviction = data?.bindings.find((one) => one.world === "eviction" && one.job === "*");
+  if (!mode) return null;
+  return (
+    <>
+      Mode <strong>{mode}</strong>
+      {eviction ? (
+        <>
+          , caches decided by{" "}
+          <Link to="/policies">
+            <Text value={eviction.policy.split("+")[0] ?? eviction.policy} max={80} />
+          </Link>
+        </>
+      ) : null}
+    </>
+  );
+}
+
+function Figures() {
+  const points = useHistory();
+  const metrics = points.at(-1)?.metrics;
+  const sum = (name: string) => metrics?.sum(name) ?? null;
+  const steps = rateOf(points, "treadle_steps_finished_total");
+  const output = rateOf(points, "treadle_output_tokens_total");
+  const hit = hitRates(points).at(-1) ?? null;
+  const programs = sum("treadle_programs");
+  return (
+    <dl className="stats">
+      <Stat label="Steps a minute" value={short(steps === null ? null : steps * 60)} />
+      <Stat label="Tokens a second" value={short(output)} note="generated" />
+      <Stat label="Found in cache" value={percent(hit)} note="of prompt tokens" />
+      <Stat
+        label="Programs"
+        value={<Link to="/programs">{count(programs)}</Link>}
+        note={`${count(sum("treadle_programs_opened_total"))} opened`}
+      />
+      <Stat
+        label="Running steps"
+        value={count(sum("treadle_steps_running"))}
+        note={`${count(sum("treadle_queue_steps"))} wait`}
+      />
+      <Stat
+        label="Paused"
+        value={
+          <Link to="/programs" search={{ status: "paused" }}>
+            {count(sum("treadle_programs_paused"))}
+          </Link>
+        }
+        note={`${count(sum("treadle_kv_held_programs"))} in host memory`}
+      />
+    </dl>
+  );
+}
+
+function Alarms({ alarms }: { alarms: Alarm[] }) {
+  if (alarms.length === 0) return null;
+  return (
+    <Panel title={plural(alarms.length, "alarm")} flush>
+      <ul className="alarms">
+        {alarms.map((alarm) => (
+          <li key={alarm.id} className={alarm.tone}>
+            <Icon name="warning" />
+            <div>
+              <strong>{alarm.title}</strong>{" "}
+              <span className="soft">
+                <Text value={alarm.text} max={300} />
+              </span>
+            </div>
+            <Link to={alarm.link.to} search={alarm.link.search} className="button small">
+              Look
+            </Link>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+function FirstStep() {
+  return (
+    <Panel title="No step has arrived yet">
+      <Empty icon="play" title="Send the first request">
+        <p>
+          Clients change a base URL, and name their program in the request. Everything below fills
+          itself as steps arrive.
+        </p>
+        <Command>{`curl ${window.location.origin}/v1/chat/completions -H 'content-type: application/json' \\
+  -d '{"model": "treadle-sim", "program_id": "first", "messages": [{"role": "user", "content": "Hello"}]}'`}</Command>
+      </Empty>
+    </Panel>
+  );
+}

@@ -1,0 +1,147 @@
+// Workers and jobs on the overview.
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { memory } from "../../api/queries";
+import type { WorkerView } from "../../api/types";
+import { count, percent, short } from "../../format/number";
+import { USES } from "../../model/states";
+import { Meter } from "../../ui/Meter";
+import { Command, Empty, Failure, Loading, Panel } from "../../ui/Panel";
+import { Badge } from "../../ui/State";
+import { Text } from "../../ui/Text";
+import { hitRateOf, memoryParts } from "../workers/parts";
+
+export function WorkersPanel({ workers }: { workers: WorkerView[] }) {
+  const { data } = useQuery(memory);
+  if (workers.length === 0) {
+    return (
+      <Panel title="Workers">
+        <Empty icon="workers" title="No workers">
+          <p>Register an engine, and programs are placed on it at once:</p>
+          <Command>treadle workers add http://gpu-1:8000</Command>
+        </Empty>
+      </Panel>
+    );
+  }
+  return (
+    <Panel
+      title="Workers"
+      flush
+      actions={
+        <Link to="/workers" className="button small">
+          All
+        </Link>
+      }
+    >
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it may scroll sideways */}
+      <div className="plain-scroll" tabIndex={0}>
+        <table className="plain">
+          <thead>
+            <tr>
+              <th>Worker</th>
+              <th className="wide-cell">KV memory</th>
+              <th className="num">Used</th>
+              <th className="num">Steps</th>
+              <th className="num wide-only">In cache</th>
+            </tr>
+          </thead>
+          <tbody>
+            {workers.map((worker) => (
+              <tr key={worker.id}>
+                <td className="nowrap">
+                  <Link to="/workers" search={{ worker: worker.id }}>
+                    worker {worker.id}
+                  </Link>{" "}
+                  {worker.is_healthy ? null : <Badge tone="bad">lost</Badge>}
+                </td>
+                <td className="wide-cell">
+                  <Meter
+                    label={`KV memory of worker ${worker.id}`}
+                    total={worker.capacity_tokens ?? null}
+                    parts={memoryParts(data?.workers.find((one) => one.id === worker.id))}
+                  />
+                </td>
+                <td className="num" title={`${count(worker.used_tokens)} tokens`}>
+                  {worker.capacity_tokens
+                    ? percent(worker.used_tokens / worker.capacity_tokens)
+                    : short(worker.used_tokens)}
+                </td>
+                <td className="num">{count(worker.load)}</td>
+                <td className="num wide-only">{percent(hitRateOf(worker))}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}
+
+/** What each job cost: KV memory times time, by use. */
+export function JobsPanel() {
+  const { data, error, isPending, refetch } = useQuery(memory);
+  if (isPending) return <Loading rows={3} />;
+  if (error && !data) return <Failure error={error} retry={() => void refetch()} />;
+  const jobs = [...(data?.jobs ?? [])].sort(
+    (a, b) => total(b.token_seconds) - total(a.token_seconds),
+  );
+  const most = Math.max(1, ...jobs.map((job) => total(job.token_seconds)));
+  if (jobs.length === 0) return null;
+  return (
+    <Panel title="What jobs cost" note="KV memory times time, in token-seconds" flush>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it may scroll sideways */}
+      <div className="plain-scroll" tabIndex={0}>
+        <table className="plain">
+          <thead>
+            <tr>
+              <th>Job</th>
+              <th className="wide-cell">By use, beside the dearest job</th>
+              <th className="num">Token-seconds</th>
+              <th className="num wide-only">Recomputed</th>
+              <th className="num wide-only">Held for tools</th>
+            </tr>
+          </thead>
+          <tbody>
+            {jobs.map((job) => {
+              const sum = total(job.token_seconds);
+              return (
+                <tr key={`${job.tenant}/${job.job}`}>
+                  <td className="nowrap">
+                    <Link to="/programs" search={{ job: job.job }}>
+                      <Text value={job.job} max={60} />
+                    </Link>
+                  </td>
+                  <td className="wide-cell">
+                    <Meter
+                      label="Cost by use"
+                      total={most}
+                      parts={USES.filter((use) => use.use !== "unused").map((use) => ({
+                        label: use.label,
+                        state: use.state,
+                        value: job.token_seconds[use.use] ?? 0,
+                      }))}
+                    />
+                  </td>
+                  <td className="num">{short(sum)}</td>
+                  <td className="num wide-only">
+                    {percent((job.token_seconds.recompute ?? 0) / Math.max(1, sum), 1)}
+                  </td>
+                  <td className="num wide-only">
+                    {percent((job.token_seconds.caching ?? 0) / Math.max(1, sum), 1)}
+                  </td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}
+
+function total(uses: Record<string, number>): number {
+  return Object.entries(uses).reduce(
+    (sum, [use, value]) => (use === "unused" ? sum : sum + value),
+    0,
+  );
+}

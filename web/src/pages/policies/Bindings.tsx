@@ -1,0 +1,227 @@
+// Which policy answers in each world, for whom, and who is on trial beside it.
+import { Link } from "@tanstack/react-router";
+import { call } from "../../api/client";
+import { queryClient } from "../../api/queries";
+import type { BindingShown } from "../../api/types";
+import { useRights } from "../../app/Account";
+import { count, percent, short } from "../../format/number";
+import { duration } from "../../format/time";
+import { Confirm } from "../../ui/Dialog";
+import { notify } from "../../ui/notices";
+import { Stat } from "../../ui/Panel";
+import { Badge } from "../../ui/State";
+import { Text } from "../../ui/Text";
+import { type Canary, digestOf, type Shadow, shortPolicy } from "./types";
+
+const QUESTIONS: Record<string, string> = {
+  prediction: "how much of each program is still to come",
+  priority: "the order of the run queue",
+  placement: "which worker a program runs on",
+  allocation: "how much of a resource each consumer gets",
+  eviction: "which caches stay, who is paused and restored",
+  reward: "what a finished program is worth",
+};
+
+export function Bindings({
+  bindings,
+  statistics,
+}: {
+  bindings: BindingShown[];
+  statistics: unknown;
+}) {
+  return (
+    <>
+      <Totals statistics={statistics as Record<string, number> | null} />
+      <div className="bindings">
+        {bindings.map((binding) => (
+          <Binding key={`${binding.world} ${binding.job}`} binding={binding} />
+        ))}
+      </div>
+    </>
+  );
+}
+
+function Totals({ statistics }: { statistics: Record<string, number> | null }) {
+  if (!statistics) return null;
+  const { answered = 0, asked_us = 0 } = statistics;
+  return (
+    <dl className="stats">
+      <Stat label="Questions answered" value={short(answered)} note="since the daemon began" />
+      <Stat label="Mean answer" value={answered > 0 ? duration(asked_us / answered) : "–"} />
+      <Stat label="Slowest answer" value={duration(statistics.slowest_us)} />
+      <Stat label="Left to the default" value={short(statistics.fallbacks)} />
+      <Stat label="Faults" value={count(statistics.faults)} />
+      <Stat label="Rolled back" value={count(statistics.rollbacks)} unit="times" />
+    </dl>
+  );
+}
+
+export function PolicyLink({ policy }: { policy: string }) {
+  const digest = digestOf(policy);
+  if (!digest) {
+    return (
+      <span title={policy}>
+        <Text value={shortPolicy(policy)} max={80} /> <span className="dim">built in</span>
+      </span>
+    );
+  }
+  return (
+    <Link to="/policies/$plugin" params={{ plugin: digest }} title={policy}>
+      <Text value={shortPolicy(policy)} max={80} />
+    </Link>
+  );
+}
+
+function Binding({ binding }: { binding: BindingShown }) {
+  const canary = (binding.canary ?? null) as Canary | null;
+  const shadow = (binding.shadow ?? null) as Shadow | null;
+  const job = binding.job === "*" ? "all jobs" : `job ${binding.job}`;
+  return (
+    <section className="panel binding">
+      <header className="panel-head">
+        <h2>{binding.world}</h2>
+        <span className="panel-note">{QUESTIONS[binding.world]}</span>
+        <div className="panel-actions">
+          <Badge>
+            <Text value={job} max={60} />
+          </Badge>
+        </div>
+      </header>
+      <div className="roles">
+        <div className="role">
+          <Badge tone="good">active</Badge>
+          <strong>
+            <PolicyLink policy={binding.policy} />
+          </strong>
+          {binding.previous ? (
+            <span className="dim">
+              before: <Text value={shortPolicy(binding.previous)} max={80} />
+            </span>
+          ) : null}
+          {binding.previous && !canary ? <RollBack binding={binding} /> : null}
+        </div>
+        {canary ? <CanaryRole binding={binding} canary={canary} /> : null}
+        {shadow ? <ShadowRole binding={binding} shadow={shadow} /> : null}
+      </div>
+    </section>
+  );
+}
+
+function CanaryRole({ binding, canary }: { binding: BindingShown; canary: Canary }) {
+  const { incumbent, canary: trial } = canary.trial;
+  const worse = canary.regret > 0;
+  return (
+    <div className="role">
+      <Badge tone="warn">canary {percent(canary.share)}</Badge>
+      <strong>
+        <PolicyLink policy={canary.policy} />
+      </strong>
+      <span className={worse ? "kind bad" : "kind good"}>
+        {percent(Math.abs(canary.regret), 1)} {worse ? "slower" : "faster"} steps
+      </span>
+      <span className="dim">
+        mean {duration(trial.mean * 1000)} over {count(trial.count)} steps, active{" "}
+        {duration(incumbent.mean * 1000)} over {count(incumbent.count)}
+      </span>
+      <RoleActions binding={binding} policy={canary.policy} kind="canary" />
+    </div>
+  );
+}
+
+function ShadowRole({ binding, shadow }: { binding: BindingShown; shadow: Shadow }) {
+  return (
+    <div className="role">
+      <Badge tone="accent">shadow</Badge>
+      <strong>
+        <PolicyLink policy={shadow.policy} />
+      </strong>
+      <span>{percent(shadow.agreement, 1)} agreement</span>
+      <span className="dim">
+        {short(shadow.answered)} answers, same first choice in{" "}
+        {percent(shadow.same_first / Math.max(1, shadow.answered), 1)}, {count(shadow.faults)}{" "}
+        faults
+      </span>
+      <RoleActions binding={binding} policy={shadow.policy} kind="shadow" />
+    </div>
+  );
+}
+
+async function changed(text: string): Promise<void> {
+  notify(text);
+  await queryClient.invalidateQueries({ queryKey: ["bindings"] });
+}
+
+function RoleActions({
+  binding,
+  policy,
+  kind,
+}: {
+  binding: BindingShown;
+  policy: string;
+  kind: "canary" | "shadow";
+}) {
+  const rights = useRights();
+  if (!rights.manage) return null;
+  const { world, job } = binding;
+  const promote = async () => {
+    await call("put", "/api/v1/bindings", {
+      body: { policy: digestOf(policy) ?? policy, world, job, role: "active" },
+    });
+    await changed(`${shortPolicy(policy)} is active now.`);
+  };
+  const end = async () => {
+    await call("delete", "/api/v1/bindings", { query: { world, job, role: kind } });
+    await changed(`The ${kind} was ended.`);
+  };
+  return (
+    <span className="role-actions">
+      <Confirm
+        title={`Promote ${shortPolicy(policy)}?`}
+        text={`It decides for all programs of ${job === "*" ? "all jobs" : job} from the next question on. The present policy stays at hand for a rollback. It gets its default configuration; bind it from its own page to choose another.`}
+        action="Promote"
+        onConfirm={promote}
+        trigger={(open) => (
+          <button type="button" className="button small" onClick={open}>
+            Promote
+          </button>
+        )}
+      />
+      <Confirm
+        title={`End this ${kind}?`}
+        text="It is asked no more."
+        action="End it"
+        onConfirm={end}
+        trigger={(open) => (
+          <button type="button" className="button small" onClick={open}>
+            End
+          </button>
+        )}
+      />
+    </span>
+  );
+}
+
+function RollBack({ binding }: { binding: BindingShown }) {
+  const rights = useRights();
+  if (!rights.manage || !binding.previous) return null;
+  const { world, job, previous } = binding;
+  const rollBack = async () => {
+    await call("post", "/api/v1/bindings/rollback", { body: { world, job } });
+    await changed(`${shortPolicy(previous)} is active again.`);
+  };
+  return (
+    <span className="role-actions">
+      <Confirm
+        title={`Roll back to ${shortPolicy(previous)}?`}
+        text={`It answers again from the next question on, in place of ${shortPolicy(binding.policy)}.`}
+        action="Roll back"
+        onConfirm={rollBack}
+        trigger={(open) => (
+          <button type="button" className="button small" onClick={open}>
+            Roll back
+          </button>
+        )}
+      />
+    </span>
+  );
+}

@@ -1,0 +1,69 @@
+// Takes a token for this tab and checks it with the daemon.
+import { useNavigate, useSearch } from "@tanstack/react-router";
+import { type FormEvent, useState } from "react";
+import { ApiError, call } from "../../api/client";
+import { signIn, signOut } from "../../api/session";
+import { notify } from "../../ui/notices";
+import { Command } from "../../ui/Panel";
+import { Text } from "../../ui/Text";
+
+export function SignIn() {
+  const { then } = useSearch({ from: "/sign-in" });
+  const navigate = useNavigate();
+  const [value, setValue] = useState("");
+  const [error, setError] = useState<string | null>(null);
+  const submit = async (event: FormEvent) => {
+    event.preventDefault();
+    setError(null);
+    signIn(value);
+    try {
+      const me = await call("get", "/api/v1/whoami");
+      notify(`Signed in as ${me.who}, ${me.scope ?? "no scope"}.`);
+      await navigate({ href: then?.startsWith("/") && !then.startsWith("//") ? then : "/" });
+    } catch (cause) {
+      signOut();
+      setError(cause instanceof ApiError ? cause.message : String(cause));
+    }
+  };
+  return (
+    <div className="sign-in">
+      <form className="panel sign-in-card" onSubmit={(event) => void submit(event)}>
+        <h1>Sign in</h1>
+        <p className="soft">
+          A token decides what you may do here. This tab forgets it when it is closed.
+        </p>
+        <label className="field">
+          <span className="field-label">Token</span>
+          <input
+            className="input mono"
+            type="password"
+            autoComplete="off"
+            spellCheck={false}
+            placeholder="tr_…"
+            required
+            value={value}
+            onChange={(event) => setValue(event.target.value)}
+            aria-invalid={error !== null}
+            aria-describedby={error ? "sign-in-error" : undefined}
+          />
+        </label>
+        {error ? (
+          <p className="field-error" id="sign-in-error" role="alert">
+            <Text value={error} max={1000} />
+          </p>
+        ) : null}
+        <button type="submit" className="button primary">
+          Sign in
+        </button>
+        <details>
+          <summary>Where do I get one?</summary>
+          <p className="soft">
+            The daemon's first start leaves an admin's token in <code>.treadle/admin-token</code>.
+            An admin makes others under Admin, or with
+          </p>
+          <Command>treadle access tokens create NAME --scope operator</Command>
+        </details>
+      </form>
+    </div>
+  );
+}

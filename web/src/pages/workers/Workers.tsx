@@ -1,0 +1,150 @@
+// The engines: what they are, how full they are, and how to add and remove them.
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate, useSearch } from "@tanstack/react-router";
+import { useState } from "react";
+import { memory, workers } from "../../api/queries";
+import type { WorkerView } from "../../api/types";
+import { useRights } from "../../app/Account";
+import { count, percent, plural, short } from "../../format/number";
+import { duration } from "../../format/time";
+import { USES } from "../../model/states";
+import { Meter } from "../../ui/Meter";
+import { Command, Empty, Failure, Loading, PageHead, Panel } from "../../ui/Panel";
+import { Badge } from "../../ui/State";
+import { Text } from "../../ui/Text";
+import { AddWorker } from "./AddWorker";
+import { hitRateOf, memoryParts } from "./parts";
+import { WorkerDetail } from "./WorkerDetail";
+
+export function Workers() {
+  const { worker: chosen } = useSearch({ from: "/workers" });
+  const list = useQuery(workers);
+  const rights = useRights();
+  const [adding, setAdding] = useState(false);
+  const rows = list.data?.workers ?? [];
+  const selected = rows.find((row) => row.id === chosen);
+  return (
+    <div className="page">
+      <PageHead
+        title="Workers"
+        note={
+          list.data
+            ? `${plural(rows.length, "engine")}, ${rows.filter((row) => row.is_healthy).length} healthy`
+            : undefined
+        }
+      >
+        {rights.operator ? (
+          <button type="button" className="button primary" onClick={() => setAdding(true)}>
+            Add a worker
+          </button>
+        ) : null}
+      </PageHead>
+      {list.isPending ? (
+        <Loading rows={6} />
+      ) : list.error && !list.data ? (
+        <Failure error={list.error} retry={() => void list.refetch()} />
+      ) : rows.length === 0 ? (
+        <Empty icon="workers" title="No workers yet">
+          <p>
+            treadle recognises vLLM, SGLang and llama.cpp, and reads how much KV memory they have.
+          </p>
+          <Command>treadle workers add http://gpu-1:8000</Command>
+        </Empty>
+      ) : (
+        <WorkerTable rows={rows} chosen={chosen} />
+      )}
+      {selected ? <WorkerDetail worker={selected} /> : null}
+      {chosen && list.data && !selected ? (
+        <p className="soft">Worker {chosen} is not registered any more.</p>
+      ) : null}
+      <AddWorker open={adding} onOpenChange={setAdding} />
+    </div>
+  );
+}
+
+function WorkerTable({ rows, chosen }: { rows: WorkerView[]; chosen: string | undefined }) {
+  const navigate = useNavigate({ from: "/workers" });
+  const { data } = useQuery(memory);
+  const open = (id: string) => void navigate({ search: { worker: id }, replace: true });
+  return (
+    <Panel title="Engines" flush actions={<UseLegend />}>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it may scroll sideways */}
+      <div className="plain-scroll" tabIndex={0}>
+        <table className="plain">
+          <thead>
+            <tr>
+              <th>Worker</th>
+              <th>Health</th>
+              <th className="wide-only">Engine</th>
+              <th className="wide-cell">KV memory</th>
+              <th className="num">Used</th>
+              <th className="num wide-only">Programs</th>
+              <th className="num">Steps</th>
+              <th className="num wide-only">In cache</th>
+              <th className="num wide-only">Prefill/s</th>
+              <th className="num wide-only">Token</th>
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((row) => (
+              <tr
+                key={row.id}
+                className="row-link"
+                aria-current={row.id === chosen ? "true" : undefined}
+                onClick={() => open(row.id)}
+              >
+                <td>
+                  <button type="button" className="account-link" onClick={() => open(row.id)}>
+                    worker {row.id}
+                  </button>
+                  <div className="dim clip wide-only">
+                    <Text value={row.url} max={60} />
+                  </div>
+                </td>
+                <td>
+                  <Badge tone={row.is_healthy ? "good" : "bad"}>
+                    {row.is_healthy ? "healthy" : "lost"}
+                  </Badge>
+                </td>
+                <td className="wide-only">
+                  <Text value={row.engine} max={30} />
+                </td>
+                <td className="wide-cell">
+                  <Meter
+                    label={`KV memory of worker ${row.id}`}
+                    total={row.capacity_tokens ?? null}
+                    parts={memoryParts(data?.workers.find((one) => one.id === row.id))}
+                  />
+                </td>
+                <td className="num nowrap">
+                  {row.capacity_tokens ? percent(row.used_tokens / row.capacity_tokens) : "–"}
+                  <div className="dim wide-only">
+                    {short(row.used_tokens)} of {short(row.capacity_tokens)}
+                  </div>
+                </td>
+                <td className="num wide-only">{count(row.programs)}</td>
+                <td className="num">{count(row.load)}</td>
+                <td className="num wide-only">{percent(hitRateOf(row))}</td>
+                <td className="num wide-only">{short(row.prefill_tokens_per_s)}</td>
+                <td className="num wide-only nowrap">{duration(row.token_us)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}
+
+function UseLegend() {
+  return (
+    <div className="legend wide-only">
+      {USES.filter((use) => use.use !== "unused").map((use) => (
+        <span key={use.use} className="legend-item">
+          <span className={`swatch state-${use.state}`} aria-hidden="true" />
+          {use.label}
+        </span>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,177 @@
+// A table of rows, of which only those in sight are in the document.
+import { type ColumnDef, type RowData, tableFeatures, useTable } from "@tanstack/react-table";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { type KeyboardEvent, type ReactNode, useEffect, useRef } from "react";
+import { Icon } from "./Icon";
+
+const FEATURES = tableFeatures({});
+const ROW_HEIGHT = 32;
+
+export interface Column<T> {
+  id: string;
+  header: string;
+  cell: (row: T) => ReactNode;
+  /** Its share of the width, as in CSS grids. */
+  width: string;
+  numeric?: boolean;
+  /** Left out where the screen is narrow. */
+  wideOnly?: boolean;
+  /** The name that the daemon sorts by, where it does. */
+  sort?: string;
+}
+
+interface Props<T> {
+  label: string;
+  rows: T[];
+  columns: Column<T>[];
+  keyOf: (row: T) => string;
+  onOpen?: (row: T) => void;
+  selected?: string | undefined;
+  sort?: string | undefined;
+  onSort?: (sort: string) => void;
+  onEnd?: () => void;
+  footer?: ReactNode;
+  follow?: boolean;
+}
+
+/** `-name` sorts the greatest first; the next click on a column turns it around. */
+export function nextSort(current: string | undefined, column: string): string {
+  return current === `-${column}` ? column : `-${column}`;
+}
+
+export function DataTable<T extends RowData>(props: Props<T>) {
+  const { rows, columns, keyOf, onOpen, selected, onEnd, follow } = props;
+  const scroller = useRef<HTMLDivElement>(null);
+  const definitions: ColumnDef<typeof FEATURES, T>[] = columns.map((column) => ({
+    id: column.id,
+    header: column.header,
+    cell: (context) => column.cell(context.row.original),
+  }));
+  const table = useTable({ features: FEATURES, data: rows, columns: definitions, getRowId: keyOf });
+  const all = table.getRowModel().rows;
+  const virtual = useVirtualizer({
+    count: all.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => ROW_HEIGHT,
+    overscan: 8,
+  });
+  const items = virtual.getVirtualItems();
+  const lastShown = items.at(-1)?.index ?? 0;
+  useEffect(() => {
+    if (onEnd && all.length > 0 && lastShown >= all.length - 20) onEnd();
+  }, [onEnd, all.length, lastShown]);
+  useEffect(() => {
+    if (follow && all.length > 0) virtual.scrollToIndex(all.length - 1);
+  }, [follow, all.length, virtual]);
+
+  const wide = columns.map((column) => column.width).join(" ");
+  const narrow = columns
+    .filter((column) => !column.wideOnly)
+    .map((column) => column.width)
+    .join(" ");
+  const style = { "--columns": wide, "--columns-narrow": narrow } as React.CSSProperties;
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling area must be reachable
+    // biome-ignore lint/a11y/noStaticElementInteractions: its arrow keys move between rows
+    <div className="table-scroll" ref={scroller} tabIndex={0} onKeyDown={moveFocus}>
+      <div
+        role="table"
+        aria-label={props.label}
+        aria-rowcount={all.length + 1}
+        className="table"
+        style={style}
+      >
+        <div role="rowgroup" className="table-head">
+          <div role="row" aria-rowindex={1} className="table-row">
+            {columns.map((column) => (
+              <HeaderCell key={column.id} column={column} {...props} />
+            ))}
+          </div>
+        </div>
+        <div role="rowgroup" className="table-body" style={{ height: virtual.getTotalSize() }}>
+          {items.map((item) => {
+            const row = all[item.index];
+            if (!row) return null;
+            return (
+              <div
+                key={row.id}
+                role="row"
+                aria-rowindex={item.index + 2}
+                aria-current={selected === row.id ? "true" : undefined}
+                className={onOpen ? "table-row body open" : "table-row body"}
+                style={{ transform: `translateY(${item.start}px)` }}
+                tabIndex={onOpen ? -1 : undefined}
+                onClick={onOpen ? (event) => openRow(event, () => onOpen(row.original)) : undefined}
+                onKeyDown={(event) => {
+                  if (onOpen && event.key === "Enter" && event.target === event.currentTarget)
+                    onOpen(row.original);
+                }}
+              >
+                {row.getAllCells().map((cell, at) => (
+                  <div key={cell.id} role="cell" className={cellClass(columns[at])}>
+                    <table.FlexRender cell={cell} />
+                  </div>
+                ))}
+              </div>
+            );
+          })}
+        </div>
+      </div>
+      {props.footer ? <div className="table-foot">{props.footer}</div> : null}
+    </div>
+  );
+}
+
+function openRow(event: React.MouseEvent, open: () => void): void {
+  const target = event.target as HTMLElement;
+  if (target.closest("a, button") || window.getSelection()?.toString()) return;
+  open();
+}
+
+function cellClass<T>(column: Column<T> | undefined): string {
+  return ["cell", column?.numeric ? "num" : "", column?.wideOnly ? "wide-only" : ""]
+    .filter(Boolean)
+    .join(" ");
+}
+
+function HeaderCell<T>({
+  column,
+  sort,
+  onSort,
+}: {
+  column: Column<T>;
+  sort?: string | undefined;
+  onSort?: ((sort: string) => void) | undefined;
+}) {
+  const direction =
+    sort === `-${column.sort}` ? "descending" : sort === column.sort ? "ascending" : "none";
+  if (!column.sort || !onSort) {
+    return (
+      <div role="columnheader" className={cellClass(column)}>
+        {column.header}
+      </div>
+    );
+  }
+  const name = column.sort;
+  return (
+    <div role="columnheader" aria-sort={direction} className={cellClass(column)}>
+      <button type="button" className="sort" onClick={() => onSort(nextSort(sort, name))}>
+        {column.header}
+        <span className={`sort-mark ${direction}`}>
+          <Icon name="down" />
+        </span>
+      </button>
+    </div>
+  );
+}
+
+function moveFocus(event: KeyboardEvent<HTMLDivElement>): void {
+  if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+  const rows = [...event.currentTarget.querySelectorAll<HTMLElement>(".table-row.body.open")];
+  if (rows.length === 0) return;
+  const at = rows.indexOf(document.activeElement as HTMLElement);
+  const next = rows[Math.max(0, at + (event.key === "ArrowDown" ? 1 : at < 0 ? 1 : -1))];
+  if (!next) return;
+  event.preventDefault();
+  next.focus();
+}

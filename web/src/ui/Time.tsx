@@ -1,0 +1,37 @@
+// A moment: how long ago, and on hover exactly when.
+import { ago, clockTime, duration, fullTime } from "../format/time";
+import { journalNow } from "../live/clock";
+import { useTick } from "../live/hooks";
+
+interface Props {
+  us: number;
+  /** Whose clock: that of the journal, or the wall clock. */
+  clock?: "journal" | "wall";
+  /** Show the time of day instead of how long ago. */
+  exact?: boolean;
+}
+
+export function Time({ us, clock = "journal", exact = false }: Props) {
+  return (
+    <time dateTime={isoOf(us)} title={fullTime(us)} className="nowrap">
+      {exact ? clockTime(us) : <Ago us={us} clock={clock} />}
+    </time>
+  );
+}
+
+function Ago({ us, clock }: { us: number; clock: "journal" | "wall" }) {
+  useTick();
+  const now = clock === "journal" ? journalNow() : Date.now() * 1000;
+  return ago(Math.max(0, now - us));
+}
+
+/** The time since a moment, counting on. */
+export function Since({ us }: { us: number }) {
+  useTick();
+  return <span title={fullTime(us)}>{duration(Math.max(0, journalNow() - us))}</span>;
+}
+
+function isoOf(us: number): string {
+  const date = new Date(us / 1000);
+  return Number.isNaN(date.getTime()) ? "" : date.toISOString();
+}
