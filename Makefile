@@ -28,17 +28,21 @@ setup: ## Install what building needs and is missing
 guests: setup ## Build the policies in Rust to WebAssembly
 	@scripts/build-guests.sh rust
 
+.PHONY: console
+console: ## Build the web console, which the binary has from then on; without Node there is none
+	@scripts/build-console.sh
+
 .PHONY: build
-build: guests ## Build the release binary
+build: guests console ## Build the release binary
 	$(CARGO) build --locked --release --package treadle
 
 .PHONY: demo
-demo: guests ## Run the daemon with simulated engines and a workload
+demo: guests console ## Run the daemon with simulated engines and a workload
 	$(CARGO) build --locked --profile demo --package treadle
 	target/demo/treadle demo
 
 .PHONY: test
-test: guests ## Check format, lints and dependencies, run all tests
+test: guests console ## Check format, lints and dependencies, run all tests
 	@scripts/setup.sh test
 	@scripts/build-guests.sh all
 	$(CARGO) fmt --all --check

@@ -14,8 +14,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// Files with a digest of their content in their names.
 const DIGESTED: &str = "assets/";
 const PAGE: &str = "index.html";
-/// Paths of APIs, which never are pages.
-const APIS: [&str; 3] = ["/api/", "/v1/", "/inference/"];
+/// What the names of compressed files end with.
+const SMALL: &str = ".br";
 
 #[derive(RustEmbed)]
 #[folder = "../../web/dist"]
@@ -27,26 +27,26 @@ pub fn is_built() -> bool {
     Files::get(PAGE).is_some()
 }
 
-/// A file, or for a browser that asks for a page the console's one page; nothing where the path is
-/// not the console's.
+/// A file, or the console's one page for any of its views; nothing where the path is not the
+/// console's.
 pub fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return None;
     }
-    let name = path.trim_start_matches('/');
-    let (name, file) = match Files::get(name) {
-        Some(file) => (name, file),
-        None if wants_page(path, headers) => (PAGE, Files::get(PAGE)?),
-        None => return None,
+    let name = if is_view(path) {
+        PAGE
+    } else {
+        path.trim_start_matches('/')
     };
+    // Others are of the build.
+    let is_shown = !name.ends_with(SMALL) && !name.starts_with('.');
+    let file = Files::get(name).filter(|_| is_shown)?;
     Some(of_file(name, &file, method, headers))
 }
 
-fn wants_page(path: &str, headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT);
-    let accept = accept.and_then(|accept| accept.to_str().ok());
-    accept.is_some_and(|accept| accept.contains("text/html"))
-        && !APIS.iter().any(|api| path.starts_with(api))
+/// Other paths of these names are the API's.
+fn is_view(path: &str) -> bool {
+    path == "/" || path == "/console" || path.starts_with("/console/")
 }
 
 fn of_file(name: &str, file: &EmbeddedFile, method: &Method, headers: &HeaderMap) -> Response {
@@ -58,7 +58,7 @@ fn of_file(name: &str, file: &EmbeddedFile, method: &Method, headers: &HeaderMap
     let known = headers.get(header::IF_NONE_MATCH);
     let is_known = known.is_some_and(|known| known.as_bytes() == tag.as_bytes());
     // Compressed when it was built.
-    let small = Some(format!("{name}.br"))
+    let small = Some(format!("{name}{SMALL}"))
         .filter(|_| takes_brotli(headers))
         .and_then(|name| Files::get(&name));
     let is_small = small.is_some();
@@ -122,28 +122,21 @@ fn kind(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn browser() -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("text/html,*/*"));
-        headers
-    }
-
     #[test]
-    fn pages_are_for_browsers_and_never_in_the_place_of_an_api() {
-        let headers = browser();
-        for path in ["/", "/programs/a%2Fb", "/assets/none.js"] {
-            assert!(wants_page(path, &headers), "{path}");
-            assert!(!wants_page(path, &HeaderMap::new()), "{path}: of curl");
+    fn views_are_one_page_and_all_else_is_the_apis() {
+        for path in ["/", "/console", "/console/programs/a%2Fb"] {
+            assert!(is_view(path), "{path}");
         }
-        for path in ["/api/v1/none", "/v1/none", "/inference/v1/none"] {
-            assert!(!wants_page(path, &headers), "{path}");
+        for path in ["/programs", "/workers", "/consoles", "/api/v1/console/"] {
+            assert!(!is_view(path), "{path}");
+            assert!(answer(&Method::GET, path, &HeaderMap::new()).is_none());
         }
-        assert!(answer(&Method::POST, "/", &headers).is_none());
+        assert!(answer(&Method::POST, "/", &HeaderMap::new()).is_none());
     }
 
     #[test]
     fn each_file_says_how_it_is_to_be_taken() {
-        let Some(page) = answer(&Method::GET, "/workers", &browser()) else {
+        let Some(page) = answer(&Method::GET, "/console/workers", &HeaderMap::new()) else {
             assert!(!is_built(), "a page where the console was built");
             return;
         };
@@ -153,7 +146,7 @@ mod tests {
         };
         assert_eq!(header(&page, header::CACHE_CONTROL), "no-cache");
         assert!(header(&page, header::CONTENT_SECURITY_POLICY).contains("script-src 'self';"));
-        let mut again = browser();
+        let mut again = HeaderMap::new();
         again.insert(header::IF_NONE_MATCH, page.headers()[header::ETAG].clone());
         let again = answer(&Method::GET, "/", &again).expect("the page");
         assert_eq!(again.status(), StatusCode::NOT_MODIFIED);

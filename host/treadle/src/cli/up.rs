@@ -133,6 +133,9 @@ impl UpArgs {
             // Writing to a string can't fail.
             let _ = writeln!(text, "  SIMULATED engine on {engine} ({speed})");
         }
+        if treadle_console::is_built() {
+            let _ = writeln!(text, "  the console, for a browser: {url}/");
+        }
         text.push_str(&first_request(&url, &self.model));
         print_text(&text)
     }
