@@ -9,6 +9,7 @@ use crate::tree::packages;
 /// own row.
 const LAYERS: &[&[&str]] = &[
     &[
+        "treadle-console",
         "treadle-model",
         "treadle-engine-model",
         "treadle-report",
@@ -34,6 +35,7 @@ const LAYERS: &[&[&str]] = &[
 /// Crates of `host/` that see less than their row lets them.
 const SEES_ONLY: &[(&str, &[&str])] = &[
     ("treadle-broker", &["treadle-model"]),
+    ("treadle-console", &[]),
     ("treadle-core", &["treadle-model"]),
     ("treadle-engine-model", &[]),
     (

@@ -60,3 +60,32 @@ fn paths_of_code_are_there() {
     }
     none("paths in the documentation that are not there", &missing);
 }
+
+/// The names of metrics in a text.
+fn metrics_of(text: &str) -> impl Iterator<Item = &str> {
+    let starts = text.match_indices("treadle_");
+    starts.map(|(at, _)| {
+        let rest = &text[at..];
+        let end = rest.find(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+        rest[..end.unwrap_or(rest.len())].trim_end_matches("_bucket")
+    })
+}
+
+#[test]
+fn dashboards_and_alerts_show_metrics_that_there_are() {
+    let code = sources(&["host"], ".rs");
+    let mut shown = std::collections::BTreeSet::new();
+    let files = ["docs/grafana/dashboard.json", "docs/grafana/alerts.yaml"].map(crate::tree::read);
+    shown.extend(files.iter().flat_map(|text| metrics_of(text)));
+    assert!(shown.len() > 30, "{} metrics", shown.len());
+    let is_there = |name: &&str| {
+        let quoted = format!("\"{name}\"");
+        code.iter().any(|source| source.text.contains(&quoted))
+    };
+    let missing: Vec<String> = shown
+        .into_iter()
+        .filter(|name| !is_there(name))
+        .map(str::to_owned)
+        .collect();
+    none("metrics that no code has", &missing);
+}

@@ -1,11 +1,13 @@
 //! The web console: the files that `web/` builds, in the binary. They are the same for everyone; what
 //! they show comes from the API, which checks who asks.
 
-use axum::body::Body;
-use axum::response::Response;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use rust_embed::{EmbeddedFile, RustEmbed};
+use std::borrow::Cow;
+
+/// A file with its headers.
+pub type Response = http::Response<Cow<'static, [u8]>>;
 
 /// Nothing but the console's own files, no script or style within a page, and in nobody's frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -63,11 +65,8 @@ fn of_file(name: &str, file: &EmbeddedFile, method: &Method, headers: &HeaderMap
         .and_then(|name| Files::get(&name));
     let is_small = small.is_some();
     let data = small.map_or_else(|| file.data.clone(), |small| small.data);
-    let mut response = if is_known || *method == Method::HEAD {
-        Response::new(Body::empty())
-    } else {
-        Response::new(Body::from(data.into_owned()))
-    };
+    let is_empty = is_known || *method == Method::HEAD;
+    let mut response = Response::new(if is_empty { Cow::default() } else { data });
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }

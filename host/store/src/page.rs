@@ -137,6 +137,8 @@ pub struct ProgramPage {
     pub status: Option<String>,
     /// Only those on this worker.
     pub worker: Option<String>,
+    /// Only those with this in their names; letters of ASCII count alike, great and small.
+    pub search: Option<String>,
     /// Only those that changed at this time or later, in microseconds.
     pub since_us: Option<u64>,
     /// Only those with these names.

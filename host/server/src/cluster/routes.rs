@@ -83,7 +83,7 @@ async fn show(State(parts): State<Arc<Parts>>) -> Answer<Cluster> {
 async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Response<Body> {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     if let Some(file) = treadle_console::answer(&method, uri.path(), request.headers()) {
-        return file;
+        return file.map(Body::from);
     }
     let way = relay::take(
         parts.secret.reveal(),

@@ -36,6 +36,7 @@ pub(crate) mod workers;
 
 use crate::app::App;
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -170,7 +171,7 @@ async fn once_recorded(State(app): State<App>, request: Request, next: Next) -> 
 /// A file of the console, or none.
 async fn unknown_path(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     if let Some(file) = treadle_console::answer(&method, uri.path(), &headers) {
-        return file;
+        return file.map(Body::from);
     }
     let message = format!(
         "there is no {}; docs/reference/http.md lists the paths",

@@ -17,6 +17,9 @@ use treadle_store::{ProgramColumn, ProgramCursor, ProgramPage, ProgramRow};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
+/// Longest text that names are searched for.
+const SEARCH_BYTES_MAX: usize = 256;
+
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let program = "/api/v1/programs/{program}";
     vec![
@@ -140,6 +143,9 @@ struct ProgramQuery {
     status: Option<String>,
     /// Only those on this worker.
     worker: Option<String>,
+    /// Only those with this in their names, up to 256 bytes; letters of ASCII count alike, great and
+    /// small.
+    search: Option<String>,
     /// Only those that changed at this time or later, in milliseconds since 1970.
     since_ms: Option<u64>,
     /// created_at_us, updated_at_us, context_tokens, steps or tokens_total; the greatest come first
@@ -226,7 +232,16 @@ async fn history(
     let parent = optional("parent", query.parent)?;
     let limit = page_limit(query.limit);
     let after = query.after.map(|text| cursor(tenant, &text)).transpose()?;
+    if query
+        .search
+        .as_ref()
+        .is_some_and(|text| text.len() > SEARCH_BYTES_MAX)
+    {
+        let message = format!("`search` is longer than {SEARCH_BYTES_MAX} bytes; shorten it");
+        return Err(refuse(ErrorCode::InvalidField, message));
+    }
     let page = ProgramPage {
+        search: query.search.filter(|text| !text.is_empty()),
         job: job.map(|job| tenant.inside(&job).into_owned()),
         parent: parent.map(|parent| tenant.inside(&parent).into_owned()),
         status: query.status,

@@ -27,7 +27,7 @@ pub(super) const PROGRAMS: Table<ProgramRow> = Table {
 };
 
 const SELECT: &str = "SELECT program, job, parent, status, phase, worker, context_tokens, steps, \
-     tokens_total, created_at_us, updated_at_us, ended FROM programs WHERE tenant = ";
+     tokens_total, created_at_us, updated_at_us, ended FROM programs WHERE ";
 
 /// Adds or replaces programs.
 pub(super) async fn put(work: &mut impl Work, programs: &[ProgramRow]) -> Result<(), StoreError> {
@@ -56,6 +56,7 @@ pub(super) async fn get(
     program: &str,
 ) -> Result<Option<ProgramRow>, StoreError> {
     let mut query = Statement::new(SELECT);
+    query.push("tenant = ");
     query.push_text(TENANT);
     query.push(" AND program = ");
     query.push_text(program);
@@ -68,8 +69,15 @@ pub(super) async fn page(
     engine: &impl Engine,
     page: &ProgramPage,
 ) -> Result<Vec<ProgramRow>, StoreError> {
+    let query = statement(page);
+    let rows = engine.read(query).await?;
+    rows.iter().map(read).collect()
+}
+
+fn statement(page: &ProgramPage) -> Statement {
     let mut query = Statement::new(SELECT);
-    query.push_text(TENANT);
+    // All rows have the same owner: by that SQLite would choose an index that sorts nothing.
+    query.push("TRUE");
     for (column, value) in [
         ("job", &page.job),
         ("parent", &page.parent),
@@ -77,6 +85,11 @@ pub(super) async fn page(
         ("worker", &page.worker),
     ] {
         query.push_equal(column, value.as_deref());
+    }
+    if let Some(text) = &page.search {
+        query.push(" AND lower(program) LIKE ");
+        query.push_text(&containing(text));
+        query.push(" ESCAPE '\\'");
     }
     query.push_compared("updated_at_us >= ", page.since_us);
     names::push(&mut query, "program", &page.names);
@@ -92,8 +105,20 @@ pub(super) async fn page(
     let order = format!(" ORDER BY {column} {direction}, program {direction} LIMIT ");
     query.push(&order);
     query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
-    let rows = engine.read(query).await?;
-    rows.iter().map(read).collect()
+    query
+}
+
+/// A pattern for what has this in it.
+fn containing(text: &str) -> String {
+    let mut pattern = String::from("%");
+    for letter in text.to_ascii_lowercase().chars() {
+        if matches!(letter, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern.push('%');
+    pattern
 }
 
 fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
@@ -116,4 +141,96 @@ fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
         updated_at_us: cells.number("updated_at_us")?,
         ended: cells.maybe_text("ended")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ProgramColumn;
+    use sqlx::{Connection, Row, SqliteConnection};
+
+    /// What SQLite does for a page.
+    async fn plan(connection: &mut SqliteConnection, page: &ProgramPage) -> String {
+        let (text, _) = statement(page).parts();
+        let explained = format!("EXPLAIN QUERY PLAN {}", text.as_str());
+        let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(explained))
+            .fetch_all(connection)
+            .await;
+        let steps = rows
+            .expect("a plan")
+            .into_iter()
+            .map(|row| row.get::<String, _>("detail"));
+        steps.collect::<Vec<_>>().join("; ")
+    }
+
+    #[tokio::test]
+    async fn pages_that_the_console_opens_with_are_read_in_an_indexs_order() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:")
+            .await
+            .expect("SQLite");
+        for part in [
+            include_str!("../../../../migrations/sqlite/0002_programs.sql"),
+            include_str!("../../../../migrations/sqlite/0008_pages.sql"),
+            include_str!("../../../../migrations/sqlite/0009_parents.sql"),
+        ] {
+            sqlx::raw_sql(part)
+                .execute(&mut connection)
+                .await
+                .expect("a schema");
+        }
+        let some = || Some("x".to_owned());
+        let page = ProgramPage::default();
+        for (page, index) in [
+            (page.clone(), "programs_by_age"),
+            (
+                ProgramPage {
+                    job: some(),
+                    ..page.clone()
+                },
+                "programs_by_job",
+            ),
+            (
+                ProgramPage {
+                    status: some(),
+                    ..page.clone()
+                },
+                "programs_by_status",
+            ),
+            (
+                ProgramPage {
+                    parent: some(),
+                    ..page.clone()
+                },
+                "programs_by_parent",
+            ),
+            (
+                ProgramPage {
+                    search: some(),
+                    ..page.clone()
+                },
+                "programs_by_age",
+            ),
+        ] {
+            let plan = plan(&mut connection, &page).await;
+            assert!(
+                plan.contains(index) && !plan.contains("TEMP B-TREE"),
+                "{plan}"
+            );
+        }
+        let by_tokens = ProgramPage {
+            job: some(),
+            column: ProgramColumn::TokensTotal,
+            ..page
+        };
+        let plan = plan(&mut connection, &by_tokens).await;
+        assert!(
+            plan.contains("programs_by_job"),
+            "those of one job are sorted: {plan}"
+        );
+    }
+
+    #[test]
+    fn what_patterns_mean_is_searched_for_as_it_is() {
+        assert_eq!(containing("A_b%\\"), "%a\\_b\\%\\\\%");
+    }
 }

@@ -25,6 +25,10 @@ fn fits(page: &ProgramPage, row: &ProgramRow) -> bool {
     page.job.as_ref().is_none_or(|job| *job == row.job)
         && (page.parent.is_none() || page.parent == row.parent)
         && page
+            .search
+            .as_ref()
+            .is_none_or(|text| row.program.contains(&text.to_lowercase()))
+        && page
             .status
             .as_ref()
             .is_none_or(|status| *status == row.status)
@@ -56,7 +60,11 @@ pub(crate) async fn paging_through_programs_gives_every_one_once(store: &dyn Sto
         names: Names::Without("q".into()),
         ..ProgramPage::default()
     };
-    for filter in [ProgramPage::default(), of_job, of_parent, recent] {
+    let named = ProgramPage {
+        search: Some("P-1".into()),
+        ..ProgramPage::default()
+    };
+    for filter in [ProgramPage::default(), of_job, of_parent, recent, named] {
         for column in ProgramColumn::ALL {
             for (ascending, limit) in [(true, 1), (false, 3), (true, 7), (false, ALL)] {
                 let page = ProgramPage {
