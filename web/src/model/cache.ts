@@ -44,7 +44,7 @@ function markUnfinished(changes: Change[]): void {
     const next = changes[at + 1];
     if (change.label !== OFFLOADING || !next || next.label === OFFLOADED) return;
     change.state = "paused";
-    change.label = "Place released; no copy in host memory on record";
+    change.label = "Paused, no copy on record";
   });
 }
 
@@ -74,7 +74,7 @@ function changeByDecision(decision: DecisionView, nameOf: (worker: string) => st
     case "prefetch":
       return [{ ...base, state: "shared", label: `On ${worker}` }];
     case "pause":
-      return [{ ...base, state: "paused", label: "Paused: its place was released" }];
+      return [{ ...base, state: "paused", label: "Paused" }];
     case "offload":
       return [{ ...base, state: "migrating", label: OFFLOADING }];
     case "migrate":
