@@ -53,7 +53,9 @@ function TenantChoice({ value }: { value: string }) {
 
 export function Account() {
   const { data } = useQuery(whoami);
-  const then = useRouterState({ select: (state) => state.location.pathname });
+  const then = useRouterState({
+    select: ({ location }) => location.pathname + location.searchStr,
+  });
   if (!data) {
     return (
       <Link to="/sign-in" search={{ then }} className="account-link">

@@ -101,7 +101,7 @@ function childLanes(children: ProgramView[], now: number, nameOf: TimelineInput[
 const CHILD_LANES_MAX = 6;
 
 /** The spans of one step: how long it waited, and what its worker did. */
-export function spansOfStep(
+function spansOfStep(
   step: StepView,
   end: number,
   live: boolean,

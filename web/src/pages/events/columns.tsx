@@ -12,7 +12,7 @@ const SUMMARY_MAX = 240;
 const DETAILS = ["event", "program", "job", "prefix", "group", "text", "copy", "ask"];
 
 /** What an event says beside its kind and program, on one line. */
-export function summaryOf(view: EventView): string {
+function summaryOf(view: EventView): string {
   return Object.entries(view.event as Record<string, unknown>)
     .filter(([key, value]) => !DETAILS.includes(key) && value !== null && value !== false)
     .map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`)
