@@ -5,6 +5,8 @@ import { defineConfig } from "vite";
 const daemon = process.env.TREADLE_URL ?? "http://127.0.0.1:8300";
 const paths = ["/api", "/v1", "/openapi.json", "/metrics", "/health"];
 
+type Answer = [unknown, unknown, { flushHeaders: () => void }];
+
 export default defineConfig({
   plugins: [react()],
   build: {
@@ -16,6 +18,17 @@ export default defineConfig({
   server: {
     host: "127.0.0.1",
     // The Host header stays the browser's: the daemon compares it with the Origin.
-    proxy: Object.fromEntries(paths.map((path) => [path, { target: daemon, changeOrigin: false }])),
+    proxy: Object.fromEntries(
+      paths.map((path) => [
+        path,
+        {
+          target: daemon,
+          changeOrigin: false,
+          // An event stream begins with its head, long before there is an event.
+          configure: (proxy: { on: (name: "proxyRes", then: (...all: Answer) => void) => void }) =>
+            proxy.on("proxyRes", (_answer, _request, response) => response.flushHeaders()),
+        },
+      ]),
+    ),
   },
 });

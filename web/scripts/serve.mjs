@@ -67,6 +67,7 @@ function forward(daemon, incoming, response) {
     { method: incoming.method, headers: incoming.headers },
     (answer) => {
       response.writeHead(answer.statusCode ?? 502, answer.headers);
+      response.flushHeaders();
       answer.pipe(response);
     },
   );

@@ -11,6 +11,7 @@ import { history } from "./live/history";
 import "./ui/theme";
 import "./styles/index.css";
 
+feed.onReplaced = () => void queryClient.resetQueries();
 feed.start();
 history.start();
 onSessionChange(() => void queryClient.resetQueries());

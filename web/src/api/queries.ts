@@ -1,7 +1,6 @@
 // What the pages ask the daemon for, and how often.
 import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
 import { ApiError, call } from "./client";
-import type { DecisionView, EventView, StepView } from "./types";
 
 export const queryClient = new QueryClient({
   defaultOptions: {
@@ -79,72 +78,6 @@ export const children = (id: string) =>
     queryKey: ["children", id],
     queryFn: ({ signal }) =>
       call("get", "/api/v1/programs", { query: { parent: id, limit: 1000 }, signal }),
-  });
-
-const STEPS_PAGE = 1000;
-
-export async function allSteps(id: string, signal?: AbortSignal): Promise<StepView[]> {
-  const steps: StepView[] = [];
-  for (;;) {
-    const page = await call("get", "/api/v1/programs/{program}/steps", {
-      path: { program: id },
-      query: { after: steps.at(-1)?.step ?? null, limit: STEPS_PAGE },
-      ...(signal ? { signal } : {}),
-    });
-    steps.push(...page.steps);
-    if (page.steps.length < STEPS_PAGE) return steps;
-  }
-}
-
-export const steps = (id: string) =>
-  queryOptions({ queryKey: ["steps", id], queryFn: ({ signal }) => allSteps(id, signal) });
-
-export const decisions = (id: string) =>
-  queryOptions({
-    queryKey: ["decisions", id],
-    queryFn: async ({ signal }) => {
-      const all: DecisionView[] = [];
-      let after: string | null = null;
-      for (;;) {
-        const page = await decisionsPage(id, after, signal);
-        all.push(...page.decisions);
-        if (!page.next) return all;
-        after = page.next;
-      }
-    },
-  });
-
-function decisionsPage(
-  id: string,
-  after: string | null,
-  signal: AbortSignal,
-): Promise<{ decisions: DecisionView[]; next?: string | null }> {
-  return call("get", "/api/v1/programs/{program}/decisions", {
-    path: { program: id },
-    query: { after, limit: 1000 },
-    signal,
-  });
-}
-
-/** Events of one program that are loaded at most. */
-export const PROGRAM_EVENTS_MAX = 50_000;
-const EVENTS_PAGE = 5000;
-
-export const programEvents = (id: string) =>
-  queryOptions({
-    queryKey: ["programEvents", id],
-    queryFn: async ({ signal }) => {
-      const all: EventView[] = [];
-      while (all.length < PROGRAM_EVENTS_MAX) {
-        const page = await call("get", "/api/v1/events", {
-          query: { program: id, after: all.at(-1)?.seq ?? null, limit: EVENTS_PAGE },
-          signal,
-        });
-        all.push(...page.events);
-        if (!page.next || page.events.length === 0) break;
-      }
-      return all;
-    },
   });
 
 export const bodies = (id: string, step: number) =>

@@ -4,6 +4,7 @@
 const KEY = "treadle.token";
 
 let token: string | null = readStored();
+let tenant: string | null = null;
 let ended = false;
 const listeners = new Set<() => void>();
 
@@ -15,9 +16,17 @@ function readStored(): string | null {
   }
 }
 
-/** Headers that authenticate a request. */
+/** Headers that authenticate a request, and name the tenant to act in. */
 export function authHeaders(): Record<string, string> {
-  return token === null ? {} : { authorization: `Bearer ${token}` };
+  if (token === null) return {};
+  const headers = { authorization: `Bearer ${token}` };
+  return tenant === null ? headers : { ...headers, "x-treadle-tenant": tenant };
+}
+
+/** Acts in another tenant; for tokens of the whole daemon. */
+export function actIn(name: string): void {
+  tenant = name;
+  for (const listener of listeners) listener();
 }
 
 /** Whether the console has a token, valid or not. */
@@ -28,6 +37,7 @@ export function hasToken(): boolean {
 /** Takes a token for this tab. It is gone when the tab is closed. */
 export function signIn(value: string): void {
   ended = false;
+  tenant = null;
   token = value.trim();
   try {
     sessionStorage.setItem(KEY, token);
@@ -56,6 +66,7 @@ export function hasEnded(): boolean {
 }
 
 function forget(): void {
+  tenant = null;
   token = null;
   try {
     sessionStorage.removeItem(KEY);

@@ -1,9 +1,10 @@
 // Who the daemon takes the caller for, and what that permits.
 import { useQuery } from "@tanstack/react-query";
 import { Link, useRouterState } from "@tanstack/react-router";
-import { whoami } from "../api/queries";
-import { hasToken, signOut } from "../api/session";
+import { tenants, whoami } from "../api/queries";
+import { actIn, hasToken, signOut } from "../api/session";
 import type { Scope } from "../api/types";
+import { visibleText } from "../format/text";
 import { Text } from "../ui/Text";
 
 const RANK: Record<Scope, number> = { viewer: 0, job: 1, operator: 2, admin: 3 };
@@ -32,9 +33,29 @@ export function useRights(): Rights {
   };
 }
 
+function TenantChoice({ value }: { value: string }) {
+  const { data } = useQuery(tenants);
+  return (
+    <select
+      className="input"
+      aria-label="Act in tenant"
+      value={value}
+      onChange={(event) => actIn(event.target.value)}
+    >
+      {(data?.tenants ?? []).map(({ tenant }) => (
+        <option key={tenant} value={tenant}>
+          {visibleText(tenant, 60)}
+        </option>
+      ))}
+    </select>
+  );
+}
+
 export function Account() {
   const { data } = useQuery(whoami);
-  const then = useRouterState({ select: (state) => state.location.pathname });
+  const then = useRouterState({
+    select: ({ location }) => location.pathname + location.searchStr,
+  });
   if (!data) {
     return (
       <Link to="/sign-in" search={{ then }} className="account-link">
@@ -54,6 +75,7 @@ export function Account() {
       <div className="dim">
         {data.scope ?? "no scope"} · <Text value={data.tenant} max={40} />
       </div>
+      {data.root && data.tenants > 1 ? <TenantChoice value={data.tenant} /> : null}
       {hasToken() ? (
         <button type="button" className="account-link" onClick={signOut}>
           Sign out

@@ -19,6 +19,8 @@ class Feed {
   state: FeedState = "connecting";
   /** The newest events, oldest first. */
   kept: EventView[] = [];
+  /** Called where another journal is found than before. */
+  onReplaced: () => void = () => {};
   private last: number | null = null;
   private attempt = 0;
   private listeners = new Set<Listener>();
@@ -54,10 +56,14 @@ class Feed {
     return () => this.watchers.delete(watcher);
   };
 
-  private restart(): void {
+  private forget(): void {
     this.last = null;
     this.kept = [];
     journalClock.reset();
+  }
+
+  private restart(): void {
+    this.forget();
     this.abort?.abort();
     this.retry();
   }
@@ -94,6 +100,7 @@ class Feed {
     this.abort = abort;
     let timer = setTimeout(() => abort.abort(), SILENCE_MS);
     try {
+      if (this.last !== null) await this.forgetIfReplaced(abort.signal);
       if (this.last === null) await this.begin(abort.signal);
       const url = urlOf("/api/v1/stream", {}, { after: this.last ?? undefined });
       const response = await send(url, {
@@ -116,6 +123,14 @@ class Feed {
       clearTimeout(timer);
       abort.abort();
     }
+  }
+
+  /** A journal that ends before the last event that was seen is another one. */
+  private async forgetIfReplaced(signal: AbortSignal): Promise<void> {
+    const page = await call("get", "/api/v1/events", { query: { latest: true, limit: 1 }, signal });
+    if ((page.events.at(-1)?.seq ?? 0) >= (this.last ?? 0)) return;
+    this.forget();
+    this.onReplaced();
   }
 
   private async begin(signal: AbortSignal): Promise<void> {

@@ -5,6 +5,8 @@ import type { Span } from "./timeline";
 
 const OFFLOADING = "Going to host memory";
 const OFFLOADED = "In host memory";
+const PAUSED = "Paused";
+const AGAIN = " again";
 
 interface Change {
   at: number;
@@ -26,16 +28,19 @@ export function cacheSpans(
   ].sort((a, b) => a.seq - b.seq || a.at - b.at);
   markUnfinished(changes);
   const spans: Span[] = [];
-  let last: Change | null = null;
-  let held = false;
-  for (const change of changes) {
-    const next = resolve(change, held);
-    held = next.state === "offloaded" || (next.state === "paused" && held);
-    if (last?.state) push(spans, last, next.at);
-    last = next;
-  }
-  if (last?.state) push(spans, last, end);
+  const states = resolved(changes);
+  for (const [at, change] of states.entries()) push(spans, change, states[at + 1]?.at ?? end);
   return spans;
+}
+
+/** Takes into account where the cache was before each change. */
+function resolved(changes: Change[]): Change[] {
+  let held = false;
+  return changes.map((change, at) => {
+    const next = resolve(change, held, changes[at + 1]);
+    held = next.state === "offloaded" || (next.state === "paused" && held);
+    return next;
+  });
 }
 
 /** An offload after which no copy is on record: the cache is taken to be gone. */
@@ -44,17 +49,18 @@ function markUnfinished(changes: Change[]): void {
     const next = changes[at + 1];
     if (change.label !== OFFLOADING || !next || next.label === OFFLOADED) return;
     change.state = "paused";
-    change.label = "Place released; no copy in host memory on record";
+    change.label = "Paused, no copy on record";
   });
 }
 
 /** A cache that is in host memory stays there while its program is paused, and has to be loaded. */
-function resolve(change: Change, held: boolean): Change {
+function resolve(change: Change, held: boolean, after: Change | undefined): Change {
   if (!held) return change;
-  if (change.label.startsWith("Paused")) return { ...change, state: "offloaded", label: OFFLOADED };
-  if (change.label.startsWith("On "))
-    return { ...change, state: "migrating", label: change.label.replace("On", "Loading to") };
-  return change;
+  if (change.label === PAUSED) return { ...change, state: "offloaded", label: OFFLOADED };
+  const loading = change.label.startsWith("On ") && after?.label.endsWith(AGAIN);
+  return loading
+    ? { ...change, state: "migrating", label: change.label.replace("On", "Loading to") }
+    : change;
 }
 
 function push(spans: Span[], change: Change, to: number): void {
@@ -74,7 +80,7 @@ function changeByDecision(decision: DecisionView, nameOf: (worker: string) => st
     case "prefetch":
       return [{ ...base, state: "shared", label: `On ${worker}` }];
     case "pause":
-      return [{ ...base, state: "paused", label: "Paused: its place was released" }];
+      return [{ ...base, state: "paused", label: PAUSED }];
     case "offload":
       return [{ ...base, state: "migrating", label: OFFLOADING }];
     case "migrate":
@@ -92,7 +98,7 @@ function changeByEvent(view: EventView, nameOf: (worker: string) => string): Cha
       return [{ ...base, state: "offloaded", label: OFFLOADED }];
     case "program_loaded":
     case "program_migrated":
-      return [{ ...base, state: "shared", label: `On ${nameOf(`w${to}`)} again` }];
+      return [{ ...base, state: "shared", label: `On ${nameOf(`w${to}`)}${AGAIN}` }];
     case "copy_lost":
     case "offload_failed":
       return [{ ...base, state: "paused", label: "Not kept: it is computed again" }];

@@ -73,7 +73,7 @@ function bound(value: unknown): number | undefined {
 export type Parsed = { value: unknown } | { error: string };
 
 /** Reads what was entered into a field. An empty field leaves the default. */
-export function parseField(field: Field, text: string): Parsed {
+function parseField(field: Field, text: string): Parsed {
   const entered = text.trim();
   if (entered === "") {
     return field.required && field.initial === undefined

@@ -101,7 +101,7 @@ function childLanes(children: ProgramView[], now: number, nameOf: TimelineInput[
 const CHILD_LANES_MAX = 6;
 
 /** The spans of one step: how long it waited, and what its worker did. */
-export function spansOfStep(
+function spansOfStep(
   step: StepView,
   end: number,
   live: boolean,
@@ -181,7 +181,9 @@ function toolSpans(steps: StepView[], events: EventView[], end: number, live: bo
       open.delete(String(body.action));
     }
   }
-  return [...spans, ...outside(gaps(steps), union(spans))].sort((a, b) => a.from - b.from);
+  return [...spans, ...outside(gaps(steps, live ? end : null), union(spans))].sort(
+    (a, b) => a.from - b.from,
+  );
 }
 
 /** Those of the spans that touch none of the sorted intervals. */
@@ -193,13 +195,14 @@ function outside(spans: Span[], intervals: Interval[]): Span[] {
   });
 }
 
-/** Where no tool runner reports a call: the time between an answer and the next step. */
-function gaps(steps: StepView[]): Span[] {
+/** Where no tool runner reports a call: the time between an answer and the next step, or now. */
+function gaps(steps: StepView[], now: number | null): Span[] {
   return steps.flatMap((step, at) => {
     const next = steps[at + 1];
     const done = step.finished_at_us;
-    if (!next || !done || next.arrived_at_us <= done) return [];
+    const until = next?.arrived_at_us ?? now;
+    if (!done || until === null || until <= done) return [];
     const label = "Between steps (no tool call reported)";
-    return [{ state: "tool" as const, from: done, to: next.arrived_at_us, label }];
+    return [{ state: "tool" as const, from: done, to: until, label, open: !next }];
   });
 }

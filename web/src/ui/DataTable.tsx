@@ -35,7 +35,7 @@ interface Props<T> {
 }
 
 /** `-name` sorts the greatest first; the next click on a column turns it around. */
-export function nextSort(current: string | undefined, column: string): string {
+function nextSort(current: string | undefined, column: string): string {
   return current === `-${column}` ? column : `-${column}`;
 }
 

@@ -8,16 +8,13 @@ import { Text } from "../../ui/Text";
 
 const SUMMARY_MAX = 240;
 
+/** Fields that are long and say little; the details have them. */
+const DETAILS = ["event", "program", "job", "prefix", "group", "text", "copy", "ask"];
+
 /** What an event says beside its kind and program, on one line. */
-export function summaryOf(view: EventView): string {
-  const {
-    event: _event,
-    program: _program,
-    job: _job,
-    ...rest
-  } = view.event as Record<string, unknown>;
-  return Object.entries(rest)
-    .filter(([, value]) => value !== null && value !== undefined)
+function summaryOf(view: EventView): string {
+  return Object.entries(view.event as Record<string, unknown>)
+    .filter(([key, value]) => !DETAILS.includes(key) && value !== null && value !== false)
     .map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`)
     .join("  ");
 }

@@ -3,7 +3,7 @@ import { type KeyboardEvent, type PointerEvent, useLayoutEffect, useRef } from "
 import type { FoldedScale } from "../../model/scale";
 import type { Lane } from "../../model/timeline";
 import { AXIS_HEIGHT } from "../../ui/spans/paint";
-import { stateColor } from "../../ui/spans/SpanCanvas";
+import { stateColor } from "../../ui/spans/usePainting";
 import { useColorVersion } from "../../ui/theme";
 
 const WIDTH = 120;

@@ -1,7 +1,8 @@
 // The programs of a job as lanes. Steps of a program are read again only when it has changed.
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { call } from "../../api/client";
-import { allSteps, queryClient } from "../../api/queries";
+import { stepsAfter } from "../../api/programQueries";
+import { queryClient } from "../../api/queries";
 import type { EventView, ProgramView, StepView } from "../../api/types";
 import { visibleText } from "../../format/text";
 import { journalNow } from "../../live/clock";
@@ -67,7 +68,7 @@ function stepsOf(program: ProgramView, signal: AbortSignal): Promise<StepView[]>
   const { program_id, steps, updated_at_us } = program;
   return queryClient.fetchQuery({
     queryKey: ["laneSteps", program_id, steps, updated_at_us],
-    queryFn: () => allSteps(program_id, signal),
+    queryFn: () => stepsAfter(program_id, null, signal),
     staleTime: Number.POSITIVE_INFINITY,
     gcTime: 60_000,
   });

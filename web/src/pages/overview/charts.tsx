@@ -10,7 +10,7 @@ import { useFeed } from "../../live/hooks";
 import { memoryShares, programStates, throughputOf } from "../../model/series";
 import { USES } from "../../model/states";
 import { Chart } from "../../ui/Chart";
-import { Failure, Loading, Panel } from "../../ui/Panel";
+import { Empty, Failure, Loading, Panel } from "../../ui/Panel";
 
 const EVENTS_MAX = 20_000;
 const STRETCHES = 60;
@@ -41,6 +41,10 @@ export function Throughput() {
         <Loading rows={4} />
       ) : past.error ? (
         <Failure error={past.error} retry={() => void past.refetch()} />
+      ) : series.times.length === 0 ? (
+        <Empty icon="overview" title="No step has finished yet">
+          <p>Steps and tokens are counted here as answers come in.</p>
+        </Empty>
       ) : (
         <div className="chart-pair">
           <Chart

@@ -11,6 +11,7 @@ import { notify } from "../../ui/notices";
 import { Stat } from "../../ui/Panel";
 import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
+import { Tip } from "../../ui/Tip";
 import { type Canary, digestOf, type Shadow, shortPolicy } from "./types";
 
 const QUESTIONS: Record<string, string> = {
@@ -56,7 +57,7 @@ function Totals({ statistics }: { statistics: Record<string, number> | null }) {
   );
 }
 
-export function PolicyLink({ policy }: { policy: string }) {
+function PolicyLink({ policy }: { policy: string }) {
   const digest = digestOf(policy);
   if (!digest) {
     return (
@@ -116,9 +117,11 @@ function CanaryRole({ binding, canary }: { binding: BindingShown; canary: Canary
       <strong>
         <PolicyLink policy={canary.policy} />
       </strong>
-      <span className={worse ? "kind bad" : "kind good"}>
-        {percent(Math.abs(canary.regret), 1)} {worse ? "slower" : "faster"} steps
-      </span>
+      <Tip text="Mean time from a step's arrival to its end, beside that of the active policy over the same time. A canary that is slower beyond chance, and by more than plugins.canary_regret_max_percent, is ended.">
+        <button type="button" className={worse ? "hint kind bad" : "hint kind good"}>
+          {percent(Math.abs(canary.regret), 1)} {worse ? "slower" : "faster"} steps
+        </button>
+      </Tip>
       <span className="dim">
         mean {duration(trial.mean * 1000)} over {count(trial.count)} steps, active{" "}
         {duration(incumbent.mean * 1000)} over {count(incumbent.count)}
@@ -135,7 +138,11 @@ function ShadowRole({ binding, shadow }: { binding: BindingShown; shadow: Shadow
       <strong>
         <PolicyLink policy={shadow.policy} />
       </strong>
-      <span>{percent(shadow.agreement, 1)} agreement</span>
+      <Tip text="How alike its answers are to those of the active policy: 100 % where it would have decided the same.">
+        <button type="button" className="hint">
+          {percent(shadow.agreement, 1)} agreement
+        </button>
+      </Tip>
       <span className="dim">
         {short(shadow.answered)} answers, same first choice in{" "}
         {percent(shadow.same_first / Math.max(1, shadow.answered), 1)}, {count(shadow.faults)}{" "}

@@ -96,19 +96,33 @@ export function PluginTable({ plugins, bindings, world, onWorld }: Props) {
   );
 }
 
-/** The roles that a policy has at present. */
-export function Roles({ digest, bindings }: { digest: string; bindings: BindingShown[] }) {
+interface RoleOf {
+  role: string;
+  tone: "good" | "warn" | "accent";
+}
+
+function rolesOf(digest: string, bindings: BindingShown[]): RoleOf[] {
   const key = `+${digest.slice(0, 12)}`;
-  const roles = bindings.flatMap((binding) => {
+  return bindings.flatMap((binding) => {
     const canary = binding.canary as Canary | null | undefined;
     const shadow = binding.shadow as Shadow | null | undefined;
     const job = binding.job === "*" ? "" : ` for ${binding.job}`;
-    return [
-      binding.policy.includes(key) ? { role: `active${job}`, tone: "good" as const } : null,
-      canary?.policy.includes(key) ? { role: `canary${job}`, tone: "warn" as const } : null,
-      shadow?.policy.includes(key) ? { role: `shadow${job}`, tone: "accent" as const } : null,
-    ].filter((one) => one !== null);
+    const roles: RoleOf[] = [];
+    if (binding.policy.includes(key)) roles.push({ role: `active${job}`, tone: "good" });
+    if (canary?.policy.includes(key)) roles.push({ role: `canary${job}`, tone: "warn" });
+    if (shadow?.policy.includes(key)) roles.push({ role: `shadow${job}`, tone: "accent" });
+    return roles;
   });
+}
+
+/** Whether a policy has any role at present. */
+export function isBound(digest: string, bindings: BindingShown[]): boolean {
+  return rolesOf(digest, bindings).length > 0;
+}
+
+/** The roles that a policy has at present. */
+export function Roles({ digest, bindings }: { digest: string; bindings: BindingShown[] }) {
+  const roles = rolesOf(digest, bindings);
   if (roles.length === 0) return <span className="dim">–</span>;
   return roles.map(({ role, tone }) => (
     <Badge key={role} tone={tone}>

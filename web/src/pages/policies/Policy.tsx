@@ -12,7 +12,7 @@ import { Tabs } from "../../ui/Tabs";
 import { Text } from "../../ui/Text";
 import { BindForm } from "./BindForm";
 import { Latency } from "./Latency";
-import { Roles } from "./PluginTable";
+import { isBound, Roles } from "./PluginTable";
 import type { LogLine, Statistics } from "./types";
 
 export function Policy() {
@@ -52,7 +52,9 @@ function Known({ plugin }: { plugin: PluginDetails }) {
         }
         note={<Text value={plugin.summary} max={300} />}
       >
-        <Roles digest={plugin.digest} bindings={bound?.bindings ?? []} />
+        {isBound(plugin.digest, bound?.bindings ?? []) ? (
+          <Roles digest={plugin.digest} bindings={bound?.bindings ?? []} />
+        ) : null}
       </PageHead>
       <Figures statistics={(plugin.statistics ?? null) as Statistics | null} />
       <Tabs

@@ -1,6 +1,6 @@
 // The raw events of one program.
 import { useState } from "react";
-import { PROGRAM_EVENTS_MAX } from "../../api/queries";
+import { PROGRAM_EVENTS_MAX } from "../../api/programQueries";
 import type { EventView } from "../../api/types";
 import { count } from "../../format/number";
 import { DataTable } from "../../ui/DataTable";

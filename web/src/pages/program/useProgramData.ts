@@ -1,7 +1,8 @@
 // Everything that is on record about one program, read again as events about it come in.
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
-import { children, decisions, program, programEvents, queryClient, steps } from "../../api/queries";
+import { decisions, programEvents, steps } from "../../api/programQueries";
+import { children, program, queryClient } from "../../api/queries";
 import type { DecisionView, EventView, ProgramView, StepView } from "../../api/types";
 import { useWorkerNames, type WorkerNames } from "../../api/useWorkerNames";
 import { journalNow } from "../../live/clock";

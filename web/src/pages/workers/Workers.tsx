@@ -14,6 +14,7 @@ import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { AddWorker } from "./AddWorker";
 import { hitRateOf, memoryParts } from "./parts";
+import { Schedulers } from "./Schedulers";
 import { WorkerDetail } from "./WorkerDetail";
 
 export function Workers() {
@@ -57,6 +58,7 @@ export function Workers() {
       {chosen && list.data && !selected ? (
         <p className="soft">Worker {chosen} is not registered any more.</p>
       ) : null}
+      <Schedulers />
       <AddWorker open={adding} onOpenChange={setAdding} />
     </div>
   );

@@ -37,7 +37,7 @@ interface Ink {
 }
 
 /** The x of a place on the line. */
-export function xOf(place: number, view: View, layout: Layout): number {
+function xOf(place: number, view: View, layout: Layout): number {
   const width = layout.width - layout.gutter;
   return layout.gutter + ((place - view.from) / (view.to - view.from)) * width;
 }

@@ -1,0 +1,93 @@
+// A program with very many events.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { contextOf } from "./browser.mjs";
+import { at, given } from "./harness.mjs";
+
+test("a timeline of 40,000 events is smooth", async () => {
+  const context = await contextOf(at.browser, { token: given.token });
+  const page = await context.newPage();
+  await seedLongProgram(page);
+  const begun = Date.now();
+  await page.goto(`${at.base}/console/programs/long`);
+  await page.waitForSelector(".spans canvas");
+  await page.waitForTimeout(500);
+  const frames = await page.evaluate(zoomAndPan);
+  const sorted = frames.sort((a, b) => a - b);
+  const p95 = sorted[Math.floor(sorted.length * 0.95)];
+  console.log(
+    `40,000 events: shown after ${Date.now() - begun} ms, ${frames.length} frames, p95 ${p95.toFixed(1)} ms`,
+  );
+  const size = await page.evaluate(() => document.querySelectorAll("*").length);
+  assert.ok(size < 1500, `${size} elements in the page`);
+  assert.ok(p95 < 100, `a frame takes ${p95} ms`);
+  await context.close();
+});
+
+/** Answers for one program with 10,000 steps and 40,000 events. */
+async function seedLongProgram(page) {
+  const steps = Array.from({ length: 10_000 }, (_, at) => ({
+    step: at + 1,
+    worker: `http://127.0.0.1:${9000 + (at % 3)}`,
+    arrived_at_us: at * 2e6 + 1e15,
+    dispatched_at_us: at * 2e6 + 1e15 + 3e5,
+    first_token_at_us: at * 2e6 + 1e15 + 5e5,
+    finished_at_us: at * 2e6 + 1e15 + 15e5,
+    prompt_tokens: 1000,
+    output_tokens: 100,
+    outcome: "stop",
+    waited_us: 3e5,
+  }));
+  const events = steps.flatMap(({ step, arrived_at_us, finished_at_us }) =>
+    [
+      [arrived_at_us, "step_arrived", { step }],
+      [finished_at_us, "step_finished", { step }],
+      [finished_at_us + 1, "action_started", { action: `a${step}`, tool: "bash" }],
+      [finished_at_us + 4e5, "action_finished", { action: `a${step}`, ok: true }],
+    ].map(([at_us, kind, event], at) => ({
+      seq: step * 4 + at,
+      at_us,
+      kind,
+      job: "j",
+      program: "long",
+      event,
+    })),
+  );
+  const view = { ...at.program, program_id: "long", ended: "released", status: "finished" };
+  Object.assign(view, { created_at_us: 1e15, updated_at_us: 1e15 + 2e10, steps: steps.length });
+  const json = (route, body) => route.fulfill({ json: body });
+  await page.route(/api\/v1\/programs\/long$/, (route) => json(route, view));
+  await page.route(/programs\/long\/decisions/, (route) =>
+    json(route, { decisions: [], next: null }),
+  );
+  await page.route(/programs\/long\/steps/, (route) => {
+    const after = Number(new URL(route.request().url()).searchParams.get("after") ?? 0);
+    json(route, { steps: steps.slice(after, after + 1000) });
+  });
+  await page.route(/api\/v1\/events\?program=long/, (route) => {
+    const after = Number(new URL(route.request().url()).searchParams.get("after") ?? 0);
+    const found = events.filter((event) => event.seq > after).slice(0, 5000);
+    json(route, { events: found, next: found.length < 5000 ? null : found.at(-1).seq });
+  });
+}
+
+/** Zooms and pans by keys; returns the time of each frame in milliseconds. */
+async function zoomAndPan() {
+  const target = document.querySelector(".spans-scroll");
+  const keys = [
+    ..."+++++",
+    ...Array(20).fill("ArrowRight"),
+    ..."-----",
+    ...Array(10).fill("ArrowLeft"),
+  ];
+  const frames = [];
+  let last = performance.now();
+  for (const key of keys) {
+    target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+    await new Promise((resolve) => requestAnimationFrame(resolve));
+    const now = performance.now();
+    frames.push(now - last);
+    last = now;
+  }
+  return frames;
+}
