@@ -50,6 +50,12 @@ test: guests console ## Check format, lints and dependencies, run all tests
 	@scripts/check-dependencies.sh
 	@scripts/run-tests.sh
 
+.PHONY: screenshots
+screenshots: guests console ## Take pictures of every page of the console, into web/screenshots
+	$(CARGO) build --locked --package treadle
+	@scripts/setup.sh browser
+	@scripts/test-console.sh screenshots
+
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need vLLM servers: two here (6 GB are installed), or VLLM_URL=a,b
 	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh

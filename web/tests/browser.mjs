@@ -36,10 +36,10 @@ export function launch() {
   return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }
 
-/** A context with a theme and, where given, a token. */
+/** A context with a theme and, where a token is given, its session. */
 export async function contextOf(
   browser,
-  { theme = "dark", width = 1440, height = 900, token = "" },
+  { theme = "dark", width = 1440, height = 900, token = "", base },
 ) {
   const context = await browser.newContext({
     viewport: { width, height },
@@ -47,9 +47,10 @@ export async function contextOf(
     reducedMotion: "reduce",
   });
   if (token) {
-    await context.addInitScript((value) => {
-      sessionStorage.setItem("treadle.token", value);
-    }, token);
+    await context.addCookies([
+      { name: "treadle_session", value: token, url: base, httpOnly: true, sameSite: "Strict" },
+    ]);
+    await context.addInitScript(() => localStorage.setItem("treadle.signed-in", "yes"));
   }
   return context;
 }

@@ -27,7 +27,7 @@ after(async () => {
 
 /** Opens a page of the console in a browser of its own. */
 export async function open(path, how = {}) {
-  const context = await contextOf(at.browser, { token: given.token, ...how });
+  const context = await contextOf(at.browser, { token: given.token, base: at.base, ...how });
   const page = await context.newPage();
   page.setDefaultTimeout(TIMEOUT_MS);
   const found = complaints(page);

@@ -5,7 +5,7 @@ import { contextOf } from "./browser.mjs";
 import { at, given } from "./harness.mjs";
 
 test("a timeline of 40,000 events is smooth", async () => {
-  const context = await contextOf(at.browser, { token: given.token });
+  const context = await contextOf(at.browser, { token: given.token, base: at.base });
   const page = await context.newPage();
   await seedLongProgram(page);
   const begun = Date.now();

@@ -35,7 +35,7 @@ for (const [theme, width, height] of [
   ["light", 1440, 900],
   ["dark", 375, 800],
 ]) {
-  const context = await contextOf(browser, { theme, width, height, token: given.token });
+  const context = await contextOf(browser, { theme, width, height, token: given.token, base });
   for (const [page, path] of Object.entries(pages)) {
     if (given.only && !given.only.split(",").includes(page)) continue;
     if (width < 500 && !NARROW.includes(page)) continue;

@@ -13,8 +13,6 @@ pub type Response = http::Response<Cow<'static, [u8]>>;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
                       frame-ancestors 'none'";
-/// Files with a digest of their content in their names.
-const DIGESTED: &str = "assets/";
 const PAGE: &str = "index.html";
 /// What the names of compressed files end with.
 const SMALL: &str = ".br";
@@ -70,7 +68,7 @@ fn of_file(name: &str, file: &EmbeddedFile, method: &Method, headers: &HeaderMap
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
-    let cached = if name.starts_with(DIGESTED) {
+    let cached = if has_digest(name) {
         "public, max-age=31536000, immutable"
     } else {
         "no-cache"
@@ -91,6 +89,14 @@ fn of_file(name: &str, file: &EmbeddedFile, method: &Method, headers: &HeaderMap
         set(header::CONTENT_ENCODING, "br");
     }
     response
+}
+
+/// Whether a name has a digest of the content: `assets/NAME-DIGEST.js`, as Vite has it.
+fn has_digest(name: &str) -> bool {
+    const DIGEST_BYTES: usize = 8;
+    let stem = name.rsplit_once('.').map(|(stem, _)| stem.as_bytes());
+    let dash = stem.and_then(|stem| stem.iter().nth_back(DIGEST_BYTES));
+    name.starts_with("assets/") && dash == Some(&b'-')
 }
 
 fn takes_brotli(headers: &HeaderMap) -> bool {
@@ -131,6 +137,15 @@ mod tests {
             assert!(answer(&Method::GET, path, &HeaderMap::new()).is_none());
         }
         assert!(answer(&Method::POST, "/", &HeaderMap::new()).is_none());
+    }
+
+    #[test]
+    fn files_are_kept_for_good_by_the_digest_in_their_names() {
+        assert!(has_digest("assets/index-CgKJc4wB.js"));
+        assert!(has_digest("assets/x-a-b_c-4wB.css"));
+        for name in ["assets/treadle.svg", "index.html", "x-CgKJc4wB.js"] {
+            assert!(!has_digest(name), "{name}");
+        }
     }
 
     #[test]

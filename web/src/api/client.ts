@@ -1,6 +1,6 @@
 // Requests to the daemon, typed by the generated schema.
 import type { paths } from "./schema";
-import { authHeaders, refused } from "./session";
+import { refused, tenantHeaders } from "./session";
 
 type Method = "get" | "post" | "put" | "delete";
 type Json<T> = T extends { content: { "application/json": infer R } } ? R : never;
@@ -80,15 +80,14 @@ export async function call<M extends Method, P extends WithMethod<M>>(
 
 /** Sends any request with the caller's credentials. */
 export async function send(url: string, init: RequestInit = {}): Promise<Response> {
-  const auth = authHeaders();
   let response: Response;
   try {
-    response = await fetch(url, { ...init, headers: { ...init.headers, ...auth } });
+    response = await fetch(url, { ...init, headers: { ...init.headers, ...tenantHeaders() } });
   } catch (cause) {
     if (init.signal?.aborted) throw cause;
     throw new ApiError(0, "unreachable", "The daemon does not answer.");
   }
-  if (response.status === 401) refused(auth);
+  if (response.status === 401) refused();
   if (!response.ok) throw await refusal(response);
   return response;
 }

@@ -48,6 +48,7 @@ export interface ProgramFilter {
   parent?: string | undefined;
   status?: string | undefined;
   worker?: string | undefined;
+  search?: string | undefined;
   sort?: string | undefined;
 }
 

@@ -72,7 +72,7 @@ export interface paths {
         put?: never;
         /**
          * Asks a policy of prediction, allocation or reward
-         * @description The policy that is bound for the job answers, or the built-in default. Rows by the thousand are one question, not a thousand.
+         * @description The policy that is bound for the job answers, or the built-in default. Rows by the thousand are one question, not a thousand. What columns of `parallelism` leave out is filled in: `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` and `gpus` from engines whose number of GPUs is known and that were seen at work; `expected_tokens`, `prompt_tokens`, `growth` and `tool_us` from the last rollout of the job.
          */
         post: operations["ask_ask"];
         delete?: never;
@@ -387,6 +387,27 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Begins a browser's session
+         * @description The answer sets the cookie `treadle_session`, which counts as the token for requests of the console's own pages. It ends when the token does.
+         */
+        post: operations["session_begin"];
+        /** Ends the browser's session; the token stays good */
+        delete: operations["session_end"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1170,6 +1191,7 @@ export interface components {
         Answered: {
             /** @description What, in the shape of the contract. */
             answer: unknown;
+            filled?: null | components["schemas"]["Filled"];
             /** @description Who answered. */
             policy: string;
         };
@@ -1497,6 +1519,13 @@ export interface components {
              */
             next?: number | null;
         };
+        /** @description What the question was answered from, beside what came with it. */
+        Filled: {
+            /** @description The columns that were filled in. */
+            columns: Record<string, never>;
+            /** @description Programs of the rollout whose lengths they have; 0 where lengths came with the question. */
+            programs: number;
+        };
         /** @description How treadle is. */
         Health: (null | components["schemas"]["DaemonLoad"]) & {
             /** @description The cause, or nothing. */
@@ -1572,6 +1601,11 @@ export interface components {
             /** @description Engine by engine. */
             workers: components["schemas"]["WorkerMemory"][];
         };
+        /** @description Whose session it is to be. */
+        NewSession: {
+            /** @description An API token, or a JSON Web Token of the identity provider. */
+            token: string;
+        };
         /** @description A tenant to be made. */
         NewTenant: {
             limits?: null | components["schemas"]["TenantLimits"];
@@ -1585,6 +1619,11 @@ export interface components {
              * @description Its KV memory, where it does not report it.
              */
             capacity_tokens?: number | null;
+            /**
+             * Format: int32
+             * @description GPUs that it runs on, by tensor parallelism; SGLang reports it itself.
+             */
+            gpus?: number | null;
             /** @description vllm, sglang, llamacpp or openai; found out without it. */
             kind?: string | null;
             /** @description Its URL, of the form http://host:port. */
@@ -1916,6 +1955,12 @@ export interface components {
          * @enum {string}
          */
         Scope: "viewer" | "job" | "operator" | "admin";
+        /** @description A session. */
+        Session: {
+            scope?: null | components["schemas"]["Scope"];
+            /** @description A token or a subject of the identity provider; absent in an ended session. */
+            who?: string | null;
+        };
         /** @description A part of the jobs. */
         ShardView: {
             /** @description Whether this daemon schedules it. */
@@ -2279,6 +2324,11 @@ export interface components {
             /** @description What it is: vllm, sglang, llamacpp or another. */
             engine: string;
             engine_load?: null | components["schemas"]["ReportedLoad"];
+            /**
+             * Format: int32
+             * @description GPUs that it runs on, where known.
+             */
+            gpus?: number | null;
             /**
              * Format: int64
              * @description Host memory that it is seen to offload to by itself, in tokens.
@@ -3806,6 +3856,11 @@ export interface operations {
                 status?: string | null;
                 /** @description Only those on this worker. */
                 worker?: string | null;
+                /**
+                 * @description Only those with this in their names, up to 256 bytes; letters of ASCII count alike, great and
+                 *     small.
+                 */
+                search?: string | null;
                 /** @description Only those that changed at this time or later, in milliseconds since 1970. */
                 since_ms?: number | null;
                 /**
@@ -4234,6 +4289,104 @@ export interface operations {
             };
             /** @description rate_limited */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    session_begin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewSession"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            /** @description invalid_json, body_not_object, invalid_field, missing_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    session_end: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            /** @description token_invalid, token_expired */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };

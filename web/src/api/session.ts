@@ -1,63 +1,65 @@
-// Who the console speaks as. The one module that knows how a caller is authenticated: today by a
-// bearer token of this tab.
+// Who the console speaks as. The token itself is in a cookie that no script reads; here is only
+// whether there is one, for all tabs, and the tenant that this one acts in.
 
-const KEY = "treadle.token";
+const KEY = "treadle.signed-in";
+const PATH = "/api/v1/session";
 
-let token: string | null = readStored();
 let tenant: string | null = null;
 let ended = false;
 const listeners = new Set<() => void>();
 
-function readStored(): string | null {
+function tell(): void {
+  for (const listener of listeners) listener();
+}
+
+function mark(signedIn: boolean): void {
   try {
-    return sessionStorage.getItem(KEY);
+    if (signedIn) localStorage.setItem(KEY, "yes");
+    else localStorage.removeItem(KEY);
   } catch {
-    return null;
+    // Without storage the cookie counts all the same.
   }
 }
 
-/** Headers that authenticate a request, and name the tenant to act in. */
-export function authHeaders(): Record<string, string> {
-  if (token === null) return {};
-  const headers = { authorization: `Bearer ${token}` };
-  return tenant === null ? headers : { ...headers, "x-treadle-tenant": tenant };
+/** Headers that name the tenant to act in. */
+export function tenantHeaders(): Record<string, string> {
+  return tenant === null ? {} : { "x-treadle-tenant": tenant };
 }
 
 /** Acts in another tenant; for tokens of the whole daemon. */
 export function actIn(name: string): void {
   tenant = name;
-  for (const listener of listeners) listener();
+  tell();
 }
 
-/** Whether the console has a token, valid or not. */
-export function hasToken(): boolean {
-  return token !== null;
+/** Whether this browser has signed in. */
+export function isSignedIn(): boolean {
+  try {
+    return localStorage.getItem(KEY) !== null;
+  } catch {
+    return false;
+  }
 }
 
-/** Takes a token for this tab. It is gone when the tab is closed. */
-export function signIn(value: string): void {
+/** The daemon has taken a token and set its cookie. */
+export function begun(): void {
   ended = false;
   tenant = null;
-  token = value.trim();
-  try {
-    sessionStorage.setItem(KEY, token);
-  } catch {
-    // Without storage the token lasts until the page is left.
-  }
-  for (const listener of listeners) listener();
+  mark(true);
+  tell();
 }
 
-/** Forgets the token. */
-export function signOut(): void {
+/** Ends the session; the token stays good. */
+export async function signOut(): Promise<void> {
   ended = false;
-  forget();
+  await forget();
 }
 
-/** The daemon refused these headers: if they are still in use, the session is over. */
-export function refused(headers: Record<string, string>): void {
-  if (token === null || headers.authorization !== authHeaders().authorization) return;
+/** The daemon does not take the cookie any more: the session is over. */
+export function refused(): void {
+  if (!isSignedIn()) return;
   ended = true;
-  forget();
+  void forget();
 }
 
 /** Whether the daemon ended the session, and no other one has begun. */
@@ -65,19 +67,19 @@ export function hasEnded(): boolean {
   return ended;
 }
 
-function forget(): void {
+async function forget(): Promise<void> {
   tenant = null;
-  token = null;
-  try {
-    sessionStorage.removeItem(KEY);
-  } catch {
-    // There was nothing to forget.
-  }
-  for (const listener of listeners) listener();
+  mark(false);
+  await fetch(PATH, { method: "DELETE" }).catch(() => undefined);
+  tell();
 }
 
-/** Calls back whenever the caller changes. */
+/** Calls back whenever the caller changes, in another tab too. */
 export function onSessionChange(listener: () => void): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
+
+globalThis.addEventListener?.("storage", (event) => {
+  if (event.key === KEY) tell();
+});

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useRouterState } from "@tanstack/react-router";
 import { tenants, whoami } from "../api/queries";
-import { actIn, hasToken, signOut } from "../api/session";
+import { actIn, isSignedIn, signOut } from "../api/session";
 import type { Scope } from "../api/types";
 import { visibleText } from "../format/text";
 import { Text } from "../ui/Text";
@@ -76,8 +76,8 @@ export function Account() {
         {data.scope ?? "no scope"} · <Text value={data.tenant} max={40} />
       </div>
       {data.root && data.tenants > 1 ? <TenantChoice value={data.tenant} /> : null}
-      {hasToken() ? (
-        <button type="button" className="account-link" onClick={signOut}>
+      {isSignedIn() ? (
+        <button type="button" className="account-link" onClick={() => void signOut()}>
           Sign out
         </button>
       ) : (

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { type KeyboardEvent, useId, useMemo, useState } from "react";
 import { plugins, workers } from "../api/queries";
-import { hasToken, signOut } from "../api/session";
+import { isSignedIn, signOut } from "../api/session";
 import { visibleText } from "../format/text";
 import { feed } from "../live/feed";
 import { Icon, type IconName } from "../ui/Icon";
@@ -178,8 +178,14 @@ function commands(goToSignIn: () => void): Entry[] {
     theme("dark", "Use the dark theme", "moon"),
     theme("light", "Use the light theme", "sun"),
     theme("auto", "Use the system's theme", "auto"),
-    hasToken()
-      ? { id: "sign-out", icon: "admin", label: "Sign out", hint: "forget the token", run: signOut }
+    isSignedIn()
+      ? {
+          id: "sign-out",
+          icon: "admin",
+          label: "Sign out",
+          hint: "of this browser",
+          run: () => void signOut(),
+        }
       : { id: "sign-in", icon: "admin", label: "Sign in", hint: "with a token", run: goToSignIn },
   ];
 }

@@ -84,7 +84,7 @@ function FindBox({ value, onChange }: { value: string; onChange: (value: string)
     <input
       className="input"
       type="search"
-      aria-label="Find in the names of loaded programs"
+      aria-label="Find in the names of programs"
       placeholder="Find in names"
       value={text}
       onChange={(event) => setText(event.target.value)}

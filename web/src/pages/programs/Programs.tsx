@@ -5,7 +5,7 @@ import { useCallback, useEffect, useMemo, useState } from "react";
 import { programs, queryClient, workers } from "../../api/queries";
 import type { ProgramView } from "../../api/types";
 import { useWorkerNames } from "../../api/useWorkerNames";
-import { count, plural } from "../../format/number";
+import { plural } from "../../format/number";
 import { useFeed } from "../../live/hooks";
 import { DataTable } from "../../ui/DataTable";
 import { Command, Empty, Failure, Loading, PageHead } from "../../ui/Panel";
@@ -21,16 +21,15 @@ export function Programs() {
   const { job, status, worker, parent, sort, find } = search;
   const { data: workerData } = useQuery(workers);
   const url = workerData?.workers.find((one) => one.id === worker)?.url ?? worker;
-  const query = programs({ job, status, parent, worker: url, sort });
+  const query = programs({ job, status, parent, worker: url, search: find, sort });
   const list = useInfiniteQuery(query);
   useLiveRefresh(query.queryKey, (list.data?.pages.length ?? 0) <= 2);
   const names = useWorkerNames();
   const columns = useMemo(() => columnsFor(names), [names]);
-  const loaded = useMemo(
+  const rows = useMemo(
     () => unique(list.data?.pages.flatMap((page) => page.programs) ?? []),
     [list.data],
   );
-  const rows = useMemo(() => matching(loaded, find), [loaded, find]);
   const { fetchNextPage, hasNextPage, isFetchingNextPage } = list;
   const onEnd = useCallback(() => {
     if (hasNextPage && !isFetchingNextPage) void fetchNextPage();
@@ -61,25 +60,17 @@ export function Programs() {
             void navigate({ to: "/programs/$program", params: { program: row.program_id } })
           }
           onEnd={onEnd}
-          footer={footer(rows.length, loaded.length, hasNextPage, find)}
+          footer={footer(rows.length, hasNextPage)}
         />
       )}
     </div>
   );
 }
 
-function footer(shown: number, loaded: number, more: boolean, find: string | undefined): string {
-  if (find)
-    return `${count(shown)} of the ${plural(loaded, "program")} loaded so far contain “${find.slice(0, 60)}”.`;
+function footer(loaded: number, more: boolean): string {
   return more
     ? `${plural(loaded, "program")} loaded; scroll for more.`
     : `${plural(loaded, "program")}, that is all.`;
-}
-
-function matching(rows: ProgramView[], find: string | undefined): ProgramView[] {
-  if (!find) return rows;
-  const wanted = find.toLowerCase();
-  return rows.filter((row) => row.program_id.toLowerCase().includes(wanted));
 }
 
 /** Pages that were read at different times may overlap. */
@@ -108,9 +99,7 @@ function NoPrograms({ filtered }: { filtered: boolean }) {
   if (filtered) {
     return (
       <Empty icon="search" title="No program matches">
-        <p>
-          Search looks at the programs that are loaded. Ctrl K opens any program by its whole name.
-        </p>
+        <p>Nothing on record fits all of the filters.</p>
         <button type="button" className="button" onClick={() => void navigate({ search: {} })}>
           Clear filters
         </button>

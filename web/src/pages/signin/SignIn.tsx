@@ -2,7 +2,7 @@
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
-import { signIn, signOut } from "../../api/session";
+import { begun } from "../../api/session";
 import { notify } from "../../ui/notices";
 import { Command } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
@@ -15,13 +15,12 @@ export function SignIn() {
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     setError(null);
-    signIn(value);
     try {
-      const me = await call("get", "/api/v1/whoami");
-      notify(`Signed in as ${me.who}, ${me.scope ?? "no scope"}.`);
+      const me = await call("post", "/api/v1/session", { body: { token: value.trim() } });
+      begun();
+      notify(`Signed in as ${me.who ?? "nobody"}, ${me.scope ?? "no scope"}.`);
       await navigate({ href: then?.startsWith("/") && !then.startsWith("//") ? then : "/" });
     } catch (cause) {
-      signOut();
       setError(cause instanceof ApiError ? cause.message : String(cause));
     }
   };
@@ -30,7 +29,8 @@ export function SignIn() {
       <form className="panel sign-in-card" onSubmit={(event) => void submit(event)}>
         <h1>Sign in</h1>
         <p className="soft">
-          A token decides what you may do here. This tab forgets it when it is closed.
+          A token decides what you may do here. This browser stays signed in until you sign out, or
+          the token ends.
         </p>
         <label className="field">
           <span className="field-label">Token</span>
