@@ -1629,10 +1629,24 @@ export interface components {
             /** @description Its URL, of the form http://host:port. */
             url: string;
         };
+        /** @description A policy's role as it is on record. */
+        OnRecord: {
+            /** @description What the policy is configured with. */
+            config: Record<string, never>;
+            /**
+             * Format: int64
+             * @description Since when it has a role, in microseconds since 1970.
+             */
+            since_us: number;
+        };
         /** @description What else a binding holds; for those who may change it. */
         OtherRoles: {
             /** @description The policy on trial: `policy`, its `share` of the programs, its `regret`, and the `trial`. */
             canary?: Record<string, never> | null;
+            /** @description What is on record of each role that is taken: active, canary, shadow, previous. */
+            on_record: {
+                [key: string]: components["schemas"]["OnRecord"];
+            };
             /** @description Who answered before, if that is known. */
             previous?: string | null;
             /** @description The policy that is asked beside the active one, and how far they agree. */
@@ -2321,6 +2335,11 @@ export interface components {
              * @description KV memory that it has, in tokens, where known.
              */
             capacity_tokens?: number | null;
+            /**
+             * Format: int64
+             * @description Longest context of one program, in tokens, where known.
+             */
+            context_tokens_max?: number | null;
             /** @description What it is: vllm, sglang, llamacpp or another. */
             engine: string;
             engine_load?: null | components["schemas"]["ReportedLoad"];
@@ -2350,6 +2369,11 @@ export interface components {
             prefill_tokens_per_s?: number | null;
             /** @description Programs that are placed on it. */
             programs: number;
+            /**
+             * Format: int32
+             * @description Programs at once, at engines with slots.
+             */
+            slots?: number | null;
             /**
              * Format: int64
              * @description Microseconds that each further step adds to that for all.

@@ -3,15 +3,17 @@
 use super::arguments::{Body, Query, name};
 use super::endpoint::{Endpoint, delete, get, post, put};
 use super::plugins::{failed, visible};
-use super::refuse;
 use super::signature::Answer;
+use super::{refuse, stopped};
 use crate::app::App;
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use treadle_auth::permissions::{PLUGINS, VIEW};
 use treadle_auth::{Caller, Change};
+use treadle_core::bindings::{self, BoundPolicy, Roles};
 use treadle_model::{PolicyRef, World};
 use treadle_policy::evaluator::{
     BindingView, CanaryView, Changed, EVERYONE, PolicyStatistics, Role, Scope, ShadowReport,
@@ -87,6 +89,36 @@ struct OtherRoles {
     /// The policy that is asked beside the active one, and how far they agree.
     #[schema(value_type = Option<Object>)]
     shadow: Option<ShadowReport>,
+    /// What is on record of each role that is taken: active, canary, shadow, previous.
+    on_record: BTreeMap<&'static str, OnRecord>,
+}
+
+/// A policy's role as it is on record.
+#[derive(Serialize, ToSchema)]
+struct OnRecord {
+    /// What the policy is configured with.
+    #[schema(value_type = Object)]
+    config: Value,
+    /// Since when it has a role, in microseconds since 1970.
+    since_us: u64,
+}
+
+impl OnRecord {
+    fn of(bound: &BoundPolicy) -> Self {
+        Self {
+            // It was JSON when it was taken.
+            config: serde_json::from_str(&bound.config).unwrap_or_default(),
+            since_us: bound.since.0,
+        }
+    }
+
+    /// The roles of a binding.
+    fn all(roles: Option<&Roles>) -> BTreeMap<&'static str, Self> {
+        let roles = roles.into_iter().flatten();
+        roles
+            .map(|(role, bound)| (role.as_str(), Self::of(bound)))
+            .collect()
+    }
 }
 
 async fn list(State(app): State<App>, caller: Caller) -> Answer<Bindings> {
@@ -95,16 +127,22 @@ async fn list(State(app): State<App>, caller: Caller) -> Answer<Bindings> {
     let statistics = app.policies.totals().await;
     let statistics = statistics.map_err(|error| failed(&error))?;
     let alone = is_alone(&app, &caller);
+    let records = app.driver.bindings().await.map_err(|_| stopped())?;
     let shown = bindings
         .into_iter()
-        .filter_map(|view| shown(&caller, view, alone));
+        .filter_map(|view| shown(&caller, view, &records, alone));
     Ok(Json(Bindings {
         bindings: shown.collect(),
         statistics: alone.then_some(statistics),
     }))
 }
 
-fn shown(caller: &Caller, view: BindingView, alone: bool) -> Option<BindingShown> {
+fn shown(
+    caller: &Caller,
+    view: BindingView,
+    records: &bindings::Bindings,
+    alone: bool,
+) -> Option<BindingShown> {
     let is_everyones = view.job == Scope::Everyone;
     let job = match caller.principal.outside(view.job.as_str()) {
         _ if is_everyones => EVERYONE,
@@ -121,6 +159,7 @@ fn shown(caller: &Caller, view: BindingView, alone: bool) -> Option<BindingShown
             previous: view.previous,
             canary: view.canary,
             shadow: view.shadow,
+            on_record: OnRecord::all(records.roles(view.world, view.job.as_str())),
         }),
     })
 }

@@ -65,6 +65,10 @@ pub(crate) struct WorkerView {
     used_tokens: u64,
     /// KV memory that it has, in tokens, where known.
     capacity_tokens: Option<u64>,
+    /// Longest context of one program, in tokens, where known.
+    context_tokens_max: Option<u64>,
+    /// Programs at once, at engines with slots.
+    slots: Option<u32>,
     /// GPUs that it runs on, where known.
     gpus: Option<u32>,
     /// Host memory that it is seen to offload to by itself, in tokens.
@@ -107,6 +111,8 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
         programs: w.programs.len(),
         used_tokens: w.used_tokens(),
         capacity_tokens: w.capacity.tokens,
+        context_tokens_max: w.capacity.context_tokens_max,
+        slots: w.capacity.slots,
         gpus: w.capacity.gpus,
         host_tokens: w.host_tokens(),
         prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),

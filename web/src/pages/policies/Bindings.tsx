@@ -172,7 +172,13 @@ function RoleActions({
   const { world, job } = binding;
   const promote = async () => {
     await call("put", "/api/v1/bindings", {
-      body: { policy: digestOf(policy) ?? policy, world, job, role: "active" },
+      body: {
+        policy: digestOf(policy) ?? policy,
+        world,
+        job,
+        role: "active",
+        config: binding.on_record?.[kind]?.config ?? null,
+      },
     });
     await changed(`${shortPolicy(policy)} is active now.`);
   };
@@ -184,7 +190,7 @@ function RoleActions({
     <span className="role-actions">
       <Confirm
         title={`Promote ${shortPolicy(policy)}?`}
-        text={`It decides for all programs of ${job === "*" ? "all jobs" : job} from the next question on. The present policy stays at hand for a rollback. It gets its default configuration; bind it from its own page to choose another.`}
+        text={`It decides for all programs of ${job === "*" ? "all jobs" : job} from the next question on. It keeps the configuration that it was tried with. The present policy stays at hand for a rollback.`}
         action="Promote"
         onConfirm={promote}
         trigger={(open) => (

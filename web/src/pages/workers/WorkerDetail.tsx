@@ -80,6 +80,12 @@ function LedgerBesideEngine({ worker }: { worker: WorkerView }) {
         </dd>
         <dt>KV memory</dt>
         <dd>{worker.capacity_tokens ? `${count(worker.capacity_tokens)} tokens` : "not known"}</dd>
+        <dt>Longest context</dt>
+        <dd>
+          {worker.context_tokens_max ? `${count(worker.context_tokens_max)} tokens` : "not known"}
+          {worker.slots ? `; ${plural(worker.slots, "slot")}` : ""}
+          {worker.gpus ? `; ${plural(worker.gpus, "GPU")}` : ""}
+        </dd>
         <dt>Offloads by itself to</dt>
         <dd>
           {worker.host_tokens > 0
