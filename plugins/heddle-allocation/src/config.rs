@@ -123,7 +123,7 @@ treadle_plugin::config! {
     pub struct Config {
         /// When a worker ends: `paper`, formula 2 of the paper; `drained`, the batch shrinks as
         /// programs finish; `fluid`, that, and contexts grow, and memory bounds the batch.
-        objective: Goal = Goal::Fluid;
+        objective: Goal = Goal::Paper;
         /// How plans are searched: `auto`, one by one where there are few, else by annealing;
         /// `annealing`, Algorithm 2; `exhaustive`, one by one.
         search: Search = Search::Auto;

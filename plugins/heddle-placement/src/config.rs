@@ -135,7 +135,7 @@ treadle_plugin::config! {
         /// programs finish; `fluid`, that, and contexts grow, and memory bounds the batch;
         /// `mixed`, that, unless there is more work than the longest programs take: then all
         /// lengths are mixed.
-        objective: Objective = Objective::Mixed;
+        objective: Objective = Objective::Paper;
         /// Which worker takes the longest group: the fastest (`speed`), or the one that makes the
         /// latest end the earliest (`any`).
         order: Order = Order::Speed;
@@ -145,9 +145,9 @@ treadle_plugin::config! {
         /// `scaled`, by rank in the plan's scaled group sizes (§5.3); `never`.
         migrate: Migrate = Migrate::Makespan;
         /// What a move must be worth, as a share.
-        gain: f64 = 0.02, 0.001..=1.0;
+        gain: f64 = 0.1, 0.001..=1.0;
         /// Most programs that one answer moves.
-        moves_max: u32 = 16;
+        moves_max: u32 = 8;
         /// Whether programs that reason may be named too: they move in their next tool call.
         ahead: bool = true;
         /// Tokens by which a context grows with each generated one, tools included; null for what

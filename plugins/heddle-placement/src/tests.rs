@@ -193,16 +193,15 @@ fn a_program_that_turns_out_long_leaves_the_crowd_in_a_tool_call() {
     let mut lengths = vec![200.0; 51];
     lengths[7] = 20_000.0;
     let table = placed(&at, &lengths, Phase::Acting);
-    let rest = KINDS.trim_start().trim_start_matches('{');
-    let paper = r#""objective": "paper", "gain": 0.1"#;
-    let places = policy(&format!("{{{paper}, {rest}"))
+    let places = policy(KINDS)
         .migrate(&table.columns_with(&workers))
         .unwrap();
     let moved: Vec<usize> = (0..51).filter(|&row| places[row] != at[row]).collect();
     // The fast worker is then the last to end, and gives its short one away.
     assert_eq!(moved, [7, 50]);
     let reasoning = placed(&at, &lengths, Phase::Reasoning);
-    let mut patient = policy(&format!("{{{paper}, \"ahead\": false, {rest}"));
+    let rest = KINDS.trim_start().trim_start_matches('{');
+    let mut patient = policy(&format!("{{\"ahead\": false, {rest}"));
     let places = patient.migrate(&reasoning.columns_with(&workers));
     assert_eq!(places.unwrap(), at);
 }

@@ -114,7 +114,7 @@ async fn a_canary_decides_for_its_share_and_no_program_has_two_versions() {
     let message = answer.refused(400, "invalid_field");
     assert!(message.contains("share"), "{message}");
     canary["share"] = json!(0.5);
-    canary["config"] = json!({"age_weight": 2});
+    canary["config"] = json!({"unknown_s": 2.0});
     put_binding(client, &canary).await.ok();
     let on_record = &binding(client, "priority").await["on_record"];
     assert_eq!(on_record["canary"]["config"], canary["config"]);
