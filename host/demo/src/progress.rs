@@ -67,6 +67,11 @@ impl Progress {
         }
     }
 
+    /// An arm's daemon has a console, as long as it runs.
+    pub(super) fn watched(&self, variant: Variant, url: &str) {
+        self.line(&format!("{}: watch it at {url}/ while it runs", variant.name));
+    }
+
     /// An arm is done.
     pub(super) fn ended(&self, outcome: &Outcome) {
         let (name, rate) = (outcome.variant.name, number(outcome.steps_per_min));

@@ -29,6 +29,9 @@ pub(super) async fn measure(
     };
     let engines = engines::start(plan.engines, &options).await?;
     let daemon = Daemon::start(&config(plan, variant, &engines)).await?;
+    if treadle_console::is_built() {
+        progress.watched(variant, &daemon.url());
+    }
     let crowd = Crowd::begin(CrowdOptions {
         url: daemon.url(),
         naming: Naming::default(),

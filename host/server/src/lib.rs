@@ -8,6 +8,7 @@ pub mod app;
 pub mod broker_status;
 pub mod cluster;
 mod commands;
+mod history;
 mod maintenance;
 mod memory;
 pub mod messaging;

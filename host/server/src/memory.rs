@@ -22,6 +22,11 @@ impl MemoryUses {
         Self(accounts)
     }
 
+    /// For the daemon itself.
+    pub(crate) const fn of_all(accounts: MemoryAccounts) -> Self {
+        Self(accounts)
+    }
+
     /// Prometheus' text.
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();

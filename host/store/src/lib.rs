@@ -56,11 +56,11 @@ pub use leadership::{Candidate, LEASE, LeaderRow, Leadership, SIGN_INTERVAL};
 pub use options::{Location, Options, PostgresLocation};
 pub use page::{
     DecisionPage, EventPage, Order, ProgramColumn, ProgramCursor, ProgramPage, Pruned, Retention,
-    SeqPage, StepPage,
+    SamplePage, SeqPage, StepPage,
 };
 pub use rows::{
     Batch, BindingRow, BindingSet, DecisionRow, EventRow, LengthRow, Placeholder, PluginHead,
-    PluginRow, PolicyStateRow, ProgramRow, RefusedRow, Snapshot, StepRow, WorkerRow,
+    PluginRow, PolicyStateRow, ProgramRow, RefusedRow, SampleRow, Snapshot, StepRow, WorkerRow,
 };
 pub use schema::{About, MigrationRow, SchemaStatus};
 
@@ -156,6 +156,15 @@ pub trait Store: Send + Sync {
     /// How long the newest programs of a job were that have ended, newest first; without those that
     /// had no step.
     fn lengths<'a>(&'a self, job: &'a str, limit: u32) -> Answer<'a, Vec<LengthRow>>;
+
+    /// Adds a sample, or replaces the one of the same time.
+    fn add_sample<'a>(&'a self, row: &'a SampleRow) -> Answer<'a, ()>;
+
+    /// Samples of a time.
+    fn samples<'a>(&'a self, page: &'a SamplePage) -> Answer<'a, Vec<SampleRow>>;
+
+    /// Removes samples from before a time, a bounded number at a time; returns their number.
+    fn prune_samples(&self, before_us: u64) -> Answer<'_, u64>;
 
     /// Steps of one program, by rising number.
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>>;

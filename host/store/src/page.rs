@@ -153,6 +153,19 @@ pub struct ProgramPage {
     pub limit: u32,
 }
 
+/// Which samples to read, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SamplePage {
+    /// Only those at this time or later.
+    pub since_us: u64,
+    /// Only those at this time or earlier.
+    pub until_us: u64,
+    /// The latest one of each stretch of this length.
+    pub each_us: u64,
+    /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
+    pub limit: u32,
+}
+
 /// Which steps of a program to read, by rising number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepPage {

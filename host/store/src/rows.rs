@@ -49,6 +49,15 @@ pub struct ProgramRow {
     pub ended: Option<String>,
 }
 
+/// What a daemon's metrics showed at one time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SampleRow {
+    /// When.
+    pub at_us: u64,
+    /// Values by name, as JSON.
+    pub values: String,
+}
+
 /// How long a program was that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LengthRow {

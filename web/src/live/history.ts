@@ -1,9 +1,8 @@
-// What the metrics showed while this tab was open. The daemon keeps no history of its gauges, so
-// the charts of states and memory begin when the tab was opened.
-import { ApiError, send } from "../api/client";
+// What the metrics showed: in the last hour, from the daemon's samples, and since this tab was opened.
+import { ApiError, call, send } from "../api/client";
 import { journalNow } from "./clock";
 import { feed } from "./feed";
-import { type Metrics, parseMetrics } from "./metrics";
+import { type Metrics, metricsOf, parseMetrics } from "./metrics";
 
 export interface Point {
   /** The journal's time, in microseconds. */
@@ -40,6 +39,7 @@ class History {
   private async collect(): Promise<void> {
     if (!document.hidden && feed.state === "live") {
       try {
+        if (this.points.length === 0) this.points = await sampled();
         const response = await send("/metrics", { headers: { accept: "text/plain" } });
         const point = { at: journalNow(), metrics: parseMetrics(await response.text()) };
         const last = this.points.at(-1);
@@ -53,6 +53,11 @@ class History {
     }
     this.schedule(PERIOD_MS);
   }
+}
+
+async function sampled(): Promise<Point[]> {
+  const { points } = await call("get", "/api/v1/history");
+  return points.map(({ at_us, values }) => ({ at: at_us, metrics: metricsOf(values) }));
 }
 
 function hasRestarted(before: Metrics, after: Metrics): boolean {

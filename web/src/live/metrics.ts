@@ -37,6 +37,12 @@ export class Metrics {
 const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/;
 const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
 
+/** Metrics by their series, as the daemon's samples have them. */
+export function metricsOf(values: Record<string, number>): Metrics {
+  const lines = Object.entries(values).map(([series, value]) => `${series} ${value}`);
+  return parseMetrics(lines.join("\n"));
+}
+
 /** Reads a page of metrics. Lines that it can't read are left out. */
 export function parseMetrics(text: string): Metrics {
   const samples: Sample[] = [];

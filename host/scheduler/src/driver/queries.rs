@@ -10,7 +10,7 @@ use treadle_core::program::Program;
 use treadle_core::programs::Counters;
 use treadle_core::worker::Worker;
 use treadle_core::{CacheLocation, CacheTotals, Mode, RunningUse, Totals};
-use treadle_model::{GatewayId, PolicyRef, ProgramId, Tenant, WorkerId, World};
+use treadle_model::{GatewayId, PolicyRef, ProgramId, Tenant, Timestamp, WorkerId, World};
 use treadle_policy::evaluator::{
     BindingView, PolicyStatistics, Scope, VersionRow, is_asked_in_place,
 };
@@ -18,6 +18,8 @@ use treadle_policy::evaluator::{
 /// The scheduler at a glance.
 #[derive(Clone, Debug)]
 pub struct Overview {
+    /// When the latest event was handled.
+    pub at: Timestamp,
     /// Position of the latest event.
     pub seq: u64,
     /// How it schedules.
@@ -91,6 +93,7 @@ impl DriverHandle {
         self.read(|view| {
             let (config, state) = (view.core.config(), view.core.programs());
             Overview {
+                at: view.core.now(),
                 seq: view.seq,
                 mode: config.mode,
                 retention: config.kv.retention,

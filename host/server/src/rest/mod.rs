@@ -19,6 +19,7 @@ pub(crate) mod endpoint;
 mod events;
 pub(crate) mod generation;
 mod health;
+mod history;
 pub(crate) mod identity;
 mod memory;
 mod openapi;
@@ -81,6 +82,7 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
                 events::endpoints(),
                 stream::endpoints(),
                 memory::endpoints(),
+                history::endpoints(),
                 cluster::endpoints(),
             ]),
         ),

@@ -3,6 +3,7 @@
 
 use super::StartError;
 use crate::app::App;
+use crate::history::sample_forever;
 use crate::maintenance::keep_up;
 use crate::messaging::Messaging;
 use crate::streams::OpenStreams;
@@ -147,12 +148,13 @@ impl Leading {
         }
         let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
         let pruning = prune_forever(config.clone(), app.clone());
+        let sampling = sample_forever(app.clone(), config.scheduler.time_scale);
         // Its address was checked with the configuration.
         let remote = RemotePredictor::of(&config.prediction, config.tls.trust(), excerpts)
             .ok()
             .flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
-        let maintenance = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
+        let maintenance = tokio::spawn(async { tokio::join!(pruning, policies, forecasts, sampling).1 });
         Ok(Self {
             app,
             messaging,

@@ -17,6 +17,7 @@ mod names;
 mod plugins;
 mod programs;
 mod retention;
+mod samples;
 mod sinks;
 mod snapshots;
 mod statement;

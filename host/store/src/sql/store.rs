@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::append::{self, Appended, Doubts};
 use super::{
     Engine, Work, audit, bindings, bodies, commands, gateways, head, journal, lengths, plugins,
-    programs, retention, sinks, snapshots, steps, tenants, tokens, workers,
+    programs, retention, samples, sinks, snapshots, steps, tenants, tokens, workers,
 };
 use crate::bodies::BlobBackend;
 use crate::leadership::Term;
@@ -16,8 +16,8 @@ use crate::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
     DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, Placeholder,
     PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention,
-    SeqPage, SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow,
-    WorkerRow,
+    SamplePage, SampleRow, SeqPage, SinkRow, Snapshot, StepPage, StepRow, Store, StoreError,
+    TenantRow, TokenRow, WorkerRow,
 };
 
 /// Commands remembered of which it is unknown whether they were noted.
@@ -169,6 +169,18 @@ impl<E: Engine> Store for SqlStore<E> {
 
     fn lengths<'a>(&'a self, job: &'a str, limit: u32) -> Answer<'a, Vec<LengthRow>> {
         Box::pin(lengths::of_job(&*self.engine, job, limit))
+    }
+
+    fn add_sample<'a>(&'a self, row: &'a SampleRow) -> Answer<'a, ()> {
+        writing!(self, work => samples::add(&mut work, row))
+    }
+
+    fn samples<'a>(&'a self, page: &'a SamplePage) -> Answer<'a, Vec<SampleRow>> {
+        Box::pin(samples::page(&*self.engine, page))
+    }
+
+    fn prune_samples(&self, before_us: u64) -> Answer<'_, u64> {
+        writing!(self, work => samples::prune(&mut work, before_us))
     }
 
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>> {

@@ -84,6 +84,7 @@ on_every_store!(
         appends_from_many_tasks_are_serial;
     pages:
         lengths_are_those_of_the_programs_of_a_job_that_ended,
+        samples_are_thinned_to_one_of_each_stretch,
         paging_through_programs_gives_every_one_once,
         paging_through_events_of_a_job_gives_every_one_once,
         decisions_are_filtered,

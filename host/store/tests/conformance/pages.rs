@@ -2,7 +2,7 @@
 
 use treadle_store::{
     AuditPage, AuditRow, Batch, DecisionPage, EventPage, Names, Order, ProgramColumn,
-    ProgramCursor, ProgramPage, ProgramRow, SeqPage, StepRow, Store,
+    ProgramCursor, ProgramPage, ProgramRow, SamplePage, SampleRow, SeqPage, StepRow, Store,
 };
 
 use super::rows::{self, ALL};
@@ -255,4 +255,28 @@ pub(crate) async fn lengths_are_those_of_the_programs_of_a_job_that_ended(store:
         "without steps"
     );
     assert_eq!(store.lengths("even", 2).await.unwrap().len(), 1);
+}
+
+pub(crate) async fn samples_are_thinned_to_one_of_each_stretch(store: &dyn Store) {
+    for at_us in [5, 12, 18, 21, 40, 41] {
+        let values = format!("{{\"n\":{at_us}}}");
+        store.add_sample(&SampleRow { at_us, values }).await.unwrap();
+    }
+    let page = |since_us, each_us, limit| SamplePage {
+        since_us,
+        until_us: 40,
+        each_us,
+        limit,
+    };
+    let times = async |page: SamplePage| -> Vec<u64> {
+        let rows = store.samples(&page).await.unwrap();
+        rows.iter().map(|row| row.at_us).collect()
+    };
+    assert_eq!(times(page(6, 1, ALL)).await, [12, 18, 21, 40]);
+    assert_eq!(times(page(6, 10, ALL)).await, [18, 21, 40]);
+    assert_eq!(times(page(6, 0, 2)).await, [12, 18]);
+    assert_eq!(store.prune_samples(20).await.unwrap(), 3);
+    assert_eq!(times(page(0, 1, ALL)).await, [21, 40]);
+    let last = store.samples(&page(30, 1, ALL)).await.unwrap();
+    assert_eq!(last[0].values, "{\"n\":40}");
 }

@@ -10,7 +10,7 @@ use treadle_store::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
     DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, Location,
     Placeholder, PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned,
-    RefusedRow, Retention, SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow,
+    RefusedRow, Retention, SamplePage, SampleRow, SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow,
     WorkerRow, open,
 };
 
@@ -40,6 +40,9 @@ impl Store for Restarted {
         program(program: &'a str) -> Option<ProgramRow>;
         programs(page: &'a ProgramPage) -> Vec<ProgramRow>;
         lengths(job: &'a str, limit: u32) -> Vec<LengthRow>;
+        add_sample(row: &'a SampleRow) -> ();
+        samples(page: &'a SamplePage) -> Vec<SampleRow>;
+        prune_samples(before_us: u64) -> u64;
         steps(program: &'a str, page: &'a StepPage) -> Vec<StepRow>;
         workers() -> Vec<WorkerRow>;
         put_plugin(plugin: &'a PluginRow) -> bool;

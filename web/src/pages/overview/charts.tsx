@@ -88,6 +88,12 @@ function useFinished(past: EventView[] | undefined): EventView[] {
   return shown;
 }
 
+/** The time that points are of. */
+function spanOf(points: Point[]): string {
+  const [first, last] = [points[0], points.at(-1)];
+  return first && last ? `last ${duration(last.at - first.at)}` : "";
+}
+
 /** Programs by what they do. */
 export function States({ points }: { points: Point[] }) {
   const times = useMemo(() => points.map((point) => point.at), [points]);
@@ -101,7 +107,7 @@ export function States({ points }: { points: Point[] }) {
     ];
   }, [points]);
   return (
-    <Panel title="Programs by state" note="since this tab was opened">
+    <Panel title="Programs by state" note={spanOf(points)}>
       {points.length < 2 ? (
         <Loading rows={4} />
       ) : (
@@ -131,7 +137,7 @@ export function Memory({ points }: { points: Point[] }) {
     }));
   }, [points]);
   return (
-    <Panel title="Use of KV memory" note="share of all workers' memory, since this tab was opened">
+    <Panel title="Use of KV memory" note={`share of all workers' memory, ${spanOf(points)}`}>
       {points.length < 3 ? (
         <Loading rows={4} />
       ) : (
