@@ -69,7 +69,10 @@ impl Progress {
 
     /// An arm's daemon has a console, as long as it runs.
     pub(super) fn watched(&self, variant: Variant, url: &str) {
-        self.line(&format!("{}: watch it at {url}/ while it runs", variant.name));
+        self.line(&format!(
+            "{}: watch it at {url}/ while it runs",
+            variant.name
+        ));
     }
 
     /// An arm is done.

@@ -154,7 +154,8 @@ impl Leading {
             .ok()
             .flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
-        let maintenance = tokio::spawn(async { tokio::join!(pruning, policies, forecasts, sampling).1 });
+        let maintenance =
+            tokio::spawn(async { tokio::join!(pruning, policies, forecasts, sampling).1 });
         Ok(Self {
             app,
             messaging,

@@ -260,7 +260,10 @@ pub(crate) async fn lengths_are_those_of_the_programs_of_a_job_that_ended(store:
 pub(crate) async fn samples_are_thinned_to_one_of_each_stretch(store: &dyn Store) {
     for at_us in [5, 12, 18, 21, 40, 41] {
         let values = format!("{{\"n\":{at_us}}}");
-        store.add_sample(&SampleRow { at_us, values }).await.unwrap();
+        store
+            .add_sample(&SampleRow { at_us, values })
+            .await
+            .unwrap();
     }
     let page = |since_us, each_us, limit| SamplePage {
         since_us,

@@ -10,8 +10,8 @@ use treadle_store::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
     DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, Location,
     Placeholder, PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned,
-    RefusedRow, Retention, SamplePage, SampleRow, SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow,
-    WorkerRow, open,
+    RefusedRow, Retention, SamplePage, SampleRow, SinkRow, Snapshot, StepPage, StepRow, Store,
+    TenantRow, TokenRow, WorkerRow, open,
 };
 
 pub(crate) struct Restarted(pub(crate) Location);
