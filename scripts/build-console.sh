@@ -22,8 +22,8 @@ has_node() {
 
 # Of all that the build goes by.
 digest() {
-  git -C web ls-files -z --cached --others --exclude-standard |
-    (cd web && xargs -0 sha256sum 2>/dev/null) | sha256sum
+  find web -type f -not -path 'web/node_modules/*' -not -path 'web/dist/*' -not -path 'web/screenshots/*' \
+    -print0 | sort -z | xargs -0 sha256sum | sha256sum
 }
 
 packages() {

@@ -49,7 +49,7 @@ start_agents() {
   node web/tests/workload.mjs --daemon "$URL" --agents 40 --seconds 900 >"$FOLDER/agents" 2>&1 &
   AGENTS=$!
   local waited=0 finished="$URL/api/v1/programs?status=finished&limit=1"
-  until curl -fsS "$finished" | grep -q program_id; do
+  until node -e 'fetch(process.argv[1]).then((a) => a.text()).then((t) => process.exit(t.includes("program_id") ? 0 : 1), () => process.exit(1))' "$finished"; do
     ((waited += 1))
     ((waited <= WARM_UP_S)) || { say "no agent has ended"; return 1; }
     sleep 1
@@ -61,6 +61,8 @@ main() {
     say "there is no console, or no browser: not tested"
     return 0
   fi
+  CHROMIUM="$(command -v "${CHROMIUM:-chromium}")" || { say "there is no Chromium; scripts/setup.sh browser installs it"; return 1; }
+  export CHROMIUM
   start_daemon
   start_agents
   local run=test:e2e

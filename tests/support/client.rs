@@ -102,6 +102,11 @@ impl Client {
         }
     }
 
+    /// The token of its requests.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
     /// The same client without a token.
     pub fn without_token(&self) -> Self {
         Self {

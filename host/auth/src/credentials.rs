@@ -28,6 +28,8 @@ pub enum Credential {
     Secret(String),
     /// A JSON Web Token.
     Jwt(String),
+    /// Either, from the console's cookie.
+    Session(Box<Credential>),
     /// More than one of these.
     Several,
 }
@@ -59,9 +61,22 @@ pub fn take(headers: &mut HeaderMap, takes_jwt: bool) -> Credential {
     }
     match (found, from_cookie) {
         (Credential::None, Some(text)) if is_of_own_page(headers) => {
-            read(&text, takes_jwt).unwrap_or(Credential::None)
+            read(&text, takes_jwt).map_or(Credential::None, |own| Credential::Session(own.into()))
         }
         (found, _) => found,
+    }
+}
+
+/// Has the console's cookie, where it counts, be the token that it is: where a daemon passes a request
+/// on, the one that answers does not see where it came to.
+pub fn open_cookie(headers: &mut HeaderMap, takes_jwt: bool) {
+    let mut seen = headers.clone();
+    if let Credential::Session(own) = take(&mut seen, takes_jwt)
+        && let Credential::Secret(text) | Credential::Jwt(text) = *own
+        && let Ok(value) = HeaderValue::from_str(&format!("Bearer {text}"))
+    {
+        take_cookie(headers);
+        headers.insert(header::AUTHORIZATION, value);
     }
 }
 
@@ -72,26 +87,34 @@ pub fn cookie(token: Option<&str>, is_encrypted: bool) -> String {
     format!("{COOKIE}={value}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}")
 }
 
-/// Takes the console's cookie out, and leaves those of others.
+/// Takes the console's cookie out, and leaves those of others, whatever they are.
 fn take_cookie(headers: &mut HeaderMap) -> Option<String> {
-    let all = headers.get(header::COOKIE)?.to_str().ok()?;
-    let pairs = all.split(';').map(str::trim);
-    let is_own = |pair: &&str| pair.split('=').next() == Some(COOKIE);
-    let (own, others): (Vec<&str>, Vec<&str>) = pairs.partition(is_own);
-    let value = own.first()?.split_once('=')?.1.to_owned();
-    let others = HeaderValue::from_str(&others.join("; "));
+    let is_own =
+        |pair: &&[u8]| pair.starts_with(COOKIE.as_bytes()) && pair.get(COOKIE.len()) == Some(&b'=');
+    let (mut own, mut others) = (None, Vec::new());
+    for line in headers.get_all(header::COOKIE) {
+        for pair in line.as_bytes().split(|byte| *byte == b';') {
+            let pair = pair.trim_ascii();
+            if is_own(&pair) {
+                own = own.or_else(|| String::from_utf8(pair[COOKIE.len() + 1..].to_vec()).ok());
+            } else if !pair.is_empty() {
+                others.push(pair.to_vec());
+            }
+        }
+    }
+    let own = own?;
     headers.remove(header::COOKIE);
-    if let Ok(others) = others
+    if let Ok(others) = HeaderValue::from_bytes(&others.join(&b"; "[..]))
         && !others.is_empty()
     {
         headers.insert(header::COOKIE, others);
     }
-    Some(value)
+    Some(own)
 }
 
 /// Whether a page of this daemon sent the request, and not one of another site on behalf of its
 /// reader. Browsers say so in one header, old ones in another.
-fn is_of_own_page(headers: &HeaderMap) -> bool {
+pub fn is_of_own_page(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
     if let Some(site) = text(SITE) {
         return matches!(site, "same-origin" | "none");
@@ -162,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_consoles_cookie_counts_for_its_own_pages_alone() {
-        let secret = Credential::Secret("tr_1".into());
+        let secret = Credential::Session(Credential::Secret("tr_1".into()).into());
         let own = ("cookie", "a=b; treadle_session=tr_1; c=d");
         let host = ("host", "t:1");
         let taken = |more: &[(&'static str, &str)]| {
@@ -192,6 +215,22 @@ mod tests {
         }
         let other = Credential::Secret("tr_2".into());
         assert_eq!(taken(&[("authorization", "Bearer tr_2")]), other);
+        let mut two = HeaderMap::new();
+        two.append(
+            header::COOKIE,
+            HeaderValue::from_bytes(b"x=\xc3\xa4").unwrap(),
+        );
+        two.append(
+            header::COOKIE,
+            HeaderValue::from_static("treadle_session=tr_1"),
+        );
+        open_cookie(&mut two, false);
+        assert_eq!(two[header::AUTHORIZATION], "Bearer tr_1");
+        assert_eq!(
+            two[header::COOKIE].as_bytes(),
+            b"x=\xc3\xa4",
+            "that of another"
+        );
         let ended = cookie(None, true);
         assert!(
             ended.contains("Max-Age=0") && ended.contains("Secure"),

@@ -104,7 +104,7 @@ async fn admit(
     route: &Route,
     headers: &mut HeaderMap,
 ) -> Result<Arc<Principal>, Stopped> {
-    let principal = identify(auth, headers).await?;
+    let principal = identify(auth, headers, route.needs == Needs::Nothing).await?;
     let principal = in_chosen_tenant(auth, principal, headers)?;
     permit(auth, route, &principal, headers)?;
     if route.needs != Needs::Nothing {
@@ -123,9 +123,17 @@ async fn admit(
     Ok(principal)
 }
 
-async fn identify(auth: &Auth, headers: &mut HeaderMap) -> Result<Arc<Principal>, ErrorBody> {
+/// A session that is over keeps nobody from beginning another one: what needs nothing is open to its
+/// browser too.
+async fn identify(
+    auth: &Auth,
+    headers: &mut HeaderMap,
+    needs_nothing: bool,
+) -> Result<Arc<Principal>, ErrorBody> {
     match credentials::take(headers, auth.oidc.is_some()) {
         Credential::None => Ok(unknown(auth, headers)),
+        Credential::Session(_) if needs_nothing => Ok(unknown(auth, headers)),
+        Credential::Session(own) => of_credential(auth, *own).await,
         credential => of_credential(auth, credential).await,
     }
 }
@@ -162,7 +170,7 @@ async fn of_credential(auth: &Auth, credential: Credential) -> Result<Arc<Princi
             ErrorCode::TokenInvalid,
             "the request carries two different tokens; send one",
         )),
-        Credential::None => Err(ErrorBody::new(
+        Credential::None | Credential::Session(_) => Err(ErrorBody::new(
             ErrorCode::TokenInvalid,
             "this is no token; it begins with `tr_`, and `treadle access tokens create` makes one",
         )),
@@ -175,7 +183,7 @@ async fn of_credential(auth: &Auth, credential: Credential) -> Result<Arc<Princi
 /// If it needs a token and has none, its token is not valid, or it may not choose the tenant.
 pub async fn tenant_of(auth: &Auth, headers: &HeaderMap) -> Result<Tenant, ErrorBody> {
     let mut headers = headers.clone();
-    let principal = identify(auth, &mut headers).await?;
+    let principal = identify(auth, &mut headers, false).await?;
     let principal = in_chosen_tenant(auth, principal, &mut headers)?;
     if principal.scope.is_none() {
         let message = "this needs a token; send it as `Authorization: Bearer tr_...`";

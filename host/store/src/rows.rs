@@ -63,10 +63,8 @@ pub struct SampleRow {
 pub struct LengthRow {
     /// When it was first seen.
     pub created_at_us: u64,
-    /// When it ended.
+    /// When its last step ended: it may have been released, or given up, long after.
     pub ended_at_us: u64,
-    /// How.
-    pub ended: String,
     /// Tokens of its first prompt; 0 where no engine counted one.
     pub prompt_tokens: u64,
     /// Tokens of its context in the end.

@@ -47,5 +47,16 @@ async fn a_session_is_its_tokens_and_ends_with_it() {
     fixture.client.delete(&revoked).await.ok();
     let after = tokens_for(&browser, cookie, "same-origin").await;
     after.refused(401, "token_invalid");
+    // The browser still has the cookie, and signs in again all the same.
+    let stale = [("cookie", cookie), ("sec-fetch-site", "same-origin")];
+    let other = json!({"token": fixture.client.token().expect("it has one")}).to_string();
+    let again = browser
+        .send(Method::POST, SESSION, &stale, other.clone())
+        .await;
+    assert_eq!(again.ok()["scope"], "admin");
+    browser.send(Method::DELETE, SESSION, &stale, "").await.ok();
+    let elsewhere = [("sec-fetch-site", "cross-site")];
+    let foisted = browser.send(Method::POST, SESSION, &elsewhere, other).await;
+    foisted.refused(403, "forbidden");
     fixture.finish().await;
 }

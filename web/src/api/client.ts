@@ -1,6 +1,6 @@
 // Requests to the daemon, typed by the generated schema.
 import type { paths } from "./schema";
-import { refused, tenantHeaders } from "./session";
+import { refused, sessionGeneration, tenantHeaders } from "./session";
 
 type Method = "get" | "post" | "put" | "delete";
 type Json<T> = T extends { content: { "application/json": infer R } } ? R : never;
@@ -80,6 +80,7 @@ export async function call<M extends Method, P extends WithMethod<M>>(
 
 /** Sends any request with the caller's credentials. */
 export async function send(url: string, init: RequestInit = {}): Promise<Response> {
+  const generation = sessionGeneration();
   let response: Response;
   try {
     response = await fetch(url, { ...init, headers: { ...init.headers, ...tenantHeaders() } });
@@ -87,7 +88,7 @@ export async function send(url: string, init: RequestInit = {}): Promise<Respons
     if (init.signal?.aborted) throw cause;
     throw new ApiError(0, "unreachable", "The daemon does not answer.");
   }
-  if (response.status === 401) refused();
+  if (response.status === 401 && !url.startsWith("/api/v1/session")) await refused(generation);
   if (!response.ok) throw await refusal(response);
   return response;
 }

@@ -72,7 +72,7 @@ export interface paths {
         put?: never;
         /**
          * Asks a policy of prediction, allocation or reward
-         * @description The policy that is bound for the job answers, or the built-in default. Rows by the thousand are one question, not a thousand. What columns of `parallelism` leave out is filled in: `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` and `gpus` from engines whose number of GPUs is known and that were seen at work; `expected_tokens`, `prompt_tokens`, `growth` and `tool_us` from the last rollout of the job.
+         * @description The policy that is bound for the job answers, or the built-in default. Rows by the thousand are one question, not a thousand. Of `parallelism`, `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` and `gpus` are filled in together where none of the first five is given, from engines whose number of GPUs is known and that were seen at work; `expected_tokens`, `prompt_tokens`, `growth` and `tool_us` where the first is not, from the last rollout of the job.
          */
         post: operations["ask_ask"];
         delete?: never;
@@ -169,6 +169,26 @@ export interface paths {
          * @description Reading on from the last `seq` sees every event once.
          */
         get: operations["events_page"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Figures over time, of three days
+         * @description Samples of `/metrics` over all workers, four a minute: programs by state, steps, tokens, KV memory and its uses. Times are of the scheduler's clock.
+         */
+        get: operations["history_show"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1534,6 +1554,23 @@ export interface components {
             status: string;
             /** @description Of treadle. */
             version: string;
+        };
+        /** @description Figures over time. */
+        History: {
+            /** @description Oldest first. */
+            points: components["schemas"]["HistoryPoint"][];
+        };
+        /** @description What was shown at one time. */
+        HistoryPoint: {
+            /**
+             * Format: int64
+             * @description When, in microseconds since 1970.
+             */
+            at_us: number;
+            /** @description Metrics by name; those of KV memory by use too. */
+            values: {
+                [key: string]: number;
+            };
         };
         /** @description Sums over the caches that are not at an engine. */
         HostTotals: {
@@ -3296,6 +3333,78 @@ export interface operations {
             };
         };
     };
+    history_show: {
+        parameters: {
+            query?: {
+                /** @description From when on, in milliseconds since 1970; an hour before `until_ms` without it. */
+                since_ms?: number | null;
+                /** @description Until when, in milliseconds since 1970; now without it. */
+                until_ms?: number | null;
+                /** @description Most points; 240 without it. */
+                points?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["History"];
+                };
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
     identity_prove: {
         parameters: {
             query?: {
@@ -4364,6 +4473,15 @@ export interface operations {
             };
             /** @description token_invalid, token_expired */
             401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -6,9 +6,16 @@ const PATH = "/api/v1/session";
 
 let tenant: string | null = null;
 let ended = false;
+let generation = 0;
 const listeners = new Set<() => void>();
 
+/** Changes with each beginning and end of a session. */
+export function sessionGeneration(): number {
+  return generation;
+}
+
 function tell(): void {
+  generation += 1;
   for (const listener of listeners) listener();
 }
 
@@ -49,17 +56,20 @@ export function begun(): void {
   tell();
 }
 
-/** Ends the session; the token stays good. */
+/** Ends the session; the token stays good. Fails where the daemon does not take the cookie back. */
 export async function signOut(): Promise<void> {
+  await takeBack();
   ended = false;
-  await forget();
+  forget();
 }
 
-/** The daemon does not take the cookie any more: the session is over. */
-export function refused(): void {
-  if (!isSignedIn()) return;
-  ended = true;
-  void forget();
+/** The daemon does not take the cookie any more, in a request of that generation: the session is over. */
+export async function refused(of: number): Promise<void> {
+  if (of !== generation) return;
+  ended = isSignedIn();
+  forget();
+  await takeBack().catch(() => undefined);
+  tell();
 }
 
 /** Whether the daemon ended the session, and no other one has begun. */
@@ -67,11 +77,15 @@ export function hasEnded(): boolean {
   return ended;
 }
 
-async function forget(): Promise<void> {
+function forget(): void {
   tenant = null;
   mark(false);
-  await fetch(PATH, { method: "DELETE" }).catch(() => undefined);
   tell();
+}
+
+async function takeBack(): Promise<void> {
+  const answer = await fetch(PATH, { method: "DELETE" });
+  if (!answer.ok) throw new Error(`The daemon did not end the session (HTTP ${answer.status}).`);
 }
 
 /** Calls back whenever the caller changes, in another tab too. */

@@ -5,6 +5,7 @@ import { tenants, whoami } from "../api/queries";
 import { actIn, isSignedIn, signOut } from "../api/session";
 import type { Scope } from "../api/types";
 import { visibleText } from "../format/text";
+import { notify } from "../ui/notices";
 import { Text } from "../ui/Text";
 
 const RANK: Record<Scope, number> = { viewer: 0, job: 1, operator: 2, admin: 3 };
@@ -77,7 +78,11 @@ export function Account() {
       </div>
       {data.root && data.tenants > 1 ? <TenantChoice value={data.tenant} /> : null}
       {isSignedIn() ? (
-        <button type="button" className="account-link" onClick={() => void signOut()}>
+        <button
+          type="button"
+          className="account-link"
+          onClick={() => void signOut().catch((error) => notify(String(error)))}
+        >
           Sign out
         </button>
       ) : (

@@ -1,5 +1,6 @@
 // What the metrics showed: in the last hour, from the daemon's samples, and since this tab was opened.
 import { ApiError, call, send } from "../api/client";
+import { onSessionChange } from "../api/session";
 import { journalNow } from "./clock";
 import { feed } from "./feed";
 import { type Metrics, metricsOf, parseMetrics } from "./metrics";
@@ -21,7 +22,12 @@ class History {
 
   /** Begins to collect; once for the tab. */
   start(): void {
-    if (this.timer === null) this.schedule(0);
+    if (this.timer !== null) return;
+    this.schedule(0);
+    // Another caller may see other figures.
+    onSessionChange(() => {
+      this.points = [];
+    });
   }
 
   watch = (watcher: () => void): (() => void) => {

@@ -1,9 +1,10 @@
 //! How fast an engine computes prompts, and how fast caches go from place to place. The former is
 //! seen in its fastest prompts: the others waited inside it, for prompts before them or for caches
-//! that it brought back. The latter is a mean, waits included: so long do programs wait for them.
+//! that it brought back. The latter is a mean, waits included: so long do programs wait for
+//! them. It is forgotten when none was seen for a while: slow ones keep others from being tried.
 
 use serde::{Deserialize, Serialize};
-use treadle_model::Span;
+use treadle_model::{Span, Timestamp};
 
 /// With fewer tokens to compute, other things take most of the time.
 const TOKENS_LEAST: u64 = 1_024;
@@ -62,20 +63,29 @@ const TRANSFERS_LEAST: u32 = 4;
 /// What was seen of transfers counts by this part less with each further one.
 const TRANSFERS_FORGOTTEN_PART: u64 = 16;
 
+/// So long after the last transfer nothing is known any more.
+const TRANSFERS_KNOWN: Span = Span::from_secs(600);
+
 /// The speed of transfers of one kind.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct TransferSpeed {
     tokens: u64,
     us: u64,
     seen: u32,
+    /// When the last one ended.
+    at: Timestamp,
 }
 
 impl TransferSpeed {
     /// So many tokens took so long.
-    pub(crate) fn see(&mut self, tokens: u64, took: Span) {
+    pub(crate) fn see(&mut self, now: Timestamp, tokens: u64, took: Span) {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return;
         }
+        if now.since(self.at) > TRANSFERS_KNOWN {
+            *self = Self::default();
+        }
+        self.at = now;
         self.seen = self.seen.saturating_add(1);
         for (sum, value) in [(&mut self.tokens, tokens), (&mut self.us, took.micros())] {
             *sum = (*sum - *sum / TRANSFERS_FORGOTTEN_PART).saturating_add(value);
@@ -83,10 +93,11 @@ impl TransferSpeed {
     }
 
     /// Tokens in a second, once enough transfers were seen.
-    pub fn tokens_per_s(&self) -> Option<u64> {
+    pub fn tokens_per_s(&self, now: Timestamp) -> Option<u64> {
         let speed = u128::from(self.tokens) * 1_000_000 / u128::from(self.us.max(1));
         let speed = u64::try_from(speed).unwrap_or(u64::MAX).max(1);
-        (self.seen >= TRANSFERS_LEAST).then_some(speed)
+        let is_known = self.seen >= TRANSFERS_LEAST && now.since(self.at) <= TRANSFERS_KNOWN;
+        is_known.then_some(speed)
     }
 }
 
@@ -109,7 +120,7 @@ impl TransferSpeeds {
 #[cfg(test)]
 mod tests {
     use super::{PrefillSpeed, TransferSpeed};
-    use treadle_model::Span;
+    use treadle_model::{Span, Timestamp};
 
     fn see(speed: &mut PrefillSpeed, tokens: u64, times: u32) -> Option<u64> {
         for _ in 0..times {
@@ -145,19 +156,25 @@ mod tests {
     }
 
     #[test]
-    fn the_speed_of_transfers_follows_the_latest() {
+    fn the_speed_of_transfers_follows_the_latest_and_is_forgotten() {
         let mut speed = TransferSpeed::default();
-        let mut see = |tokens, times| {
+        let mut now = Timestamp(0);
+        let mut see = |tokens, times, pause_s| {
             for _ in 0..times {
-                speed.see(tokens, Span::from_secs(2));
+                now = now + Span::from_secs(pause_s);
+                speed.see(now, tokens, Span::from_secs(2));
             }
-            speed.tokens_per_s()
+            let later = now + Span::from_secs(601);
+            assert_eq!(speed.tokens_per_s(later), None, "long ago");
+            speed.tokens_per_s(now)
         };
-        assert_eq!(see(100, 50), None, "too small to tell");
-        assert_eq!(see(20_000, 3), None, "too few");
-        assert_eq!(see(20_000, 1), Some(10_000));
-        let known = see(4_000, 200).unwrap_or_default();
+        assert_eq!(see(100, 50, 1), None, "too small to tell");
+        assert_eq!(see(20_000, 3, 1), None, "too few");
+        assert_eq!(see(20_000, 1, 1), Some(10_000));
+        let known = see(4_000, 200, 1).unwrap_or_default();
         assert!((2_000..=2_100).contains(&known), "{known}");
-        assert!(see(u64::MAX, 50).is_some());
+        assert!(see(u64::MAX, 50, 1).is_some());
+        assert_eq!(see(20_000, 3, 700), None, "each after a long pause");
+        assert_eq!(see(20_000, 4, 1), Some(10_000));
     }
 }

@@ -5,7 +5,9 @@ use super::obstacles::{
     ABOUT_TO_END, HELD_BACK, Obstacle, WHITE_SPACE, check, check_tools, is_empty, stops,
 };
 use bytes::Bytes;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use treadle_model::EngineKind;
 use treadle_wire::Endpoint;
 
@@ -53,7 +55,8 @@ impl Continuation {
         events: &[Value],
         counted: Option<u64>,
     ) -> Result<Self, Obstacle> {
-        let mut request = parse(request)?;
+        let original = request;
+        let mut request = parse(original)?;
         let answer = match endpoint {
             Endpoint::SglangGenerate => answer_so_far(events)?,
             Endpoint::Messages => return Err("its API has no way to go on"),
@@ -61,8 +64,8 @@ impl Continuation {
         };
         check_tools(&request, engine, &answer.text)?;
         let has_ids = answer.has_ids && !answer.ids.is_empty();
-        if has_ids && endpoint != Endpoint::SglangGenerate && has_stops(&request) {
-            // Text of tokens that were given is held back, and would never come.
+        if endpoint != Endpoint::SglangGenerate && has_stops(&request) {
+            // Text of tokens that were given or counted is held back.
             return Err("stop");
         }
         let by_ids = extend_prompt(&mut request, endpoint, engine, &answer)?;
@@ -75,7 +78,7 @@ impl Continuation {
         };
         lower_limits(&mut request, endpoint, engine, seen)?;
         Ok(Self {
-            body: body_of(&request)?,
+            body: body_of(&request, original)?,
             seen,
             names: names(events),
             so_far: answer,
@@ -93,8 +96,23 @@ pub(super) fn parse(request: &[u8]) -> Result<Map<String, Value>, Obstacle> {
     Ok(request)
 }
 
-pub(super) fn body_of(request: &Map<String, Value>) -> Result<Bytes, Obstacle> {
-    let body = serde_json::to_vec(request).map_err(|_| NO_OBJECT)?;
+/// The changed request. Fields that did not change are as they came, byte for byte: engines show tools
+/// to the model in the order in which their parts were written.
+pub(super) fn body_of(request: &Map<String, Value>, original: &[u8]) -> Result<Bytes, Obstacle> {
+    let came: BTreeMap<String, &RawValue> =
+        serde_json::from_slice(original).map_err(|_| NO_OBJECT)?;
+    let mut fields = BTreeMap::new();
+    for (name, value) in request {
+        let as_it_came = came.get(name.as_str()).copied().filter(|came| {
+            serde_json::from_str::<Value>(came.get()).is_ok_and(|came| came == *value)
+        });
+        let field = match as_it_came {
+            Some(came) => came.to_owned(),
+            None => to_raw_value(value).map_err(|_| NO_OBJECT)?,
+        };
+        fields.insert(name, field);
+    }
+    let body = serde_json::to_vec(&fields).map_err(|_| NO_OBJECT)?;
     Ok(body.into())
 }
 
@@ -129,12 +147,13 @@ fn answer_from_parts(endpoint: Endpoint, events: &[Value]) -> Result<PartialAnsw
         };
         let has_text = text.is_string() || endpoint == Endpoint::ChatCompletions;
         let text = text.as_str().unwrap_or_default();
-        match choice["token_ids"].as_array() {
-            Some(ids) => {
-                answer.ids.extend(ids.iter().cloned());
-                holds_back = has_text && text.is_empty() && !ids.is_empty();
-            }
-            None => answer.has_ids &= text.is_empty(),
+        if let Some(ids) = choice["token_ids"].as_array() {
+            answer.ids.extend(ids.iter().cloned());
+            holds_back = has_text && text.is_empty() && !ids.is_empty();
+        } else {
+            answer.has_ids &= text.is_empty();
+            // Of a token that has come the text has not, unless it is the opening.
+            holds_back = text.is_empty() && delta["role"].is_null();
         }
         if let Value::Array(ids) = &choice["prompt_token_ids"] {
             answer.prompt_ids = Some(ids.clone());

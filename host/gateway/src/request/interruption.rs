@@ -49,6 +49,8 @@ pub(super) struct Interruptible {
     /// Holds them.
     room: InUse<1>,
     counts: Option<Counts>,
+    /// Which kind of engine was asked for them.
+    counts_of: EngineKind,
     /// Of the part that runs. Nothing while the engine's events are the client's.
     rewriter: Option<Rewriter>,
 }
@@ -89,6 +91,7 @@ impl Interruptible {
             sent_bytes: 0,
             room,
             counts,
+            counts_of: engine,
             rewriter: counts.map(|counts| Rewriter::new(None, counts)),
         }
     }
@@ -180,6 +183,8 @@ impl Interruptible {
             Some(rewriter) => rewriter.is_between_events(),
             None => is_between_events,
         };
+        // Another kind was not asked in its way.
+        let counted = counted.filter(|_| self.engine == self.counts_of);
         if !self.wanted || !is_between || !matches!(self.part, Part::Running) {
             return false;
         }

@@ -155,7 +155,8 @@ fn request_for_rest(
         Endpoint::SglangGenerate => "rid",
         _ => "request_id",
     };
-    let mut request = parse(request)?;
+    let original = request;
+    let mut request = parse(original)?;
     if request.get(name_field).is_some_and(|own| !own.is_null()) {
         return Err("its client names it");
     }
@@ -187,7 +188,7 @@ fn request_for_rest(
         request.remove("logprob_start_len");
     }
     request.insert(name_field.into(), name.into());
-    body_of(&request)
+    body_of(&request, original)
 }
 
 /// What was generated.

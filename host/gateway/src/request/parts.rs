@@ -35,7 +35,7 @@ pub(super) fn continuable(call: &Call, engine: EngineKind) -> Option<Asked> {
     let mut request: Map<String, Value> = serde_json::from_slice(&call.body).ok()?;
     let counts = Counts::ask(&mut request, call.endpoint, engine);
     let request = match counts {
-        Some(_) => body_of(&request).ok()?,
+        Some(_) => body_of(&request, &call.body).ok()?,
         None => call.body.clone(),
     };
     Some((request, counts))
@@ -68,7 +68,7 @@ fn stream_of(
     request.insert("stream".into(), true.into());
     request.insert("stream_options".into(), json!({"include_usage": true}));
     Counts::ask(&mut request, endpoint, engine);
-    body_of(&request).ok()
+    body_of(&request, body).ok()
 }
 
 /// The answer in one piece.

@@ -85,6 +85,7 @@ async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Respon
     if let Some(file) = treadle_console::answer(&method, uri.path(), request.headers()) {
         return file.map(Body::from);
     }
+    auth::credentials::open_cookie(request.headers_mut(), parts.auth.oidc.is_some());
     let way = relay::take(
         parts.secret.reveal(),
         (&method, &uri),

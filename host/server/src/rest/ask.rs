@@ -27,11 +27,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .summary("Asks a policy of prediction, allocation or reward")
             .details(
                 "The policy that is bound for the job answers, or the built-in default. Rows by \
-                 the thousand are one question, not a thousand. What columns of `parallelism` leave \
-                 out is filled in: `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` \
-                 and `gpus` from engines whose number of GPUs is known and that were seen at work; \
-                 `expected_tokens`, `prompt_tokens`, `growth` and `tool_us` from the last rollout of \
-                 the job.",
+                 the thousand are one question, not a thousand. Of `parallelism`, \
+                 `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` and `gpus` are \
+                 filled in together where none of the first five is given, from engines whose number \
+                 of GPUs is known and that were seen at work; `expected_tokens`, `prompt_tokens`, \
+                 `growth` and `tool_us` where the first is not, from the last rollout of the job.",
             )
             .fails(&[ErrorCode::AskFull, ErrorCode::Internal]),
     ]

@@ -3,6 +3,7 @@
 
 use super::arguments::Body;
 use super::endpoint::{Endpoint, delete, post};
+use super::refuse;
 use super::signature::WithCookie;
 use axum::Extension;
 use axum::extract::State;
@@ -26,7 +27,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
                 "The answer sets the cookie `treadle_session`, which counts as the token for \
                  requests of the console's own pages. It ends when the token does.",
             )
-            .fails(&[ErrorCode::TokenInvalid, ErrorCode::TokenExpired]),
+            .fails(&[
+                ErrorCode::TokenInvalid,
+                ErrorCode::TokenExpired,
+                ErrorCode::Forbidden,
+            ]),
         delete(path, Needs::Nothing, end)
             .summary("Ends the browser's session; the token stays good"),
     ]
@@ -55,6 +60,10 @@ async fn begin(
     headers: HeaderMap,
     Body(new): Body<NewSession>,
 ) -> Result<WithCookie<Session>, Response> {
+    if !credentials::is_of_own_page(&headers) {
+        let message = "a page of another site sent it; sign in on the daemon's own page";
+        return Err(refuse(ErrorCode::Forbidden, message));
+    }
     let token = new.token.trim();
     let principal = principal_of(&auth, token).await;
     let principal = principal.map_err(|error| error_response(&error))?;

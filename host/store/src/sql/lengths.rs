@@ -3,15 +3,16 @@
 use super::{Cells, Engine, Record, Statement, TENANT};
 use crate::{LengthRow, PAGE_ROWS_MAX, StoreError};
 
-const OF_JOB: &str = "SELECT p.created_at_us, p.updated_at_us, p.ended, p.context_tokens, \
+const OF_JOB: &str = "SELECT p.created_at_us, p.context_tokens, \
+     CAST(MAX(COALESCE(s.finished_at_us, s.arrived_at_us)) AS BIGINT) AS ended_at_us, \
      CAST(COALESCE(MIN(NULLIF(s.prompt_tokens, 0)), 0) AS BIGINT) AS prompt_tokens, \
      CAST(SUM(s.output_tokens) AS BIGINT) AS output_tokens, \
      CAST(SUM(COALESCE(s.finished_at_us, s.arrived_at_us) - s.arrived_at_us) AS BIGINT) AS steps_us \
-     FROM (SELECT program, created_at_us, updated_at_us, ended, context_tokens FROM programs \
+     FROM (SELECT program, created_at_us, context_tokens FROM programs \
      WHERE tenant = $1 AND job = $2 AND ended IS NOT NULL \
      ORDER BY created_at_us DESC, program DESC LIMIT $3) p \
      JOIN steps s ON s.tenant = $1 AND s.program = p.program \
-     GROUP BY p.program, p.created_at_us, p.updated_at_us, p.ended, p.context_tokens \
+     GROUP BY p.program, p.created_at_us, p.context_tokens \
      ORDER BY p.created_at_us DESC, p.program DESC";
 
 /// The newest that have ended, newest first.
@@ -36,8 +37,7 @@ fn read(row: &impl Record) -> Result<LengthRow, StoreError> {
     };
     Ok(LengthRow {
         created_at_us: cells.number("created_at_us")?,
-        ended_at_us: cells.number("updated_at_us")?,
-        ended: cells.text("ended")?,
+        ended_at_us: cells.number("ended_at_us")?,
         prompt_tokens: cells.number("prompt_tokens")?,
         context_tokens: cells.number("context_tokens")?,
         output_tokens: cells.number("output_tokens")?,

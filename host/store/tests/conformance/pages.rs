@@ -245,7 +245,7 @@ pub(crate) async fn lengths_are_those_of_the_programs_of_a_job_that_ended(store:
     let shown = found
         .iter()
         .map(|row| (row.created_at_us, row.ended_at_us, row.prompt_tokens));
-    assert_eq!(shown.collect::<Vec<_>>(), [(4, 4, 100), (2, 900, 50)]);
+    assert_eq!(shown.collect::<Vec<_>>(), [(4, 11, 100), (2, 12, 50)]);
     let sums = found.iter().map(|row| (row.output_tokens, row.steps_us));
     assert_eq!(sums.collect::<Vec<_>>(), [(3, 1), (12, 3)]);
     assert_eq!(found[1].context_tokens, 8_000);

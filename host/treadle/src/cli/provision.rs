@@ -47,7 +47,7 @@ pub(super) struct ProvisionArgs {
     /// not have. It begins with the plan that was given, else with the policy's.
     #[arg(long, requires_all = ["job", "command"], conflicts_with = "ask")]
     replan: bool,
-    /// Port of the first engine; each further one has the next.
+    /// Port of the first engine; that of any other is further by the number of its first GPU.
     #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u16).range(1..))]
     first_port: u16,
     /// Host under which the daemon reaches the engines.

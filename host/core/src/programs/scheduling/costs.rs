@@ -78,13 +78,15 @@ impl Programs {
         if configured == 0 {
             return NEVER;
         }
-        let seen = self.state.transfer_speeds.moves.tokens_per_s();
+        let seen = self.state.transfer_speeds.moves;
+        let seen = seen.tokens_per_s(self.state.now);
         time_for(tokens, seen.unwrap_or(configured))
     }
 
     /// Time to bring so many tokens back from host memory.
     pub(crate) fn load_time(&self, tokens: u64) -> Span {
-        let seen = self.state.transfer_speeds.loads.tokens_per_s();
+        let seen = self.state.transfer_speeds.loads;
+        let seen = seen.tokens_per_s(self.state.now);
         time_for(tokens, seen.unwrap_or(self.config.kv.host_tokens_per_s))
     }
 

@@ -218,8 +218,12 @@ impl Programs {
         }
         let ended = self.end_move(program);
         if let Some((ended, _)) = &ended {
-            let took = self.state.now.since(ended.since);
-            self.state.transfer_speeds.moves.see(ended.tokens, took);
+            let now = self.state.now;
+            let took = now.since(ended.since);
+            self.state
+                .transfer_speeds
+                .moves
+                .see(now, ended.tokens, took);
         }
         let slot = ended.and_then(|(_, slot)| slot);
         let answers = self.state.workers.get(&to).is_some_and(Worker::is_healthy);

@@ -300,8 +300,12 @@ impl Programs {
             return;
         }
         if let Some(ended) = self.end_transfer(program) {
-            let took = self.state.now.since(ended.since);
-            self.state.transfer_speeds.loads.see(ended.tokens, took);
+            let now = self.state.now;
+            let took = now.since(ended.since);
+            self.state
+                .transfer_speeds
+                .loads
+                .see(now, ended.tokens, took);
         }
         self.state.counters.loads += 1;
         self.note_warm(program);

@@ -289,3 +289,29 @@ fn a_chat_with_tools_is_gone_on_with_until_a_call_may_have_begun() {
     request["tool_choice"] = json!("required");
     assert!(of(&request, EngineKind::Vllm, "Let me look").is_err());
 }
+
+#[test]
+fn what_does_not_change_goes_on_as_it_came() {
+    let tools = r#"[{"type":"function","function":{"name":"f","parameters":{"z":1,"a":2.50}}}]"#;
+    let request = format!(
+        r#"{{"tools": {tools}, "messages": [{{"role": "user", "content": "hi"}}], "max_tokens": 9, "stream": true}}"#
+    );
+    let (endpoint, engine) = (Endpoint::ChatCompletions, EngineKind::Vllm);
+    let events = [chat_event("Hello")];
+    let going_on = Continuation::of(endpoint, engine, request.as_bytes(), &events, Some(2));
+    let body = going_on.expect("it can").body;
+    let body = std::str::from_utf8(&body).expect("text");
+    assert!(body.contains(&format!("\"tools\":{tools}")), "{body}");
+    assert!(body.contains("\"max_tokens\":7"), "{body}");
+}
+
+#[test]
+fn a_text_with_stops_is_not_interrupted() {
+    let request = json!({"messages": [], "max_tokens": 9, "stop": ["\nObservation:"]});
+    let chat = Endpoint::ChatCompletions;
+    assert!(of(chat, EngineKind::Vllm, &request, &[chat_event("a")]).is_err());
+    let held_back = [chat_event("a"), chat_event("")];
+    let request = json!({"messages": [], "max_tokens": 9});
+    let waits = of(chat, EngineKind::Vllm, &request, &held_back);
+    assert_eq!(waits.expect_err("not now"), HELD_BACK);
+}

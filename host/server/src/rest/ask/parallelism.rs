@@ -52,7 +52,8 @@ pub(super) async fn fill(
         let workers = app.driver.workers().await.map_err(|_| stopped())?;
         filled.columns.extend(of_engines(&workers)?);
         if !is_given(columns, "gpus") {
-            let gpus = workers.iter().filter_map(|worker| worker.capacity.gpus);
+            let at_work = workers.iter().filter(|worker| is_at_work(worker));
+            let gpus = at_work.filter_map(|worker| worker.capacity.gpus);
             let gpus = gpus.fold(0_u32, u32::saturating_add);
             filled.columns.insert("gpus".into(), gpus.into());
         }
@@ -82,8 +83,8 @@ pub(super) async fn fill(
 /// A row for each number of GPUs that an engine runs on which was seen at work.
 fn of_engines(workers: &[Worker]) -> Result<Columns, Response> {
     let mut degrees: BTreeMap<u32, Vec<&Worker>> = BTreeMap::new();
-    for worker in workers.iter().filter(|worker| !worker.leaving) {
-        if let (Some(gpus), Some(_)) = (worker.capacity.gpus, worker.pace.time()) {
+    for worker in workers.iter().filter(|worker| is_at_work(worker)) {
+        if let Some(gpus) = worker.capacity.gpus {
             degrees.entry(gpus).or_default().push(worker);
         }
     }
@@ -113,6 +114,11 @@ fn of_engines(workers: &[Worker]) -> Result<Columns, Response> {
         ("prefill_us".to_owned(), json!(prefill_us)),
         ("capacity_tokens".to_owned(), json!(capacities)),
     ]))
+}
+
+/// Whether it stays, and was seen at work.
+fn is_at_work(worker: &Worker) -> bool {
+    !worker.leaving && worker.pace.time().is_some()
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
@@ -170,7 +176,6 @@ mod tests {
         LengthRow {
             created_at_us,
             ended_at_us,
-            ended: "finished".into(),
             prompt_tokens: 100,
             context_tokens: 400,
             output_tokens: 150,

@@ -160,7 +160,9 @@ impl Fleet {
             tokio::select! {
                 () = &mut stop_requested => break,
                 ended = self.keepers.join_next() => self.note(ended),
-                plan = plan => self.reshape(&plan).await?,
+                plan = plan => if let Err(error) = self.reshape(&plan).await {
+                    tracing::warn!(%error, "the plan stays as it is");
+                },
             }
         }
         self.stop(|_| false).await;
