@@ -88,8 +88,13 @@ export async function send(url: string, init: RequestInit = {}): Promise<Respons
     if (init.signal?.aborted) throw cause;
     throw new ApiError(0, "unreachable", "The daemon does not answer.");
   }
-  if (response.status === 401 && !url.startsWith("/api/v1/session")) await refused(generation);
-  if (!response.ok) throw await refusal(response);
+  if (!response.ok) {
+    const error = await refusal(response);
+    if (error.status === 401 && !url.startsWith("/api/v1/session")) {
+      await refused(generation, error.code);
+    }
+    throw error;
+  }
   return response;
 }
 

@@ -63,13 +63,15 @@ export async function signOut(): Promise<void> {
   forget();
 }
 
-/** The daemon does not take the cookie any more, in a request of that generation: the session is over. */
-export async function refused(of: number): Promise<void> {
-  if (of !== generation) return;
-  ended = isSignedIn();
-  forget();
+/** The daemon refused a request of that generation, with this code: if it has a cookie, that is stale. */
+export async function refused(of: number, code: string): Promise<void> {
+  const signedIn = isSignedIn();
+  if (of !== generation || (!signedIn && code === "token_missing")) return;
+  // Others that are refused meanwhile are of this session too.
+  generation += 1;
+  ended ||= signedIn;
   await takeBack().catch(() => undefined);
-  tell();
+  forget();
 }
 
 /** Whether the daemon ended the session, and no other one has begun. */
