@@ -4,6 +4,7 @@ mod bodies;
 mod calibration;
 mod cluster;
 mod compatibility;
+mod console;
 mod conversation;
 mod families;
 mod faults;

@@ -123,8 +123,8 @@ async fn admit(
     Ok(principal)
 }
 
-/// A session that is over keeps nobody from beginning another one: what needs nothing is open to its
-/// browser too.
+/// A session that is over keeps nobody from beginning another one: for what needs nothing its browser
+/// is as one without.
 async fn identify(
     auth: &Auth,
     headers: &mut HeaderMap,
@@ -132,8 +132,10 @@ async fn identify(
 ) -> Result<Arc<Principal>, ErrorBody> {
     match credentials::take(headers, auth.oidc.is_some()) {
         Credential::None => Ok(unknown(auth, headers)),
-        Credential::Session(_) if needs_nothing => Ok(unknown(auth, headers)),
-        Credential::Session(own) => of_credential(auth, *own).await,
+        Credential::Session(own) => match of_credential(auth, *own).await {
+            Err(_) if needs_nothing => Ok(unknown(auth, headers)),
+            known => known,
+        },
         credential => of_credential(auth, credential).await,
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use treadle_core::Capacity;
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, TOKENS_MAX};
-use treadle_wire::engines::{llama_cpp, sglang, vllm};
+use treadle_wire::engines::{GPUS_MAX, llama_cpp, sglang, vllm};
 use treadle_wire::{EngineReading, models_of};
 use treadle_wire::{ErrorBody, ErrorCode};
 
@@ -17,9 +17,6 @@ use treadle_wire::{ErrorBody, ErrorCode};
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest answer of a probe that is read.
 const PROBE_BYTES_MAX: usize = 4 << 20;
-
-/// Engines on more GPUs are not believed.
-const GPUS_MAX: u32 = 4_096;
 
 /// What the owner of an engine declared of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -12,6 +12,9 @@ pub use models::{ModelInfo, models_of};
 
 use treadle_model::reported_tokens;
 
+/// Engines on more GPUs are not believed.
+pub const GPUS_MAX: u32 = 4_096;
+
 /// The state of an engine, as far as it reports it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct EngineReading {
@@ -43,7 +46,7 @@ impl EngineReading {
             capacity_tokens: self.capacity_tokens.and_then(reported_tokens),
             context_tokens_max: self.context_tokens_max.and_then(reported_tokens),
             used_tokens: self.used_tokens.and_then(reported_tokens),
-            gpus: self.gpus.filter(|gpus| (1..=4_096).contains(gpus)),
+            gpus: self.gpus.filter(|gpus| (1..=GPUS_MAX).contains(gpus)),
             ..self
         }
     }

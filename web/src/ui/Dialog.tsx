@@ -40,6 +40,42 @@ export function Dialog({ open, onOpenChange, title, description, wide, children 
   );
 }
 
+interface FootProps {
+  error: string | null;
+  action: string;
+  onCancel: () => void;
+  /** Without it the action submits the form that the dialog is. */
+  onAction?: () => void;
+  danger?: boolean;
+  busy?: boolean;
+}
+
+/** The end of a dialog: what went wrong, and its two buttons. */
+export function DialogFoot({ error, action, onCancel, onAction, danger, busy }: FootProps) {
+  return (
+    <>
+      {error ? (
+        <p className="field-error" role="alert">
+          <Text value={error} max={1000} />
+        </p>
+      ) : null}
+      <footer className="dialog-foot">
+        <button type="button" className="button" onClick={onCancel}>
+          Cancel
+        </button>
+        <button
+          type={onAction ? "button" : "submit"}
+          className={danger ? "button danger" : "button primary"}
+          disabled={busy}
+          onClick={onAction}
+        >
+          {action}
+        </button>
+      </footer>
+    </>
+  );
+}
+
 interface ConfirmProps {
   title: string;
   text: ReactNode;
@@ -70,24 +106,14 @@ export function Confirm({ title, text, action, danger, onConfirm, trigger }: Con
     <>
       {trigger(() => setOpen(true))}
       <Dialog open={open} onOpenChange={setOpen} title={title} description={text}>
-        {error ? (
-          <p className="field-error" role="alert">
-            <Text value={error} max={1000} />
-          </p>
-        ) : null}
-        <footer className="dialog-foot">
-          <button type="button" className="button" onClick={() => setOpen(false)}>
-            Cancel
-          </button>
-          <button
-            type="button"
-            className={danger ? "button danger" : "button primary"}
-            disabled={busy}
-            onClick={() => void confirm()}
-          >
-            {action}
-          </button>
-        </footer>
+        <DialogFoot
+          error={error}
+          action={action}
+          onCancel={() => setOpen(false)}
+          onAction={() => void confirm()}
+          {...(danger ? { danger } : {})}
+          busy={busy}
+        />
       </Dialog>
     </>
   );

@@ -2,7 +2,7 @@
 
 use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, direction, names};
-use crate::{PAGE_ROWS_MAX, ProgramPage, ProgramRow, StoreError};
+use crate::{Names, PAGE_ROWS_MAX, ProgramPage, ProgramRow, StoreError};
 
 /// Programs.
 pub(super) const PROGRAMS: Table<ProgramRow> = Table {
@@ -88,7 +88,7 @@ fn statement(page: &ProgramPage) -> Statement {
     }
     if let Some(text) = &page.search {
         query.push(" AND lower(program) LIKE ");
-        query.push_text(&containing(text));
+        query.push_text(&containing(text, &page.names));
         query.push(" ESCAPE '\\'");
     }
     query.push_compared("updated_at_us >= ", page.since_us);
@@ -108,17 +108,26 @@ fn statement(page: &ProgramPage) -> Statement {
     query
 }
 
-/// A pattern for what has this in it.
-fn containing(text: &str) -> String {
-    let mut pattern = String::from("%");
+/// A pattern for names with this in them, behind what all of them begin with.
+fn containing(text: &str, names: &Names) -> String {
+    let mut pattern = String::new();
+    if let Names::With(start) = names {
+        literally(&mut pattern, start);
+    }
+    pattern.push('%');
+    literally(&mut pattern, text);
+    pattern.push('%');
+    pattern
+}
+
+/// Adds text whose letters mean nothing but themselves.
+fn literally(pattern: &mut String, text: &str) {
     for letter in text.to_ascii_lowercase().chars() {
         if matches!(letter, '%' | '_' | '\\') {
             pattern.push('\\');
         }
         pattern.push(letter);
     }
-    pattern.push('%');
-    pattern
 }
 
 fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
@@ -231,6 +240,8 @@ mod tests {
 
     #[test]
     fn what_patterns_mean_is_searched_for_as_it_is() {
-        assert_eq!(containing("A_b%\\"), "%a\\_b\\%\\\\%");
+        assert_eq!(containing("A_b%\\", &Names::Any), "%a\\_b\\%\\\\%");
+        let of_tenant = Names::With("t_1~".into());
+        assert_eq!(containing("1", &of_tenant), "t\\_1~%1%");
     }
 }

@@ -3,8 +3,7 @@ import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
 import { queryClient } from "../../api/queries";
 import type { Scope } from "../../api/types";
-import { Dialog } from "../../ui/Dialog";
-import { Text } from "../../ui/Text";
+import { Dialog, DialogFoot } from "../../ui/Dialog";
 
 const SCOPES: Scope[] = ["viewer", "job", "operator", "admin"];
 const DAY_S = 86_400;
@@ -71,19 +70,7 @@ export function NewToken({ open, onOpenChange, onSecret }: Props) {
             />
           </label>
         </div>
-        {error ? (
-          <p className="field-error" role="alert">
-            <Text value={error} max={1000} />
-          </p>
-        ) : null}
-        <footer className="dialog-foot">
-          <button type="button" className="button" onClick={() => onOpenChange(false)}>
-            Cancel
-          </button>
-          <button type="submit" className="button primary">
-            Make it
-          </button>
-        </footer>
+        <DialogFoot error={error} action="Make it" onCancel={() => onOpenChange(false)} />
       </form>
     </Dialog>
   );

@@ -2,9 +2,8 @@
 import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
 import { queryClient } from "../../api/queries";
-import { Dialog } from "../../ui/Dialog";
+import { Dialog, DialogFoot } from "../../ui/Dialog";
 import { notify } from "../../ui/notices";
-import { Text } from "../../ui/Text";
 
 const KINDS = ["auto", "vllm", "sglang", "llamacpp", "openai"];
 
@@ -80,19 +79,7 @@ export function AddWorker({
             />
           </label>
         </div>
-        {error ? (
-          <p className="field-error" role="alert">
-            <Text value={error} max={1000} />
-          </p>
-        ) : null}
-        <footer className="dialog-foot">
-          <button type="button" className="button" onClick={() => onOpenChange(false)}>
-            Cancel
-          </button>
-          <button type="submit" className="button primary">
-            Add
-          </button>
-        </footer>
+        <DialogFoot error={error} action="Add" onCancel={() => onOpenChange(false)} />
       </form>
     </Dialog>
   );
