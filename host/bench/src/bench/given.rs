@@ -1,6 +1,7 @@
 //! Engines that run already.
 
 use crate::bench::BenchError;
+use futures_util::future::try_join_all;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use treadle_demo::exchange::{get, step};
@@ -16,6 +17,9 @@ const PROMPT_TOKENS_MAX: u64 = 2_000;
 const CONTEXT_SHARE: f64 = 0.95;
 /// Prompts that measure them. The first may find an engine that has computed nothing yet.
 const PROMPTS: u64 = 3;
+/// Nominal tokens of the prompts before tokens whose time is measured, and how many these are.
+const SHORT_TOKENS: u32 = 64;
+const DECODED_TOKENS: u32 = 256;
 
 /// Real engines, and what was found out about them.
 #[derive(Clone, Debug)]
@@ -75,35 +79,61 @@ impl Given {
             .ok_or("/v1/models lists no model")?
             .clone_into(&mut self.model);
         let planned = PROMPT_TOKENS_MAX.min(self.context_tokens / 2) as u32;
+        for number in 0..PROMPTS {
+            let (tokens, took) = self.ask(upstream, url, number, (planned, 1)).await?;
+            if tokens == 0 {
+                return Err("its answer has no usage.prompt_tokens, which sizes need".to_owned());
+            }
+            self.tokens_per_planned = tokens as f64 / f64::from(planned);
+            self.prefill_tokens_per_s = tokens as f64 / took.as_secs_f64() / time_scale;
+        }
+        Ok(())
+    }
+
+    /// Sends a prompt of so many nominal tokens, for so many; gives the tokens that it had, and the
+    /// time of the answer.
+    async fn ask(
+        &self,
+        upstream: &Upstream,
+        url: &str,
+        seed: u64,
+        (input_tokens, output_tokens): (u32, u32),
+    ) -> Result<(u64, Duration), String> {
         let naming = Naming {
             header: None,
             ..Naming::default()
         };
-        for number in 0..PROMPTS {
-            let run = AgentRun {
-                id: format!("look{number}"),
-                group: 0,
-                system_tokens: 0,
-                group_tokens: 0,
-                steps: vec![AgentStep {
-                    input_tokens: planned,
-                    output_tokens: 1,
-                    ..AgentStep::default()
-                }],
-            };
-            let mut script = ChatScript::new(&run, number);
-            script.next_step();
-            let (headers, began) = (naming.headers("look".into()), Instant::now());
-            let body = script.body(&self.model, false);
-            let answer = step(upstream, url, &headers, body).await?;
-            if answer.prompt.all == 0 {
-                return Err("its answer has no usage.prompt_tokens, which sizes need".to_owned());
-            }
-            let tokens = answer.prompt.all as f64;
-            self.tokens_per_planned = tokens / f64::from(planned);
-            self.prefill_tokens_per_s = tokens / began.elapsed().as_secs_f64() / time_scale;
+        let run = AgentRun {
+            id: format!("look{seed}"),
+            group: 0,
+            system_tokens: 0,
+            group_tokens: 0,
+            steps: vec![AgentStep {
+                input_tokens,
+                output_tokens,
+                ..AgentStep::default()
+            }],
+        };
+        let mut script = ChatScript::new(&run, seed);
+        script.next_step();
+        let (headers, began) = (naming.headers("look".into()), Instant::now());
+        let body = script.body(&self.model, false);
+        let answer = step(upstream, url, &headers, body).await?;
+        Ok((answer.prompt.all, began.elapsed()))
+    }
+
+    /// Scaled microseconds for a token of the first engine, while so many sequences are at work: by
+    /// what more tokens add to the time of an answer.
+    pub(super) async fn token_us(&self, batch: u64, time_scale: f64) -> Result<f64, BenchError> {
+        let (upstream, url) = (Upstream::new(CONNECT_TIMEOUT), &self.urls[0]);
+        let mut took_s = [0.0; 2];
+        for (took_s, tokens) in took_s.iter_mut().zip([1, 1 + DECODED_TOKENS]) {
+            let each = (0..batch).map(|n| self.ask(&upstream, url, n, (SHORT_TOKENS, tokens)));
+            let answers = try_join_all(each).await.map_err(BenchError::Ended)?;
+            let all: f64 = answers.iter().map(|(_, took)| took.as_secs_f64()).sum();
+            *took_s = all / batch as f64;
         }
-        Ok(())
+        Ok((took_s[1] - took_s[0]) / f64::from(DECODED_TOKENS) * 1e6 * time_scale)
     }
 
     /// What the KV caches of all hold, in tokens that agents plan with.

@@ -1,45 +1,64 @@
-//! `treadle-bench jobs`: jobs of several hundred agents over HTTP on simulated engines of two kinds
-//! that nobody calibrated, under plain routing, the defaults, and Heddle's policies with and without
+//! `treadle-bench jobs`: jobs of several hundred agents over HTTP on engines that nobody
+//! calibrated, under plain routing, pinning, the defaults, and Heddle's policies with and without
 //! a calibration written by hand; and what was learnt of the engines beside the truth.
 
+mod engines;
 mod run;
+mod systems;
 
 use super::figures::{Figure, Report};
 use super::{BenchError, report_progress};
 use clap::Args;
-use run::{Ended, Learnt};
-use serde_json::{Value, json};
-use treadle_core::Mode;
-use treadle_engine_model::engine::EngineProfile;
+use engines::Engines;
+use run::{Ended, Job};
+use serde_json::json;
+use systems::System;
 use treadle_simulator::workload::{AgentModel, AgentRun, AgentTask, RolloutWorkload};
 
-/// Engines of each kind.
-const ENGINES: usize = 2;
-/// The kinds: presets whose tokens take different times.
-const KINDS: [&str; 2] = ["qwen3-8b-h100", "qwen3-32b-h100"];
 /// Programs of a prompt.
 const SAMPLES: u32 = 8;
 
-const NOTE: &str = "Simulated engines, two of each of two kinds, and agents over HTTP. makespan.* \
-    and p99.* are in scaled seconds; over_least_load.* is least load's makespan over that of the \
-    system, of the same job. learnt.* is the time of a token alone over the truth, near.* the steps \
-    that the job had finished when it was first within a tenth (0: measured at registration).";
+const NOTE: &str = "Agents over HTTP on simulated engines, two of each of two kinds, or on those of \
+    --engines. makespan.* and p99.* are in scaled seconds; over_least_load.* is least load's makespan \
+    over that of the system, of the same job; means over seeds, each of which is under details. \
+    learnt.* is the time of a token alone over the truth, near.* the most steps that a job had finished \
+    when it was first within a tenth (0: measured at registration; -1: never).";
 
 /// Arguments of `treadle-bench jobs`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct JobsArgs {
     /// How much faster than real time all clocks run.
     #[arg(long, default_value_t = 40.0)]
-    pub(super) time_scale: f64,
+    time_scale: f64,
     /// Programs of a job.
     #[arg(long, default_value_t = 320, value_parser = clap::value_parser!(u32).range(8..=10_000))]
     programs: u32,
     /// What the agents do: coding, search, math.
     #[arg(long, value_delimiter = ',', value_parser = task, default_values_t = ["coding".to_owned(), "search".to_owned()])]
     tasks: Vec<String>,
-    /// Seed of the job.
+    /// First seed of the jobs.
     #[arg(long, default_value_t = 31)]
-    pub(super) seed: u64,
+    seed: u64,
+    /// Seeds from that one on.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=32))]
+    seeds: u64,
+    /// Engines that run already, instead of simulated ones: their URLs, with commas between. The
+    /// agents' token counts are scaled until the longest context fits.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "URLS",
+        requires = "engine_tokens"
+    )]
+    engines: Vec<String>,
+    /// Tokens that the KV cache of one of those holds.
+    #[arg(long, value_name = "TOKENS", requires = "engines",
+        value_parser = clap::value_parser!(u64).range(64..=1_000_000_000))]
+    engine_tokens: Option<u64>,
+    /// Longest context that they take, in tokens; the whole cache by default.
+    #[arg(long, value_name = "TOKENS", requires = "engines",
+        value_parser = clap::value_parser!(u32).range(64..))]
+    engine_context: Option<u32>,
 }
 
 fn task(name: &str) -> Result<String, String> {
@@ -47,183 +66,152 @@ fn task(name: &str) -> Result<String, String> {
     known.ok_or_else(|| "give coding, search or math".to_owned())
 }
 
-/// What schedules.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum System {
-    LeastLoad,
-    Sticky,
-    Treadle,
-    Heddle,
-    Calibrated,
-}
-
-impl System {
-    const ALL: [Self; 5] = [
-        Self::LeastLoad,
-        Self::Sticky,
-        Self::Treadle,
-        Self::Heddle,
-        Self::Calibrated,
-    ];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::LeastLoad => "least-load",
-            Self::Sticky => "sticky",
-            Self::Treadle => "treadle",
-            Self::Heddle => "heddle",
-            Self::Calibrated => "heddle-calibrated",
-        }
-    }
-
-    pub(super) const fn mode(self) -> Mode {
-        match self {
-            Self::LeastLoad => Mode::LeastLoad,
-            Self::Sticky => Mode::Sticky,
-            _ => Mode::ProgramAware,
-        }
-    }
-
-    /// World, policy and configuration of what is bound.
-    pub(super) fn policies(self, profiles: &[EngineProfile]) -> Vec<(&'static str, String, Value)> {
-        let placement = match self {
-            Self::LeastLoad | Self::Sticky | Self::Treadle => return Vec::new(),
-            Self::Heddle => json!({}),
-            Self::Calibrated => json!({"classes": classes(profiles)}),
-        };
-        [
-            ("prediction", json!({})),
-            ("priority", json!({})),
-            ("placement", placement),
-        ]
-        .into_iter()
-        .map(|(world, config)| (world, format!("heddle-{world}"), config))
-        .collect()
-    }
-}
-
-/// A calibration by hand, which knows the truth.
-fn classes(profiles: &[EngineProfile]) -> Vec<Value> {
-    let mut kinds: Vec<&EngineProfile> = profiles.iter().collect();
-    kinds.dedup_by_key(|profile| profile.kv_tokens());
-    let class = |profile: &&EngineProfile| {
-        let token_us = |batch: u64| profile.ideal_step_us(1, 1, 0, batch);
-        let slowdown = |batch| json!([batch, token_us(batch) as f64 / token_us(1) as f64]);
-        json!({
-            "capacity_tokens": profile.kv_tokens(),
-            "token_us": token_us(1),
-            "interference": [slowdown(8), slowdown(32), slowdown(128)],
-        })
-    };
-    kinds.iter().map(class).collect()
-}
-
 impl JobsArgs {
     /// Runs each job under each system.
     pub(super) async fn run(&self, quick: bool) -> Result<Report, BenchError> {
+        let engines = Engines::meet(self).await?;
         let mut report = Report::new("jobs");
         report.setting("time_scale", self.time_scale);
         report.setting("programs", self.programs);
-        report.setting("kinds", KINDS);
+        report.setting("seed", self.seed);
+        report.setting("seeds", self.seeds);
+        report.setting("engines", engines.names());
+        report.setting("engines_simulated", self.engines.is_empty());
         report.note(NOTE);
+        let mut details = Vec::new();
         for name in &self.tasks {
-            let runs = self.runs(name, quick)?;
-            let together = vec![0.0; runs.len()];
-            let of_job = format!("{name}.together");
-            let makespan_s = self.compare(&mut report, &of_job, &runs, &together).await?;
-            if quick {
-                break;
+            let mut cases = [Case::default(), Case::default()];
+            for seed in self.seed..self.seed + self.seeds {
+                let mut runs = self.runs(name, seed, quick)?;
+                engines.fit(&mut runs);
+                let count = runs.len();
+                let mut job = Job {
+                    args: self,
+                    engines: &engines,
+                    seed,
+                    begins_s: vec![0.0; count],
+                    runs,
+                };
+                let makespan_s = cases[0].add(&format!("{name}.together"), &job).await?;
+                // Spread over half of the time that they take under least load when all come at once.
+                let every_s = makespan_s / 2.0 / count as f64;
+                job.begins_s = (0..count).map(|n| n as f64 * every_s).collect();
+                if !quick {
+                    cases[1].add(&format!("{name}.trickling"), &job).await?;
+                }
             }
-            // Spread over half of the time that they take under least load when all come at once.
-            let every_s = makespan_s / 2.0 / runs.len() as f64;
-            let trickling: Vec<f64> = (0..runs.len()).map(|n| n as f64 * every_s).collect();
-            let of_job = format!("{name}.trickling");
-            self.compare(&mut report, &of_job, &runs, &trickling)
-                .await?;
+            for (case, arrival) in cases.iter().zip(["together", "trickling"]) {
+                case.push(&mut report, &format!("{name}.{arrival}"));
+                details.extend(case.details(&format!("{name}.{arrival}")));
+            }
         }
+        report.detail("runs", details.into());
         Ok(report)
     }
 
-    /// Runs a job under each system, each program from its time on; gives least load's makespan.
-    async fn compare(
-        &self,
-        report: &mut Report,
-        of_job: &str,
-        runs: &[AgentRun],
-        begins_s: &[f64],
-    ) -> Result<f64, BenchError> {
-        let mut least_load_s = 0.0;
-        for system in System::ALL {
-            let name = format!("{}.{of_job}", system.name());
-            report_progress(&format!("jobs: {name} ..."));
-            let ended = run::run(self, system, runs, begins_s).await?;
-            if system == System::LeastLoad {
-                least_load_s = ended.makespan_s;
-            }
-            add(report, &name, &ended, least_load_s);
-            if system == System::Heddle {
-                add_learnt(report, of_job, &ended.learnt);
-            }
-        }
-        Ok(least_load_s)
-    }
-
-    fn runs(&self, task: &str, quick: bool) -> Result<Vec<AgentRun>, BenchError> {
+    fn runs(&self, task: &str, seed: u64, quick: bool) -> Result<Vec<AgentRun>, BenchError> {
         let programs = if quick { 16 } else { self.programs };
         let workload = RolloutWorkload {
             task: AgentTask::named(task).unwrap_or(AgentTask::Coding),
             model: AgentModel::Qwen3Of14B,
             prompts: programs.div_ceil(SAMPLES),
             samples: SAMPLES,
-            seed: self.seed,
+            seed,
             ..RolloutWorkload::default()
         };
         Ok(workload.generate()?)
     }
 }
 
-/// The engines: those of one kind beside each other.
-fn profiles() -> Vec<EngineProfile> {
-    let kinds = KINDS.iter().filter_map(|name| EngineProfile::named(name));
-    kinds
-        .flat_map(|profile| std::iter::repeat_n(profile, ENGINES))
-        .collect()
+/// The runs of a job that arrives in one way: of each seed, under each system.
+#[derive(Default)]
+struct Case {
+    runs: Vec<(System, u64, Ended)>,
 }
 
-fn add(report: &mut Report, of_job: &str, ended: &Ended, least_load_s: f64) {
-    let mut steps_s = ended.steps_s.clone();
-    steps_s.sort_by(f64::total_cmp);
-    let p99 = steps_s.get(steps_s.len() * 99 / 100).copied();
-    report.push(Figure::new(
-        format!("makespan.{of_job}"),
-        ended.makespan_s,
-        "s",
-    ));
-    report.push(Figure::new(
-        format!("p99.{of_job}"),
-        p99.unwrap_or(0.0),
-        "s",
-    ));
-    report.push(Figure::new(
-        format!("over_least_load.{of_job}"),
-        least_load_s / ended.makespan_s,
-        "times",
-    ));
-}
-
-fn add_learnt(report: &mut Report, of_job: &str, learnt: &[Learnt]) {
-    for (engine, known) in learnt.iter().enumerate() {
-        let share = known.token_us.unwrap_or(0) as f64 / known.truth_us as f64;
-        report.push(Figure::new(
-            format!("learnt.{of_job}.{engine}"),
-            share,
-            "of the truth",
-        ));
-        let near = known.near_after.map_or(-1.0, |steps| steps as f64);
-        report.push(Figure::new(
-            format!("near.{of_job}.{engine}"),
-            near,
-            "steps",
-        ));
+impl Case {
+    /// Runs a job under each system; gives least load's makespan.
+    async fn add(&mut self, name: &str, job: &Job<'_>) -> Result<f64, BenchError> {
+        let mut least_load_s = 0.0;
+        for system in System::ALL {
+            report_progress(&format!(
+                "jobs: {}.{name}, seed {} ...",
+                system.name(),
+                job.seed
+            ));
+            let ended = job.run(system).await?;
+            if system == System::LeastLoad {
+                least_load_s = ended.makespan_s;
+            }
+            self.runs.push((system, job.seed, ended));
+        }
+        Ok(least_load_s)
     }
+
+    fn of(&self, system: System) -> impl Iterator<Item = &Ended> {
+        let is_of = move |run: &&(System, u64, Ended)| run.0 == system;
+        self.runs.iter().filter(is_of).map(|run| &run.2)
+    }
+
+    fn push(&self, report: &mut Report, of_job: &str) {
+        for system in System::ALL {
+            let name = format!("{}.{of_job}", system.name());
+            let least_load = self.of(System::LeastLoad);
+            let pairs = self.of(system).zip(least_load);
+            let over = mean(pairs.map(|(run, least)| least.makespan_s / run.makespan_s));
+            let makespan_s = mean(self.of(system).map(|run| run.makespan_s));
+            let p99_s = mean(self.of(system).map(|run| run.p99_s));
+            for (figure, value, unit) in [
+                ("makespan", makespan_s, "s"),
+                ("p99", p99_s, "s"),
+                ("over_least_load", over, "times"),
+            ] {
+                if let Some(value) = value {
+                    report.push(Figure::new(format!("{figure}.{name}"), value, unit));
+                }
+            }
+        }
+        self.push_learnt(report, of_job);
+    }
+
+    /// What was learnt of each engine under Heddle's policies.
+    fn push_learnt(&self, report: &mut Report, of_job: &str) {
+        let engines = self.of(System::Heddle).next();
+        for engine in 0..engines.map_or(0, |run| run.learnt.len()) {
+            let known = || self.of(System::Heddle).map(|run| &run.learnt[engine]);
+            let share = mean(known().map(|one| one.token_us as f64 / one.truth_us as f64));
+            let near = known().map(|one| one.near_after.map_or(-1.0, |steps| steps as f64));
+            // One that never was is worse than any.
+            let worst = near.reduce(|one, other| {
+                if one < 0.0 || other < 0.0 {
+                    -1.0
+                } else {
+                    one.max(other)
+                }
+            });
+            for (figure, value, unit) in
+                [("learnt", share, "of the truth"), ("near", worst, "steps")]
+            {
+                if let Some(value) = value {
+                    let name = format!("{figure}.{of_job}.{engine}");
+                    report.push(Figure::new(name, value, unit));
+                }
+            }
+        }
+    }
+
+    fn details(&self, of_job: &str) -> Vec<serde_json::Value> {
+        let detail = |(system, seed, ended): &(System, u64, Ended)| {
+            json!({
+                "job": of_job, "system": system.name(), "seed": seed,
+                "makespan_s": ended.makespan_s, "p99_s": ended.p99_s,
+            })
+        };
+        self.runs.iter().map(detail).collect()
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

@@ -1,9 +1,10 @@
-//! One job to its end in real time: simulated engines of two kinds over HTTP, a daemon in front of
-//! them, and its agents.
+//! One job to its end in real time: engines over HTTP, a daemon in front of them, and its agents.
 
 use super::super::BenchError;
-use super::super::simulated::{daemon_config, start_engine};
-use super::{JobsArgs, System, profiles};
+use super::super::simulated::daemon_config;
+use super::JobsArgs;
+use super::engines::{Engines, Kind, Serving};
+use super::systems::System;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +12,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use treadle_config::{AnonymousScope, Config};
+use treadle_core::Mode;
 use treadle_demo::agents::ScaledClock;
 use treadle_demo::exchange::{get, put, release, step};
 use treadle_demo::naming::Naming;
-use treadle_engine_model::engine::EngineProfile;
-use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
+use treadle_engine_model::engine::content_hash;
 use treadle_http::Upstream;
 use treadle_server::start::Daemon;
 use treadle_simulator::workload::{AgentRun, ChatScript};
@@ -27,12 +28,22 @@ const LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// How far from the truth what was learnt may be.
 const NEAR: f64 = 0.1;
 
+/// A job, and what it runs on.
+pub(super) struct Job<'a> {
+    pub(super) args: &'a JobsArgs,
+    pub(super) engines: &'a Engines,
+    pub(super) seed: u64,
+    pub(super) runs: Vec<AgentRun>,
+    /// When each begins, in scaled seconds.
+    pub(super) begins_s: Vec<f64>,
+}
+
 /// What became of a job.
 pub(super) struct Ended {
     /// From the first request to the last answer, in scaled seconds.
     pub(super) makespan_s: f64,
-    /// Of each step, in scaled seconds.
-    pub(super) steps_s: Vec<f64>,
+    /// The 99th percentile of a step, in scaled seconds.
+    pub(super) p99_s: f64,
     pub(super) learnt: Vec<Learnt>,
 }
 
@@ -40,8 +51,8 @@ pub(super) struct Ended {
 #[derive(Clone, Debug)]
 pub(super) struct Learnt {
     url: String,
-    /// Microseconds for a token alone, as learnt by the end.
-    pub(super) token_us: Option<u64>,
+    /// Scaled microseconds for a token alone, as learnt by the end; 0 for nothing.
+    pub(super) token_us: u64,
     pub(super) truth_us: u64,
     /// Steps that the job had finished when it was first within a tenth of the truth.
     pub(super) near_after: Option<u64>,
@@ -49,7 +60,9 @@ pub(super) struct Learnt {
 
 /// What the agents share.
 struct Agents {
-    url: String,
+    /// The daemon, or the engines among which programs are pinned.
+    urls: Vec<String>,
+    is_daemon: bool,
     upstream: Upstream,
     model: String,
     seed: u64,
@@ -59,83 +72,133 @@ struct Agents {
     steps: AtomicU64,
 }
 
-/// Runs a job under a system; each program begins at its time, in scaled seconds.
-pub(super) async fn run(
-    args: &JobsArgs,
-    system: System,
-    runs: &[AgentRun],
-    begins_s: &[f64],
-) -> Result<Ended, BenchError> {
-    let ended = |error: String| BenchError::Ended(error);
-    let profiles = profiles();
-    let engines = start_engines(&profiles, args).await?;
-    let config = config(args, system, &engines);
-    let daemon = Daemon::start(&config).await;
-    let daemon = daemon.map_err(|e| ended(e.to_string()))?;
-    let agents = Arc::new(Agents {
-        url: daemon.url(),
-        upstream: Upstream::new(CONNECT_TIMEOUT),
-        model: EngineSimOptions::default().model,
-        seed: args.seed,
-        time_scale: args.time_scale,
-        clock: ScaledClock::begin(args.time_scale),
-        steps: AtomicU64::new(0),
-    });
-    for (world, policy, config) in system.policies(&profiles) {
-        let binding = json!({"world": world, "policy": policy, "config": config}).to_string();
-        let bound = put(&agents.upstream, &agents.url, "/api/v1/bindings", binding).await;
-        bound.map_err(ended)?;
+impl Job<'_> {
+    /// Runs it under a system.
+    pub(super) async fn run(&self, system: System) -> Result<Ended, BenchError> {
+        let ended = |error: String| BenchError::Ended(error);
+        let serving = self.engines.serve(self.args, self.seed).await?;
+        let daemon = match system.mode() {
+            None => None,
+            Some(mode) => {
+                let daemon = Daemon::start(&self.config(mode, &serving.urls)).await;
+                Some(daemon.map_err(|e| ended(e.to_string()))?)
+            }
+        };
+        let of_daemon = daemon.as_ref().map(|daemon| vec![daemon.url()]);
+        let agents = Arc::new(Agents {
+            is_daemon: daemon.is_some(),
+            urls: of_daemon.unwrap_or_else(|| serving.urls.clone()),
+            upstream: Upstream::new(CONNECT_TIMEOUT),
+            model: serving.model.clone(),
+            seed: self.seed_of_texts(system),
+            time_scale: self.args.time_scale,
+            clock: ScaledClock::begin(self.args.time_scale),
+            steps: AtomicU64::new(0),
+        });
+        for (world, policy, config) in system.policies(&self.engines.kinds()) {
+            let binding = json!({"world": world, "policy": policy, "config": config}).to_string();
+            let bound = put(
+                &agents.upstream,
+                &agents.urls[0],
+                "/api/v1/bindings",
+                binding,
+            )
+            .await;
+            bound.map_err(ended)?;
+        }
+        let over = Arc::new(Notify::new());
+        let watch = tokio::spawn(watch(agents.clone(), self.unknown(&serving), over.clone()));
+        let (makespan_s, p99_s) = self.play(&agents, system).await?;
+        over.notify_one();
+        let learnt = watch.await.map_err(|e| ended(e.to_string()))?;
+        if let Some(daemon) = daemon {
+            daemon.stop().await;
+        }
+        serving.stop().await;
+        Ok(Ended {
+            makespan_s,
+            p99_s,
+            learnt,
+        })
     }
-    let over = Arc::new(Notify::new());
-    let unknown = |(engine, profile): (&EngineSimHandle, &EngineProfile)| Learnt {
-        url: engine.url(),
-        token_us: None,
-        truth_us: profile.ideal_step_us(1, 1, 0, 1),
-        near_after: None,
-    };
-    let unknown = engines.iter().zip(&profiles).map(unknown).collect();
-    let watch = tokio::spawn(watch(agents.clone(), unknown, over.clone()));
-    let began = std::time::Instant::now();
-    let mut playing = JoinSet::new();
-    for (run, begins_s) in runs.iter().zip(begins_s) {
-        let begins = agents.clock.real((begins_s * 1e6) as u64);
-        playing.spawn(agents.clone().play(run.clone(), begins));
+
+    /// All programs to their ends; gives the makespan and the 99th percentile of a step.
+    async fn play(&self, agents: &Arc<Agents>, system: System) -> Result<(f64, f64), BenchError> {
+        let began = std::time::Instant::now();
+        let mut playing = JoinSet::new();
+        for (number, (run, begins_s)) in self.runs.iter().zip(&self.begins_s).enumerate() {
+            let begins = agents.clock.real((begins_s * 1e6) as u64);
+            playing.spawn(agents.clone().play(number, run.clone(), begins));
+        }
+        let mut steps_s: Vec<f64> = Vec::new();
+        while let Some(played) = playing.join_next().await {
+            let played = played.map_err(|e| BenchError::Ended(e.to_string()))?;
+            steps_s.extend(played.map_err(|cause| BenchError::Requests {
+                case: system.name().to_owned(),
+                count: 1,
+                first: cause,
+            })?);
+        }
+        let makespan_s = began.elapsed().as_secs_f64() * self.args.time_scale;
+        steps_s.sort_by(f64::total_cmp);
+        let p99_s = steps_s.get(steps_s.len() * 99 / 100).copied();
+        Ok((makespan_s, p99_s.unwrap_or(0.0)))
     }
-    let mut steps_s = Vec::new();
-    while let Some(played) = playing.join_next().await {
-        let played = played.map_err(|e| ended(e.to_string()))?;
-        steps_s.extend(played.map_err(|cause| BenchError::Requests {
-            case: system.name().to_owned(),
-            count: 1,
-            first: cause,
-        })?);
+
+    /// Engines that run already keep the caches of the runs before, so each has texts of its own.
+    fn seed_of_texts(&self, system: System) -> u64 {
+        let run = [
+            self.seed,
+            system as u64,
+            self.begins_s.iter().sum::<f64>() as u64,
+        ];
+        match self.engines {
+            Engines::Simulated(_) => self.seed,
+            Engines::Given(..) => content_hash(&run),
+        }
     }
-    let makespan_s = began.elapsed().as_secs_f64() * args.time_scale;
-    over.notify_one();
-    let learnt = watch.await.map_err(|e| ended(e.to_string()))?;
-    daemon.stop().await;
-    for engine in engines {
-        engine.shutdown().await;
+
+    fn unknown(&self, serving: &Serving) -> Vec<Learnt> {
+        let unknown = |(url, kind): (&String, Kind)| Learnt {
+            url: url.clone(),
+            token_us: 0,
+            truth_us: kind.token_us,
+            near_after: None,
+        };
+        let engines = serving.urls.iter().zip(self.engines.kinds());
+        engines.map(unknown).collect()
     }
-    Ok(Ended {
-        makespan_s,
-        steps_s,
-        learnt,
-    })
+
+    /// The daemon's defaults, except for the mode of plain routing.
+    fn config(&self, mode: Mode, urls: &[String]) -> Config {
+        let mut config = daemon_config(self.args.time_scale, urls);
+        config.scheduler.mode = mode;
+        // Policies are bound over HTTP.
+        config.auth.anonymous_scope = AnonymousScope::Admin;
+        // A prediction takes its time whatever the clocks do.
+        config.rollout.gather_ms = (20.0 * self.args.time_scale) as u64;
+        config
+    }
 }
 
 impl Agents {
     /// A program to its end; gives the scaled seconds of each step.
-    async fn play(self: Arc<Self>, run: AgentRun, begins: Duration) -> Result<Vec<f64>, String> {
+    async fn play(
+        self: Arc<Self>,
+        number: usize,
+        run: AgentRun,
+        begins: Duration,
+    ) -> Result<Vec<f64>, String> {
         tokio::time::sleep(begins).await;
         let naming = Naming::default();
+        let url = &self.urls[number % self.urls.len()];
         let headers = naming.headers(run.id.as_str().into());
         let mut script = ChatScript::new(&run, self.seed);
         let mut steps_s = Vec::new();
         while let Some(index) = script.next_step() {
             let body = script.body(&self.model, false);
             let sent = std::time::Instant::now();
-            let answer = step(&self.upstream, &self.url, &headers, body).await?;
+            let answer = step(&self.upstream, url, &headers, body).await?;
             self.steps.fetch_add(1, Ordering::Relaxed);
             steps_s.push(sent.elapsed().as_secs_f64() * self.time_scale);
             script.push_answer(&answer.text);
@@ -143,7 +206,9 @@ impl Agents {
                 tokio::time::sleep(self.clock.real(run.steps[index].tool_us)).await;
             }
         }
-        release(&self.upstream, &self.url, &naming, run.id.as_str().into()).await?;
+        if self.is_daemon {
+            release(&self.upstream, url, &naming, run.id.as_str().into()).await?;
+        }
         Ok(steps_s)
     }
 }
@@ -172,7 +237,7 @@ async fn watch(agents: Arc<Agents>, mut learnt: Vec<Learnt>, over: Arc<Notify>) 
 
 impl Learnt {
     fn see(&mut self, token_us: Option<u64>, steps: u64) {
-        self.token_us = token_us.or(self.token_us);
+        self.token_us = token_us.unwrap_or(self.token_us);
         let off = |us: u64| (us as f64 / self.truth_us as f64 - 1.0).abs();
         if self.near_after.is_none() && token_us.is_some_and(|us| off(us) <= NEAR) {
             self.near_after = Some(steps);
@@ -181,30 +246,6 @@ impl Learnt {
 }
 
 async fn look(agents: &Agents) -> Result<Value, String> {
-    let body = get(&agents.upstream, &agents.url, "/api/v1/workers").await?;
+    let body = get(&agents.upstream, &agents.urls[0], "/api/v1/workers").await?;
     serde_json::from_slice(&body).map_err(|error| error.to_string())
-}
-
-async fn start_engines(
-    profiles: &[EngineProfile],
-    args: &JobsArgs,
-) -> Result<Vec<EngineSimHandle>, BenchError> {
-    let mut engines = Vec::new();
-    for (number, profile) in (0..).zip(profiles) {
-        let seed = args.seed.wrapping_add(number);
-        engines.push(start_engine(profile, args.time_scale, seed).await?);
-    }
-    Ok(engines)
-}
-
-/// The daemon's defaults, except for the mode of plain routing.
-fn config(args: &JobsArgs, system: System, engines: &[EngineSimHandle]) -> Config {
-    let urls: Vec<String> = engines.iter().map(EngineSimHandle::url).collect();
-    let mut config = daemon_config(args.time_scale, &urls);
-    config.scheduler.mode = system.mode();
-    // Policies are bound over HTTP.
-    config.auth.anonymous_scope = AnonymousScope::Admin;
-    // A prediction takes its time whatever the clocks do.
-    config.rollout.gather_ms = (20.0 * args.time_scale) as u64;
-    config
 }
