@@ -304,3 +304,37 @@ fn a_program_waiting_to_be_moved_makes_room_where_memory_is_short() {
     scenario.arrive("c", 4, 1_200).wait_s(6);
     assert_eq!(scenario.status("b"), "paused");
 }
+
+#[test]
+fn a_slot_is_given_up_by_its_share_of_memory_and_found_again() {
+    let mut scenario = Scenario::with_slots(&[(1_000, 2)]);
+    scenario.mute_policy = true;
+    scenario.reconfigure(|config| config.kv.retention = true);
+    turn(&mut scenario, "a", 1, 10);
+    turn(&mut scenario, "b", 2, 10);
+    assert!(scenario.core.programs().asks.is_empty(), "nobody waits");
+    scenario.arrive("c", 3, 10);
+    let asks = scenario.core.programs().asks.values();
+    let asked: Vec<Purpose> = asks.map(|ask| ask.purpose).collect();
+    let of_slots = Purpose::Retain {
+        worker: WorkerId(0),
+        capacity_tokens: 1_000,
+        free_tokens: 0,
+        wanted_tokens: 500,
+    };
+    assert_eq!(asked, [of_slots]);
+    let tokens = scenario.log.iter().rev().find_map(|command| match command {
+        Command::AskPolicy { question, .. } => Some(question.programs.tokens.clone()),
+        _ => None,
+    });
+    assert_eq!(tokens.as_deref(), Some([500, 500].as_slice()));
+
+    decide(&mut scenario, &[(1, CacheAction::Drop)]);
+    scenario.mute_policy = false;
+    scenario.wait_s(6);
+    assert_eq!(scenario.slots(), [(1, Some(0)), (2, Some(1)), (3, Some(1))]);
+    // With both slots free, it goes to the one that it had.
+    scenario.finish(3, 10, 1).release("c").release("a");
+    scenario.arrive("b", 4, 20);
+    assert_eq!(scenario.slots().last(), Some(&(4, Some(1))));
+}

@@ -29,7 +29,10 @@ pub(super) struct RolloutArgs {
     /// placement_alike, allocation, without, with; all unless given.
     #[arg(long, value_delimiter = ',', value_parser = part)]
     parts: Vec<Part>,
-    /// Seeds, from 1 on; figures are medians over them.
+    /// First seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seeds from that one on; figures are medians over them.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
     /// Threads. Figures do not depend on them.
@@ -46,6 +49,7 @@ impl Default for RolloutArgs {
             tasks: Vec::new(),
             models: Vec::new(),
             parts: Vec::new(),
+            seed: 1,
             seeds: 1,
             jobs: 1,
             plots: None,
@@ -80,7 +84,7 @@ impl RolloutArgs {
 
     fn options(&self, quick: bool) -> SuiteOptions {
         let mut options = SuiteOptions {
-            seeds: (1..=self.seeds).collect(),
+            seeds: (self.seed..self.seed + self.seeds).collect(),
             jobs: self.jobs,
             ..SuiteOptions::default()
         };
@@ -108,6 +112,7 @@ impl RolloutArgs {
             report_progress(&format!("rollout: {cell} ..."));
         })?;
         let mut report = Report::new("rollout");
+        report.setting("seed", self.seed);
         report.setting("seeds", self.seeds);
         report.setting("gpu", options.gpu.name);
         report.setting("gpus", options.gpus);

@@ -84,6 +84,8 @@ pub struct Program {
     pub placement: Option<KvPlacement>,
     /// Where it was placed last; its cache may linger there.
     pub last_worker: Option<WorkerId>,
+    /// The slot that it had there, on engines that have slots.
+    pub last_slot: Option<u32>,
     /// The worker that failed its step, to be passed over while others answer.
     pub avoid: Option<WorkerId>,
     /// Share of its private tokens that counts, in millionths; full unless acting.

@@ -237,6 +237,13 @@ impl Worker {
         })
     }
 
+    /// Tokens of each slot, on engines that have slots.
+    pub(crate) fn slot_tokens(&self) -> Option<u64> {
+        let slots = u64::from(self.capacity.slots?).max(1);
+        let tokens = self.capacity.tokens.unwrap_or(slots);
+        Some((tokens / slots).max(1))
+    }
+
     /// True if a placement has a slot that the worker still has, or none are counted here.
     pub(crate) fn is_seated(&self, slot: Option<u32>) -> bool {
         self.capacity

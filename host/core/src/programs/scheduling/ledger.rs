@@ -21,7 +21,9 @@ impl Programs {
         };
         debug_assert!(p.placement.is_none(), "{program} is placed already");
         let charged_tokens = p.weighted_tokens();
-        let slot = w.take_this_slot(kept).or_else(|| w.take_slot());
+        // Where its cache may still be, if nobody has had that slot since.
+        let last = p.last_slot.filter(|_| p.last_worker == Some(worker));
+        let slot = w.take_this_slot(kept.or(last)).or_else(|| w.take_slot());
         w.charge_prefix(&p.prefix);
         w.charged_tokens = w.charged_tokens.saturating_add(charged_tokens);
         w.programs.insert(program);
@@ -32,7 +34,7 @@ impl Programs {
             charged_tokens,
             since: now,
         });
-        p.last_worker = Some(worker);
+        (p.last_worker, p.last_slot) = (Some(worker), slot);
         p.status = Status::Active;
         for step in &p.waiting {
             // What waited for its turn elsewhere waits for it here.

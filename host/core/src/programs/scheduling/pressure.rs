@@ -87,7 +87,10 @@ impl Programs {
         let ask = AskId(self.state.next_ask);
         self.state.next_ask += 1;
         let deadline = self.state.now + self.config.ask_deadline;
-        let programs = self.columns(&candidates);
+        let mut programs = self.columns(&candidates);
+        if let Some(slot) = self.slot_tokens_of(purpose) {
+            programs.tokens.fill(slot);
+        }
         self.state.timers.arm(deadline, Timer::Ask(ask));
         self.state.asks.insert(
             ask,
@@ -184,6 +187,14 @@ impl Programs {
             let here = p.placement.is_some_and(|place| place.worker == worker);
             here && p.is_between_steps() && self.is_at_rest(program)
         })
+    }
+
+    /// What each cache takes at the worker that the question is about, if it has slots.
+    fn slot_tokens_of(&self, purpose: Purpose) -> Option<u64> {
+        match purpose {
+            Purpose::Retain { worker, .. } => self.state.workers.get(&worker)?.slot_tokens(),
+            _ => None,
+        }
     }
 
     fn columns(&self, candidates: &[ProgramId]) -> ProgramColumns {

@@ -40,6 +40,23 @@ impl Programs {
             let candidates = self.restore_candidates();
             self.ask(Purpose::Restore, candidates);
             self.settle_gathering();
+        } else {
+            self.ask_for_slots();
+        }
+    }
+
+    /// Where every slot is taken, asks whether those that are held through tools should be.
+    fn ask_for_slots(&mut self) {
+        let full = |w: &&Worker| w.is_healthy() && !w.has_free_slot();
+        let full: Vec<WorkerId> = self
+            .state
+            .workers
+            .values()
+            .filter(full)
+            .map(|w| w.id)
+            .collect();
+        for worker in full {
+            self.ask_retain(worker);
         }
     }
 

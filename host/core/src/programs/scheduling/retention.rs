@@ -31,10 +31,17 @@ impl Programs {
             // It offloads by itself what is used least; where that is not enough, programs wait.
             return;
         }
-        let low = self.fill_tokens(w);
-        let used = self.staying_tokens(w).saturating_add(exposed);
-        let wanted_tokens = self.wanted_tokens();
-        if used < low && wanted_tokens == 0 {
+        let slot_tokens = w.slot_tokens();
+        let (low, used, wanted_tokens) = match slot_tokens {
+            Some(slot) => self.slots_in_tokens(w, slot),
+            None => (
+                self.fill_tokens(w),
+                self.staying_tokens(w).saturating_add(exposed),
+                self.wanted_tokens(),
+            ),
+        };
+        // Slots can't overflow.
+        if wanted_tokens == 0 && (used < low || slot_tokens.is_some()) {
             return;
         }
         let capacity_tokens = w.capacity.tokens.unwrap_or(u64::MAX);
@@ -55,9 +62,31 @@ impl Programs {
     /// smallest count.
     fn wanted_tokens(&self) -> u64 {
         let unplaced = |program: &ProgramId| self.is_unplaced(*program);
+        let wanted = self.state.queue.need_tokens(unplaced);
+        wanted.div_ceil(self.healthy_workers())
+    }
+
+    /// Tokens of all slots of a worker, of those that are taken, and of those that the unplaced
+    /// programs need: where programs have slots, each takes the whole of one, and a slot that is
+    /// held through a tool is what others wait for, however few tokens are in it.
+    fn slots_in_tokens(&self, w: &Worker, slot: u64) -> (u64, u64, u64) {
+        let slots = u64::from(w.capacity.slots.unwrap_or(0));
+        let offloads = &self.state.offloads;
+        let leaves = |program: &&ProgramId| offloads.is_leaving(**program);
+        let leaving = w.programs.iter().filter(leaves).count();
+        let taken = (w.programs.len() + w.kept.len()).saturating_sub(leaving) as u64;
+        let workers = self.healthy_workers();
+        let waiting = self.state.queue.oldest().map(|(_, program)| program);
+        let waiting = waiting.filter(|program| self.is_unplaced(*program));
+        // More than all slots of all workers can't be had.
+        let most = usize::try_from(slots.saturating_mul(workers)).unwrap_or(usize::MAX);
+        let wanted = (waiting.take(most).count() as u64).div_ceil(workers);
+        (slots * slot, taken * slot, wanted * slot)
+    }
+
+    fn healthy_workers(&self) -> u64 {
         let healthy = self.state.workers.values().filter(|w| w.is_healthy());
-        let share = healthy.count().max(1) as u64;
-        self.state.queue.need_tokens(unplaced).div_ceil(share)
+        healthy.count().max(1) as u64
     }
 
     /// True if nothing is happening to the program's cache, nor about to.

@@ -42,6 +42,7 @@ impl Programs {
             prefix: self.prefix_of(arrival),
             placement: None,
             last_worker: None,
+            last_slot: None,
             avoid: None,
             weight_ppm: FULL_WEIGHT_PPM,
             running: Vec::new(),
