@@ -5,6 +5,7 @@ mod database_tls;
 mod doctor;
 mod migrate;
 mod pages;
+mod traces;
 
 use serde_json::json;
 use treadle_tests::support::client::Client;

@@ -25,6 +25,7 @@ mod section;
 mod server;
 mod store;
 mod tls;
+mod traces;
 
 use std::path::Path;
 
@@ -48,6 +49,7 @@ pub use scheduler::SchedulerConfig;
 pub use server::ServerConfig;
 pub use store::StoreConfig;
 pub use tls::TlsConfig;
+pub use traces::TracesConfig;
 pub use treadle_trust::Secret;
 
 use layers::Layers;
@@ -72,6 +74,7 @@ const SECTIONS: &[Section] = &[
     OidcConfig::SECTION,
     MetricsConfig::SECTION,
     LoggingConfig::SECTION,
+    TracesConfig::SECTION,
 ];
 
 /// The whole configuration.
@@ -110,6 +113,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// What goes to standard error.
     pub logging: LoggingConfig,
+    /// Traces of steps for OpenTelemetry.
+    pub traces: TracesConfig,
 }
 
 impl Config {
@@ -159,6 +164,7 @@ impl Config {
         self.cluster.check(self)?;
         self.kv.check(self)?;
         self.prediction.service()?;
+        self.traces.check()?;
         self.engine_connector()?;
         let mut seen = std::collections::BTreeSet::new();
         for endpoint in &self.engines.endpoints {

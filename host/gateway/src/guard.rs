@@ -1,6 +1,7 @@
 //! A step's guard: whatever happens to its handler, the scheduler is notified.
 
 use crate::routing::SchedulerClient;
+use crate::trace::StepTrace;
 use treadle_core::{Event, ProgramEvent, StepFailure, StepTokens};
 use treadle_http::InUse;
 use treadle_model::{FinishReason, StepId};
@@ -11,16 +12,23 @@ use treadle_scheduler::Recording;
 pub(crate) struct StepGuard {
     client: SchedulerClient,
     step: StepId,
+    trace: StepTrace,
     settled: bool,
     /// The step, as one of its tenant's; given back at its end.
     _room: InUse<1>,
 }
 
 impl StepGuard {
-    pub(crate) fn new(client: SchedulerClient, step: StepId, room: InUse<1>) -> Self {
+    pub(crate) fn new(
+        client: SchedulerClient,
+        step: StepId,
+        trace: StepTrace,
+        room: InUse<1>,
+    ) -> Self {
         Self {
             client,
             step,
+            trace,
             settled: false,
             _room: room,
         }
@@ -32,6 +40,7 @@ impl StepGuard {
     }
 
     pub(crate) fn first_token(&self) {
+        self.trace.first_token();
         self.client
             .event(Event::Program(ProgramEvent::StepFirstToken {
                 step: self.step,
@@ -56,6 +65,7 @@ impl StepGuard {
         if std::mem::replace(&mut self.settled, true) {
             return None;
         }
+        self.trace.finished(tokens);
         let finished = Event::Program(ProgramEvent::StepFinished {
             step: self.step,
             tokens,
@@ -77,6 +87,7 @@ impl StepGuard {
     }
 
     fn report_failure(&self, cause: &str, retryable: bool) {
+        self.trace.failed(cause, !retryable);
         let failure = StepFailure {
             cause: cause.into(),
             retryable,

@@ -13,6 +13,7 @@ mod metrics;
 mod request;
 mod requests;
 pub mod routing;
+mod trace;
 mod withdraw;
 
 pub use bodies::PayloadWriter;
@@ -21,6 +22,7 @@ pub use identity::Identities;
 pub use metrics::Metrics;
 pub use request::{GatewayState, Room, generate, not_recorded};
 pub use requests::RequestIds;
+pub use trace::TRACE_TARGET;
 
 use axum::http::request::Parts;
 use std::sync::Arc;

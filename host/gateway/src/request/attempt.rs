@@ -193,13 +193,11 @@ pub(super) async fn resume(
 
 async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response<Incoming>, Cause> {
     let body = addressed(call, dispatch, body);
-    let request = call.app.upstream.send(
-        Method::POST,
-        &dispatch.url,
-        &call.target,
-        &call.headers,
-        body,
-    );
+    let headers = call.trace.goes(dispatch, &call.headers);
+    let request = call
+        .app
+        .upstream
+        .send(Method::POST, &dispatch.url, &call.target, &headers, body);
     match request.await {
         Ok(response) => Ok(response),
         Err(error) => {

@@ -11,6 +11,7 @@ use crate::guard::StepGuard;
 use crate::identity::{Identities, Identity};
 use crate::requests::{Registration, RequestIds};
 use crate::routing::{Scheduler, SchedulerClient};
+use crate::trace::{StepTrace, Traced};
 use crate::withdraw::withdrawable;
 use axum::body::Body;
 use axum::extract::Request;
@@ -97,6 +98,7 @@ pub(super) struct Call {
     /// Likewise.
     pub(super) job: Arc<str>,
     pub(super) step: StepId,
+    pub(super) trace: StepTrace,
     pub(super) principal: Arc<Principal>,
     /// Of its prefix cache, where tenants share engines.
     pub(super) salt: Option<String>,
@@ -119,6 +121,7 @@ impl Call {
     /// It was taken back from its engine, to be continued when its turn comes.
     pub(super) fn interrupted(&self) {
         self.app.metrics.step_interrupted();
+        self.trace.waits();
         let step = self.step;
         let interrupted = ProgramEvent::StepInterrupted { step };
         self.client.event(Event::Program(interrupted));
@@ -198,6 +201,14 @@ async fn accept(
     }
     let program = identity.program;
     let mut headers = parts.headers;
+    let trace = StepTrace::begin(&Traced {
+        endpoint,
+        model: head.model.as_deref(),
+        program: &program,
+        job: &identity.job,
+        step,
+        headers: &headers,
+    });
     clear(&mut headers);
     let client = app.scheduler.client(&identity.job);
     Ok((
@@ -212,6 +223,7 @@ async fn accept(
             program,
             job: identity.job,
             step,
+            trace,
             principal,
             salt,
             _room: body_room,
@@ -309,7 +321,7 @@ fn known_model(model: Option<&str>) -> &str {
 /// From the queue to an answer.
 async fn carry(call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
     let step = arrival.step;
-    let mut guard = StepGuard::new(call.client.clone(), step, room);
+    let mut guard = StepGuard::new(call.client.clone(), step, call.trace.clone(), room);
     let tenant = &call.principal.tenant;
     let own = tenant.limits.live_programs;
     let is_limited = own.is_some() || !call.principal.is_alone();
@@ -371,6 +383,7 @@ async fn follow(
                     Outcome::Failed(unsettled) => {
                         guard = unsettled;
                         call.app.metrics.attempt_failed();
+                        call.trace.waits();
                     }
                 }
             }

@@ -1,30 +1,40 @@
-//! The log: lines on standard error, as configured in `[logging]`.
+//! The log: lines on standard error, as configured in `[logging]`; and traces, where they are
+//! configured.
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use super::environment;
 use super::error::CliError;
-use treadle_config::{LogFormat, LoggingConfig};
+use super::traces::Traces;
+use treadle_config::{Config, LogFormat};
+use treadle_gateway::TRACE_TARGET;
 
-/// Starts to log. A second call in one process is an error.
-pub(super) fn start(config: &LoggingConfig) -> Result<(), CliError> {
-    let filter = EnvFilter::try_new(&config.filter).map_err(|error| {
+/// Starts to log, and to trace. A second call in one process is an error.
+pub(super) fn start(config: &Config) -> Result<Traces, CliError> {
+    let traces = Traces::start(config)?;
+    let filter = &config.logging.filter;
+    // The spans of steps are no lines of a log.
+    let filter = EnvFilter::try_new(format!("{filter},{TRACE_TARGET}=off")).map_err(|error| {
         CliError::Usage(format!(
-            "`logging.filter` is `{}`: {error}; write a level such as `info`, or `info,treadle_core=debug`",
-            config.filter
+            "`logging.filter` is `{filter}`: {error}; write a level such as `info`, or `info,treadle_core=debug`"
         ))
     })?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    let started = match config.format {
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let log = match config.logging.format {
         LogFormat::Text => {
             let colours = std::io::stderr().is_terminal() && !environment::no_color();
-            log.with_ansi(colours).try_init()
+            log.with_ansi(colours).boxed()
         }
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
+        LogFormat::Json => log.json().flatten_event(true).boxed(),
     };
-    started.map_err(|error| CliError::Failed(format!("the log does not start: {error}")))
+    let started = tracing_subscriber::registry()
+        .with(log.with_filter(filter))
+        .with(traces.layer())
+        .try_init();
+    started.map_err(|error| CliError::Failed(format!("the log does not start: {error}")))?;
+    Ok(traces)
 }

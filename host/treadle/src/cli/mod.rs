@@ -28,6 +28,7 @@ mod status;
 mod store;
 mod tenants;
 mod tokens;
+mod traces;
 mod up;
 mod whatif;
 mod workers;
@@ -41,7 +42,7 @@ use treadle_policy_runtime::compiler_main;
 use treadle_registry::COMPILE_SUBCOMMAND;
 
 use error::CliError;
-use treadle_config::LoggingConfig;
+use treadle_config::Config;
 use treadle_demo::DemoArgs;
 use treadle_engine_sim::EngineSimArgs;
 
@@ -138,7 +139,7 @@ impl Command {
             Self::Up(args) => args.run().await,
             Self::Demo(args) => Ok(args.run().await?),
             Self::EngineSim(args) => {
-                logs::start(&LoggingConfig::default())?;
+                logs::start(&Config::default())?;
                 Ok(args.run().await?)
             }
             Self::Status(args) => args.run().await,

@@ -39,24 +39,32 @@ impl ServeArgs {
             flags.push(format!("engines.endpoints={}", self.engines.join(",")));
         }
         let config = self.settings.load(flags)?;
-        logs::start(&config.logging)?;
+        let traces = logs::start(&config)?;
         let mut signals = Signals::listen()?;
-        if config.cluster.role != Role::Single {
-            return serve_beside_others(&config, self.json, &mut signals).await;
-        }
-        let daemon = Daemon::start(&config).await?;
-        print_first_token(&daemon);
-        announce(&daemon, self.json).await?;
-        tokio::select! {
-            () = signals.next() => {}
-            () = daemon.app.driver.stopped() => {
-                return Err(CliError::Failed(
-                    "nothing can be put on record any more: another daemon schedules on this store; see the log".into(),
-                ));
-            }
-        }
-        stop(daemon.stop(), &mut signals).await
+        let served = if config.cluster.role == Role::Single {
+            serve_alone(&config, self.json, &mut signals).await
+        } else {
+            serve_beside_others(&config, self.json, &mut signals).await
+        };
+        traces.stop().await;
+        served
     }
+}
+
+/// The only daemon.
+async fn serve_alone(config: &Config, json: bool, signals: &mut Signals) -> Result<(), CliError> {
+    let daemon = Daemon::start(config).await?;
+    print_first_token(&daemon);
+    announce(&daemon, json).await?;
+    tokio::select! {
+        () = signals.next() => {}
+        () = daemon.app.driver.stopped() => {
+            return Err(CliError::Failed(
+                "nothing can be put on record any more: another daemon schedules on this store; see the log".into(),
+            ));
+        }
+    }
+    stop(daemon.stop(), signals).await
 }
 
 /// One daemon among several.

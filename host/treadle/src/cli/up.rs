@@ -59,7 +59,7 @@ impl UpArgs {
     /// Serves until a signal stops it.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let mut config = self.config()?;
-        logs::start(&config.logging)?;
+        let traces = logs::start(&config)?;
         let mut signals = Signals::listen()?;
         let engines = self.start_engines(config.scheduler.time_scale).await?;
         config.engines.endpoints = engines.iter().map(|e| endpoint(e.url())).collect();
@@ -72,6 +72,7 @@ impl UpArgs {
         for engine in engines {
             engine.shutdown().await;
         }
+        traces.stop().await;
         stopped
     }
 

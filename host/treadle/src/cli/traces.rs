@@ -1,0 +1,129 @@
+//! Traces of steps, sent to an OpenTelemetry collector, as configured in `[traces]`.
+
+use super::error::CliError;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tracing::Subscriber;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::registry::LookupSpan;
+use treadle_config::Config;
+use treadle_http::Upstream;
+use treadle_trust::{Connector, Targets as Addresses};
+
+/// For a connection to the collector, and for its answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// For the last spans, when the daemon stops.
+const LAST_SPANS_MAX: Duration = Duration::from_secs(2);
+/// Of a collector's answer, in bytes.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Sends the spans of steps, if it is configured.
+pub(super) struct Traces(Option<SdkTracerProvider>);
+
+impl Traces {
+    /// Begins to; nothing is sent before there are spans.
+    pub(super) fn start(config: &Config) -> Result<Self, CliError> {
+        let traces = &config.traces;
+        if traces.url.is_empty() {
+            return Ok(Self(None));
+        }
+        let connector = Connector::new(Addresses::all(), config.tls.trust(), ANSWER_TIMEOUT);
+        let client = Client {
+            upstream: Upstream::over(connector),
+            runtime: Handle::current(),
+        };
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(client)
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(format!("{}/v1/traces", traces.url.trim_end_matches('/')))
+            .build()
+            .map_err(|error| CliError::Failed(format!("traces can't be sent: {error}")))?;
+        let sampler = Sampler::TraceIdRatioBased(traces.share);
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_sampler(Sampler::ParentBased(Box::new(sampler)))
+            .with_resource(Resource::builder().with_service_name("treadle").build())
+            .build();
+        opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
+        Ok(Self(Some(provider)))
+    }
+
+    /// What takes the spans.
+    pub(super) fn layer<S>(&self) -> Option<impl Layer<S> + use<S>>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let tracer = self.0.as_ref()?.tracer("treadle");
+        let of_steps = Targets::new().with_target(treadle_gateway::TRACE_TARGET, LevelFilter::INFO);
+        let layer = tracing_opentelemetry::layer().with_tracer(tracer);
+        let layer = layer
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false);
+        Some(layer.with_tracked_inactivity(false).with_filter(of_steps))
+    }
+
+    /// Sends what is left.
+    pub(super) async fn stop(self) {
+        let Some(provider) = self.0 else {
+            return;
+        };
+        // It blocks while it waits for the collector.
+        let stopping = move || provider.shutdown_with_timeout(LAST_SPANS_MAX);
+        match tokio::task::spawn_blocking(stopping).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the last traces were not sent"),
+            Err(error) => tracing::warn!(%error, "the last traces were not sent"),
+        }
+    }
+}
+
+/// The way to the collector. Spans are sent by a thread of the exporter's own, which has no runtime.
+#[derive(Clone)]
+struct Client {
+    upstream: Upstream,
+    runtime: Handle,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpClient for Client {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let client = self.clone();
+        let sent = self.runtime.spawn(async move {
+            tokio::time::timeout(ANSWER_TIMEOUT, client.exchange(request))
+                .await
+                .unwrap_or_else(|_| Err("the collector did not answer in time".into()))
+        });
+        sent.await?
+    }
+}
+
+impl Client {
+    async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (parts, body) = request.into_parts();
+        let (address, headers) = (parts.uri.to_string(), &parts.headers);
+        let answer = self
+            .upstream
+            .send(parts.method, &address, "", headers, body);
+        let (parts, body) = answer.await?.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?;
+        Ok(Response::from_parts(parts, body.to_bytes()))
+    }
+}
