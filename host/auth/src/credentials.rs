@@ -13,6 +13,10 @@ pub const TENANT_HEADER: HeaderName = HeaderName::from_static("x-treadle-tenant"
 
 /// The console's cookie.
 const COOKIE: &str = "treadle_session";
+/// The cookie of a browser that is at the identity provider, where it is sent, and for how long.
+const SIGN_IN: &str = "treadle_sign_in";
+const SIGN_IN_PATH: &str = "/api/v1/session";
+const SIGN_IN_S: u32 = 600;
 /// Header in which browsers tell where the page is from that sends a request.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// How long a browser keeps the console's cookie, in seconds.
@@ -85,6 +89,26 @@ pub fn cookie(token: Option<&str>, is_encrypted: bool) -> String {
     let (value, age_s) = token.map_or(("", 0), |token| (token, COOKIE_S));
     let secure = if is_encrypted { "; Secure" } else { "" };
     format!("{COOKIE}={value}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// A cookie for a browser that signs in with the identity provider, until it is back. It must come
+/// with the browser from there, and goes to no engine.
+pub fn cookie_of_sign_in(pending: Option<&str>, is_encrypted: bool) -> String {
+    let (value, age_s) = pending.map_or(("", 0), |pending| (pending, SIGN_IN_S));
+    let secure = if is_encrypted { "; Secure" } else { "" };
+    format!(
+        "{SIGN_IN}={value}; Path={SIGN_IN_PATH}; Max-Age={age_s}; HttpOnly; SameSite=Lax{secure}"
+    )
+}
+
+/// What that cookie holds.
+pub fn pending_sign_in(headers: &HeaderMap) -> Option<String> {
+    let lines = headers.get_all(header::COOKIE).iter();
+    let pairs = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(';'));
+    let own = pairs.filter_map(|pair| pair.trim().strip_prefix(SIGN_IN)?.strip_prefix('='));
+    own.map(str::to_owned).next()
 }
 
 /// Takes the console's cookie out, and leaves those of others, whatever they are.

@@ -1,6 +1,7 @@
 //! The guard: every request passes here before it reaches a handler.
 
 use super::credentials::{self, Credential, TENANT_HEADER};
+use super::oidc::{Pending, Returned};
 use super::permissions::{Found, Needs, Permissions, Route};
 use super::principal::Principal;
 use super::scope::Scope;
@@ -148,6 +149,28 @@ pub async fn principal_of(auth: &Auth, token: &str) -> Result<Arc<Principal>, Er
     let credential = credentials::read(token, auth.oidc.is_some());
     let credential = credential.unwrap_or(Credential::None);
     of_credential(auth, credential).await
+}
+
+/// The token of a browser that comes back from the identity provider, and whose it is.
+///
+/// # Errors
+/// If it did not sign in there, or its token is not one to trust.
+pub async fn signed_in(
+    auth: &Auth,
+    pending: &Pending,
+    returned: &Returned<'_>,
+    back_to: &str,
+) -> Result<(String, Arc<Principal>), ErrorBody> {
+    match &auth.oidc {
+        Some(oidc) => {
+            oidc.signed_in(pending, returned, back_to, &auth.directory())
+                .await
+        }
+        None => Err(ErrorBody::new(
+            ErrorCode::TokenInvalid,
+            "there is no identity provider here",
+        )),
+    }
 }
 
 async fn of_credential(auth: &Auth, credential: Credential) -> Result<Arc<Principal>, ErrorBody> {

@@ -26,7 +26,7 @@ pub use audit::{Audit, Change};
 pub use cache_salts::CacheSalts;
 pub use directory::Directory;
 pub use first_token::FirstToken;
-pub use guard::{Guard, guard, principal_of, tenant_of};
+pub use guard::{Guard, guard, principal_of, signed_in, tenant_of};
 pub use limits::TenantLimits;
 pub use principal::{Caller, Principal, PrincipalKind};
 pub use scope::Scope;

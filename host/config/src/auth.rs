@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::section::{Form, Setting, section};
-use super::{ConfigError, conflict};
+use super::{ConfigError, Secret, conflict};
 
 /// What callers without a token may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +54,10 @@ section! {
         audience: String = "treadle".to_owned(), "";
         /// Where the provider's keys are (JWKS): a file, or an address with `https://`; with `http://` on this machine only.
         jwks: String = String::new(), "";
+        /// Client at the provider that browsers sign in to the console as (authorization code with PKCE); without one they need a token. The provider must know `https://THIS-DAEMON/api/v1/session/callback` as an address to come back to.
+        client_id: String = String::new(), "";
+        /// Secret of that client, if the provider wants one.
+        client_secret: Secret = Secret::default(), "";
         /// Claim that names the tenant; `*` with the scope `admin` is the whole daemon.
         tenant_claim: String = "treadle_tenant".to_owned(), "";
         /// Claim that names the scope, in a text or a list, with or without `treadle:` before it.
@@ -71,7 +75,12 @@ impl OidcConfig {
     /// Rules across several values.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.issuer.is_empty() {
-            return Ok(());
+            if self.client_id.is_empty() {
+                return Ok(());
+            }
+            let problem = "is empty, and `oidc.client_id` is set".to_owned();
+            let remedy = "name the provider, such as https://login.example.com";
+            return Err(conflict("oidc.issuer", problem, remedy));
         }
         if self.audience.is_empty() {
             let problem = "is empty, so tokens for others would be taken".to_owned();

@@ -107,11 +107,18 @@ impl Config {
                 self.need_tls(key, &address.to_string(), tls.is_on())?;
             }
         }
-        if let Ok(jwks) = self.oidc.jwks.parse::<http::Uri>()
-            && jwks.scheme_str() == Some("http")
-            && !jwks.host().is_some_and(is_loopback_host)
-        {
-            self.need_tls("oidc.jwks", &self.oidc.jwks, false)?;
+        let oidc = &self.oidc;
+        // Without a client the issuer is a name, and nobody goes there.
+        let issuer = Some(&oidc.issuer).filter(|_| !oidc.client_id.is_empty());
+        let places = [("oidc.jwks", Some(&oidc.jwks)), ("oidc.issuer", issuer)];
+        for (key, place) in places {
+            if let Some(place) = place
+                && let Ok(uri) = place.parse::<http::Uri>()
+                && uri.scheme_str() == Some("http")
+                && !uri.host().is_some_and(is_loopback_host)
+            {
+                self.need_tls(key, place, false)?;
+            }
         }
         Ok(())
     }
@@ -120,7 +127,7 @@ impl Config {
         if has_tls || self.server.plaintext {
             return Ok(());
         }
-        let remedy = if key == "oidc.jwks" {
+        let remedy = if key.starts_with("oidc.") {
             "use https://, or set server.plaintext = true where the network is trusted"
         } else {
             "set tls.cert and tls.key, or server.plaintext = true where the network is trusted or a \

@@ -33,7 +33,8 @@ async fn a_step_is_traced_from_the_client_to_the_engine() {
     let request = engine.request().await;
     let sent = request.headers.iter().find_map(|line| {
         let (name, value) = line.split_once(": ")?;
-        name.eq_ignore_ascii_case("traceparent").then(|| value.to_owned())
+        name.eq_ignore_ascii_case("traceparent")
+            .then(|| value.to_owned())
     });
     request.answer_chat().await;
     asking.await.expect("an answer").ok();
@@ -42,9 +43,16 @@ async fn a_step_is_traced_from_the_client_to_the_engine() {
     let mut spans = Vec::new();
     while spans.len() < 3 {
         let request = collector.request().await;
-        assert!(request.line.starts_with("POST /v1/traces "), "{}", request.line);
+        assert!(
+            request.line.starts_with("POST /v1/traces "),
+            "{}",
+            request.line
+        );
         let sent = ExportTraceServiceRequest::decode(request.body.as_slice()).expect("spans");
-        let scopes = sent.resource_spans.into_iter().flat_map(|of| of.scope_spans);
+        let scopes = sent
+            .resource_spans
+            .into_iter()
+            .flat_map(|of| of.scope_spans);
         spans.extend(scopes.flat_map(|scope| scope.spans));
         request.answer("200 OK", "application/x-protobuf", "").await;
     }
@@ -62,7 +70,11 @@ async fn a_step_is_traced_from_the_client_to_the_engine() {
     let of_engine = format!("00-{TRACE}-{}-01", hex(&at_engine.span_id));
     assert_eq!(sent.as_deref(), Some(&*of_engine));
     let said = format!("{:?}", step.attributes);
-    for word in ["gen_ai.conversation.id", "agent-7", "gen_ai.usage.output_tokens"] {
+    for word in [
+        "gen_ai.conversation.id",
+        "agent-7",
+        "gen_ai.usage.output_tokens",
+    ] {
         assert!(said.contains(word), "{said}");
     }
 }

@@ -2,6 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::Method;
+use percent_encoding::percent_decode_str;
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
@@ -9,7 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use treadle_config::{AnonymousScope, Secret};
 use treadle_tests::support::certificates::Certificates;
+use treadle_tests::support::client::Answer;
 use treadle_tests::support::fixture::{CHAT, Fixture, chat};
 
 use super::make_tenant;
@@ -36,12 +40,17 @@ impl Key {
     }
 
     fn token(&self, tenant: &str, scope: &str) -> String {
+        let claims = json!({"treadle_tenant": tenant, "treadle_scope": scope});
+        self.signed("https://issuer", "treadle", claims)
+    }
+
+    fn signed(&self, issuer: &str, audience: &str, mut claims: Value) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let header = json!({"alg": "EdDSA", "kid": self.id});
-        let claims = json!({
-            "iss": "https://issuer", "aud": "treadle", "sub": "ada", "exp": now.as_secs() + 600,
-            "treadle_tenant": tenant, "treadle_scope": scope,
-        });
+        claims["iss"] = issuer.into();
+        claims["aud"] = audience.into();
+        claims["sub"] = "ada".into();
+        claims["exp"] = (now.as_secs() + 600).into();
         let message = [header, claims]
             .map(|part| encoded(part.to_string()))
             .join(".");
@@ -109,6 +118,139 @@ async fn tokens_of_the_provider_are_taken_and_its_keys_may_change() {
     *page.lock().unwrap() = new.listed();
     rotated.get("/programs").await.ok();
     fixture.finish_all(&[&job]).await;
+}
+
+/// A provider that browsers sign in with: every code is good for a token with the nonce that `nonce`
+/// holds. Gives its address, and what the last request for a token was.
+async fn provide(key: Key, nonce: Arc<Mutex<String>>) -> (String, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let issuer = format!("http://{}", listener.local_addr().unwrap());
+    let (own, asked) = (issuer.clone(), Arc::new(Mutex::new(String::new())));
+    let last = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 16_384];
+            let length = stream.read(&mut request).await.unwrap_or(0);
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let path = request.split(' ').nth(1).unwrap_or_default();
+            let body = match path {
+                "/.well-known/openid-configuration" => json!({
+                    "issuer": own, "authorization_endpoint": format!("{own}/authorize"),
+                    "token_endpoint": format!("{own}/token"),
+                })
+                .to_string(),
+                "/keys" => key.listed(),
+                _ => {
+                    let claims = json!({
+                        "treadle_tenant": "default", "treadle_scope": "viewer",
+                        "nonce": *nonce.lock().unwrap(),
+                    });
+                    last.lock().unwrap().clone_from(&request);
+                    json!({"id_token": key.signed(&own, "console", claims)}).to_string()
+                }
+            };
+            let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length:";
+            let answer = format!("{head} {}\r\n\r\n{body}", body.len());
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (issuer, asked)
+}
+
+/// The value of a field of an address's query, or of a form.
+fn field(of: &str, name: &str) -> String {
+    let pairs = of.split(['?', '&', '\n']);
+    let value = pairs.filter_map(|pair| pair.split_once('='));
+    let found = value
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value);
+    percent_decode_str(found.last().unwrap_or_default())
+        .decode_utf8_lossy()
+        .into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_signs_in_with_the_provider_and_only_the_one_that_left() {
+    let nonce = Arc::new(Mutex::new(String::new()));
+    let (issuer, asked) = provide(Key::new("k"), nonce.clone()).await;
+    let fixture = Fixture::tuned(1, 100_000, |config| {
+        config.auth.anonymous_scope = AnonymousScope::None;
+        config.oidc.jwks = format!("{issuer}/keys");
+        config.oidc.issuer = issuer.clone();
+        config.oidc.client_id = "console".to_owned();
+        config.oidc.client_secret = Secret::new("hush");
+    })
+    .await;
+    let browser = fixture.client.without_token();
+    let ways = browser.get("/api/v1/session").await.ok();
+    let leave = ways["provider"].as_str().expect("a way").to_owned();
+    let left = browser
+        .get(&format!("{leave}?back=%2Fconsole%2Flanes"))
+        .await;
+    assert_eq!(left.status, 303);
+    let (to, pending) = (header(&left, "location"), header(&left, "set-cookie"));
+    assert!(to.starts_with(&format!("{issuer}/authorize?")), "{to}");
+    assert!(pending.contains("HttpOnly; SameSite=Lax"), "{pending}");
+    let pending = pending.split(';').next().unwrap().to_owned();
+    nonce.lock().unwrap().clone_from(&field(&to, "nonce"));
+
+    let come_back = async |query: String, cookie: &str| {
+        let path = format!("/api/v1/session/callback?{query}");
+        let headers = [("cookie", cookie)];
+        browser.send(Method::GET, &path, &headers, "").await
+    };
+    let state = field(&to, "state");
+    let good = format!("code=c1&state={state}");
+    for (query, cookie) in [
+        (format!("code=c1&state=x{state}"), &*pending),
+        (good.clone(), "a=b"),
+        (good.clone(), "treadle_sign_in=AAAA.AAAA"),
+        (format!("error=access_denied&state={state}"), &*pending),
+    ] {
+        let refused = come_back(query.clone(), cookie).await;
+        let to = header(&refused, "location");
+        assert!(to.starts_with("/console/sign-in?failed="), "{query}: {to}");
+        assert!(!header(&refused, "set-cookie").contains("treadle_session"));
+    }
+    assert!(
+        asked.lock().unwrap().is_empty(),
+        "no code was shown to the provider"
+    );
+
+    let back = come_back(good.clone(), &pending).await;
+    assert_eq!(
+        (back.status.as_u16(), &*header(&back, "location")),
+        (303, "/console/lanes")
+    );
+    let request = asked.lock().unwrap().clone();
+    let verifier = field(request.split("\r\n\r\n").last().unwrap(), "code_verifier");
+    let hashed = ring::digest::digest(&ring::digest::SHA256, verifier.as_bytes());
+    assert_eq!(encoded(hashed), field(&to, "code_challenge"));
+    assert!(
+        request.contains("Basic Y29uc29sZTpodXNo") || request.contains("basic "),
+        "{request}"
+    );
+    let session = header(&back, "set-cookie");
+    let session = session.split(';').next().unwrap();
+    let headers = [("cookie", session)];
+    let who = browser
+        .send(Method::GET, "/api/v1/whoami", &headers, "")
+        .await
+        .ok();
+    assert_eq!(who["who"], "subject ada");
+
+    "of another".clone_into(&mut nonce.lock().unwrap());
+    let stolen = come_back(good, &pending).await;
+    assert!(
+        header(&stolen, "location").contains("failed="),
+        "a token for another browser"
+    );
+    fixture.finish().await;
+}
+
+fn header(answer: &Answer, name: &str) -> String {
+    let value = answer.headers.get(name).expect(name);
+    value.to_str().expect("text").to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

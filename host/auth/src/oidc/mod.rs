@@ -4,6 +4,7 @@
 //! costs a hash and a look-up.
 
 mod keys;
+mod sign_in;
 mod verifier;
 
 use super::directory::Directory;
@@ -15,6 +16,8 @@ use super::tenant::DEFAULT_TENANT;
 use jsonwebtoken::{Validation, decode, decode_header};
 use keys::{Key, Keys};
 use serde_json::{Map, Value};
+use sign_in::SignIn;
+pub use sign_in::{Pending, Returned};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use treadle_config::OidcConfig;
@@ -31,6 +34,7 @@ const LEEWAY_S: u64 = 60;
 pub struct Oidc {
     config: OidcConfig,
     keys: Keys,
+    sign_in: Option<SignIn>,
     verified: Mutex<HashMap<Hash, Verified>>,
 }
 
@@ -50,6 +54,7 @@ impl Oidc {
         }
         verifier::install();
         Some(Self {
+            sign_in: SignIn::new(config, trust.clone()),
             keys: Keys::new(config, trust),
             config: config.clone(),
             verified: Mutex::default(),
@@ -100,7 +105,10 @@ impl Oidc {
         validation.leeway = LEEWAY_S;
         validation.validate_nbf = true;
         validation.set_issuer(&[&self.config.issuer]);
-        validation.set_audience(&[&self.config.audience]);
+        // Tokens that a browser signs in with are for the client, which is treadle too.
+        let client = Some(&self.config.client_id).filter(|id| !id.is_empty());
+        let audience = [Some(&self.config.audience), client];
+        validation.set_audience(&audience.into_iter().flatten().collect::<Vec<_>>());
         validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
         let decoded = decode::<Map<String, Value>>(token, &key.key, &validation);
         match decoded {

@@ -220,6 +220,12 @@ impl About {
         self.add_answer(&status.to_string(), "application/json", what, Some(schema));
     }
 
+    /// An answer without a body.
+    pub(super) fn answers_nothing(&mut self, status: u16, what: &str) {
+        let responses = &mut self.operation.responses.responses;
+        responses.insert(status.to_string(), RefOr::T(Response::new(what)));
+    }
+
     fn add_answer(&mut self, status: &str, kind: &str, what: &str, schema: Option<RefOr<Schema>>) {
         let mut response = Response::new(what);
         response

@@ -1,21 +1,23 @@
 //! Sessions of browsers: a token is exchanged for a cookie that no script reads. The session is the
 //! token's: it ends with it, everywhere.
 
-use super::arguments::Body;
-use super::endpoint::{Endpoint, delete, post};
+use super::arguments::{Body, Query};
+use super::endpoint::{Endpoint, delete, get, post};
 use super::refuse;
-use super::signature::WithCookie;
+use super::signature::{SeeOther, WithCookie};
 use axum::Extension;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::http::{HeaderMap, header};
+use axum::response::{Json, Response};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use treadle_auth::oidc::{Oidc, Pending, Returned};
 use treadle_auth::permissions::Needs;
-use treadle_auth::{Auth, Scope, credentials, principal_of};
+use treadle_auth::{Auth, Scope, credentials, principal_of, signed_in};
 use treadle_http::{Encrypted, error_response};
-use treadle_wire::ErrorCode;
-use utoipa::ToSchema;
+use treadle_wire::{ErrorBody, ErrorCode};
+use utoipa::{IntoParams, ToSchema};
 
 /// What every daemon answers on its own, whichever schedules.
 pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
@@ -34,6 +36,16 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
             ]),
         delete(path, Needs::Nothing, end)
             .summary("Ends the browser's session; the token stays good"),
+        get(path, Needs::Nothing, tell).summary("Tells how browsers may sign in"),
+        get("/api/v1/session/sign-in", Needs::Nothing, leave)
+            .summary("Sends a browser to the identity provider")
+            .details(
+                "OpenID Connect's authorization code flow with PKCE. The provider sends the browser \
+                 back to `/api/v1/session/callback`, which begins its session.",
+            )
+            .fails(&[ErrorCode::TokenInvalid]),
+        get("/api/v1/session/callback", Needs::Nothing, come_back)
+            .summary("Takes a browser back from the identity provider"),
     ]
 }
 
@@ -74,6 +86,113 @@ async fn begin(
     let is_encrypted = encrypted.is_some() || is_forwarded_from_https(&headers);
     let cookie = credentials::cookie(Some(token), is_encrypted);
     Ok(WithCookie(session, cookie))
+}
+
+/// How browsers may sign in.
+#[derive(Serialize, ToSchema)]
+struct WaysToSignIn {
+    /// Where a browser is sent to the identity provider from; absent where there is none for it.
+    provider: Option<&'static str>,
+}
+
+async fn tell(State(auth): State<Arc<Auth>>) -> Json<WaysToSignIn> {
+    let signs_in = auth.oidc.as_ref().is_some_and(Oidc::signs_in);
+    Json(WaysToSignIn {
+        provider: signs_in.then_some("/api/v1/session/sign-in"),
+    })
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Leaving {
+    /// The page of the console to come back to.
+    back: Option<String>,
+}
+
+async fn leave(
+    State(auth): State<Arc<Auth>>,
+    encrypted: Option<Extension<Encrypted>>,
+    headers: HeaderMap,
+    Query(leaving): Query<Leaving>,
+) -> Result<SeeOther, Response> {
+    let refused = |error: ErrorBody| error_response(&error);
+    let Some(oidc) = &auth.oidc else {
+        let message = "there is no identity provider here; sign in with a token";
+        return Err(refuse(ErrorCode::TokenInvalid, message));
+    };
+    let back = leaving.back.as_deref().unwrap_or("/");
+    let pending = Pending::new(back).map_err(refused)?;
+    let is_encrypted = encrypted.is_some() || is_forwarded_from_https(&headers);
+    let to = oidc.sign_in_address(&pending, &back_to(&headers, is_encrypted));
+    Ok(SeeOther {
+        to: to.await.map_err(refused)?,
+        cookies: vec![credentials::cookie_of_sign_in(
+            Some(&pending.to_text()),
+            is_encrypted,
+        )],
+    })
+}
+
+/// What the provider adds to the address: a code, or why there is none. It may add more.
+#[derive(Deserialize, IntoParams)]
+struct ComingBack {
+    /// For a token, once.
+    #[serde(default)]
+    code: String,
+    /// Whose answer it is.
+    #[serde(default)]
+    state: String,
+    /// Why there is no code.
+    error: Option<String>,
+}
+
+async fn come_back(
+    State(auth): State<Arc<Auth>>,
+    encrypted: Option<Extension<Encrypted>>,
+    headers: HeaderMap,
+    Query(coming): Query<ComingBack>,
+) -> SeeOther {
+    let is_encrypted = encrypted.is_some() || is_forwarded_from_https(&headers);
+    let over = credentials::cookie_of_sign_in(None, is_encrypted);
+    let pending = credentials::pending_sign_in(&headers);
+    let pending = pending.as_deref().and_then(Pending::read);
+    let begun = match (&pending, coming.error) {
+        (_, Some(error)) => Err(format!("the identity provider refused: {error}")),
+        (None, None) => Err("the sign-in took too long, or began in another browser".to_owned()),
+        (Some(pending), None) => {
+            let returned = Returned {
+                code: &coming.code,
+                state: &coming.state,
+            };
+            let back_to = back_to(&headers, is_encrypted);
+            let begun = signed_in(&auth, pending, &returned, &back_to).await;
+            begun.map_err(|error| error.message)
+        }
+    };
+    let (to, cookies) = match begun {
+        Ok((token, _)) => {
+            let session = credentials::cookie(Some(&token), is_encrypted);
+            let back = pending.map_or_else(|| "/".to_owned(), |pending| pending.back);
+            (back, vec![session, over])
+        }
+        Err(why) => {
+            let why = utf8_percent_encode(&why, NON_ALPHANUMERIC);
+            (format!("/console/sign-in?failed={why}"), vec![over])
+        }
+    };
+    SeeOther { to, cookies }
+}
+
+/// Where the provider sends a browser back to; it knows the address and takes no other.
+fn back_to(headers: &HeaderMap, is_encrypted: bool) -> String {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let scheme = if is_encrypted { "https" } else { "http" };
+    format!(
+        "{scheme}://{}/api/v1/session/callback",
+        host.unwrap_or_default()
+    )
 }
 
 async fn end() -> WithCookie<Session> {

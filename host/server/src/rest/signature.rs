@@ -5,7 +5,7 @@ use super::arguments::{Body, InPath, LastInPath, Query, Raw};
 use super::endpoint::About;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{AppendHeaders, IntoResponse, Json, Redirect, Response};
 use serde::Serialize;
 use treadle_auth::Caller;
 use treadle_wire::ErrorCode;
@@ -29,6 +29,23 @@ pub(crate) struct WithCookie<T>(pub(crate) T, pub(crate) String);
 impl<T: Serialize> IntoResponse for WithCookie<T> {
     fn into_response(self) -> Response {
         ([(header::SET_COOKIE, self.1)], Json(self.0)).into_response()
+    }
+}
+
+/// The browser is to go elsewhere, with these cookies.
+pub(crate) struct SeeOther {
+    pub(crate) to: String,
+    pub(crate) cookies: Vec<String>,
+}
+
+impl IntoResponse for SeeOther {
+    fn into_response(self) -> Response {
+        let cookies = self
+            .cookies
+            .into_iter()
+            .map(|cookie| (header::SET_COOKIE, cookie));
+        let cookies = AppendHeaders(cookies);
+        (cookies, Redirect::to(&self.to)).into_response()
     }
 }
 
@@ -117,6 +134,12 @@ impl<T: ToSchema> Gives for Json<T> {
 impl<T: ToSchema> Gives for WithCookie<T> {
     fn describe(about: &mut About) {
         Json::<T>::describe(about);
+    }
+}
+
+impl Gives for SeeOther {
+    fn describe(about: &mut About) {
+        about.answers_nothing(303, "The browser is sent on.");
     }
 }
 

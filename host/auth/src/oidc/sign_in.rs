@@ -1,0 +1,370 @@
+//! Signing in with the identity provider in a browser: OpenID Connect's authorization code flow with
+//! PKCE (RFC 7636). Nothing is kept here between the way there and the way back, so that another
+//! daemon may see the browser back: what must be known then is in a cookie of its own.
+
+use super::{Oidc, invalid};
+use crate::directory::Directory;
+use crate::principal::Principal;
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ring::digest;
+use ring::rand::{self, SystemRandom};
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use treadle_config::OidcConfig;
+use treadle_http::Upstream;
+use treadle_trust::{Connector, Secret, Targets, Trust};
+use treadle_wire::ErrorBody;
+
+/// For an answer of the provider.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Of its answers.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// Browsers take cookies of 4,096 bytes, attributes included.
+const TOKEN_BYTES_MAX: usize = 3_800;
+/// Longest address in the console to come back to.
+const BACK_BYTES_MAX: usize = 1_024;
+/// Random bytes of a verifier.
+const VERIFIER_BYTES: usize = 32;
+
+/// What a browser keeps while its user is at the provider.
+pub struct Pending {
+    verifier: String,
+    /// Where it was in the console.
+    pub back: String,
+}
+
+impl Pending {
+    /// Of a browser that is about to go. An address that is not one of this site is left out.
+    pub fn new(back: &str) -> Result<Self, ErrorBody> {
+        let random: [u8; VERIFIER_BYTES] = rand::generate(&SystemRandom::new())
+            .map_err(|_| invalid("the system gives no random numbers"))?
+            .expose();
+        Ok(Self {
+            verifier: URL_SAFE_NO_PAD.encode(random),
+            back: own_path(back).to_owned(),
+        })
+    }
+
+    /// As it is in the cookie.
+    pub fn to_text(&self) -> String {
+        format!("{}.{}", self.verifier, URL_SAFE_NO_PAD.encode(&self.back))
+    }
+
+    /// Reads what [`Self::to_text`] wrote.
+    pub fn read(text: &str) -> Option<Self> {
+        let (verifier, back) = text.split_once('.')?;
+        let random = URL_SAFE_NO_PAD.decode(verifier).ok()?;
+        let back = String::from_utf8(URL_SAFE_NO_PAD.decode(back).ok()?).ok()?;
+        (random.len() == VERIFIER_BYTES).then(|| Self {
+            verifier: verifier.to_owned(),
+            back: own_path(&back).to_owned(),
+        })
+    }
+
+    /// What the provider sends back with the browser: nobody else's answer is taken.
+    fn state(&self) -> String {
+        self.derived("state ")
+    }
+
+    /// What the provider puts into the token: nobody else's token is taken.
+    fn nonce(&self) -> String {
+        self.derived("nonce ")
+    }
+
+    fn challenge(&self) -> String {
+        self.derived("")
+    }
+
+    fn derived(&self, what: &str) -> String {
+        let text = format!("{what}{}", self.verifier);
+        URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, text.as_bytes()))
+    }
+}
+
+/// A path of this site, or its first page: never an address that leads elsewhere.
+fn own_path(back: &str) -> &str {
+    let is_own = back.starts_with('/') && !back.starts_with("//");
+    let is_plain = back.len() <= BACK_BYTES_MAX && back.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_own && is_plain && !back.contains('\\') {
+        back
+    } else {
+        "/"
+    }
+}
+
+/// With what the browser came back.
+pub struct Returned<'a> {
+    /// For a token, once.
+    pub code: &'a str,
+    /// Whose answer it is.
+    pub state: &'a str,
+}
+
+/// What is configured of it, and the provider's addresses once they are known.
+pub(super) struct SignIn {
+    client_id: String,
+    client_secret: Secret,
+    issuer: String,
+    upstream: Upstream,
+    places: RwLock<Option<Arc<Places>>>,
+}
+
+#[derive(Deserialize)]
+struct Places {
+    issuer: String,
+    authorization_endpoint: String,
+    token_endpoint: String,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    id_token: String,
+}
+
+impl SignIn {
+    /// Nothing unless treadle is a client of the provider's.
+    pub(super) fn new(config: &OidcConfig, trust: Trust) -> Option<Self> {
+        let connector = Connector::new(Targets::all(), trust, ANSWER_TIMEOUT);
+        (!config.client_id.is_empty()).then(|| Self {
+            client_id: config.client_id.clone(),
+            client_secret: config.client_secret.clone(),
+            issuer: config.issuer.clone(),
+            upstream: Upstream::over(connector),
+            places: RwLock::default(),
+        })
+    }
+
+    async fn places(&self) -> Result<Arc<Places>, String> {
+        let known = self.places.read().ok().and_then(|places| places.clone());
+        if let Some(places) = known {
+            return Ok(places);
+        }
+        let issuer = self.issuer.trim_end_matches('/');
+        let address = format!("{issuer}/.well-known/openid-configuration");
+        let found = self.ask(Method::GET, &address, &HeaderMap::new(), String::new());
+        let places: Places = read(&found.await?)?;
+        if places.issuer != self.issuer {
+            return Err(format!("{address} is of another issuer, {}", places.issuer));
+        }
+        let is_safe = |address: &String| {
+            address.starts_with("https://") || self.issuer.starts_with("http://")
+        };
+        if ![&places.authorization_endpoint, &places.token_endpoint]
+            .into_iter()
+            .all(is_safe)
+        {
+            return Err(format!("{address} names addresses without https://"));
+        }
+        let places = Arc::new(places);
+        if let Ok(mut known) = self.places.write() {
+            *known = Some(places.clone());
+        }
+        Ok(places)
+    }
+
+    /// Where the browser goes.
+    async fn address(&self, pending: &Pending, back_to: &str) -> Result<String, String> {
+        let places = self.places().await?;
+        let query = form(&[
+            ("response_type", "code"),
+            ("scope", "openid profile"),
+            ("client_id", &self.client_id),
+            ("redirect_uri", back_to),
+            ("state", &pending.state()),
+            ("nonce", &pending.nonce()),
+            ("code_challenge", &pending.challenge()),
+            ("code_challenge_method", "S256"),
+        ]);
+        let address = &places.authorization_endpoint;
+        let joint = if address.contains('?') { '&' } else { '?' };
+        Ok(format!("{address}{joint}{query}"))
+    }
+
+    /// The token that the code is for.
+    async fn token(&self, pending: &Pending, code: &str, back_to: &str) -> Result<String, String> {
+        let places = self.places().await?;
+        let body = form(&[
+            ("grant_type", "authorization_code"),
+            ("code", code),
+            ("redirect_uri", back_to),
+            ("client_id", &self.client_id),
+            ("code_verifier", &pending.verifier),
+        ]);
+        let mut headers = HeaderMap::new();
+        let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(header::CONTENT_TYPE, kind);
+        let secret = self.client_secret.reveal();
+        if !secret.is_empty() {
+            let pair = format!("{}:{}", encoded(&self.client_id), encoded(secret));
+            let value = format!("Basic {}", STANDARD.encode(pair));
+            let value = HeaderValue::from_str(&value).map_err(|error| error.to_string())?;
+            headers.insert(header::AUTHORIZATION, value);
+        }
+        let answer = self.ask(Method::POST, &places.token_endpoint, &headers, body);
+        let tokens: Tokens = read(&answer.await?)?;
+        Ok(tokens.id_token)
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        address: &str,
+        headers: &HeaderMap,
+        body: String,
+    ) -> Result<Bytes, String> {
+        let exchange = async {
+            let sent = self
+                .upstream
+                .send(method, address, "", headers, body.into());
+            let answer = sent.await.map_err(|error| error.to_string())?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
+            let body = body.await.map_err(|error| error.to_string())?.to_bytes();
+            if status.is_success() {
+                return Ok(body);
+            }
+            Err(format!("{address} answered {status}"))
+        };
+        let in_time = tokio::time::timeout(ANSWER_TIMEOUT, exchange).await;
+        in_time.unwrap_or_else(|_| Err(format!("{address} did not answer in time")))
+    }
+}
+
+impl Oidc {
+    /// Whether browsers may sign in with the provider.
+    pub fn signs_in(&self) -> bool {
+        self.sign_in.is_some()
+    }
+
+    /// Where a browser goes to sign in, to come back to `back_to`.
+    ///
+    /// # Errors
+    /// If the provider does not say where, or browsers do not sign in with it.
+    pub async fn sign_in_address(
+        &self,
+        pending: &Pending,
+        back_to: &str,
+    ) -> Result<String, ErrorBody> {
+        let sign_in = self.sign_in()?;
+        let address = sign_in.address(pending, back_to).await;
+        address.map_err(|why| failed(&why))
+    }
+
+    /// The token of a browser that comes back, and whose it is.
+    ///
+    /// # Errors
+    /// If the answer is not for this browser, or the provider's token is not one to trust.
+    pub(crate) async fn signed_in(
+        &self,
+        pending: &Pending,
+        returned: &Returned<'_>,
+        back_to: &str,
+        directory: &Directory,
+    ) -> Result<(String, Arc<Principal>), ErrorBody> {
+        let sign_in = self.sign_in()?;
+        if returned.state != pending.state() {
+            return Err(invalid(
+                "it is the answer to another browser; sign in again",
+            ));
+        }
+        let token = sign_in.token(pending, returned.code, back_to).await;
+        let token = token.map_err(|why| failed(&why))?;
+        if token.len() > TOKEN_BYTES_MAX {
+            let length = token.len();
+            return Err(invalid(&format!(
+                "it has {length} bytes, and a cookie holds {TOKEN_BYTES_MAX}; have the provider put fewer claims into it"
+            )));
+        }
+        let principal = self.principal(&token, directory).await?;
+        // It was verified just now.
+        if claim(&token, "nonce").as_deref() != Some(&pending.nonce()) {
+            return Err(invalid("it was made for another browser; sign in again"));
+        }
+        Ok((token, principal))
+    }
+
+    fn sign_in(&self) -> Result<&SignIn, ErrorBody> {
+        self.sign_in.as_ref().ok_or_else(|| {
+            invalid("browsers do not sign in with the identity provider here; set `oidc.client_id`")
+        })
+    }
+}
+
+fn claim(token: &str, name: &str) -> Option<String> {
+    let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&payload).ok()?;
+    claims.get(name)?.as_str().map(str::to_owned)
+}
+
+fn read<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(bytes).map_err(|error| format!("its answer is not as expected: {error}"))
+}
+
+fn form(pairs: &[(&str, &str)]) -> String {
+    let pairs = pairs
+        .iter()
+        .map(|(name, value)| format!("{name}={}", encoded(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+fn failed(why: &str) -> ErrorBody {
+    tracing::warn!(why, "signing in with the identity provider failed");
+    invalid("the identity provider could not be asked; the daemon's log has why")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_led_to_another_site() {
+        for back in [
+            "//evil.example",
+            "https://evil.example",
+            "/\\evil",
+            "evil",
+            "",
+            "/a\nb",
+        ] {
+            assert_eq!(own_path(back), "/", "{back:?}");
+        }
+        assert_eq!(own_path("/console/workers?x=1#y"), "/console/workers?x=1#y");
+    }
+
+    #[test]
+    fn what_a_browser_keeps_reads_back_and_nothing_else_does() {
+        let pending = Pending::new("/console/lanes").unwrap();
+        let again = Pending::read(&pending.to_text()).unwrap();
+        assert_eq!(again.state(), pending.state());
+        assert_eq!(again.back, "/console/lanes");
+        assert_ne!(pending.state(), pending.nonce());
+        assert_ne!(pending.state(), Pending::new("/").unwrap().state());
+        for text in ["", ".", "a.b", "tr_1"] {
+            assert!(Pending::read(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_challenge_is_that_of_the_standard() {
+        // RFC 7636, Appendix B.
+        let pending = Pending {
+            verifier: "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".to_owned(),
+            back: "/".to_owned(),
+        };
+        assert_eq!(
+            pending.challenge(),
+            "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+        );
+    }
+}
