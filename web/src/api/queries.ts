@@ -19,6 +19,12 @@ export const whoami = queryOptions({
   staleTime: 60_000,
 });
 
+export const waysToSignIn = queryOptions({
+  queryKey: ["session"],
+  queryFn: ({ signal }) => call("get", "/api/v1/session", { signal }),
+  staleTime: 60_000,
+});
+
 export const health = queryOptions({
   queryKey: ["health"],
   queryFn: ({ signal }) => call("get", "/health", { signal }),

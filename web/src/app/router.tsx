@@ -97,7 +97,7 @@ const admin = createRoute({
 const signIn = createRoute({
   getParentRoute: () => root,
   path: "/sign-in",
-  validateSearch: texts("then"),
+  validateSearch: texts("then", "failed"),
   component: lazyRouteComponent(() => import("../pages/signin/SignIn"), "SignIn"),
 });
 const index = createRoute({

@@ -1,17 +1,22 @@
 // Takes a token for this tab and checks it with the daemon.
-import { useNavigate, useSearch } from "@tanstack/react-router";
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate, useRouter, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
+import { waysToSignIn } from "../../api/queries";
 import { begun } from "../../api/session";
 import { notify } from "../../ui/notices";
 import { Command } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
 
 export function SignIn() {
-  const { then } = useSearch({ from: "/sign-in" });
+  const { then, failed } = useSearch({ from: "/sign-in" });
+  const ways = useQuery(waysToSignIn);
+  const own = then?.startsWith("/") && !then.startsWith("//") ? then : "/";
+  const back = useRouter().history.createHref(own);
   const navigate = useNavigate();
   const [value, setValue] = useState("");
-  const [error, setError] = useState<string | null>(null);
+  const [error, setError] = useState<string | null>(failed ?? null);
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     setError(null);
@@ -19,7 +24,7 @@ export function SignIn() {
       const me = await call("post", "/api/v1/session", { body: { token: value.trim() } });
       begun();
       notify(`Signed in as ${me.who ?? "nobody"}, ${me.scope ?? "no scope"}.`);
-      await navigate({ href: then?.startsWith("/") && !then.startsWith("//") ? then : "/" });
+      await navigate({ href: own });
     } catch (cause) {
       setError(cause instanceof ApiError ? cause.message : String(cause));
     }
@@ -55,6 +60,11 @@ export function SignIn() {
         <button type="submit" className="button primary">
           Sign in
         </button>
+        {ways.data?.provider ? (
+          <a className="button" href={`${ways.data.provider}?back=${encodeURIComponent(back)}`}>
+            Sign in with your identity provider
+          </a>
+        ) : null}
         <details>
           <summary>Where do I get one?</summary>
           <p className="soft">
