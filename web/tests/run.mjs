@@ -5,4 +5,5 @@
 //   npm run test:e2e -- --base http://127.0.0.1:8300 …     where the daemon serves the console
 import "./pages.mjs";
 import "./flows.mjs";
+import "./tour.mjs";
 import "./scale.mjs";
