@@ -6,4 +6,5 @@
 import "./pages.mjs";
 import "./flows.mjs";
 import "./tour.mjs";
+import "./whatif.mjs";
 import "./scale.mjs";

@@ -134,6 +134,22 @@ export const whatIfRun = (run: string) =>
     },
   });
 
+/** First and last of the events on record; null while there is none. */
+export const journalExtent = queryOptions({
+  queryKey: ["journalExtent"],
+  queryFn: async ({ signal }) => {
+    const [oldest, newest] = await Promise.all(
+      [false, true].map((latest) =>
+        call("get", "/api/v1/events", { query: { limit: 1, latest }, signal }),
+      ),
+    );
+    const [first, last] = [oldest?.events[0], newest?.events[0]];
+    if (!first || !last) return null;
+    return { firstSeq: first.seq, lastSeq: last.seq, firstUs: first.at_us, lastUs: last.at_us };
+  },
+  refetchInterval: 10_000,
+});
+
 export const tokens = queryOptions({
   queryKey: ["tokens"],
   queryFn: ({ signal }) => call("get", "/api/v1/tokens", { signal }),

@@ -15,6 +15,7 @@ import { configOf, fieldsOf } from "./schemaForm";
 import { throughputOf } from "./series";
 import { buildTimeline } from "./timeline";
 import { toTrace } from "./trace";
+import { localTime, type WindowForm, windowOf } from "./window";
 
 const step = (fields: Partial<StepView>): StepView => ({
   step: 1,
@@ -246,5 +247,41 @@ describe("throughput", () => {
     const { stepsPerMin, tokensPerS } = throughputOf(events, 2);
     expect(stepsPerMin).toEqual([0, 2]);
     expect(tokensPerS).toEqual([0, 2]);
+  });
+});
+
+describe("windows of what-if runs", () => {
+  const extent = { firstSeq: 3, lastSeq: 5_000_000, firstUs: 1e15, lastUs: 1e15 + 3600e6 };
+  const empty = { minutes: "", fromTime: "", toTime: "", fromSeq: "", toSeq: "", job: "" };
+  const read = (fields: Partial<WindowForm>) =>
+    windowOf({ ...empty, span: "last", ...fields }, extent, extent.lastUs);
+
+  it("are the last minutes, times, events or everything, of a job or of all", () => {
+    expect(read({ minutes: "10", job: "math" })).toEqual({
+      window: { from_us: extent.lastUs - 600e6, job: "math" },
+      errors: {},
+    });
+    const [fromTime, toTime] = [localTime(1e15 + 60e6), localTime(1e15 + 120e6)];
+    expect(read({ span: "times", fromTime, toTime }).window).toEqual({
+      from_us: Math.floor((1e15 + 60e6) / 1e6) * 1e6,
+      to_us: Math.floor((1e15 + 120e6) / 1e6) * 1e6,
+    });
+    expect(read({ span: "events", fromSeq: " 10 ", toSeq: "20" })).toEqual({
+      window: { from_seq: 10, to_seq: 20 },
+      errors: {},
+    });
+    expect(windowOf({ ...empty, span: "all" }, undefined, 0)).toEqual({ window: {}, errors: {} });
+  });
+
+  it("say what is wrong where it is wrong", () => {
+    expect(read({ minutes: "-1" }).errors.minutes).toMatch(/above 0/);
+    expect(read({ span: "events" }).errors.fromSeq).toMatch(/at least one/);
+    expect(read({ span: "events", fromSeq: "x" }).errors.fromSeq).toMatch(/read/);
+    expect(read({ span: "events", fromSeq: "9", toSeq: "8" }).errors.toSeq).toMatch(/before/);
+    expect(read({ span: "events", fromSeq: "6000000" }).errors.fromSeq).toMatch(/ends with 5,0/);
+    expect(read({ span: "events", toSeq: "2" }).errors.toSeq).toMatch(/begins with 3/);
+    expect(read({ span: "all" }).errors.span).toMatch(/4,999,998 events/);
+    const toTime = localTime(1e15 - 60e6);
+    expect(read({ span: "times", toTime }).errors.toTime).toMatch(/begins with/);
   });
 });
