@@ -13,6 +13,7 @@ export type PluginView = Schemas["PluginView"];
 export type PluginDetails = Schemas["PluginDetails"];
 export type BindingShown = Schemas["BindingShown"];
 export type Bind = Schemas["Bind"];
+export type TenantLimits = Schemas["TenantLimits"];
 export type TokenView = Schemas["TokenView"];
 export type ChangeView = Schemas["ChangeView"];
 export type RunView = Schemas["RunView"];

@@ -9,6 +9,7 @@ import { parseMetrics } from "../live/metrics";
 import { SseParser } from "../live/sse";
 import { verdictsOf } from "./checks";
 import { explain } from "./explain";
+import { changesOf, textsOf } from "./limits";
 import { messagesOf } from "./messages";
 import { FoldedScale, union } from "./scale";
 import { configOf, fieldsOf } from "./schemaForm";
@@ -283,5 +284,22 @@ describe("windows of what-if runs", () => {
     expect(read({ span: "all" }).errors.span).toMatch(/4,999,998 events/);
     const toTime = localTime(1e15 - 60e6);
     expect(read({ span: "times", toTime }).errors.toTime).toMatch(/begins with/);
+  });
+});
+
+describe("limits of a tenant", () => {
+  it("are sent and shown where they change, an empty field as none", () => {
+    const limits = { plugins: 100, plugin_bytes: 1 << 28, steps: null, unsigned_plugins: true };
+    const texts = textsOf(limits);
+    expect(changesOf(limits, texts)).toEqual({ changed: {}, changes: [], errors: {} });
+    const entered = { ...texts, plugins: "", steps: "500", unsigned_plugins: "false" };
+    const { changed, changes } = changesOf(limits, entered);
+    expect(changed).toEqual({ steps: 500, plugins: null, unsigned_plugins: false });
+    expect(changes.map(({ before, after }) => `${before} > ${after}`)).toEqual([
+      "none > 500",
+      "100 > none",
+      "accepted > refused",
+    ]);
+    expect(Object.keys(changesOf(limits, { ...texts, steps: "-1" }).errors)).toEqual(["steps"]);
   });
 });

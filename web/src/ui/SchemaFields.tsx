@@ -55,7 +55,9 @@ function SchemaField({
       </label>
       {field.kind === "choice" || field.kind === "boolean" ? (
         <select {...shared} onChange={(event) => onChange(event.target.value)}>
-          <option value="">{initial === "" ? "default" : `default (${initial})`}</option>
+          {field.required && text !== "" ? null : (
+            <option value="">{initial === "" ? "default" : `default (${initial})`}</option>
+          )}
           {choices.map((choice) => (
             <option key={choice}>{choice}</option>
           ))}
