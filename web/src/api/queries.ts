@@ -52,18 +52,22 @@ export interface ProgramFilter {
   sort?: string | undefined;
 }
 
-const PROGRAMS_PAGE = 200;
+/** The first pages are read again while they are looked at; whoever goes on wants to get far. */
+const PROGRAMS_PAGES = [200, 200, 1000];
 
 export const programs = (filter: ProgramFilter) =>
   infiniteQueryOptions({
     queryKey: ["programs", filter],
     queryFn: ({ pageParam, signal }) =>
       call("get", "/api/v1/programs", {
-        query: { ...filter, after: pageParam, limit: PROGRAMS_PAGE },
+        query: { ...filter, ...pageParam },
         signal,
       }),
-    initialPageParam: null as string | null,
-    getNextPageParam: (page) => page.next ?? undefined,
+    initialPageParam: { after: null as string | null, limit: PROGRAMS_PAGES[0] },
+    getNextPageParam: ({ next }, pages) =>
+      next
+        ? { after: next, limit: PROGRAMS_PAGES[pages.length] ?? PROGRAMS_PAGES.at(-1) }
+        : undefined,
   });
 
 export const program = (id: string) =>
