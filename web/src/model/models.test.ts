@@ -5,7 +5,7 @@ import { short } from "../format/number";
 import { cut, visiblePieces, visibleText } from "../format/text";
 import { duration } from "../format/time";
 import { JournalClock } from "../live/clock";
-import { parseMetrics } from "../live/metrics";
+import { metricsOf, parseMetrics } from "../live/metrics";
 import { SseParser } from "../live/sse";
 import { verdictsOf } from "./checks";
 import { explain } from "./explain";
@@ -13,7 +13,7 @@ import { changesOf, textsOf } from "./limits";
 import { messagesOf } from "./messages";
 import { FoldedScale, union } from "./scale";
 import { configOf, fieldsOf } from "./schemaForm";
-import { throughputOf } from "./series";
+import { throughputBetween, throughputOf } from "./series";
 import { buildTimeline } from "./timeline";
 import { toTrace } from "./trace";
 import { localTime, type WindowForm, windowOf } from "./window";
@@ -301,5 +301,23 @@ describe("limits of a tenant", () => {
       "accepted > refused",
     ]);
     expect(Object.keys(changesOf(limits, { ...texts, steps: "-1" }).errors)).toEqual(["steps"]);
+  });
+});
+
+describe("samples of the metrics", () => {
+  it("give rates, and a gap where the daemon began anew", () => {
+    const point = (at: number, steps: number, tokens: number) => ({
+      at: at * 1e6,
+      metrics: metricsOf({
+        treadle_steps_finished_total: steps,
+        treadle_output_tokens_total: tokens,
+      }),
+    });
+    const rates = throughputBetween([point(0, 0, 0), point(30, 10, 600), point(60, 1, 30)]);
+    expect(rates).toEqual({
+      times: [30e6, 60e6],
+      stepsPerMin: [20, null],
+      tokensPerS: [20, null],
+    });
   });
 });
