@@ -8,4 +8,5 @@ import "./flows.mjs";
 import "./admin.mjs";
 import "./tour.mjs";
 import "./whatif.mjs";
+import "./workers.mjs";
 import "./scale.mjs";
