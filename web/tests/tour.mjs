@@ -49,3 +49,18 @@ test("the tour is found in the palette, fits 375 px, and ends with Escape", asyn
   await page.waitForSelector(".tour", { state: "detached" });
   await done();
 });
+
+test("without a program the tour says so, and goes on", async () => {
+  const { page, done } = await open("/console/", { newcomer: true });
+  await page.route(/api\/v1\/programs\?/, (route) =>
+    route.fulfill({ json: { programs: [], next: null } }),
+  );
+  await page.click("text=Take the tour");
+  for (let step = 1; step < 4; step += 1) await page.click(".tour >> text=Next");
+  await page.waitForSelector(".tour >> text=No program is on record yet");
+  await page.waitForSelector("text=No programs yet");
+  for (let step = 4; step < STEPS; step += 1) await page.click(".tour >> text=Next");
+  await page.waitForURL(/policies/);
+  await page.click(".tour >> text=Done");
+  await done();
+});

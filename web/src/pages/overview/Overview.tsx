@@ -9,7 +9,7 @@ import { useHistory } from "../../live/hooks";
 import { type Alarm, alarmsOf } from "../../model/alarms";
 import { hitRates } from "../../model/series";
 import { Icon } from "../../ui/Icon";
-import { Command, Empty, PageHead, Panel, Stat } from "../../ui/Panel";
+import { Command, Empty, Failure, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
 import { Memory, Rates, States, Throughput } from "./charts";
 import { JobsPanel, WorkersPanel } from "./lists";
@@ -22,6 +22,7 @@ const PERIODS: [string, string, number][] = [
   ["3d", "3 d", 72],
 ];
 const RESAMPLE_MS = 30_000;
+const NO_POINTS: Point[] = [];
 
 export function Overview() {
   const points = useHistory();
@@ -48,6 +49,9 @@ export function Overview() {
       <Figures />
       <Alarms alarms={alarms} />
       {idle ? <FirstStep /> : null}
+      {past.error && !past.data ? (
+        <Failure error={past.error} retry={() => void past.refetch()} />
+      ) : null}
       <div className="grid-2">
         {hours > 1 ? <Rates points={shown} /> : <Throughput />}
         <States points={shown} />
@@ -60,8 +64,6 @@ export function Overview() {
     </div>
   );
 }
-
-const NO_POINTS: Point[] = [];
 
 function PeriodChoice({ value }: { value: string }) {
   const navigate = useNavigate({ from: "/" });

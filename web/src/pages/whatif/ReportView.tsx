@@ -87,7 +87,9 @@ function CanaryWinner({ name, job }: { name: string; job: string }) {
   if (!data || !bound) return null;
   if (!plugin)
     return <p className="field-note">It is no stored policy, so it can't be a canary here.</p>;
-  const binding = bound.bindings.find((one) => one.world === plugin.world && one.job === job);
+  const ofWorld = bound.bindings.filter((one) => one.world === plugin.world);
+  const own = ofWorld.find((one) => one.job === job);
+  const binding = own ?? ofWorld.find((one) => one.job === "*");
   const canary = binding?.canary as Canary | null | undefined;
   const is = (policy: string | undefined) =>
     plugin.digest.startsWith(digestOf(policy ?? "") ?? "none");
@@ -101,7 +103,7 @@ function CanaryWinner({ name, job }: { name: string; job: string }) {
   if (!rights.manage)
     return <p className="field-note">Sign in as an operator to make it a canary.</p>;
   const whose = job === "*" ? "of all jobs" : `of the job ${visibleText(job, 60)}`;
-  const other = canary ? ` It replaces the canary ${shortPolicy(canary.policy)}.` : "";
+  const other = own && canary ? ` It replaces the canary ${shortPolicy(canary.policy)}.` : "";
   const bind = async () => {
     await call("put", "/api/v1/bindings", {
       body: { policy: plugin.digest, world: plugin.world, job, role: "canary", share: 0.1 },
