@@ -27,6 +27,8 @@ test("a run is asked for by minutes, times or events, and compared", async () =>
   assert.ok(last.window.from_us > 0 && last.seeds === 1 && last.jitter === 0.1);
   await page.waitForSelector("text=As recorded", { timeout: 90_000 });
   await page.waitForSelector("td >> text=Makespan");
+  await page.waitForSelector("text=One seed does not tell a gain from chance");
+  assert.doesNotMatch(await page.innerText("main"), /NaN/);
 
   await windows.selectOption("events");
   await page.waitForSelector("text=Enter at least one end.");

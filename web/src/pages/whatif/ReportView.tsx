@@ -46,7 +46,7 @@ export function ReportView({ run, report }: { run: RunView; report: Report }) {
 function winnerOf(report: Report): SetReport | null {
   const better = report.sets.filter((set) => {
     const ratio = set.against_first?.makespan_ratio;
-    return ratio !== undefined && ratio.half_width !== null && ratio.mean + ratio.half_width < 1;
+    return typeof ratio?.half_width === "number" && ratio.mean + ratio.half_width < 1;
   });
   return better.sort((a, b) => a.makespan_s.mean - b.makespan_s.mean)[0] ?? null;
 }
@@ -190,9 +190,9 @@ function Value({
   return (
     <>
       {shown(measure.mean, unit)}
-      {measure.half_width === null ? null : (
+      {typeof measure.half_width === "number" ? (
         <span className="dim"> ± {shown(measure.half_width, unit)}</span>
-      )}
+      ) : null}
       {first && better !== "neither" && first.mean !== 0 ? (
         <div className={`change ${toneOf(measure, first, better)}`}>
           {measure.mean >= first.mean ? "+" : "−"}
@@ -205,8 +205,8 @@ function Value({
 
 /** Good or bad only where the intervals are apart. */
 function toneOf(measure: Measure, first: Measure, better: "less" | "more"): string {
-  if (measure.half_width === null || first.half_width === null) return "dim";
-  const apart = Math.abs(measure.mean - first.mean) > measure.half_width + first.half_width;
+  const widths = (measure.half_width ?? Number.NaN) + (first.half_width ?? Number.NaN);
+  const apart = Math.abs(measure.mean - first.mean) > widths;
   if (!apart) return "dim";
   const less = measure.mean < first.mean;
   return less === (better === "less") ? "kind good" : "kind bad";

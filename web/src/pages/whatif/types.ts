@@ -2,8 +2,8 @@
 
 export interface Measure {
   mean: number;
-  /** Null where there was one seed. */
-  half_width: number | null;
+  /** Absent where there was one seed. */
+  half_width?: number | null;
 }
 
 export interface SetReport {
