@@ -36,16 +36,17 @@ export function launch() {
   return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }
 
-/** A context with a theme and, where a token is given, its session. */
+/** A context with a theme and, where a token is given, its session. The tour is offered where asked. */
 export async function contextOf(
   browser,
-  { theme = "dark", width = 1440, height = 900, token = "", base },
+  { theme = "dark", width = 1440, height = 900, token = "", base, newcomer = false },
 ) {
   const context = await browser.newContext({
     viewport: { width, height },
     colorScheme: theme,
     reducedMotion: "reduce",
   });
+  if (!newcomer) await context.addInitScript(() => localStorage.setItem("treadle.tour", "seen"));
   if (token) {
     await context.addCookies([
       { name: "treadle_session", value: token, url: base, httpOnly: true, sameSite: "Strict" },

@@ -97,16 +97,6 @@ test("a good policy is stored, shadowed, promoted and rolled back", {
   await done();
 });
 
-test("a what-if run is compared", async () => {
-  const { page, done } = await open("/console/what-if");
-  await page.selectOption("[aria-label=Window]", "300");
-  await page.click("role=button[name=Run]");
-  await page.waitForSelector("text=As recorded", { timeout: 90_000 });
-  await page.waitForSelector("td >> text=Makespan");
-  assert.deepEqual(await violations(page), []);
-  await done();
-});
-
 test("a session ends when its token is revoked", { skip: !given.token }, async () => {
   const answer = await api("/api/v1/tokens", {
     method: "POST",

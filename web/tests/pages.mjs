@@ -8,6 +8,7 @@ const PAGES = () => {
   const name = encodeURIComponent(at.program.program_id);
   return {
     "/console/": "text=Programs by state",
+    "/console/?period=3d": "[aria-label='Use of KV memory over time']",
     "/console/programs": ".table-row.body",
     [`/console/programs/${name}`]: ".decision",
     [`/console/programs/${name}?tab=steps`]: ".steps .table-row.body",
@@ -21,6 +22,7 @@ const PAGES = () => {
     "/console/what-if": "text=New run",
     "/console/events": ".table-row.body",
     "/console/admin": "text=Make a token",
+    "/console/admin?tab=tenants": "text=Unsigned policies",
     "/console/admin?tab=audit": ".fixed-table .table-row.body",
     "/console/sign-in": "text=Where do I get one?",
     "/console/nowhere": "text=There is no such page",
@@ -41,20 +43,23 @@ for (const theme of ["dark", "light"]) {
   });
 }
 
-test("pages for people on call fit 375 px", async () => {
+test("pages fit 375 px", async () => {
   const name = encodeURIComponent(at.program.program_id);
   for (const path of [
     "/console/",
-    "/console/workers",
+    "/console/workers?worker=0",
     "/console/programs",
+    "/console/policies",
+    "/console/what-if",
+    "/console/admin?tab=tenants",
     `/console/programs/${name}`,
   ]) {
     const { page, done } = await open(path, { width: 375, height: 800 });
     await page.waitForSelector("h1");
     await page.waitForTimeout(1000);
     const over = await page.evaluate(() => {
-      const main = document.querySelector("main");
-      return main.scrollWidth - main.clientWidth;
+      const wide = (element) => element.scrollWidth - element.clientWidth;
+      return Math.max(...[...document.querySelectorAll("main, .panel-head")].map(wide));
     });
     assert.ok(over <= 0, `${path} is ${over} px too wide`);
     await done();

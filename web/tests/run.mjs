@@ -5,4 +5,8 @@
 //   npm run test:e2e -- --base http://127.0.0.1:8300 …     where the daemon serves the console
 import "./pages.mjs";
 import "./flows.mjs";
+import "./admin.mjs";
+import "./tour.mjs";
+import "./whatif.mjs";
+import "./workers.mjs";
 import "./scale.mjs";

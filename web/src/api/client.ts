@@ -2,7 +2,7 @@
 import type { paths } from "./schema";
 import { refused, sessionGeneration, tenantHeaders } from "./session";
 
-type Method = "get" | "post" | "put" | "delete";
+type Method = "get" | "post" | "put" | "patch" | "delete";
 type Json<T> = T extends { content: { "application/json": infer R } } ? R : never;
 type Answer<Op> = Op extends { responses: infer R }
   ? R extends { 200: infer A }

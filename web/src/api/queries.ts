@@ -58,18 +58,22 @@ export interface ProgramFilter {
   sort?: string | undefined;
 }
 
-const PROGRAMS_PAGE = 200;
+/** The first pages are read again while they are looked at; whoever goes on wants to get far. */
+const PROGRAMS_PAGES = [200, 200, 1000];
 
 export const programs = (filter: ProgramFilter) =>
   infiniteQueryOptions({
     queryKey: ["programs", filter],
     queryFn: ({ pageParam, signal }) =>
       call("get", "/api/v1/programs", {
-        query: { ...filter, after: pageParam, limit: PROGRAMS_PAGE },
+        query: { ...filter, ...pageParam },
         signal,
       }),
-    initialPageParam: null as string | null,
-    getNextPageParam: (page) => page.next ?? undefined,
+    initialPageParam: { after: null as string | null, limit: PROGRAMS_PAGES[0] },
+    getNextPageParam: ({ next }, pages) =>
+      next
+        ? { after: next, limit: PROGRAMS_PAGES[pages.length] ?? PROGRAMS_PAGES.at(-1) }
+        : undefined,
   });
 
 export const program = (id: string) =>
@@ -139,6 +143,22 @@ export const whatIfRun = (run: string) =>
       return status === "queued" || status === "running" ? 1000 : false;
     },
   });
+
+/** First and last of the events on record; null while there is none. */
+export const journalExtent = queryOptions({
+  queryKey: ["journalExtent"],
+  queryFn: async ({ signal }) => {
+    const [oldest, newest] = await Promise.all(
+      [false, true].map((latest) =>
+        call("get", "/api/v1/events", { query: { limit: 1, latest }, signal }),
+      ),
+    );
+    const [first, last] = [oldest?.events[0], newest?.events[0]];
+    if (!first || !last) return null;
+    return { firstSeq: first.seq, lastSeq: last.seq, firstUs: first.at_us, lastUs: last.at_us };
+  },
+  refetchInterval: 10_000,
+});
 
 export const tokens = queryOptions({
   queryKey: ["tokens"],

@@ -635,7 +635,8 @@ export interface paths {
         delete: operations["workers_remove"];
         options?: never;
         head?: never;
-        patch?: never;
+        /** Takes an engine out of service, or back into it */
+        patch: operations["workers_change"];
         trace?: never;
     };
     "/detokenize": {
@@ -1387,6 +1388,14 @@ export interface components {
         /** @description Limits to be changed. */
         ChangedLimits: {
             limits?: null | components["schemas"]["TenantLimits"];
+        };
+        /** @description What changes of an engine. */
+        ChangedWorker: {
+            /**
+             * @description active, cordoned or draining.
+             * @enum {string}
+             */
+            state: "active" | "cordoned" | "draining";
         };
         /** @description A page of the audit log. */
         Changes: {
@@ -2430,6 +2439,11 @@ export interface components {
             used_tokens: number;
             /** @description Always regular: clients of SGLang's router ask for it. */
             worker_type: string;
+            /**
+             * @description active, cordoned (it is given no program), draining (those that it has leave it) or drained.
+             * @enum {string}
+             */
+            state?: "active" | "cordoned" | "draining" | "drained";
         };
         /** @description Registered engines. */
         Workers: {
@@ -5745,6 +5759,95 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Removed"];
+                };
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description worker_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    workers_change: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ChangedWorker"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkerView"];
                 };
             };
             /** @description invalid_field */

@@ -10,6 +10,7 @@ import { feed } from "../live/feed";
 import { Icon, type IconName } from "../ui/Icon";
 import { setTheme } from "../ui/theme";
 import { PAGES } from "./pages";
+import { tour } from "./tour/state";
 
 interface Entry {
   id: string;
@@ -58,7 +59,11 @@ function PaletteList({ close }: { close: () => void }) {
       event.preventDefault();
       setAt((before) => (before + move + entries.length) % Math.max(1, entries.length));
     }
-    if (event.key === "Enter") run(chosen);
+    if (event.key === "Enter") {
+      // What it opens may take the focus, and must not be pressed by the same key.
+      event.preventDefault();
+      run(chosen);
+    }
   };
   return (
     <>
@@ -175,6 +180,13 @@ function commands(goToSignIn: () => void): Entry[] {
     run: () => setTheme(name),
   });
   return [
+    {
+      id: "tour",
+      icon: "help",
+      label: "Take the guided tour",
+      hint: "of three pages",
+      run: tour.start,
+    },
     theme("dark", "Use the dark theme", "moon"),
     theme("light", "Use the light theme", "sun"),
     theme("auto", "Use the system's theme", "auto"),

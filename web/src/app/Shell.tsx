@@ -10,6 +10,8 @@ import { Connection, SessionEnded } from "./Connection";
 import { Palette } from "./Palette";
 import { PAGES } from "./pages";
 import { ThemeSwitch } from "./ThemeSwitch";
+import { tour } from "./tour/state";
+import { Tour } from "./tour/Tour";
 
 export function Shell() {
   const [palette, setPalette] = useState(false);
@@ -48,7 +50,18 @@ export function Shell() {
           <div className="side-foot">
             <Connection />
             <Account />
-            <ThemeSwitch />
+            <div className="side-tools">
+              <ThemeSwitch />
+              <button
+                type="button"
+                className="button ghost icon-only"
+                aria-label="Guided tour"
+                title="Guided tour"
+                onClick={tour.start}
+              >
+                <Icon name="help" />
+              </button>
+            </div>
           </div>
         </aside>
         <main id="main" ref={main} tabIndex={-1}>
@@ -57,6 +70,7 @@ export function Shell() {
         </main>
       </div>
       <Palette open={palette} onOpenChange={setPalette} />
+      <Tour />
       <Notices />
     </TipProvider>
   );
@@ -98,7 +112,9 @@ function useTitleAndFocus() {
     document.title = [rest.slice(0, 80), page?.label ?? "Overview", "treadle"]
       .filter(Boolean)
       .join(" · ");
-    if (!first.current) main.current?.focus({ preventScroll: true });
+    // The tour turns pages, and goes on itself.
+    const inTour = document.activeElement?.closest(".tour");
+    if (!first.current && !inTour) main.current?.focus({ preventScroll: true });
     first.current = false;
   }, [path]);
   return main;

@@ -38,6 +38,7 @@ const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
 const overview = createRoute({
   getParentRoute: () => root,
   path: "/",
+  validateSearch: texts("period"),
   component: lazyRouteComponent(() => import("../pages/overview/Overview"), "Overview"),
 });
 const programs = createRoute({

@@ -61,8 +61,10 @@ class History {
   }
 }
 
-async function sampled(): Promise<Point[]> {
-  const { points } = await call("get", "/api/v1/history");
+/** The daemon's samples of the last hours, of the last one without a number; it keeps three days. */
+export async function sampled(hours?: number): Promise<Point[]> {
+  const since_ms = hours ? Math.round(journalNow() / 1000 - hours * 3600e3) : null;
+  const { points } = await call("get", "/api/v1/history", { query: { since_ms } });
   return points.map(({ at_us, values }) => ({ at: at_us, metrics: metricsOf(values) }));
 }
 

@@ -41,6 +41,7 @@ const BECAUSE: Record<string, string> = {
   long_tool_call: "Its tool call has lasted so long that its cache hardly counts any more.",
   room_for_deferred: "Room was made for a program that had waited beyond the starvation bound.",
   worker_gone: "Its worker was lost or removed.",
+  worker_draining: "Its worker is being drained: programs leave it.",
   plain_routing: "Plain routing: memory is not considered in this mode.",
   routed: "The placement policy chose this worker for the step.",
   rank_changed: "Its predicted length puts it among the programs of another worker.",

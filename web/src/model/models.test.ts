@@ -5,16 +5,18 @@ import { short } from "../format/number";
 import { cut, visiblePieces, visibleText } from "../format/text";
 import { duration } from "../format/time";
 import { JournalClock } from "../live/clock";
-import { parseMetrics } from "../live/metrics";
+import { metricsOf, parseMetrics } from "../live/metrics";
 import { SseParser } from "../live/sse";
 import { verdictsOf } from "./checks";
 import { explain } from "./explain";
+import { changesOf, textsOf } from "./limits";
 import { messagesOf } from "./messages";
 import { FoldedScale, union } from "./scale";
 import { configOf, fieldsOf } from "./schemaForm";
-import { throughputOf } from "./series";
+import { throughputBetween, throughputOf } from "./series";
 import { buildTimeline } from "./timeline";
 import { toTrace } from "./trace";
+import { localTime, type WindowForm, windowOf } from "./window";
 
 const step = (fields: Partial<StepView>): StepView => ({
   step: 1,
@@ -246,5 +248,76 @@ describe("throughput", () => {
     const { stepsPerMin, tokensPerS } = throughputOf(events, 2);
     expect(stepsPerMin).toEqual([0, 2]);
     expect(tokensPerS).toEqual([0, 2]);
+  });
+});
+
+describe("windows of what-if runs", () => {
+  const extent = { firstSeq: 3, lastSeq: 5_000_000, firstUs: 1e15, lastUs: 1e15 + 3600e6 };
+  const empty = { minutes: "", fromTime: "", toTime: "", fromSeq: "", toSeq: "", job: "" };
+  const read = (fields: Partial<WindowForm>) =>
+    windowOf({ ...empty, span: "last", ...fields }, extent, extent.lastUs);
+
+  it("are the last minutes, times, events or everything, of a job or of all", () => {
+    expect(read({ minutes: "10", job: "math" })).toEqual({
+      window: { from_us: extent.lastUs - 600e6, job: "math" },
+      errors: {},
+    });
+    const [fromTime, toTime] = [localTime(1e15 + 60e6), localTime(1e15 + 120e6)];
+    expect(read({ span: "times", fromTime, toTime }).window).toEqual({
+      from_us: Math.floor((1e15 + 60e6) / 1e6) * 1e6,
+      to_us: Math.floor((1e15 + 120e6) / 1e6) * 1e6,
+    });
+    expect(read({ span: "events", fromSeq: " 10 ", toSeq: "20" })).toEqual({
+      window: { from_seq: 10, to_seq: 20 },
+      errors: {},
+    });
+    expect(windowOf({ ...empty, span: "all" }, undefined, 0)).toEqual({ window: {}, errors: {} });
+  });
+
+  it("say what is wrong where it is wrong", () => {
+    expect(read({ minutes: "-1" }).errors.minutes).toMatch(/above 0/);
+    expect(read({ span: "events" }).errors.fromSeq).toMatch(/at least one/);
+    expect(read({ span: "events", fromSeq: "x" }).errors.fromSeq).toMatch(/read/);
+    expect(read({ span: "events", fromSeq: "9", toSeq: "8" }).errors.toSeq).toMatch(/before/);
+    expect(read({ span: "events", fromSeq: "6000000" }).errors.fromSeq).toMatch(/ends with 5,0/);
+    expect(read({ span: "events", toSeq: "2" }).errors.toSeq).toMatch(/begins with 3/);
+    expect(read({ span: "all" }).errors.span).toMatch(/4,999,998 events/);
+    const toTime = localTime(1e15 - 60e6);
+    expect(read({ span: "times", toTime }).errors.toTime).toMatch(/begins with/);
+  });
+});
+
+describe("limits of a tenant", () => {
+  it("are sent and shown where they change, an empty field as none", () => {
+    const limits = { plugins: 100, plugin_bytes: 1 << 28, steps: null, unsigned_plugins: true };
+    const texts = textsOf(limits);
+    expect(changesOf(limits, texts)).toEqual({ changed: {}, changes: [], errors: {} });
+    const entered = { ...texts, plugins: "", steps: "500", unsigned_plugins: "false" };
+    const { changed, changes } = changesOf(limits, entered);
+    expect(changed).toEqual({ steps: 500, plugins: null, unsigned_plugins: false });
+    expect(changes.map(({ before, after }) => `${before} > ${after}`)).toEqual([
+      "none > 500",
+      "100 > none",
+      "accepted > refused",
+    ]);
+    expect(Object.keys(changesOf(limits, { ...texts, steps: "-1" }).errors)).toEqual(["steps"]);
+  });
+});
+
+describe("samples of the metrics", () => {
+  it("give rates, and a gap where the daemon began anew", () => {
+    const point = (at: number, steps: number, tokens: number) => ({
+      at: at * 1e6,
+      metrics: metricsOf({
+        treadle_steps_finished_total: steps,
+        treadle_output_tokens_total: tokens,
+      }),
+    });
+    const rates = throughputBetween([point(0, 0, 0), point(30, 10, 600), point(60, 1, 30)]);
+    expect(rates).toEqual({
+      times: [30e6, 60e6],
+      stepsPerMin: [20, null],
+      tokensPerS: [20, null],
+    });
   });
 });

@@ -5,8 +5,8 @@ import type { Point } from "../live/history";
 /** Finished steps in stretches of equal length. */
 export interface Throughput {
   times: number[];
-  stepsPerMin: number[];
-  tokensPerS: number[];
+  stepsPerMin: (number | null)[];
+  tokensPerS: (number | null)[];
 }
 
 /** Counts the steps that events report as finished. The last stretch, which still goes on, is left out. */
@@ -33,6 +33,25 @@ export function throughputOf(events: EventView[], stretches: number): Throughput
 
 function outputOf(event: unknown): number | undefined {
   return (event as { tokens?: { output?: number } }).tokens?.output;
+}
+
+/** How fast steps and tokens were counted between each point and the one before; null over a restart. */
+export function throughputBetween(points: Point[]): Throughput {
+  const rate = (name: string, at: number): number | null => {
+    const [before, after] = [points[at - 1], points[at]];
+    if (!before || !after || after.at <= before.at) return null;
+    const counted = (after.metrics.sum(name) ?? 0) - (before.metrics.sum(name) ?? 0);
+    return counted < 0 ? null : counted / ((after.at - before.at) / 1e6);
+  };
+  const later = points.slice(1);
+  return {
+    times: later.map((point) => point.at),
+    stepsPerMin: later.map((_, at) => {
+      const steps = rate("treadle_steps_finished_total", at + 1);
+      return steps === null ? null : steps * 60;
+    }),
+    tokensPerS: later.map((_, at) => rate("treadle_output_tokens_total", at + 1)),
+  };
 }
 
 /** Programs by what they do, at each point. */

@@ -1,10 +1,8 @@
 // A table of rows, of which only those in sight are in the document.
-import { type ColumnDef, type RowData, tableFeatures, useTable } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type KeyboardEvent, type ReactNode, useEffect, useRef } from "react";
 import { Icon } from "./Icon";
 
-const FEATURES = tableFeatures({});
 const ROW_HEIGHT = 32;
 
 export interface Column<T> {
@@ -39,18 +37,11 @@ function nextSort(current: string | undefined, column: string): string {
   return current === `-${column}` ? column : `-${column}`;
 }
 
-export function DataTable<T extends RowData>(props: Props<T>) {
+export function DataTable<T>(props: Props<T>) {
   const { rows, columns, keyOf, onOpen, selected, onEnd, follow } = props;
   const scroller = useRef<HTMLDivElement>(null);
-  const definitions: ColumnDef<typeof FEATURES, T>[] = columns.map((column) => ({
-    id: column.id,
-    header: column.header,
-    cell: (context) => column.cell(context.row.original),
-  }));
-  const table = useTable({ features: FEATURES, data: rows, columns: definitions, getRowId: keyOf });
-  const all = table.getRowModel().rows;
   const virtual = useVirtualizer({
-    count: all.length,
+    count: rows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => ROW_HEIGHT,
     overscan: 8,
@@ -58,11 +49,11 @@ export function DataTable<T extends RowData>(props: Props<T>) {
   const items = virtual.getVirtualItems();
   const lastShown = items.at(-1)?.index ?? 0;
   useEffect(() => {
-    if (onEnd && all.length > 0 && lastShown >= all.length - 20) onEnd();
-  }, [onEnd, all.length, lastShown]);
+    if (onEnd && rows.length > 0 && lastShown >= rows.length - 20) onEnd();
+  }, [onEnd, rows.length, lastShown]);
   useEffect(() => {
-    if (follow && all.length > 0) virtual.scrollToIndex(all.length - 1);
-  }, [follow, all.length, virtual]);
+    if (follow && rows.length > 0) virtual.scrollToIndex(rows.length - 1);
+  }, [follow, rows.length, virtual]);
 
   const wide = columns.map((column) => column.width).join(" ");
   const narrow = columns
@@ -77,7 +68,7 @@ export function DataTable<T extends RowData>(props: Props<T>) {
       <div
         role="table"
         aria-label={props.label}
-        aria-rowcount={all.length + 1}
+        aria-rowcount={rows.length + 1}
         className="table"
         style={style}
       >
@@ -90,26 +81,27 @@ export function DataTable<T extends RowData>(props: Props<T>) {
         </div>
         <div role="rowgroup" className="table-body" style={{ height: virtual.getTotalSize() }}>
           {items.map((item) => {
-            const row = all[item.index];
-            if (!row) return null;
+            const row = rows[item.index];
+            if (row === undefined) return null;
+            const key = keyOf(row);
             return (
               <div
-                key={row.id}
+                key={key}
                 role="row"
                 aria-rowindex={item.index + 2}
-                aria-current={selected === row.id ? "true" : undefined}
+                aria-current={selected === key ? "true" : undefined}
                 className={onOpen ? "table-row body open" : "table-row body"}
                 style={{ transform: `translateY(${item.start}px)` }}
                 tabIndex={onOpen ? -1 : undefined}
-                onClick={onOpen ? (event) => openRow(event, () => onOpen(row.original)) : undefined}
+                onClick={onOpen ? (event) => openRow(event, () => onOpen(row)) : undefined}
                 onKeyDown={(event) => {
                   if (onOpen && event.key === "Enter" && event.target === event.currentTarget)
-                    onOpen(row.original);
+                    onOpen(row);
                 }}
               >
-                {row.getAllCells().map((cell, at) => (
-                  <div key={cell.id} role="cell" className={cellClass(columns[at])}>
-                    <table.FlexRender cell={cell} />
+                {columns.map((column) => (
+                  <div key={column.id} role="cell" className={cellClass(column)}>
+                    {column.cell(row)}
                   </div>
                 ))}
               </div>
@@ -128,8 +120,8 @@ function openRow(event: React.MouseEvent, open: () => void): void {
   open();
 }
 
-function cellClass<T>(column: Column<T> | undefined): string {
-  return ["cell", column?.numeric ? "num" : "", column?.wideOnly ? "wide-only" : ""]
+function cellClass<T>(column: Column<T>): string {
+  return ["cell", column.numeric ? "num" : "", column.wideOnly ? "wide-only" : ""]
     .filter(Boolean)
     .join(" ");
 }

@@ -43,6 +43,7 @@ export function Dialog({ open, onOpenChange, title, description, wide, children 
 interface FootProps {
   error: string | null;
   action: string;
+  cancel?: string;
   onCancel: () => void;
   /** Without it the action submits the form that the dialog is. */
   onAction?: () => void;
@@ -51,7 +52,8 @@ interface FootProps {
 }
 
 /** The end of a dialog: what went wrong, and its two buttons. */
-export function DialogFoot({ error, action, onCancel, onAction, danger, busy }: FootProps) {
+export function DialogFoot(props: FootProps) {
+  const { error, action, cancel = "Cancel", onCancel, onAction, danger, busy } = props;
   return (
     <>
       {error ? (
@@ -61,7 +63,7 @@ export function DialogFoot({ error, action, onCancel, onAction, danger, busy }: 
       ) : null}
       <footer className="dialog-foot">
         <button type="button" className="button" onClick={onCancel}>
-          Cancel
+          {cancel}
         </button>
         <button
           type={onAction ? "button" : "submit"}

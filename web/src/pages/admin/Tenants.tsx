@@ -3,15 +3,19 @@ import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
 import { queryClient, tenants, whoami } from "../../api/queries";
-import { bytes, count } from "../../format/number";
+import { visibleText } from "../../format/text";
+import { shownLimit } from "../../model/limits";
 import { notify } from "../../ui/notices";
 import { Failure, Loading, Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
+import { EditLimits } from "./EditLimits";
 
 export function Tenants() {
   const { data, error, isPending, refetch } = useQuery(tenants);
   const { data: me } = useQuery(whoami);
+  const [editing, setEditing] = useState<string | null>(null);
+  const edited = data?.tenants.find((one) => one.tenant === editing);
   if (isPending) return <Loading rows={4} />;
   if (!data) return <Failure error={error} retry={() => void refetch()} />;
   return (
@@ -34,6 +38,9 @@ export function Tenants() {
               <th className="num">Policies</th>
               <th>Unsigned policies</th>
               <th className="num">Made</th>
+              <th>
+                <span className="visually-hidden">Change</span>
+              </th>
             </tr>
           </thead>
           <tbody>
@@ -42,28 +49,41 @@ export function Tenants() {
                 <td>
                   <Text value={tenant} max={80} />
                 </td>
-                <td className="num">{limit(limits.live_programs)}</td>
-                <td className="num">{limit(limits.steps)}</td>
-                <td className="num">{limit(limits.requests_per_s)}</td>
-                <td className="num nowrap">
-                  {limits.body_bytes ? bytes(limits.body_bytes) : "none"}
-                </td>
-                <td className="num">{limit(limits.plugins)}</td>
-                <td>{limits.unsigned_plugins === false ? "refused" : "accepted"}</td>
+                {(
+                  ["live_programs", "steps", "requests_per_s", "body_bytes", "plugins"] as const
+                ).map((key) => (
+                  <td key={key} className="num nowrap">
+                    {shownLimit(key, limits[key])}
+                  </td>
+                ))}
+                <td>{shownLimit("unsigned_plugins", limits.unsigned_plugins)}</td>
                 <td className="num">
                   {created_at_us > 0 ? <Time us={created_at_us} clock="wall" /> : "at the start"}
+                </td>
+                <td className="num">
+                  <button
+                    type="button"
+                    className="button small"
+                    aria-label={`Change the limits of ${visibleText(tenant, 60)}`}
+                    onClick={() => setEditing(tenant)}
+                  >
+                    Limits
+                  </button>
                 </td>
               </tr>
             ))}
           </tbody>
         </table>
       </div>
+      {edited ? (
+        <EditLimits
+          tenant={edited.tenant}
+          limits={edited.limits}
+          onClose={() => setEditing(null)}
+        />
+      ) : null}
     </Panel>
   );
-}
-
-function limit(value: number | null | undefined): string {
-  return value === null || value === undefined ? "none" : count(value);
 }
 
 function NewTenant() {

@@ -1,21 +1,40 @@
 // The whole at a glance.
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { bindings, health, workers } from "../../api/queries";
 import { count, percent, plural, short } from "../../format/number";
-import { rateOf } from "../../live/history";
+import { type Point, rateOf, sampled } from "../../live/history";
 import { useHistory } from "../../live/hooks";
 import { type Alarm, alarmsOf } from "../../model/alarms";
 import { hitRates } from "../../model/series";
 import { Icon } from "../../ui/Icon";
-import { Command, Empty, PageHead, Panel, Stat } from "../../ui/Panel";
+import { Command, Empty, Failure, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
-import { Memory, States, Throughput } from "./charts";
+import { Memory, Rates, States, Throughput } from "./charts";
 import { JobsPanel, WorkersPanel } from "./lists";
+
+/** The hours that charts show; the last one is drawn as it goes on. */
+const PERIODS: [string, string, number][] = [
+  ["", "1 h", 1],
+  ["8h", "8 h", 8],
+  ["1d", "1 d", 24],
+  ["3d", "3 d", 72],
+];
+const RESAMPLE_MS = 30_000;
+const NO_POINTS: Point[] = [];
 
 export function Overview() {
   const points = useHistory();
+  const { period = "" } = useSearch({ from: "/" });
+  const hours = PERIODS.find(([id]) => id === period)?.[2] ?? 1;
+  const past = useQuery({
+    queryKey: ["history", hours],
+    queryFn: () => sampled(hours),
+    enabled: hours > 1,
+    refetchInterval: RESAMPLE_MS,
+  });
+  const shown = hours > 1 ? (past.data ?? NO_POINTS) : points;
   const { data: healthData } = useQuery(health);
   const { data: workerData } = useQuery(workers);
   const metrics = points.at(-1)?.metrics ?? null;
@@ -24,20 +43,45 @@ export function Overview() {
   const idle = metrics !== null && (metrics.sum("treadle_steps_arrived_total") ?? 0) === 0;
   return (
     <div className="page">
-      <PageHead title="Overview" note={<Mode mode={healthData?.mode} />} />
+      <PageHead title="Overview" note={<Mode mode={healthData?.mode} />}>
+        <PeriodChoice value={period} />
+      </PageHead>
       <Figures />
       <Alarms alarms={alarms} />
       {idle ? <FirstStep /> : null}
+      {past.error && !past.data ? (
+        <Failure error={past.error} retry={() => void past.refetch()} />
+      ) : null}
       <div className="grid-2">
-        <Throughput />
-        <States points={points} />
+        {hours > 1 ? <Rates points={shown} /> : <Throughput />}
+        <States points={shown} />
       </div>
       <div className="grid-2">
         <WorkersPanel workers={list} />
-        <Memory points={points} />
+        <Memory points={shown} />
       </div>
       <JobsPanel />
     </div>
+  );
+}
+
+function PeriodChoice({ value }: { value: string }) {
+  const navigate = useNavigate({ from: "/" });
+  return (
+    <fieldset className="segments">
+      <legend className="visually-hidden">Period of the charts</legend>
+      {PERIODS.map(([id, label]) => (
+        <button
+          key={id}
+          type="button"
+          className="segment"
+          aria-pressed={id === value}
+          onClick={() => void navigate({ search: id ? { period: id } : {}, replace: true })}
+        >
+          {label}
+        </button>
+      ))}
+    </fieldset>
   );
 }
 

@@ -7,7 +7,13 @@ import { percent } from "../../format/number";
 import { duration } from "../../format/time";
 import type { Point } from "../../live/history";
 import { useFeed } from "../../live/hooks";
-import { memoryShares, programStates, throughputOf } from "../../model/series";
+import {
+  memoryShares,
+  programStates,
+  type Throughput as ThroughputSeries,
+  throughputBetween,
+  throughputOf,
+} from "../../model/series";
 import { USES } from "../../model/states";
 import { Chart } from "../../ui/Chart";
 import { Empty, Failure, Loading, Panel } from "../../ui/Panel";
@@ -15,8 +21,9 @@ import { Empty, Failure, Loading, Panel } from "../../ui/Panel";
 const EVENTS_MAX = 20_000;
 const STRETCHES = 60;
 const REDRAW_MS = 2000;
+const HOUR_US = 3600e6;
 
-/** Steps and tokens over time, from the journal: also from before the page was opened. */
+/** Steps and tokens of the last hour, from the journal: also from before the page was opened. */
 export function Throughput() {
   const past = useQuery({
     queryKey: ["throughput"],
@@ -46,21 +53,37 @@ export function Throughput() {
           <p>Steps and tokens are counted here as answers come in.</p>
         </Empty>
       ) : (
-        <div className="chart-pair">
-          <Chart
-            label="Steps a minute over time"
-            times={series.times}
-            height={110}
-            series={[{ label: "Steps/min", color: "accent", values: series.stepsPerMin }]}
-          />
-          <Chart
-            label="Generated tokens a second over time"
-            times={series.times}
-            height={110}
-            series={[{ label: "Tokens/s", color: "state-decode", values: series.tokensPerS }]}
-          />
-        </div>
+        <ThroughputCharts series={series} />
       )}
+    </Panel>
+  );
+}
+
+function ThroughputCharts({ series }: { series: ThroughputSeries }) {
+  return (
+    <div className="chart-pair">
+      <Chart
+        label="Steps a minute over time"
+        times={series.times}
+        height={110}
+        series={[{ label: "Steps/min", color: "accent", values: series.stepsPerMin }]}
+      />
+      <Chart
+        label="Generated tokens a second over time"
+        times={series.times}
+        height={110}
+        series={[{ label: "Tokens/s", color: "state-decode", values: series.tokensPerS }]}
+      />
+    </div>
+  );
+}
+
+/** Steps and tokens over time, from the daemon's samples: of days. */
+export function Rates({ points }: { points: Point[] }) {
+  const series = useMemo(() => throughputBetween(points), [points]);
+  return (
+    <Panel title="Throughput" note={spanOf(points)}>
+      {points.length < 2 ? <Loading rows={4} /> : <ThroughputCharts series={series} />}
     </Panel>
   );
 }
@@ -79,7 +102,8 @@ function useFinished(past: EventView[] | undefined): EventView[] {
     const merge = () => {
       const last = past?.at(-1)?.seq ?? -1;
       const all = [...(past ?? []), ...latest.current.filter((event) => event.seq > last)];
-      setShown(all.slice(-EVENTS_MAX));
+      const from = (all.at(-1)?.at_us ?? 0) - HOUR_US;
+      setShown(all.filter((event) => event.at_us >= from));
     };
     merge();
     const timer = setInterval(merge, REDRAW_MS);
@@ -137,7 +161,10 @@ export function Memory({ points }: { points: Point[] }) {
     }));
   }, [points]);
   return (
-    <Panel title="Use of KV memory" note={`share of all workers' memory, ${spanOf(points)}`}>
+    <Panel
+      title="Use of KV memory"
+      note={`cost ledger: share of all workers' memory, ${spanOf(points)}`}
+    >
       {points.length < 3 ? (
         <Loading rows={4} />
       ) : (

@@ -9,7 +9,8 @@ import { Meter } from "../../ui/Meter";
 import { Command, Empty, Failure, Loading, Panel } from "../../ui/Panel";
 import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
-import { hitRateOf, memoryParts } from "../workers/parts";
+import { hitRateOf, memoryParts, stateOf } from "../workers/parts";
+import { StateBadge } from "../workers/StateBadge";
 
 export function WorkersPanel({ workers }: { workers: WorkerView[] }) {
   const { data } = useQuery(memory);
@@ -53,6 +54,7 @@ export function WorkersPanel({ workers }: { workers: WorkerView[] }) {
                     worker {worker.id}
                   </Link>{" "}
                   {worker.is_healthy ? null : <Badge tone="bad">lost</Badge>}
+                  {stateOf(worker) === "active" ? null : <StateBadge worker={worker} />}
                 </td>
                 <td className="wide-cell">
                   <Meter

@@ -7,8 +7,8 @@ import type { PluginDetails } from "../../api/types";
 import { configOf, fieldsOf } from "../../model/schemaForm";
 import { notify } from "../../ui/notices";
 import { Panel } from "../../ui/Panel";
+import { JsonField, SchemaFields } from "../../ui/SchemaFields";
 import { Text } from "../../ui/Text";
-import { ConfigFields, ConfigJson } from "./ConfigFields";
 
 type Role = "shadow" | "canary" | "active";
 
@@ -65,14 +65,14 @@ export function BindForm({ plugin }: { plugin: PluginDetails }) {
     <form className="grid-side" onSubmit={(event) => void submit(event)}>
       <Panel title="Configuration" note="empty fields keep the default">
         {fields ? (
-          <ConfigFields
+          <SchemaFields
             fields={fields}
             texts={texts}
             errors={entered?.errors ?? {}}
             onChange={(key, text) => setTexts((before) => ({ ...before, [key]: text }))}
           />
         ) : (
-          <ConfigJson value={json} onChange={setJson} />
+          <JsonField value={json} onChange={setJson} />
         )}
       </Panel>
       <Panel title="Bind">

@@ -19,7 +19,7 @@ export function Differences({ first, set }: { first: string; set: SetReport }) {
     >
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it may scroll sideways */}
       <div className="plain-scroll" tabIndex={0}>
-        <table className="plain">
+        <table className="plain differences">
           <thead>
             <tr>
               <th>Program</th>

@@ -2,41 +2,77 @@
 import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
-import { memory, plugins, queryClient } from "../../api/queries";
+import { journalExtent, plugins, queryClient } from "../../api/queries";
+import type { StartRun } from "../../api/types";
 import { visibleText } from "../../format/text";
 import { journalNow } from "../../live/clock";
+import { configOf, type Field } from "../../model/schemaForm";
+import { type WindowForm, windowOf } from "../../model/window";
 import { Choice } from "../../ui/Choice";
 import { Icon } from "../../ui/Icon";
 import { Panel } from "../../ui/Panel";
+import { SchemaFields } from "../../ui/SchemaFields";
 import { Text } from "../../ui/Text";
+import { WindowFields } from "./WindowFields";
 
 const BUILT_IN = ["recorded", "treadle", "sticky", "least-load"];
 const REPLAYED_WORLDS = ["eviction", "priority", "placement"];
 const SETS_MAX = 8;
-const WINDOWS: [string, string][] = [
-  ["300", "last 5 minutes"],
-  ["1800", "last 30 minutes"],
-  ["7200", "last 2 hours"],
-  ["28800", "last 8 hours"],
+const NOTHING: WindowForm = {
+  span: "last",
+  minutes: "30",
+  fromTime: "",
+  toTime: "",
+  fromSeq: "",
+  toSeq: "",
+  job: "",
+};
+
+/** How replays are made; the daemon's bounds and defaults. */
+const SETTINGS: Field[] = [
+  setting("seeds", "integer", 3, "The first leaves all as recorded.", 1, 32),
+  setting("jitter", "number", 0.05, "How much tools and arrivals vary, as a share.", 0, 0.9),
+  setting("kv_tokens", "integer", "as recorded", "KV memory of each engine, in tokens.", 1),
+  setting("differences", "integer", 10, "Differing decisions shown for each set.", 0, 200),
+  setting(
+    "slot_lag_s",
+    "number",
+    2,
+    "A program that opens so many seconds after another one's end takes its slot. Raise it where the journal's clock runs faster.",
+    0,
+    86_400,
+  ),
 ];
+
+function setting(
+  key: string,
+  kind: "integer" | "number",
+  initial: unknown,
+  description: string,
+  min: number,
+  max?: number,
+): Field {
+  return { key, kind, initial, description, min, max, required: false, choices: [] };
+}
 
 export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
   const [sets, setSets] = useState<string[]>(["recorded", "sticky"]);
-  const [window, setWindow] = useState("1800");
-  const [job, setJob] = useState("");
-  const [seeds, setSeeds] = useState("3");
+  const [form, setForm] = useState(NOTHING);
+  const [texts, setTexts] = useState<Record<string, string>>({});
+  const [profile, setProfile] = useState("");
   const [error, setError] = useState<string | null>(null);
+  const { data: extent } = useQuery(journalExtent);
+  const { window, errors } = windowOf(form, extent ?? undefined, journalNow());
+  const settings = configOf(SETTINGS, texts);
+  const hidden = Object.keys(settings.errors).length;
+  const wrong = Object.keys(errors).length + hidden;
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     setError(null);
-    const from_us = window === "" ? null : Math.round(journalNow() - Number(window) * 1e6);
     try {
+      const named = profile.trim() === "" ? null : profileOf(profile.trim());
       const run = await call("post", "/api/v1/what-if/runs", {
-        body: {
-          sets: sets as unknown as Record<string, never>[],
-          seeds: Number(seeds),
-          window: { from_us, job: job || null },
-        },
+        body: { ...settings.config, sets, window, profile: named } as unknown as StartRun,
       });
       await queryClient.invalidateQueries({ queryKey: ["whatIf"] });
       onStarted(run.run);
@@ -48,36 +84,40 @@ export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
     <Panel title="New run">
       <form className="form" onSubmit={(event) => void submit(event)}>
         <Sets sets={sets} onChange={setSets} />
-        <div className="form-row">
-          <div className="field">
-            <span className="field-label">Window</span>
-            <Choice
-              label="Window"
-              all="all that is kept"
-              value={window}
-              options={WINDOWS}
-              onChange={setWindow}
-            />
-          </div>
+        <WindowFields form={form} errors={errors} onChange={setForm} />
+        <details className="advanced">
+          <summary>
+            Seeds, engines and more{" "}
+            {hidden > 0 ? <span className="field-error">{hidden} to correct</span> : null}
+          </summary>
+          <SchemaFields
+            fields={SETTINGS}
+            texts={texts}
+            errors={settings.errors}
+            onChange={(key, text) => setTexts((before) => ({ ...before, [key]: text }))}
+          />
           <label className="field">
-            <span className="field-label">Seeds</span>
-            <input
+            <span className="field-label mono">profile</span>
+            <textarea
               className="input"
-              type="number"
-              min="1"
-              max="32"
-              value={seeds}
-              onChange={(event) => setSeeds(event.target.value)}
+              rows={2}
+              spellCheck={false}
+              placeholder="the engines are asked"
+              value={profile}
+              onChange={(event) => setProfile(event.target.value)}
             />
+            <span className="field-note">
+              How fast engines are: the name of a preset, such as qwen3-32b-h100, or the document
+              that treadle-bench calibrate writes. Real engines report none.
+            </span>
           </label>
-        </div>
-        <JobChoice value={job} onChange={setJob} />
+        </details>
         {error ? (
           <p className="field-error" role="alert">
             <Text value={error} max={1000} />
           </p>
         ) : null}
-        <button type="submit" className="button primary" disabled={sets.length === 0}>
+        <button type="submit" className="button primary" disabled={sets.length === 0 || wrong > 0}>
           <Icon name="play" />
           Run
         </button>
@@ -86,18 +126,14 @@ export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
   );
 }
 
-function JobChoice({ value, onChange }: { value: string; onChange: (job: string) => void }) {
-  const { data } = useQuery(memory);
-  const options = (data?.jobs ?? []).map((job): [string, string] => [
-    job.job,
-    visibleText(job.job, 60),
-  ]);
-  return (
-    <div className="field">
-      <span className="field-label">Job</span>
-      <Choice label="Job" all="All jobs" value={value} options={options} onChange={onChange} />
-    </div>
-  );
+/** A preset's name, or a document. */
+function profileOf(text: string): unknown {
+  if (!text.startsWith("{")) return text;
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new Error(`The profile is no JSON: ${cause}`);
+  }
 }
 
 function Sets({ sets, onChange }: { sets: string[]; onChange: (sets: string[]) => void }) {

@@ -1,15 +1,19 @@
 // What a run found: the sets side by side, and the first decisions that differ.
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import { call } from "../../api/client";
-import { plugins, queryClient } from "../../api/queries";
+import { bindings, plugins, queryClient } from "../../api/queries";
 import type { RunView } from "../../api/types";
 import { useRights } from "../../app/Account";
 import { count, plural, short } from "../../format/number";
+import { visibleText } from "../../format/text";
 import { duration } from "../../format/time";
+import { windowText } from "../../model/window";
 import { Confirm } from "../../ui/Dialog";
 import { notify } from "../../ui/notices";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
+import { type Canary, digestOf, shortPolicy } from "../policies/types";
 import { Differences } from "./Differences";
 import { MEASURES, type Measure, type Report, type SetReport } from "./types";
 
@@ -18,10 +22,16 @@ export function ReportView({ run, report }: { run: RunView; report: Report }) {
     <>
       <Panel
         title={<Text value={run.sets.join(" · ")} max={120} />}
-        note={`${plural(report.programs, "program")}, ${plural(report.steps, "step")}, ${plural(report.seeds, "seed")}, in ${duration(report.took_s * 1e6)}`}
+        note={
+          <>
+            <Text value={windowText(run.window)} max={120} />: {plural(report.programs, "program")},{" "}
+            {plural(report.steps, "step")}, {plural(report.seeds, "seed")}, in{" "}
+            {duration(report.took_s * 1e6)}
+          </>
+        }
         flush
       >
-        <Verdict report={report} />
+        <Verdict report={report} job={run.window.job ?? "*"} />
         <Comparison report={report} />
         <Caveats report={report} />
       </Panel>
@@ -36,12 +46,12 @@ export function ReportView({ run, report }: { run: RunView; report: Report }) {
 function winnerOf(report: Report): SetReport | null {
   const better = report.sets.filter((set) => {
     const ratio = set.against_first?.makespan_ratio;
-    return ratio !== undefined && ratio.mean + ratio.half_width < 1;
+    return typeof ratio?.half_width === "number" && ratio.mean + ratio.half_width < 1;
   });
   return better.sort((a, b) => a.makespan_s.mean - b.makespan_s.mean)[0] ?? null;
 }
 
-function Verdict({ report }: { report: Report }) {
+function Verdict({ report, job }: { report: Report; job: string }) {
   const winner = winnerOf(report);
   const first = report.sets[0];
   if (!first || report.sets.length < 2) return null;
@@ -54,34 +64,57 @@ function Verdict({ report }: { report: Report }) {
             <Text value={winner.name} max={80} />
           </strong>{" "}
           ends the work in {(ratio.mean * 100).toFixed(0)} % of the time of{" "}
-          <Text value={first.name} max={80} /> (± {(ratio.half_width * 100).toFixed(0)}).
+          <Text value={first.name} max={80} /> (± {((ratio.half_width ?? 0) * 100).toFixed(0)}).
         </p>
+      ) : report.seeds < 2 ? (
+        <p>One seed does not tell a gain from chance: run at least two.</p>
       ) : (
         <p>
           No set is faster than <Text value={first.name} max={80} /> beyond chance.
         </p>
       )}
-      {winner ? <CanaryWinner name={winner.name} /> : null}
+      {winner ? <CanaryWinner name={winner.name} job={job} /> : null}
     </div>
   );
 }
 
-function CanaryWinner({ name }: { name: string }) {
+/** Puts the winner on trial for the jobs that it won with, where it is a policy and not there yet. */
+function CanaryWinner({ name, job }: { name: string; job: string }) {
   const rights = useRights();
   const { data } = useQuery(plugins);
+  const { data: bound } = useQuery(bindings);
   const plugin = data?.plugins.find((one) => `${one.name}@${one.version}` === name);
-  if (!plugin || !rights.manage) return null;
+  if (!data || !bound) return null;
+  if (!plugin)
+    return <p className="field-note">It is no stored policy, so it can't be a canary here.</p>;
+  const ofWorld = bound.bindings.filter((one) => one.world === plugin.world);
+  const own = ofWorld.find((one) => one.job === job);
+  const binding = own ?? ofWorld.find((one) => one.job === "*");
+  const canary = binding?.canary as Canary | null | undefined;
+  const is = (policy: string | undefined) =>
+    plugin.digest.startsWith(digestOf(policy ?? "") ?? "none");
+  const role = is(binding?.policy) ? "active" : is(canary?.policy) ? "canary" : null;
+  if (role)
+    return (
+      <p className="field-note">
+        It is {role} already. <Link to="/policies">Watch it</Link>
+      </p>
+    );
+  if (!rights.manage)
+    return <p className="field-note">Sign in as an operator to make it a canary.</p>;
+  const whose = job === "*" ? "of all jobs" : `of the job ${visibleText(job, 60)}`;
+  const other = own && canary ? ` It replaces the canary ${shortPolicy(canary.policy)}.` : "";
   const bind = async () => {
     await call("put", "/api/v1/bindings", {
-      body: { policy: plugin.digest, world: plugin.world, job: "*", role: "canary", share: 0.1 },
+      body: { policy: plugin.digest, world: plugin.world, job, role: "canary", share: 0.1 },
     });
-    notify(`${plugin.name} decides for a tenth of the programs.`);
+    notify(`${plugin.name} decides for a tenth of the programs ${whose}.`);
     await queryClient.invalidateQueries({ queryKey: ["bindings"] });
   };
   return (
     <Confirm
-      title={`Canary ${plugin.name}?`}
-      text="It decides for a tenth of the programs of all jobs, and is ended if they fare worse."
+      title={`Canary ${visibleText(plugin.name, 80)}?`}
+      text={`It decides for a tenth of the programs ${whose}, and is ended if they fare worse.${other}`}
       action="Start the canary"
       onConfirm={bind}
       trigger={(open) => (
@@ -156,7 +189,10 @@ function Value({
   if (!measure) return "–";
   return (
     <>
-      {shown(measure.mean, unit)} <span className="dim">± {shown(measure.half_width, unit)}</span>
+      {shown(measure.mean, unit)}
+      {typeof measure.half_width === "number" ? (
+        <span className="dim"> ± {shown(measure.half_width, unit)}</span>
+      ) : null}
       {first && better !== "neither" && first.mean !== 0 ? (
         <div className={`change ${toneOf(measure, first, better)}`}>
           {measure.mean >= first.mean ? "+" : "−"}
@@ -169,7 +205,8 @@ function Value({
 
 /** Good or bad only where the intervals are apart. */
 function toneOf(measure: Measure, first: Measure, better: "less" | "more"): string {
-  const apart = Math.abs(measure.mean - first.mean) > measure.half_width + first.half_width;
+  const widths = (measure.half_width ?? Number.NaN) + (first.half_width ?? Number.NaN);
+  const apart = Math.abs(measure.mean - first.mean) > widths;
   if (!apart) return "dim";
   const less = measure.mean < first.mean;
   return less === (better === "less") ? "kind good" : "kind bad";

@@ -2,7 +2,8 @@
 
 export interface Measure {
   mean: number;
-  half_width: number;
+  /** Absent where there was one seed. */
+  half_width?: number | null;
 }
 
 export interface SetReport {

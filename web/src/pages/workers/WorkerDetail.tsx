@@ -1,20 +1,18 @@
 // One worker: what treadle's ledger believes beside what the engine says, and where its memory
 // went.
 import { useQuery } from "@tanstack/react-query";
-import { Link, useNavigate } from "@tanstack/react-router";
-import { call } from "../../api/client";
-import { memory, queryClient } from "../../api/queries";
+import { Link } from "@tanstack/react-router";
+import { memory } from "../../api/queries";
 import type { WorkerView } from "../../api/types";
-import { useRights } from "../../app/Account";
 import { count, percent, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
 import { useHistory } from "../../live/hooks";
 import { USES } from "../../model/states";
-import { Confirm } from "../../ui/Dialog";
 import { Meter } from "../../ui/Meter";
-import { notify } from "../../ui/notices";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
+import { StateBadge } from "./StateBadge";
+import { WorkerActions } from "./WorkerActions";
 
 export function WorkerDetail({ worker }: { worker: WorkerView }) {
   return (
@@ -23,10 +21,11 @@ export function WorkerDetail({ worker }: { worker: WorkerView }) {
       note={<Text value={worker.url} max={120} />}
       actions={
         <>
+          <StateBadge worker={worker} />
           <Link to="/programs" search={{ worker: worker.id }} className="button small">
             Its programs
           </Link>
-          <Remove worker={worker} />
+          <WorkerActions worker={worker} />
         </>
       }
     >
@@ -114,7 +113,7 @@ function Spent({ worker }: { worker: WorkerView }) {
         <thead>
           <tr>
             <th>Use</th>
-            <th className="wide-cell">Share of memory times time</th>
+            <th className="wide-cell wide-only">Share of memory times time</th>
             <th className="num">All along</th>
             <th className="num">Tokens now</th>
           </tr>
@@ -125,7 +124,7 @@ function Spent({ worker }: { worker: WorkerView }) {
             return (
               <tr key={use.use}>
                 <td className="nowrap">{use.label}</td>
-                <td className="wide-cell">
+                <td className="wide-cell wide-only">
                   <Meter
                     label={use.label}
                     total={total}
@@ -140,31 +139,5 @@ function Spent({ worker }: { worker: WorkerView }) {
         </tbody>
       </table>
     </div>
-  );
-}
-
-function Remove({ worker }: { worker: WorkerView }) {
-  const rights = useRights();
-  const navigate = useNavigate({ from: "/workers" });
-  if (!rights.operator) return null;
-  const remove = async () => {
-    await call("delete", "/api/v1/workers/{worker}", { path: { worker: worker.id } });
-    notify(`Worker ${worker.id} was removed.`);
-    await queryClient.invalidateQueries({ queryKey: ["workers"] });
-    await navigate({ search: {} });
-  };
-  return (
-    <Confirm
-      title={`Remove worker ${worker.id}?`}
-      text={`Programs placed on it: ${worker.programs}. They lose their place, and its ${plural(worker.load, "running step")} are sent again elsewhere. The engine itself goes on.`}
-      action="Remove"
-      danger
-      onConfirm={remove}
-      trigger={(open) => (
-        <button type="button" className="button small danger" onClick={open}>
-          Remove
-        </button>
-      )}
-    />
   );
 }

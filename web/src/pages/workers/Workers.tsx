@@ -15,6 +15,7 @@ import { Text } from "../../ui/Text";
 import { AddWorker } from "./AddWorker";
 import { hitRateOf, memoryParts } from "./parts";
 import { Schedulers } from "./Schedulers";
+import { StateBadge } from "./StateBadge";
 import { WorkerDetail } from "./WorkerDetail";
 
 export function Workers() {
@@ -77,9 +78,11 @@ function WorkerTable({ rows, chosen }: { rows: WorkerView[]; chosen: string | un
             <tr>
               <th>Worker</th>
               <th>Health</th>
+              <th>State</th>
               <th className="wide-only">Engine</th>
               <th className="wide-cell">KV memory</th>
               <th className="num">Used</th>
+              <th className="num wide-only">Engine says</th>
               <th className="num wide-only">Programs</th>
               <th className="num">Steps</th>
               <th className="num wide-only">In cache</th>
@@ -108,6 +111,9 @@ function WorkerTable({ rows, chosen }: { rows: WorkerView[]; chosen: string | un
                     {row.is_healthy ? "healthy" : "lost"}
                   </Badge>
                 </td>
+                <td>
+                  <StateBadge worker={row} />
+                </td>
                 <td className="wide-only">
                   <Text value={row.engine} max={30} />
                 </td>
@@ -124,6 +130,9 @@ function WorkerTable({ rows, chosen }: { rows: WorkerView[]; chosen: string | un
                     {short(row.used_tokens)} of {short(row.capacity_tokens)}
                   </div>
                 </td>
+                <td className="num wide-only nowrap">
+                  <EngineSays worker={row} />
+                </td>
                 <td className="num wide-only">{count(row.programs)}</td>
                 <td className="num">{count(row.load)}</td>
                 <td className="num wide-only">{percent(hitRateOf(row))}</td>
@@ -135,6 +144,20 @@ function WorkerTable({ rows, chosen }: { rows: WorkerView[]; chosen: string | un
         </table>
       </div>
     </Panel>
+  );
+}
+
+/** What the engine reports, for comparison with the ledger beside it. */
+function EngineSays({ worker }: { worker: WorkerView }) {
+  const { used_tokens: used, running, waiting } = worker.engine_load ?? {};
+  if ((used ?? running ?? null) === null) return <span className="dim">nothing</span>;
+  return (
+    <>
+      {used && worker.capacity_tokens ? percent(used / worker.capacity_tokens) : short(used)}
+      <div className="dim">
+        {count(running)} run, {count(waiting)} wait
+      </div>
+    </>
   );
 }
 

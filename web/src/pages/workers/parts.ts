@@ -1,4 +1,4 @@
-// What is known of a worker's memory and cache.
+// What is known of a worker: its state, its memory and its cache.
 import type { MemoryReport, WorkerView } from "../../api/types";
 import { USES } from "../../model/states";
 
@@ -18,3 +18,19 @@ export function hitRateOf(worker: WorkerView): number | null {
     ? (load.cached_tokens_total ?? 0) / load.prompt_tokens_total
     : null;
 }
+
+/** What its operator lets a worker do; a daemon that knows no states has active ones. */
+export function stateOf(worker: WorkerView): string {
+  return worker.state ?? "active";
+}
+
+/** How each state is shown, and what it means. */
+export const WORKER_STATES: Record<
+  string,
+  { tone: "neutral" | "good" | "warn" | "accent"; meaning: string }
+> = {
+  active: { tone: "neutral", meaning: "It is given programs." },
+  cordoned: { tone: "warn", meaning: "It is given no more programs; those that it has stay." },
+  draining: { tone: "warn", meaning: "It is given no more programs; those that it has leave it." },
+  drained: { tone: "accent", meaning: "No program is left on it: it can be removed." },
+};

@@ -1,6 +1,6 @@
-// The fields of a policy's configuration.
-import type { Field } from "../../model/schemaForm";
-import { Text } from "../../ui/Text";
+// The fields of a form that stands for an object of single values.
+import type { Field } from "../model/schemaForm";
+import { Text } from "./Text";
 
 interface Props {
   fields: Field[];
@@ -9,12 +9,12 @@ interface Props {
   onChange: (key: string, text: string) => void;
 }
 
-export function ConfigFields({ fields, texts, errors, onChange }: Props) {
+export function SchemaFields({ fields, texts, errors, onChange }: Props) {
   if (fields.length === 0) return <p className="soft">This policy has nothing to configure.</p>;
   return (
     <div className="form">
       {fields.map((field) => (
-        <ConfigField
+        <SchemaField
           key={field.key}
           field={field}
           text={texts[field.key] ?? ""}
@@ -26,7 +26,7 @@ export function ConfigFields({ fields, texts, errors, onChange }: Props) {
   );
 }
 
-function ConfigField({
+function SchemaField({
   field,
   text,
   error,
@@ -55,7 +55,9 @@ function ConfigField({
       </label>
       {field.kind === "choice" || field.kind === "boolean" ? (
         <select {...shared} onChange={(event) => onChange(event.target.value)}>
-          <option value="">{initial === "" ? "default" : `default (${initial})`}</option>
+          {field.required && text !== "" ? null : (
+            <option value="">{initial === "" ? "default" : `default (${initial})`}</option>
+          )}
           {choices.map((choice) => (
             <option key={choice}>{choice}</option>
           ))}
@@ -83,7 +85,7 @@ function boundsOf(field: Field): string {
   return max === undefined ? "" : `At most ${max}.`;
 }
 
-export function ConfigJson({
+export function JsonField({
   value,
   onChange,
 }: {

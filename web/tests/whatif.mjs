@@ -1,0 +1,112 @@
+// The what-if lab: windows, settings, and what becomes of the winner.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { open, violations } from "./harness.mjs";
+
+/** Asks for the run that the form stands for; returns what was asked. */
+async function asked(page) {
+  const request = page.waitForRequest((one) => one.method() === "POST");
+  await page.click("role=button[name=Run]");
+  return (await request).postDataJSON();
+}
+
+test("a run is asked for by minutes, times or events, and compared", async () => {
+  const { page, found, done } = await open("/console/what-if");
+  const windows = page.locator("label:has-text('Window') select");
+  await page.fill("label:has-text('Minutes') input", "");
+  await page.waitForSelector("text=Enter a number above 0.");
+  assert.ok(await page.isDisabled("role=button[name=Run]"));
+  await page.fill("label:has-text('Minutes') input", "5");
+  await page.click("text=Seeds, engines and more");
+  await page.fill("#config-jitter", "2");
+  await page.waitForSelector("text=At most 0.9.");
+  await page.fill("#config-jitter", "0.1");
+  await page.fill("#config-seeds", "1");
+  assert.deepEqual(await violations(page), []);
+  const last = await asked(page);
+  assert.ok(last.window.from_us > 0 && last.seeds === 1 && last.jitter === 0.1);
+  await page.waitForSelector("text=As recorded", { timeout: 90_000 });
+  await page.waitForSelector("td >> text=Makespan");
+  await page.waitForSelector("text=One seed does not tell a gain from chance");
+  assert.doesNotMatch(await page.innerText("main"), /NaN/);
+
+  await windows.selectOption("events");
+  await page.waitForSelector("text=Enter at least one end.");
+  await page.fill("label:has-text('First event') input", "9000000");
+  await page.waitForSelector("text=The journal ends with");
+  await page.fill("label:has-text('First event') input", "1");
+  await page.fill("label:has-text('Last event') input", "2000");
+  await page.selectOption("[aria-label=Job]", "swe-grpo");
+  const events = await asked(page);
+  assert.deepEqual(events.window, { from_seq: 1, to_seq: 2000, job: "swe-grpo" });
+
+  await windows.selectOption("times");
+  const times = await asked(page);
+  assert.ok(times.window.from_us < times.window.to_us);
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(found, []);
+  await done();
+});
+
+const measure = (mean) => ({ mean, half_width: 0.01 });
+const setOf = (name, seconds, against_first) => ({
+  name,
+  makespan_s: measure(seconds),
+  policies: { given_up: 0 },
+  ...(against_first ? { against_first } : {}),
+});
+const hostile = '<img src=x onerror="window.hit=1">';
+
+/** A run of one job that a stored policy has won. */
+function wonBy(name) {
+  const differing = { kind: "pause", because: "memory_pressure", worker: 0, at_s: 1, policy: name };
+  return {
+    run: "lab-1",
+    status: "done",
+    sets: ["recorded", name],
+    window: { from_seq: 10, to_seq: 90, job: hostile },
+    created_at_us: Date.now() * 1000,
+    progress: { share: 1, steps: 1, steps_done: 1 },
+    report: {
+      ...{ recorded: {}, programs: 1, steps: 1, jobs: 1, seeds: 1, jitter: 0, took_s: 1, cuts: {} },
+      profile: "instant",
+      sets: [
+        setOf("recorded", 10),
+        setOf(name, 5, {
+          makespan_ratio: measure(0.5),
+          programs_decided_otherwise: 1,
+          differences: [{ program: hostile, same_before: 2, ours: null, theirs: differing }],
+        }),
+      ],
+    },
+  };
+}
+
+test("the winner of a job's run becomes a canary for that job, with one button", async () => {
+  const { page, found, done } = await open("/console/");
+  const plugin = { name: "won", version: "1.0.0", world: "eviction", digest: "ab".repeat(32) };
+  await page.route(/what-if\/runs\/lab-1$/, (route) => route.fulfill({ json: wonBy("won@1.0.0") }));
+  await page.route(/api\/v1\/plugins$/, (route) => route.fulfill({ json: { plugins: [plugin] } }));
+  let bound = null;
+  await page.route(/api\/v1\/bindings$/, async (route) => {
+    if (route.request().method() !== "PUT") return route.fallback();
+    bound = route.request().postDataJSON();
+    await route.fulfill({ json: {} });
+  });
+  await page.click("nav >> text=What-if lab");
+  await page.waitForSelector("text=New run");
+  await page.evaluate(() => history.pushState(null, "", "?run=lab-1"));
+  await page.evaluate(() => window.dispatchEvent(new PopStateEvent("popstate")));
+  await page.waitForSelector("text=events from 10 to 90, job <img");
+  await page.waitForSelector("text=nothing at that point");
+  await page.waitForSelector("text=Paused, off worker 0");
+  await page.click("text=Canary it");
+  assert.deepEqual(await violations(page), []);
+  await page.getByRole("dialog").getByText("Start the canary").click();
+  await page.waitForSelector(".notice.good >> text=decides for a tenth");
+  const { digest: policy, world } = plugin;
+  assert.deepEqual(bound, { policy, world, job: hostile, role: "canary", share: 0.1 });
+  assert.equal(await page.evaluate(() => window.hit), undefined);
+  assert.deepEqual(found, []);
+  await done();
+});

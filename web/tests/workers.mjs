@@ -1,0 +1,68 @@
+// Workers are taken out of service and back into it.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { open, violations } from "./harness.mjs";
+
+/** Answers for workers of which the first changes its state as it is asked to. */
+async function withStates(page) {
+  const asked = [];
+  let state = "active";
+  await page.route(/api\/v1\/workers$/, async (route) => {
+    const json = await (await route.fetch()).json();
+    const [first, ...rest] = json.workers;
+    const engine_load = { running: 3, waiting: 2, used_tokens: first.capacity_tokens / 2 };
+    // One that was asked to drain has drained when it is looked at again.
+    if (state === "draining" && asked.at(-1) === "seen") state = "drained";
+    if (state === "draining") asked.push("seen");
+    const workers = [
+      { ...first, state, programs: 4, engine_load },
+      ...rest.map((one) => ({ ...one, state: "active" })),
+    ];
+    await route.fulfill({ json: { ...json, workers } });
+  });
+  await page.route(/api\/v1\/workers\/0$/, async (route) => {
+    assert.equal(route.request().method(), "PATCH");
+    state = route.request().postDataJSON().state;
+    asked.push(state);
+    await route.fulfill({ json: {} });
+  });
+  return asked;
+}
+
+test("a worker is cordoned, drained and activated, each after a question", async () => {
+  const { page, found, done } = await open("/console/");
+  const asked = await withStates(page);
+  await page.click("nav >> text=Workers");
+  await page.click("role=button[name='worker 0']");
+  await page.waitForSelector("td >> text=3 run, 2 wait");
+  const row = page.locator("tr.row-link").first();
+  const steps = [
+    ["Cordon", /keep their place and their cache/, "cordoned"],
+    ["Drain", /Those placed on it \(4\) leave/, "draining"],
+    ["Activate", /given programs again/, "active"],
+  ];
+  for (const [action, text, state] of steps) {
+    await page.click(`role=button[name=${action}]`);
+    const dialog = page.getByRole("dialog");
+    assert.match(await dialog.innerText(), text);
+    if (action === "Cordon") {
+      assert.deepEqual(await violations(page), []);
+      await dialog.getByText("Cancel").click();
+      assert.deepEqual(asked, []);
+      await page.click(`role=button[name=${action}]`);
+    }
+    await dialog.getByText(action, { exact: true }).click();
+    await row.locator(".badge", { hasText: state }).waitFor();
+    if (state === "draining") {
+      await row.getByText("draining · 4 left").waitFor();
+      await row.getByText("drained", { exact: true }).waitFor();
+      await page.click("role=button[name=Remove]");
+      assert.match(await page.getByRole("dialog").innerText(), /no program and no step is lost/);
+      await page.getByRole("dialog").getByText("Cancel").click();
+    }
+  }
+  assert.deepEqual(asked, ["cordoned", "draining", "seen", "active"]);
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(found, []);
+  await done();
+});
