@@ -13,7 +13,8 @@ export function SignIn() {
   const { then, failed } = useSearch({ from: "/sign-in" });
   const ways = useQuery(waysToSignIn);
   const own = then?.startsWith("/") && !then.startsWith("//") ? then : "/";
-  const back = useRouter().history.createHref(own);
+  const { basepath } = useRouter();
+  const back = own.startsWith(`${basepath}/`) ? own : basepath + own;
   const navigate = useNavigate();
   const [value, setValue] = useState("");
   const [error, setError] = useState<string | null>(failed ?? null);
