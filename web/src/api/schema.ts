@@ -419,7 +419,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** Tells how browsers may sign in */
+        get: operations["session_tell"];
         put?: never;
         /**
          * Begins a browser's session
@@ -428,6 +429,43 @@ export interface paths {
         post: operations["session_begin"];
         /** Ends the browser's session; the token stays good */
         delete: operations["session_end"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Takes a browser back from the identity provider */
+        get: operations["session_come_back"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session/sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Sends a browser to the identity provider
+         * @description OpenID Connect's authorization code flow with PKCE. The provider sends the browser back to `/api/v1/session/callback`, which begins its session.
+         */
+        get: operations["session_leave"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -635,8 +673,7 @@ export interface paths {
         delete: operations["workers_remove"];
         options?: never;
         head?: never;
-        /** Takes an engine out of service, or back into it */
-        patch: operations["workers_change"];
+        patch?: never;
         trace?: never;
     };
     "/detokenize": {
@@ -1388,14 +1425,6 @@ export interface components {
         /** @description Limits to be changed. */
         ChangedLimits: {
             limits?: null | components["schemas"]["TenantLimits"];
-        };
-        /** @description What changes of an engine. */
-        ChangedWorker: {
-            /**
-             * @description active, cordoned or draining.
-             * @enum {string}
-             */
-            state: "active" | "cordoned" | "draining";
         };
         /** @description A page of the audit log. */
         Changes: {
@@ -2287,6 +2316,11 @@ export interface components {
              */
             undivided_token_seconds: number;
         };
+        /** @description How browsers may sign in. */
+        WaysToSignIn: {
+            /** @description Where a browser is sent to the identity provider from; absent where there is none for it. */
+            provider?: string | null;
+        };
         /** @description What the daemon takes the caller for. */
         Whoami: {
             /** @description What its tenant may use. */
@@ -2439,11 +2473,6 @@ export interface components {
             used_tokens: number;
             /** @description Always regular: clients of SGLang's router ask for it. */
             worker_type: string;
-            /**
-             * @description active, cordoned (it is given no program), draining (those that it has leave it) or drained.
-             * @enum {string}
-             */
-            state?: "active" | "cordoned" | "draining" | "drained";
         };
         /** @description Registered engines. */
         Workers: {
@@ -4454,6 +4483,44 @@ export interface operations {
             };
         };
     };
+    session_tell: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WaysToSignIn"];
+                };
+            };
+            /** @description token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
     session_begin: {
         parameters: {
             query?: never;
@@ -4539,6 +4606,106 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Session"];
+                };
+            };
+            /** @description token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    session_come_back: {
+        parameters: {
+            query?: {
+                /** @description For a token, once. */
+                code?: string;
+                /** @description Whose answer it is. */
+                state?: string;
+                /** @description Why there is no code. */
+                error?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The browser is sent on. */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    session_leave: {
+        parameters: {
+            query?: {
+                /** @description The page of the console to come back to. */
+                back?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The browser is sent on. */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
             /** @description token_invalid, token_expired */
@@ -5759,95 +5926,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Removed"];
-                };
-            };
-            /** @description invalid_field */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description token_missing, token_invalid, token_expired */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description worker_unknown */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description rate_limited */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description internal */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description overloaded */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-        };
-    };
-    workers_change: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                worker: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["ChangedWorker"];
-            };
-        };
-        responses: {
-            /** @description The answer. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WorkerView"];
                 };
             };
             /** @description invalid_field */

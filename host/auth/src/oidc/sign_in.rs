@@ -148,7 +148,8 @@ impl SignIn {
         }
         let issuer = self.issuer.trim_end_matches('/');
         let address = format!("{issuer}/.well-known/openid-configuration");
-        let found = self.ask(Method::GET, &address, &HeaderMap::new(), String::new());
+        let headers = HeaderMap::new();
+        let found = self.ask(Method::GET, &address, &headers, String::new());
         let places: Places = read(&found.await?)?;
         if places.issuer != self.issuer {
             return Err(format!("{address} is of another issuer, {}", places.issuer));

@@ -123,9 +123,10 @@ async fn leave(
     let back = leaving.back.as_deref().unwrap_or("/");
     let pending = Pending::new(back).map_err(refused)?;
     let is_encrypted = encrypted.is_some() || is_forwarded_from_https(&headers);
-    let to = oidc.sign_in_address(&pending, &back_to(&headers, is_encrypted));
+    let back_to = back_to(&headers, is_encrypted);
+    let to = oidc.sign_in_address(&pending, &back_to).await;
     Ok(SeeOther {
-        to: to.await.map_err(refused)?,
+        to: to.map_err(refused)?,
         cookies: vec![credentials::cookie_of_sign_in(
             Some(&pending.to_text()),
             is_encrypted,
