@@ -126,9 +126,11 @@ impl StepTrace {
 
     fn turn(&self, to: impl FnOnce(&Span) -> Span) -> Option<Span> {
         let spans = self.0.as_ref()?;
-        let next = to(&spans.step);
         let mut phase = spans.phase.lock().unwrap_or_else(PoisonError::into_inner);
-        *phase = next.clone();
+        // What it did ends before what it does begins.
+        *phase = Span::none();
+        let next = to(&spans.step);
+        phase.clone_from(&next);
         Some(next)
     }
 }
