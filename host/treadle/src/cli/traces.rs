@@ -10,6 +10,8 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfi
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tracing::Subscriber;
@@ -41,6 +43,7 @@ impl Traces {
         let client = Client {
             upstream: Upstream::over(connector),
             runtime: Handle::current(),
+            fails: Arc::default(),
         };
         let exporter = SpanExporter::builder()
             .with_http()
@@ -94,6 +97,8 @@ impl Traces {
 struct Client {
     upstream: Upstream,
     runtime: Handle,
+    /// Whether the last spans were not taken: said once, and again when they are.
+    fails: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Client {
@@ -111,11 +116,26 @@ impl HttpClient for Client {
                 .await
                 .unwrap_or_else(|_| Err("the collector did not answer in time".into()))
         });
-        sent.await?
+        let answer = sent.await?;
+        self.note(&answer);
+        answer
     }
 }
 
 impl Client {
+    fn note(&self, answer: &Result<Response<Bytes>, HttpError>) {
+        let why = match answer {
+            Ok(answer) if answer.status().is_success() => None,
+            Ok(answer) => Some(format!("it answered {}", answer.status())),
+            Err(error) => Some(error.to_string()),
+        };
+        match (self.fails.swap(why.is_some(), Ordering::Relaxed), why) {
+            (false, Some(why)) => tracing::warn!(why, "the collector takes no traces"),
+            (true, None) => tracing::info!("the collector takes traces again"),
+            _ => {}
+        }
+    }
+
     async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (parts, body) = request.into_parts();
         let (address, headers) = (parts.uri.to_string(), &parts.headers);
