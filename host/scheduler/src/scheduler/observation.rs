@@ -233,6 +233,7 @@ mod tests {
         let mut story = Story::new();
         assert!(story.at(0, arrived(1)).is_empty());
         let ended = story.at(10, finished(1)).remove(0);
+            weights: None,
         assert_eq!((ended.moment, ended.group), (Moment::Acting, 91));
         assert_eq!(
             (ended.tool_ms, ended.extra[2], ended.extra[4]),

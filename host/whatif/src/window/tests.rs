@@ -52,6 +52,7 @@ fn step(number: u64, program: &str) -> [Event; 2] {
             cached: None,
         },
         finish: FinishReason::Stop,
+        weights: None,
     });
     [Event::Program(ProgramEvent::StepArrived(arrival)), finished]
 }

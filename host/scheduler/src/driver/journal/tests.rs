@@ -289,6 +289,7 @@ fn a_gateway_hears_that_the_end_of_an_answer_was_refused() {
         },
         finish: FinishReason::Stop,
     });
+        weights: None,
     let origin = Origin { gateway, number: 9 };
     let refused = EventRow {
         seq: 2,
