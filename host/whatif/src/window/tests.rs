@@ -80,10 +80,9 @@ fn program(name: &str, created_at_us: u64) -> ProgramRow {
         worker: None,
         context_tokens: 0,
         steps: 1,
-        tokens_total: 0,
         created_at_us,
         updated_at_us: created_at_us,
-        ended: None,
+        ..ProgramRow::default()
     }
 }
 
