@@ -7,6 +7,7 @@ mod cluster;
 mod durability;
 mod journal;
 mod leadership;
+mod measured;
 mod pages;
 mod private;
 mod projections;
