@@ -19,6 +19,7 @@ mod restart;
 mod rollouts;
 mod scheduling;
 mod sglang;
+mod steps;
 mod tenancy;
 mod tls;
 mod vllm;

@@ -12,6 +12,7 @@ use treadle_tests::support::fixture::{
 use treadle_tests::support::policy::guest;
 use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
 
+use crate::offload::stage::until;
 use crate::plugins::crowd::{put_binding, upload};
 
 /// Prompts of programs that go on for long, and of those that don't.
@@ -153,6 +154,13 @@ async fn long_programs_are_apart_from_short_ones_and_more_urgent() {
         why.contains("heddle-priority@") && why.contains("heddle-placement@"),
         "{why}"
     );
+    let is_predicted = async || {
+        let page = fixture.client.get("/api/v1/programs/long-0/steps").await;
+        let step = &page.ok()["steps"][0];
+        let [mean, p90] = ["predicted_tokens", "predicted_tokens_p90"].map(|f| step[f].as_u64());
+        mean.is_some() && p90 >= mean
+    };
+    until("what is left after its step is predicted", is_predicted).await;
     fixture.finish().await;
 }
 

@@ -45,6 +45,7 @@ fn finish_cached(s: &mut Scenario, step: u64, prompt: u64, cached: u64) {
         step,
         tokens,
         finish,
+        weights: None,
     }));
 }
 

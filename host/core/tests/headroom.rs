@@ -38,6 +38,7 @@ fn finish(scenario: &mut Scenario, step: u64, prompt: u64, cached: u64) {
         step: StepId(step),
         tokens,
         finish: FinishReason::Stop,
+        weights: None,
     }));
 }
 
@@ -203,6 +204,7 @@ fn a_program_that_rewrites_its_history_has_lost_no_cache() {
         step: StepId(1),
         tokens,
         finish: FinishReason::Stop,
+        weights: None,
     });
     scenario.handle(finish_of_thought);
     // What was thought is left out: the prompt before was found, its answer was not.

@@ -427,6 +427,7 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
             step,
             tokens,
             finish,
+            weights: None,
         });
         core.handle(s.now, &finished);
         while core.poll_command().is_some() {}

@@ -94,6 +94,7 @@ fn an_answer_in_one_piece_tells_how_long_a_token_takes() {
                 cached: Some(0),
             },
             finish: FinishReason::Stop,
+            weights: None,
         }));
         s.release("a");
     }

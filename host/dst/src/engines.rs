@@ -224,6 +224,7 @@ impl Simulation {
             step: request.step,
             tokens,
             finish: FinishReason::Stop,
+            weights: None,
         });
         self.send_report(request.gateway, event, None);
         self.gateways[request.gateway]

@@ -61,6 +61,7 @@ impl StepGuard {
         &mut self,
         tokens: StepTokens,
         finish: FinishReason,
+        weights: Option<&str>,
     ) -> Option<Recording> {
         if std::mem::replace(&mut self.settled, true) {
             return None;
@@ -70,6 +71,7 @@ impl StepGuard {
             step: self.step,
             tokens,
             finish,
+            weights: weights.map(Into::into),
         });
         Some(self.client.event_to_record(finished))
     }

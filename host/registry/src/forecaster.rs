@@ -9,11 +9,10 @@ use super::{PluginRegistry, RemotePredictor};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
-use treadle_model::ProgramId;
 use treadle_plugin::Estimates;
 use treadle_policy::evaluator::Forecast;
 use treadle_policy_runtime::{FinishedColumns, LiveColumns};
-use treadle_scheduler::{DriverHandle, Observation};
+use treadle_scheduler::{DriverHandle, Expected, Observation};
 
 /// Sightings taken into one round.
 const ROUND_MAX: usize = 1_024;
@@ -77,7 +76,7 @@ async fn ask_remote(
     remote: &RemotePredictor,
     live: &mut BTreeMap<Box<str>, Vec<Observation>>,
     finished: &BTreeMap<Box<str>, Vec<Lesson>>,
-) -> Vec<(ProgramId, Forecast)> {
+) -> Vec<Expected> {
     let mut forecasts = Vec::new();
     let mut left = BTreeMap::new();
     for (job, rows) in std::mem::take(live) {
@@ -106,7 +105,7 @@ fn by_job(sightings: Vec<Observation>) -> BTreeMap<Box<str>, Vec<Observation>> {
 }
 
 impl PluginRegistry {
-    fn predict(&self, job: &str, rows: &[Observation]) -> Vec<(ProgramId, Forecast)> {
+    fn predict(&self, job: &str, rows: &[Observation]) -> Vec<Expected> {
         let seen = SeenColumns::of(rows.iter());
         let columns = LiveColumns {
             group: &seen.group,
@@ -131,7 +130,7 @@ impl PluginRegistry {
                 remaining_tokens_p90: *remaining_tokens_p90.get(row)?,
                 remaining_tool_s: *remaining_tool_s.get(row)?,
             };
-            Some((seen.program, forecast))
+            Some(Expected::of(seen, forecast))
         };
         rows.iter().enumerate().filter_map(forecast).collect()
     }

@@ -49,6 +49,7 @@ fn seen_of(mut steps: Vec<StepRow>, present: &Observation) -> Vec<Observation> {
         steps: unseen,
         tool_ms: 0,
         extra: unknown(present),
+        after: None,
         ..present.clone()
     };
     let mut all = Vec::new();
@@ -112,7 +113,7 @@ mod tests {
             cached_tokens: None,
             outcome: outcome.to_owned(),
             waited_us: 0,
-            cause: None,
+            ..StepRow::default()
         }
     }
 
@@ -126,10 +127,7 @@ mod tests {
             worker: None,
             context_tokens: 0,
             steps: 3,
-            tokens_total: 0,
-            created_at_us: 0,
-            updated_at_us: 0,
-            ended: None,
+            ..ProgramRow::default()
         }
     }
 

@@ -13,10 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use treadle_config::{ConfigError, PredictionConfig};
-use treadle_model::ProgramId;
 use treadle_policy::columns::{ENDED_COLUMN, EXTRA_COLUMNS};
 use treadle_policy::evaluator::Forecast;
-use treadle_scheduler::{Excerpt, Excerpts, Observation};
+use treadle_scheduler::{Excerpt, Excerpts, Expected, Observation};
 use treadle_trust::{Connector, Targets, Trust};
 
 /// Why the service's answer is of no use.
@@ -124,11 +123,7 @@ impl RemotePredictor {
 
     /// What programs of a job have to come; nothing if the service gave no answer,
     /// which is logged and counted.
-    pub(super) async fn predict(
-        &self,
-        job: &str,
-        rows: &[Observation],
-    ) -> Option<Vec<(ProgramId, Forecast)>> {
+    pub(super) async fn predict(&self, job: &str, rows: &[Observation]) -> Option<Vec<Expected>> {
         let seen = SeenColumns::of(rows.iter());
         let permitted = self.excerpts.permits(job);
         let excerpt = |row: &Observation| self.excerpts.get(&row.key).unwrap_or_default();
@@ -146,7 +141,7 @@ impl RemotePredictor {
                 let forecasts = rows
                     .iter()
                     .enumerate()
-                    .map(|(row, seen)| (seen.program, forecast(&estimates, row)));
+                    .map(|(row, seen)| Expected::of(seen, forecast(&estimates, row)));
                 Some(forecasts.collect())
             }
             Err(error) => {
@@ -330,7 +325,7 @@ mod tests {
             .unwrap();
         let tokens: Vec<_> = forecasts
             .iter()
-            .map(|(id, f)| (id.0, f.remaining_tokens))
+            .map(|told| (told.program.0, told.forecast.remaining_tokens))
             .collect();
         assert_eq!(tokens, [(1, 500.0), (2, 1_500.0)]);
     }

@@ -112,6 +112,7 @@ pub(super) mod tests {
             tool_ms: u64::from(steps) * 500,
             extra: [1.0, 2.0, -1.0, 0.0, 0.0, -1.0],
             moment,
+            after: None,
         }
     }
 

@@ -13,10 +13,12 @@ pub mod scheduler;
 
 pub use driver::{
     Clock, DriverHandle, DriverOptions, ForecastFeed, GatewaySender, JobAccount, JournalBatch,
-    JournalHandle, JournalStatistics, LiveProgram, LivePrograms, MemoryAccounts, Overview,
-    WorkerAccount, spawn_driver, spawn_journal,
+    JournalHandle, JournalStatistics, LiveProgram, LivePrograms, MemoryAccounts, OpenStep,
+    Overview, WorkerAccount, spawn_driver, spawn_journal,
 };
 pub use excerpts::{Excerpt, Excerpts};
 pub use instruction::{Dispatch, Instruction, LiveLimit};
 pub use recording::{DriverStopped, NotRecorded, Recorder, Recording};
-pub use scheduler::{Bound, ConnectionId, LinkInput, Moment, Observation, Profile, Profiles};
+pub use scheduler::{
+    Bound, ConnectionId, Expected, LinkInput, Moment, Observation, Profile, Profiles,
+};

@@ -195,6 +195,7 @@ mod tests {
                     cached: None,
                 },
                 finish: FinishReason::Stop,
+                weights: None,
             })
         };
         let added = Event::Program(ProgramEvent::WorkerAdded {

@@ -55,12 +55,13 @@ pub use examine::{Finding, Grade};
 pub use leadership::{Candidate, LEASE, LeaderRow, Leadership, SIGN_INTERVAL};
 pub use options::{Location, Options, PostgresLocation};
 pub use page::{
-    DecisionPage, EventPage, Order, ProgramColumn, ProgramCursor, ProgramPage, Pruned, Retention,
-    SamplePage, SeqPage, StepPage,
+    DecisionPage, EventPage, ListedPage, Order, ProgramColumn, ProgramCursor, ProgramPage, Pruned,
+    Retention, SamplePage, SeqPage, StepColumn, StepCursor, StepPage,
 };
 pub use rows::{
-    Batch, BindingRow, BindingSet, DecisionRow, EventRow, LengthRow, Placeholder, PluginHead,
-    PluginRow, PolicyStateRow, ProgramRow, RefusedRow, SampleRow, Snapshot, StepRow, WorkerRow,
+    Batch, BindingRow, BindingSet, DecisionRow, EventRow, LengthRow, ListedStep, Placeholder,
+    PluginHead, PluginRow, PolicyStateRow, ProgramRow, RefusedRow, SampleRow, Snapshot, StepRow,
+    WeightRow, WorkerRow,
 };
 pub use schema::{About, MigrationRow, SchemaStatus};
 
@@ -168,6 +169,9 @@ pub trait Store: Send + Sync {
 
     /// Steps of one program, by rising number.
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>>;
+
+    /// Steps that have ended, of one program or of all, beside what their programs came to.
+    fn listed_steps<'a>(&'a self, page: &'a ListedPage) -> Answer<'a, Vec<ListedStep>>;
 
     /// All workers, by name.
     fn workers(&self) -> Answer<'_, Vec<WorkerRow>>;

@@ -1,6 +1,6 @@
 //! Which part of a table to read, and how much of it to keep.
 
-use crate::{Names, ProgramRow};
+use crate::{Names, ProgramRow, StepRow};
 
 /// Which end of a table comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +64,12 @@ pub struct DecisionPage {
     pub kind: Option<String>,
     /// Only those about this worker.
     pub worker: Option<String>,
+    /// Only those of this policy, with its version.
+    pub policy: Option<String>,
+    /// Only those about programs of this job.
+    pub job: Option<String>,
+    /// Only those about programs with these names.
+    pub names: Names,
     /// Which stretch of them.
     pub range: SeqPage,
 }
@@ -171,6 +177,82 @@ pub struct SamplePage {
 pub struct StepPage {
     /// Only steps with a greater number.
     pub after: Option<u64>,
+    /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
+    pub limit: u32,
+}
+
+/// What listed steps are sorted by; program and number decide between equal ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StepColumn {
+    /// When it ended.
+    #[default]
+    FinishedAtUs,
+    /// Time from its arrival to its end.
+    TookUs,
+    /// Its number: for the steps of one program.
+    Step,
+}
+
+impl StepColumn {
+    /// Those that steps of all programs can be sorted by.
+    pub const ALL: [Self; 2] = [Self::FinishedAtUs, Self::TookUs];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FinishedAtUs => "finished_at_us",
+            Self::TookUs => "took_us",
+            Self::Step => "step",
+        }
+    }
+
+    /// What a step has there; nothing for one that has not ended.
+    pub fn of(self, row: &StepRow) -> Option<u64> {
+        let finished = row.finished_at_us?;
+        Some(match self {
+            Self::FinishedAtUs => finished,
+            Self::TookUs => finished.saturating_sub(row.arrived_at_us),
+            Self::Step => row.step,
+        })
+    }
+}
+
+/// Where a page of listed steps ended: the last row that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepCursor {
+    /// What that row has in the column that the pages are sorted by.
+    pub value: u64,
+    /// `program` of that row.
+    pub program: String,
+    /// `step` of that row.
+    pub step: u64,
+}
+
+/// Which ended steps to list, newest first unless another order is named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedPage {
+    /// Only those of this program.
+    pub program: Option<String>,
+    /// Only those of this job.
+    pub job: Option<String>,
+    /// Only those that this worker served.
+    pub worker: Option<String>,
+    /// Only those that ended this way.
+    pub outcome: Option<String>,
+    /// Only those that were held back at least so long.
+    pub waited_us_min: Option<u64>,
+    /// Only those that ended at this time or later.
+    pub since_us: Option<u64>,
+    /// Only those that ended before this time.
+    pub until_us: Option<u64>,
+    /// Only those of programs with these names.
+    pub names: Names,
+    /// What they are sorted by.
+    pub column: StepColumn,
+    /// Whether the smallest comes first.
+    pub ascending: bool,
+    /// Only those that come after this one.
+    pub after: Option<StepCursor>,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,
 }

@@ -24,4 +24,4 @@ pub use request::{
 };
 pub use sse::{SseError, SseScanner};
 pub use tenant::without_tenant;
-pub use usage::{Finish, StepUsage, StreamUsage, usage_of_body};
+pub use usage::{Finish, StepUsage, StreamUsage, WeightVersion, usage_of_body};

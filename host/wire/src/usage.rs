@@ -3,12 +3,14 @@
 mod fast_scan;
 mod lenient;
 mod reply;
+mod weights;
 
 use crate::endpoint::Endpoint;
 use fast_scan::{FastScan, fast_scan};
 use reply::{MetaInfo, Reply, Timings, Usage, account};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+pub use weights::WeightVersion;
 
 /// Outputs of one batch that are distinguished, at most; further ones are not counted.
 const OUTPUTS_MAX: usize = 16_384;
@@ -54,6 +56,8 @@ pub struct StepUsage {
     pub cached_tokens: Option<u64>,
     /// How it ended.
     pub finish: Option<Finish>,
+    /// Version of the engine's weights at the end.
+    pub weights: WeightVersion,
 }
 
 /// The usage in the body of a whole reply; `None` where the body is not JSON or has none.
@@ -91,6 +95,7 @@ pub struct StreamUsage {
     /// SGLang's running account of each output.
     metas: BTreeMap<u64, MetaInfo>,
     finish: Option<Finish>,
+    weights: WeightVersion,
     error: Option<String>,
 }
 
@@ -105,6 +110,7 @@ impl StreamUsage {
             timings: Timings::default(),
             metas: BTreeMap::new(),
             finish: None,
+            weights: WeightVersion::default(),
             error: None,
         }
     }
@@ -146,6 +152,7 @@ impl StreamUsage {
         StepUsage {
             output_tokens: reported.output_tokens.or(self.counted),
             finish: self.finish.max(reported.finish),
+            weights: reported.weights.or(self.weights),
             ..reported
         }
     }
@@ -165,6 +172,7 @@ impl StreamUsage {
         self.timings.update(&reply.timings.0);
         self.take_metas(reply);
         self.finish = self.finish.max(reply.finish());
+        self.weights = reply.weights().or(self.weights);
         if let Some(ids) = reply.token_ids() {
             *self.token_ids.get_or_insert(0) += ids;
             self.count(ids);

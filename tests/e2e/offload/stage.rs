@@ -228,9 +228,14 @@ pub(super) async fn workers_of(client: &Client, program: &str) -> Vec<Value> {
     let path = format!("/api/v1/programs/{program}/steps");
     let both = async || {
         let page = client.get(&path).await.ok();
-        page["steps"]
-            .as_array()
-            .is_some_and(|steps| steps.len() == 2)
+        let steps = page["steps"].as_array();
+        let ended = steps.map_or(0, |steps| {
+            steps
+                .iter()
+                .filter(|step| step["outcome"].is_string())
+                .count()
+        });
+        ended == 2
     };
     until("both steps are on record", both).await;
     let page = client.get(&path).await.ok();

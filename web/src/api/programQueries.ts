@@ -9,7 +9,7 @@ const STEPS_PAGE = 1000;
 const DECISIONS_PAGE = 1000;
 const EVENTS_PAGE = 5000;
 
-/** Steps that are read again: one may end after later ones, as steps of a program may overlap. */
+/** Steps that are read again, beside those that were open: predictions come after their ends. */
 const STEPS_OVERLAP = 20;
 
 /** Events of one program that are loaded at most. */
@@ -38,7 +38,9 @@ export const steps = (id: string) =>
     queryKey: ["steps", id],
     queryFn: async ({ signal }) => {
       const known = queryClient.getQueryData<StepView[]>(["steps", id]) ?? [];
-      const kept = known.slice(0, -STEPS_OVERLAP);
+      const open = known.findIndex((step) => !step.outcome);
+      const end = Math.max(0, known.length - STEPS_OVERLAP);
+      const kept = known.slice(0, open < 0 ? end : Math.min(open, end));
       return [...kept, ...(await stepsAfter(id, kept.at(-1)?.step ?? null, signal))];
     },
     structuralSharing: false,

@@ -157,6 +157,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/decisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Decisions about all programs, sorted and filtered */
+        get: operations["decisions_all_decisions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -385,7 +402,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A program's steps, by rising number */
+        /**
+         * A program's steps, by rising number
+         * @description Those that wait or run are among them, with `outcome` null, and with `worker` null while they wait.
+         */
         get: operations["steps_steps"];
         put?: never;
         post?: never;
@@ -419,8 +439,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tells how browsers may sign in */
-        get: operations["session_tell"];
+        get?: never;
         put?: never;
         /**
          * Begins a browser's session
@@ -434,24 +453,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/session/callback": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Takes a browser back from the identity provider */
-        get: operations["session_come_back"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/session/sign-in": {
+    "/api/v1/steps": {
         parameters: {
             query?: never;
             header?: never;
@@ -459,10 +461,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Sends a browser to the identity provider
-         * @description OpenID Connect's authorization code flow with PKCE. The provider sends the browser back to `/api/v1/session/callback`, which begins its session.
+         * Steps of all programs that have ended, sorted and filtered
+         * @description The slowest are those of the last hour where `since_ms` names no other time.
          */
-        get: operations["session_leave"];
+        get: operations["steps_listed"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1507,6 +1509,8 @@ export interface components {
             kind: string;
             /** @description Policy that took it, with its version. */
             policy: string;
+            /** @description Program that it is about, if any. */
+            program_id?: string | null;
             /**
              * Format: int64
              * @description Event that led to it.
@@ -1650,6 +1654,13 @@ export interface components {
              */
             text: string;
         };
+        /** @description A page of steps of all programs. */
+        ListedSteps: {
+            /** @description The `after` of the page that follows; absent on the last one. */
+            next?: string | null;
+            /** @description In the order that was asked for. */
+            steps: components["schemas"]["StepView"][];
+        };
         /** @description Load per worker and in all. */
         Loads: {
             /** @description All together. */
@@ -1786,6 +1797,11 @@ export interface components {
             ended?: string | null;
             /** @description Job that it belongs to. */
             job?: string | null;
+            /**
+             * Format: int64
+             * @description Tokens that it has generated; unknown of programs that ended before this was kept.
+             */
+            output_tokens?: number | null;
             /** @description The program that started it. */
             parent?: string | null;
             /** @description reasoning or acting. */
@@ -2118,8 +2134,15 @@ export interface components {
              * @description When the first token came back.
              */
             first_token_at_us?: number | null;
-            /** @description How it went. */
-            outcome: string;
+            /**
+             * Format: int64
+             * @description Tokens that later steps of the program have generated: all that followed once it has ended.
+             */
+            followed_tokens?: number | null;
+            /** @description Job of its program. */
+            job?: string | null;
+            /** @description How it went; null while it waits or runs. */
+            outcome?: string | null;
             /**
              * Format: int64
              * @description Tokens that were generated.
@@ -2127,9 +2150,32 @@ export interface components {
             output_tokens: number;
             /**
              * Format: int64
+             * @description Tokens that the program had generated when this step had ended, in all its steps.
+             */
+            output_tokens_total?: number | null;
+            /**
+             * Format: int64
+             * @description Tokens that the program was predicted to generate yet when this step had ended: the mean.
+             *     Null where nothing was predicted.
+             */
+            predicted_tokens?: number | null;
+            /**
+             * Format: int64
+             * @description Their 90th percentile.
+             */
+            predicted_tokens_p90?: number | null;
+            /** @description Its program. */
+            program_id: string;
+            /**
+             * Format: int64
              * @description Tokens of the prompt.
              */
             prompt_tokens: number;
+            /**
+             * Format: int64
+             * @description Versions that the job has seen for the first time since it saw this one.
+             */
+            staleness?: number | null;
             /**
              * Format: int64
              * @description Its number.
@@ -2140,10 +2186,12 @@ export interface components {
              * @description How long it was held back before it went to the worker.
              */
             waited_us: number;
-            /** @description Worker that served it. */
+            /** @description Version of the weights that it ended under, where the engine names it. */
+            weight_version?: string | null;
+            /** @description Worker that served it, or that it is at. */
             worker?: string | null;
         };
-        /** @description A page of steps. */
+        /** @description A page of a program's steps. */
         Steps: {
             /** @description By rising number. */
             steps: components["schemas"]["StepView"][];
@@ -2315,11 +2363,6 @@ export interface components {
              * @description What belongs to no use yet.
              */
             undivided_token_seconds: number;
-        };
-        /** @description How browsers may sign in. */
-        WaysToSignIn: {
-            /** @description Where a browser is sent to the identity provider from; absent where there is none for it. */
-            provider?: string | null;
         };
         /** @description What the daemon takes the caller for. */
         Whoami: {
@@ -3252,6 +3295,88 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Cluster"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    decisions_all_decisions: {
+        parameters: {
+            query?: {
+                /** @description Only those of this kind. */
+                kind?: string | null;
+                /** @description Only those about this worker. */
+                worker?: string | null;
+                /** @description Only those of this policy, as `policy` has it. */
+                policy?: string | null;
+                /** @description Only those about programs of this job. */
+                job?: string | null;
+                /** @description Only those at this time or later, in milliseconds on the clock of `at_us`. */
+                since_ms?: number | null;
+                /** @description seq or -seq, which has the newest first; -seq without it. */
+                sort?: string | null;
+                /** @description Only those that come after: `next` of the page before, with the same `sort`, or a `seq`. */
+                after?: string | null;
+                /** @description Most decisions; 100 without it. */
+                limit?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Decisions"];
+                };
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
             /** @description token_missing, token_invalid, token_expired */
@@ -4483,44 +4608,6 @@ export interface operations {
             };
         };
     };
-    session_tell: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The answer. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WaysToSignIn"];
-                };
-            };
-            /** @description token_invalid, token_expired */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description internal */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-        };
-    };
     session_begin: {
         parameters: {
             query?: never;
@@ -4628,15 +4715,30 @@ export interface operations {
             };
         };
     };
-    session_come_back: {
+    steps_listed: {
         parameters: {
             query?: {
-                /** @description For a token, once. */
-                code?: string;
-                /** @description Whose answer it is. */
-                state?: string;
-                /** @description Why there is no code. */
-                error?: string | null;
+                /** @description Only those of this job. */
+                job?: string | null;
+                /** @description Only those that the worker of this URL served. */
+                worker?: string | null;
+                /** @description Only those that ended this way: stop, length, failed, cancelled, interrupted and so on. */
+                outcome?: string | null;
+                /** @description Only those that were held back at least so long, in milliseconds. */
+                min_wait_ms?: number | null;
+                /** @description Only those that ended at this time or later, in milliseconds since 1970. */
+                since_ms?: number | null;
+                /** @description Only those that ended before this time. */
+                until_ms?: number | null;
+                /**
+                 * @description finished_at_us or took_us, the time from arrival to end; the greatest come first with a dash
+                 *     before it. `-finished_at_us` without it.
+                 */
+                sort?: string | null;
+                /** @description Only those that come after: `next` of the page before, with the same `sort`. */
+                after?: string | null;
+                /** @description Most steps; 100 without it. */
+                limit?: number | null;
             };
             header?: never;
             path?: never;
@@ -4644,12 +4746,14 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The browser is sent on. */
-            303: {
+            /** @description The answer. */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["ListedSteps"];
+                };
             };
             /** @description invalid_field */
             400: {
@@ -4660,7 +4764,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description token_invalid, token_expired */
+            /** @description token_missing, token_invalid, token_expired */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4669,8 +4773,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description internal */
-            500: {
+            /** @description forbidden */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4678,38 +4782,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-        };
-    };
-    session_leave: {
-        parameters: {
-            query?: {
-                /** @description The page of the console to come back to. */
-                back?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The browser is sent on. */
-            303: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description invalid_field */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description token_invalid, token_expired */
-            401: {
+            /** @description rate_limited */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -20,6 +20,7 @@ import { localTime, type WindowForm, windowOf } from "./window";
 
 const step = (fields: Partial<StepView>): StepView => ({
   step: 1,
+  program_id: "p",
   arrived_at_us: 0,
   dispatched_at_us: 10,
   first_token_at_us: 20,
@@ -135,7 +136,7 @@ describe("timeline", () => {
         dispatched_at_us: null,
         first_token_at_us: null,
         finished_at_us: null,
-        outcome: "open",
+        outcome: null,
       }),
     ],
     decisions: [decision(1, 5, "place"), decision(3, 60, "offload"), decision(5, 210, "restore")],

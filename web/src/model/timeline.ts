@@ -149,8 +149,8 @@ function spansOfStep(
 }
 
 /** Whether a step came to no good end. */
-export function isFailed(outcome: string): boolean {
-  return ["failed", "cancelled", "interrupted", "refused"].includes(outcome);
+export function isFailed(outcome: string | null | undefined): boolean {
+  return ["failed", "cancelled", "interrupted", "refused"].includes(outcome ?? "");
 }
 
 function toolSpans(steps: StepView[], events: EventView[], end: number, live: boolean): Span[] {

@@ -1,7 +1,7 @@
 //! Bounds of the numbers in events, so that no sum of them overflows and every store can hold them.
 
 use crate::{Capacity, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
-use treadle_model::{BYTES_MAX, TOKENS_MAX};
+use treadle_model::{BYTES_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX};
 
 impl ProgramEvent {
     /// The event with each number that came from outside cut to its bound.
@@ -28,7 +28,12 @@ impl ProgramEvent {
             }
             Self::StepArrived(arrival) => cut_arrival(arrival),
             Self::StepProgressed { output_tokens, .. } => cut(output_tokens, TOKENS_MAX),
-            Self::StepFinished { tokens, .. } => cut_tokens(tokens),
+            Self::StepFinished {
+                tokens, weights, ..
+            } => {
+                cut_tokens(tokens);
+                weights.take_if(|version| version.len() > WEIGHTS_BYTES_MAX);
+            }
             Self::ProgramOffloaded { tokens, bytes, .. } => {
                 cut(tokens, TOKENS_MAX);
                 cut(bytes, BYTES_MAX);
@@ -139,6 +144,7 @@ mod tests {
                     cached: Some(u64::MAX),
                 },
                 finish: FinishReason::Stop,
+                weights: None,
             },
             ProgramEvent::ProgramOffloaded {
                 program: ProgramId(1),

@@ -206,6 +206,9 @@ pub enum ProgramEvent {
         tokens: StepTokens,
         /// Why generation ended.
         finish: FinishReason,
+        /// Version of the weights that it ended under, where the engine names it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        weights: Option<Box<str>>,
     },
     /// The engine failed the step.
     StepFailed {

@@ -221,6 +221,7 @@ impl Scenario {
             step: StepId(step),
             tokens,
             finish: FinishReason::Stop,
+            weights: None,
         }))
     }
 

@@ -145,6 +145,7 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
             cached: None,
         },
         finish: FinishReason::Stop,
+        weights: None,
     }));
     fixture.answer(PolicyAnswer::CacheActions {
         actions: vec![(program, CacheAction::Offload)],

@@ -329,7 +329,7 @@ pub(super) async fn whole(
             output: usage.output_tokens.unwrap_or_else(guess),
             cached: usage.cached_tokens,
         };
-        let recorded = guard.finished(tokens, finish_of(usage.finish));
+        let recorded = guard.finished(tokens, finish_of(usage.finish), usage.weights.name());
         if let Some(recorded) = recorded
             && let Err(error) = recorded.await
         {

@@ -244,7 +244,10 @@ impl StepStream {
                 .unwrap_or_else(|| self.usage.output_tokens_seen()),
             cached: usage.cached_tokens,
         };
-        if let Some(recorded) = self.guard.finished(tokens, finish_of(usage.finish)) {
+        if let Some(recorded) =
+            self.guard
+                .finished(tokens, finish_of(usage.finish), usage.weights.name())
+        {
             self.recorded = Some(recorded);
             if let Some(kept) = self.kept.take() {
                 kept.capture.file(&kept.pieces);

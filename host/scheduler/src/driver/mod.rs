@@ -14,7 +14,9 @@ mod run;
 pub use clock::Clock;
 pub use forecasts::ForecastFeed;
 pub use journal::{JournalBatch, JournalHandle, JournalStatistics, spawn_journal};
-pub use queries::{JobAccount, LiveProgram, LivePrograms, MemoryAccounts, Overview, WorkerAccount};
+pub use queries::{
+    JobAccount, LiveProgram, LivePrograms, MemoryAccounts, OpenStep, Overview, WorkerAccount,
+};
 pub use run::{DriverOptions, GatewaySender, spawn_driver};
 
 use crate::instruction::{Instruction, LiveLimit};
@@ -28,8 +30,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::bindings::{BindingEvent, ChangeError};
 use treadle_core::{Core, Event, StepArrival};
-use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, World};
-use treadle_policy::evaluator::{BoundPolicy, Change, Forecast, KeptState, PolicyEvaluator, Scope};
+use treadle_model::{GatewayId, StepId, Timestamp, World};
+use treadle_policy::evaluator::{BoundPolicy, Change, KeptState, PolicyEvaluator, Scope};
 
 /// What queries see.
 pub(crate) struct View<'a> {
@@ -243,7 +245,7 @@ impl DriverHandle {
     }
 
     /// Hands over what is expected of programs.
-    pub fn expect(&self, forecasts: Vec<(ProgramId, Forecast)>) -> Result<(), DriverStopped> {
+    pub fn expect(&self, forecasts: Vec<scheduler::Expected>) -> Result<(), DriverStopped> {
         self.schedule(scheduler::Input::Forecasts(forecasts))
     }
 

@@ -8,9 +8,12 @@ use treadle_core::accounts::{Account, TokenTime};
 use treadle_core::bindings::Bindings;
 use treadle_core::program::Program;
 use treadle_core::programs::Counters;
+use treadle_core::step::Step;
 use treadle_core::worker::Worker;
 use treadle_core::{CacheLocation, CacheTotals, Mode, RunningUse, Totals};
-use treadle_model::{GatewayId, PolicyRef, ProgramId, Tenant, Timestamp, WorkerId, World};
+use treadle_model::{
+    GatewayId, PolicyRef, ProgramId, Span, StepId, Tenant, Timestamp, WorkerId, World,
+};
 use treadle_policy::evaluator::{
     BindingView, PolicyStatistics, Scope, VersionRow, is_asked_in_place,
 };
@@ -52,6 +55,21 @@ pub struct LiveProgram {
     pub cache: Option<CacheLocation>,
     /// Its timings, once a step of it has ended.
     pub profile: Option<Profile>,
+}
+
+/// A step that has not ended.
+#[derive(Clone, Debug)]
+pub struct OpenStep {
+    /// Its number.
+    pub id: StepId,
+    /// Its state.
+    pub step: Step,
+    /// Job of its program.
+    pub job: Box<str>,
+    /// URL of the worker that it is at.
+    pub worker: Option<Box<str>>,
+    /// How long it was held back before it first went to a worker, or has been so far.
+    pub waited: Span,
 }
 
 /// What KV memory was used for until now.
@@ -127,6 +145,12 @@ impl DriverHandle {
         let key = key.to_owned();
         self.read(move |view| view.core.programs().program(&key).cloned())
             .await
+    }
+
+    /// Steps of a program that wait or run, by number.
+    pub async fn open_steps(&self, key: &str) -> Result<Vec<OpenStep>, DriverStopped> {
+        let key = key.to_owned();
+        self.read(move |view| open_steps(view, &key)).await
     }
 
     /// Keys of the live programs of a job.
@@ -213,6 +237,28 @@ impl DriverHandle {
     pub async fn policy_versions(&self) -> Result<Vec<VersionRow>, DriverStopped> {
         self.read(|view| view.policies.version_rows()).await
     }
+}
+
+fn open_steps(view: &View<'_>, key: &str) -> Vec<OpenStep> {
+    let state = view.core.programs();
+    let Some(program) = state.program(key) else {
+        return Vec::new();
+    };
+    let mut ids: Vec<StepId> = [&program.running[..], &program.waiting].concat();
+    ids.sort_unstable();
+    let open = |id: StepId| {
+        let step = state.steps.get(&id)?.clone();
+        let worker = step.state.worker().and_then(|id| state.workers.get(&id));
+        let sent = step.dispatched_at.unwrap_or(view.now);
+        Some(OpenStep {
+            id,
+            job: program.job.clone(),
+            worker: worker.map(|worker| worker.url.clone()),
+            waited: sent.since(step.arrived_at),
+            step,
+        })
+    };
+    ids.into_iter().filter_map(open).collect()
 }
 
 fn live_programs(view: &View<'_>, tenant: &Tenant) -> LivePrograms {

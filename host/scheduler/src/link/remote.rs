@@ -342,6 +342,7 @@ mod tests {
                 cached: None,
             },
             finish: treadle_model::FinishReason::Stop,
+            weights: None,
         }));
         let word = WireInstruction::Forget;
         remote.hear(ToGateway::Step { step, word });

@@ -55,6 +55,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             self.outputs.push_back(Output::Observed(Box::new(observed)));
         }
         self.returned.forget(program.id);
+        self.outlook.forget(program.id);
         self.profiles.forget(&program.key);
         self.transfers.forget(program, &mut self.outputs);
         self.policies.forget(program.id);

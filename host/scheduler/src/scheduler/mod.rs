@@ -6,6 +6,7 @@ mod bind;
 mod commands;
 mod links;
 mod observation;
+mod outlook;
 mod policies;
 mod profile;
 mod projection;
@@ -13,7 +14,7 @@ mod transfers;
 
 pub use bind::Bound;
 pub use links::{ConnectionId, LinkInput};
-pub use observation::{Moment, Observation};
+pub use observation::{Expected, Moment, Observation};
 pub use policies::{Handled, Observer, Policies};
 pub use profile::{Profile, Profiles};
 
@@ -22,6 +23,7 @@ use crate::link::ToGateway;
 use crate::orders::{Order, Transferred};
 use links::Links;
 use observation::Returned;
+use outlook::Outlook;
 use projection::Subject;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
@@ -29,7 +31,7 @@ use std::sync::Arc;
 use transfers::Transfers;
 use treadle_core::{Command, Core, Event, Origin, ProgramEvent, StepArrival};
 use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
-use treadle_policy::evaluator::{Forecast, Notice};
+use treadle_policy::evaluator::Notice;
 use treadle_store::{Batch, Snapshot};
 
 /// Fewest events between two snapshots, even where a replay would lack one.
@@ -52,7 +54,7 @@ pub enum Input {
         live: Option<LiveLimit>,
     },
     /// What is expected of programs.
-    Forecasts(Vec<(ProgramId, Forecast)>),
+    Forecasts(Vec<Expected>),
     /// Something about a gateway in another process.
     Link(LinkInput),
     /// The result of a transfer.
@@ -115,6 +117,7 @@ pub struct Scheduler<P, O = ()> {
     predicts: bool,
     /// Whose last tool call has returned.
     returned: Returned,
+    outlook: Outlook,
     transfers: Transfers,
     links: Links,
     urls: HashMap<WorkerId, Arc<str>>,
@@ -137,6 +140,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             journals: options.journals,
             predicts: false,
             returned: Returned::default(),
+            outlook: Outlook::default(),
             transfers: Transfers::new(options.moves_caches),
             links: Links::new(options.started),
             urls: HashMap::new(),
@@ -214,10 +218,11 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 ),
             },
             Input::Forecasts(forecasts) => {
-                for (program, forecast) in forecasts {
+                for expected in forecasts {
                     // It may be over by now.
-                    if self.core.programs().live.contains_key(&program) {
-                        self.policies.expect(program, forecast);
+                    if self.core.programs().live.contains_key(&expected.program) {
+                        self.rows.steps.extend(self.outlook.predicted(&expected));
+                        self.policies.expect(expected.program, expected.forecast);
                     }
                 }
             }
@@ -272,8 +277,9 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         self.observe_step(event, now);
         self.transfers.observe(&self.core, event, &mut self.outputs);
         if self.journals {
-            let ended = projection::step_rows(&self.core, event, now);
-            self.rows.steps.extend(ended);
+            let predicts = self.predicts;
+            self.outlook
+                .step_ends(&self.core, event, now, predicts, &mut self.rows);
         }
         let observed = self
             .predicts
@@ -290,7 +296,10 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         if let Some((program, moment)) = observed
             && let Some(program) = self.core.programs().live.get(&program)
         {
-            let observed = Observation::of(program, moment, now);
+            let mut observed = Observation::of(program, moment, now);
+            if let Event::Program(ProgramEvent::StepFinished { step, .. }) = event {
+                observed.after = Some(*step);
+            }
             self.outputs.push_back(Output::Observed(Box::new(observed)));
         }
         self.record(now, event, origin, &subject);

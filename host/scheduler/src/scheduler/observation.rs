@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use treadle_core::program::Program;
 use treadle_core::{Core, Event, ProgramEvent};
-use treadle_model::{Phase, ProgramId, Timestamp};
+use treadle_model::{Phase, ProgramId, StepId, Timestamp};
 use treadle_policy::columns::{EXTRA_COLUMNS, extra_columns, group_of};
+use treadle_policy::evaluator::Forecast;
 
 /// A program as it was before its first step, when one of its steps ended, when its tool returned,
 /// or when it was over.
@@ -31,6 +32,30 @@ pub struct Observation {
     pub extra: [f32; EXTRA_COLUMNS.len()],
     /// What is known of it.
     pub moment: Moment,
+    /// The step that has just ended.
+    pub after: Option<StepId>,
+}
+
+/// What is expected of a program that was observed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    /// The program.
+    pub program: ProgramId,
+    /// `after` of the observation.
+    pub after: Option<StepId>,
+    /// What is expected.
+    pub forecast: Forecast,
+}
+
+impl Expected {
+    /// What is expected of a program that was seen like this.
+    pub fn of(seen: &Observation, forecast: Forecast) -> Self {
+        Self {
+            program: seen.program,
+            after: seen.after,
+            forecast,
+        }
+    }
 }
 
 /// When a program is observed.
@@ -72,6 +97,7 @@ impl Observation {
             tool_ms: acted.millis(),
             extra: extra_columns(program, moment == Moment::Returned),
             moment,
+            after: None,
         }
     }
 
@@ -207,6 +233,7 @@ mod tests {
             step: StepId(step),
             tokens,
             finish: FinishReason::Stop,
+            weights: None,
         }
     }
 

@@ -131,6 +131,7 @@ pub(crate) fn program_row(
         context_tokens: p.context_tokens,
         steps: u64::from(p.steps_finished),
         tokens_total: p.prompt_tokens_total + p.output_tokens_total,
+        output_tokens: Some(p.output_tokens_total),
         created_at_us: p.opened_at.0,
         updated_at_us: now.0,
         ended: ended.map(Into::into),
@@ -223,10 +224,13 @@ fn step_row(
             .map(|w| w.url.to_string()),
         treadle_core::step::StepState::Waiting => None,
     };
-    let tokens = match event {
-        Event::Program(ProgramEvent::StepFinished { tokens, .. }) => Some(*tokens),
-        _ => None,
+    let (tokens, weights) = match event {
+        Event::Program(ProgramEvent::StepFinished {
+            tokens, weights, ..
+        }) => (Some(*tokens), weights.as_deref()),
+        _ => (None, None),
     };
+    let generated = tokens.map_or(0, |t| t.output);
     Some(StepRow {
         step: step.0,
         program: program.key.to_string(),
@@ -241,5 +245,9 @@ fn step_row(
         outcome: outcome.into(),
         waited_us: s.dispatched_at.unwrap_or(now).since(s.arrived_at).micros(),
         cause,
+        output_tokens_total: Some(program.output_tokens_total.saturating_add(generated)),
+        predicted_tokens: None,
+        predicted_tokens_p90: None,
+        weight_version: weights.map(Into::into),
     })
 }

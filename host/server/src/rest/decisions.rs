@@ -1,6 +1,6 @@
 //! Decisions: why a program was placed, paused and restored.
 
-use super::arguments::{InPath, Query, page_limit, sorted_by};
+use super::arguments::{InPath, Query, optional, page_limit, sorted_by};
 use super::endpoint::{Endpoint, get};
 use super::plugins::{Visible, failed, visible};
 use super::signature::Answer;
@@ -26,6 +26,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         get("/api/v1/programs/{program}/decisions", VIEW, decisions)
             .around(recorded_first)
             .summary("Why a program was placed, paused and restored"),
+        get("/api/v1/decisions", VIEW, all_decisions)
+            .around(recorded_first)
+            .summary("Decisions about all programs, sorted and filtered"),
     ]
 }
 
@@ -47,6 +50,28 @@ struct DecisionQuery {
     limit: Option<u32>,
 }
 
+/// Which decisions about all programs.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct AllDecisionsQuery {
+    /// Only those of this kind.
+    kind: Option<String>,
+    /// Only those about this worker.
+    worker: Option<String>,
+    /// Only those of this policy, as `policy` has it.
+    policy: Option<String>,
+    /// Only those about programs of this job.
+    job: Option<String>,
+    /// Only those at this time or later, in milliseconds on the clock of `at_us`.
+    since_ms: Option<u64>,
+    /// seq or -seq, which has the newest first; -seq without it.
+    sort: Option<String>,
+    /// Only those that come after: `next` of the page before, with the same `sort`, or a `seq`.
+    after: Option<String>,
+    /// Most decisions; 100 without it.
+    limit: Option<u32>,
+}
+
 /// A page of decisions.
 #[derive(Serialize, ToSchema)]
 struct Decisions {
@@ -65,6 +90,8 @@ struct DecisionView {
     at_us: u64,
     /// Kind of decision.
     kind: String,
+    /// Program that it is about, if any.
+    program_id: Option<String>,
     /// Worker that it is about, if any.
     worker: Option<String>,
     /// Policy that took it, with its version.
@@ -95,6 +122,11 @@ impl DecisionView {
             seq: row.seq,
             at_us: row.at_us,
             kind: row.kind,
+            program_id: row
+                .program
+                .as_deref()
+                .and_then(|program| tenant.outside(program))
+                .map(str::to_owned),
             worker: row.worker,
             policy: row.policy,
             why: without_tenant(tenant, why),
@@ -179,24 +211,88 @@ async fn decisions(
     InPath(program): InPath,
     Query(query): Query<DecisionQuery>,
 ) -> Answer<Decisions> {
-    let sort = query.sort.as_deref().unwrap_or("seq");
-    let ((), ascending) = sorted_by(sort, &[("seq", ())])?;
-    let order = Order::of(ascending);
-    let limit = page_limit(Some(query.limit.unwrap_or(1_000)));
-    let after = query.after.as_deref().map(Cursor::read).transpose()?;
+    let part = Part {
+        sort: query.sort.as_deref().unwrap_or("seq"),
+        after: query.after.as_deref(),
+        since_ms: query.since_ms,
+        limit: query.limit.unwrap_or(1_000),
+    };
+    let page = DecisionPage {
+        program: Some(caller.principal.inside(&program)),
+        kind: query.kind,
+        worker: query.worker,
+        ..DecisionPage::default()
+    };
+    page_of(&app, &caller, page, &part).await
+}
+
+async fn all_decisions(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<AllDecisionsQuery>,
+) -> Answer<Decisions> {
+    let part = Part {
+        sort: query.sort.as_deref().unwrap_or("-seq"),
+        after: query.after.as_deref(),
+        since_ms: query.since_ms,
+        limit: query.limit.unwrap_or(100),
+    };
+    let job = optional("job", query.job)?;
+    let page = DecisionPage {
+        kind: query.kind,
+        worker: query.worker,
+        policy: query.policy,
+        job: job.map(|job| caller.principal.inside(&job)),
+        names: (&caller.principal.tenant.tenant).into(),
+        ..DecisionPage::default()
+    };
+    page_of(&app, &caller, page, &part).await
+}
+
+/// Which part of all that match.
+struct Part<'q> {
+    sort: &'q str,
+    after: Option<&'q str>,
+    since_ms: Option<u64>,
+    limit: u32,
+}
+
+/// A part of the decisions that match `page`, as the caller may see them.
+async fn page_of(
+    app: &App,
+    caller: &Caller,
+    mut page: DecisionPage,
+    part: &Part<'_>,
+) -> Answer<Decisions> {
+    let ((), ascending) = sorted_by(part.sort, &[("seq", ())])?;
+    let limit = page_limit(Some(part.limit));
+    let after = part.after.map(Cursor::read).transpose()?;
+    let principal = &caller.principal;
+    let alone = principal.root || app.auth.has_one_tenant();
+    let mut policies = visible(app, caller).await?;
+    if !alone {
+        let bindings = app.policies.bindings().await;
+        let bindings = bindings.map_err(|error| failed(&error))?;
+        let everyones = bindings.iter().filter(|view| view.job == Scope::Everyone);
+        everyones.for_each(|view| policies.add_ref(&view.policy.0));
+    }
+    if let Some(policy) = &page.policy
+        && !alone
+        && !policies.sees_ref(policy)
+    {
+        // Nor is it found by a name that was guessed.
+        return Ok(Json(Decisions {
+            decisions: Vec::new(),
+            next: None,
+        }));
+    }
     // Those that were seen of the event where the page before ended come once more.
     let again = after.and_then(|cursor| cursor.seen).unwrap_or(0);
     let asked = page_limit(Some(limit.saturating_add(again.try_into().unwrap_or(0))));
-    let principal = &caller.principal;
-    let page = DecisionPage {
-        program: Some(principal.inside(&program)),
-        kind: query.kind,
-        worker: query.worker,
-        range: SeqPage {
-            since_us: query.since_ms.map(|ms| ms.saturating_mul(1_000)),
-            limit: asked,
-            ..Cursor::range(after, order)
-        },
+    page.range = SeqPage {
+        since_us: part.since_ms.map(|ms| ms.saturating_mul(1_000)),
+        limit: asked,
+        ..Cursor::range(after, Order::of(ascending))
     };
     let rows = app.store.decisions(&page).await;
     let mut rows = rows.map_err(|error| store_failed(&error))?;
@@ -204,14 +300,6 @@ async fn decisions(
     rows.drain(..Cursor::seen_of(after, &rows));
     rows.truncate(limit as usize);
     let next = Cursor::moved(after, &rows).filter(|_| is_full);
-    let alone = principal.root || app.auth.has_one_tenant();
-    let mut policies = visible(&app, &caller).await?;
-    if !alone {
-        let bindings = app.policies.bindings().await;
-        let bindings = bindings.map_err(|error| failed(&error))?;
-        let everyones = bindings.iter().filter(|view| view.job == Scope::Everyone);
-        everyones.for_each(|view| policies.add_ref(&view.policy.0));
-    }
     let shown = |row| DecisionView::of(&principal.tenant.tenant, alone, &policies, row);
     Ok(Json(Decisions {
         decisions: rows.into_iter().map(shown).collect(),

@@ -187,6 +187,8 @@ struct ProgramView {
     steps: u64,
     /// Tokens of prompt and output of all its steps.
     tokens_total: u64,
+    /// Tokens that it has generated; unknown of programs that ended before this was kept.
+    output_tokens: Option<u64>,
     /// When it was first seen.
     created_at_us: u64,
     /// When it last changed.
@@ -212,6 +214,7 @@ impl ProgramView {
             context_tokens: row.context_tokens,
             steps: row.steps,
             tokens_total: row.tokens_total,
+            output_tokens: row.output_tokens,
             created_at_us: row.created_at_us,
             updated_at_us: row.updated_at_us,
             ended: row.ended.clone(),

@@ -1,23 +1,42 @@
-//! Steps of a program: its calls to engines.
+//! Steps: calls of programs to engines.
 
-use super::arguments::{InPath, Query};
+use super::arguments::{InPath, Query, name, optional, page_limit, sorted_by};
 use super::endpoint::{Endpoint, get};
 use super::signature::Answer;
-use super::{recorded_first, store_failed};
+use super::{recorded_first, refuse, store_failed};
 use crate::app::App;
 use axum::extract::State;
-use axum::response::Json;
+use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
-use treadle_store::{StepPage, StepRow};
+use treadle_model::{ClientName, Tenant};
+use treadle_scheduler::OpenStep;
+use treadle_store::{ListedPage, ListedStep, StepColumn, StepCursor};
+use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
+
+/// How far back the slowest steps are looked for where no time is named, in microseconds: they are
+/// sorted, those of other orders are not.
+const SLOWEST_BACK_US: u64 = 3_600 * 1_000_000;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/programs/{program}/steps", VIEW, steps)
             .around(recorded_first)
-            .summary("A program's steps, by rising number"),
+            .summary("A program's steps, by rising number")
+            .details(
+                "Those that wait or run are among them, with `outcome` null, and with `worker` null \
+                 while they wait.",
+            ),
+        get("/api/v1/steps", VIEW, listed)
+            .around(recorded_first)
+            .summary("Steps of all programs that have ended, sorted and filtered")
+            .details(
+                "The slowest are those of the last hour where `since_ms` names no other time. Others \
+                 are read in the order of their ends until a page is full: where few match, \
+                 `since_ms` bounds how far back that goes.",
+            ),
     ]
 }
 
@@ -31,11 +50,45 @@ struct StepQuery {
     limit: Option<u32>,
 }
 
-/// A page of steps.
+/// Which steps.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListedQuery {
+    /// Only those of this job.
+    job: Option<String>,
+    /// Only those that the worker of this URL served.
+    worker: Option<String>,
+    /// Only those that ended this way: stop, length, failed, cancelled, interrupted and so on.
+    outcome: Option<String>,
+    /// Only those that were held back at least so long, in milliseconds.
+    min_wait_ms: Option<u64>,
+    /// Only those that ended at this time or later, in milliseconds since 1970.
+    since_ms: Option<u64>,
+    /// Only those that ended before this time.
+    until_ms: Option<u64>,
+    /// finished_at_us or took_us, the time from arrival to end; the greatest come first with a dash
+    /// before it. `-finished_at_us` without it.
+    sort: Option<String>,
+    /// Only those that come after: `next` of the page before, with the same `sort`.
+    after: Option<String>,
+    /// Most steps; 100 without it.
+    limit: Option<u32>,
+}
+
+/// A page of a program's steps.
 #[derive(Serialize, ToSchema)]
 struct Steps {
     /// By rising number.
     steps: Vec<StepView>,
+}
+
+/// A page of steps of all programs.
+#[derive(Serialize, ToSchema)]
+struct ListedSteps {
+    /// In the order that was asked for.
+    steps: Vec<StepView>,
+    /// The `after` of the page that follows; absent on the last one.
+    next: Option<String>,
 }
 
 /// One call of a program to an engine. Times are microseconds since 1970.
@@ -43,7 +96,11 @@ struct Steps {
 struct StepView {
     /// Its number.
     step: u64,
-    /// Worker that served it.
+    /// Its program.
+    program_id: String,
+    /// Job of its program.
+    job: Option<String>,
+    /// Worker that served it, or that it is at.
     worker: Option<String>,
     /// When the request came in.
     arrived_at_us: u64,
@@ -59,18 +116,36 @@ struct StepView {
     output_tokens: u64,
     /// Tokens of the prompt that the engine had in its cache, where it reports them.
     cached_tokens: Option<u64>,
-    /// How it went.
-    outcome: String,
+    /// How it went; null while it waits or runs.
+    outcome: Option<String>,
     /// How long it was held back before it went to the worker.
     waited_us: u64,
     /// Why it was held back or failed.
     cause: Option<String>,
+    /// Tokens that the program had generated when this step had ended, in all its steps.
+    output_tokens_total: Option<u64>,
+    /// Tokens that the program was predicted to generate yet when this step had ended: the mean.
+    /// Null where nothing was predicted.
+    predicted_tokens: Option<u64>,
+    /// Their 90th percentile.
+    predicted_tokens_p90: Option<u64>,
+    /// Tokens that later steps of the program have generated: all that followed once it has ended.
+    followed_tokens: Option<u64>,
+    /// Version of the weights that it ended under, where the engine names it.
+    weight_version: Option<String>,
+    /// Versions that the job has seen for the first time since it saw this one.
+    staleness: Option<u64>,
 }
 
-impl From<StepRow> for StepView {
-    fn from(row: StepRow) -> Self {
-        Self {
+impl StepView {
+    /// A step as its tenant sees it; `None` for another's.
+    fn of(tenant: &Tenant, listed: ListedStep) -> Option<Self> {
+        let ListedStep { step: row, job, .. } = listed;
+        let total = listed.program_output_tokens.zip(row.output_tokens_total);
+        Some(Self {
             step: row.step,
+            program_id: tenant.outside(&row.program)?.to_owned(),
+            job: tenant.outside(&job).map(str::to_owned),
             worker: row.worker,
             arrived_at_us: row.arrived_at_us,
             dispatched_at_us: row.dispatched_at_us,
@@ -79,9 +154,42 @@ impl From<StepRow> for StepView {
             prompt_tokens: row.prompt_tokens,
             output_tokens: row.output_tokens,
             cached_tokens: row.cached_tokens,
-            outcome: row.outcome,
+            outcome: Some(row.outcome),
             waited_us: row.waited_us,
             cause: row.cause,
+            output_tokens_total: row.output_tokens_total,
+            predicted_tokens: row.predicted_tokens,
+            predicted_tokens_p90: row.predicted_tokens_p90,
+            followed_tokens: total.map(|(all, then)| all.saturating_sub(then)),
+            weight_version: row.weight_version,
+            staleness: listed.staleness,
+        })
+    }
+
+    /// One that waits or runs.
+    fn open(tenant: &Tenant, program: &ClientName, open: OpenStep) -> Self {
+        let OpenStep { id, step, .. } = open;
+        Self {
+            step: id.0,
+            program_id: program.to_string(),
+            job: tenant.outside(&open.job).map(str::to_owned),
+            worker: open.worker.map(String::from),
+            arrived_at_us: step.arrived_at.0,
+            dispatched_at_us: step.dispatched_at.map(|at| at.0),
+            first_token_at_us: step.first_token_at.map(|at| at.0),
+            finished_at_us: None,
+            prompt_tokens: step.prompt_tokens,
+            output_tokens: step.output_tokens,
+            cached_tokens: None,
+            outcome: None,
+            waited_us: open.waited.micros(),
+            cause: None,
+            output_tokens_total: None,
+            predicted_tokens: None,
+            predicted_tokens_p90: None,
+            followed_tokens: None,
+            weight_version: None,
+            staleness: None,
         }
     }
 }
@@ -92,14 +200,100 @@ async fn steps(
     InPath(program): InPath,
     Query(query): Query<StepQuery>,
 ) -> Answer<Steps> {
-    let page = StepPage {
-        after: query.after,
-        limit: query.limit.unwrap_or(1_000),
-    };
+    let tenant = &caller.principal.tenant.tenant;
+    let limit = page_limit(Some(query.limit.unwrap_or(1_000)));
     let key = caller.principal.inside(&program);
-    let rows = app.store.steps(&key, &page).await;
+    // Open ones first, so that one that ends meanwhile is seen; nothing is open once all has stopped.
+    let open = app.driver.open_steps(&key).await.unwrap_or_default();
+    let page = ListedPage {
+        after: query.after.map(|step| StepCursor {
+            value: step,
+            program: key.clone(),
+            step,
+        }),
+        program: Some(key),
+        column: StepColumn::Step,
+        ascending: true,
+        limit,
+        ..ListedPage::default()
+    };
+    let rows = app.store.listed_steps(&page).await;
     let rows = rows.map_err(|error| store_failed(&error))?;
-    Ok(Json(Steps {
-        steps: rows.into_iter().map(StepView::from).collect(),
+    let shown = |row| StepView::of(tenant, row);
+    let mut steps: Vec<_> = rows.into_iter().filter_map(shown).collect();
+    for open in open {
+        let is_after = query.after.is_none_or(|after| open.id.0 > after);
+        if is_after && steps.iter().all(|step| step.step != open.id.0) {
+            steps.push(StepView::open(tenant, &program, open));
+        }
+    }
+    steps.sort_by_key(|step| step.step);
+    steps.truncate(limit as usize);
+    Ok(Json(Steps { steps }))
+}
+
+async fn listed(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<ListedQuery>,
+) -> Answer<ListedSteps> {
+    let tenant = &caller.principal.tenant.tenant;
+    let columns = StepColumn::ALL.map(|column| (column.as_str(), column));
+    let sort = query.sort.as_deref().unwrap_or("-finished_at_us");
+    let (column, ascending) = sorted_by(sort, &columns)?;
+    let job = optional("job", query.job)?;
+    let limit = page_limit(query.limit);
+    let after = query.after.map(|text| cursor(tenant, &text)).transpose()?;
+    let micros = |ms: Option<u64>| ms.map(|ms| ms.saturating_mul(1_000));
+    let mut since_us = micros(query.since_ms);
+    if column == StepColumn::TookUs && since_us.is_none() {
+        let now_us = app.driver.overview().await.map_or(0, |o| o.at.0);
+        since_us = Some(now_us.saturating_sub(SLOWEST_BACK_US));
+    }
+    let page = ListedPage {
+        job: job.map(|job| tenant.inside(&job).into_owned()),
+        worker: query.worker,
+        outcome: query.outcome,
+        waited_us_min: micros(query.min_wait_ms),
+        since_us,
+        until_us: micros(query.until_ms),
+        names: tenant.into(),
+        column,
+        ascending,
+        after,
+        limit,
+        ..ListedPage::default()
+    };
+    let rows = app.store.listed_steps(&page).await;
+    let rows = rows.map_err(|error| store_failed(&error))?;
+    let last = rows.last().filter(|_| rows.len() == limit as usize);
+    let next = last.and_then(|listed| {
+        let program = tenant.outside(&listed.step.program)?;
+        let value = column.of(&listed.step)?;
+        Some(format!("{value}:{}:{program}", listed.step.step))
+    });
+    let shown = |row| StepView::of(tenant, row);
+    Ok(Json(ListedSteps {
+        steps: rows.into_iter().filter_map(shown).collect(),
+        next,
     }))
+}
+
+/// The row that a page ended with, from the text that its `next` had.
+fn cursor(tenant: &Tenant, text: &str) -> Result<StepCursor, Response> {
+    let read = || {
+        let (value, rest) = text.split_once(':')?;
+        let (step, program) = rest.split_once(':')?;
+        Some((value.parse().ok()?, step.parse().ok()?, program))
+    };
+    let (value, step, program) = read().ok_or_else(|| {
+        let message = format!("`after` is `{text}`; send `next` of the page before");
+        refuse(ErrorCode::InvalidField, message)
+    })?;
+    let program = name("after", program)?;
+    Ok(StepCursor {
+        value,
+        program: tenant.inside(&program).into_owned(),
+        step,
+    })
 }

@@ -326,6 +326,7 @@ impl<'a> Cluster<'a> {
                     step,
                     tokens,
                     finish,
+                    weights: None,
                 }));
                 self.step_ended(running.agent);
             }

@@ -250,6 +250,7 @@ impl<'a> Course<'a> {
                     step,
                     tokens,
                     finish: FinishReason::Stop,
+                    weights: None,
                 }));
                 self.answered(program);
             }

@@ -5,7 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use super::head::{self, Head, Mark};
-use super::{Engine, Work, bindings, journal, programs, steps, what_fits, within, workers};
+use super::{
+    Engine, Work, bindings, journal, programs, steps, weights, what_fits, within, workers,
+};
 use crate::leadership::Term;
 use crate::{BATCH_ROWS_MAX, Batch, Placeholder, RefusedRow, StoreError};
 
@@ -129,6 +131,9 @@ async fn write(
     steps::put(work, &batch.steps).await?;
     for set in &batch.bindings {
         bindings::put(work, set).await?;
+    }
+    for row in &batch.weights {
+        weights::note(work, row).await?;
     }
     Ok(Vec::new())
 }

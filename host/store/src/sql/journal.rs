@@ -1,7 +1,7 @@
 //! Events and decisions.
 
 use super::table::{number, text};
-use super::{Cells, Engine, Record, Statement, Table, Values, Work, direction, names};
+use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, direction, names};
 use crate::{
     DecisionPage, DecisionRow, EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, SeqPage,
     StoreError,
@@ -186,9 +186,19 @@ pub(super) async fn decisions(
         ("program", &page.program),
         ("kind", &page.kind),
         ("worker", &page.worker),
+        ("policy", &page.policy),
     ] {
         query.push_equal(column, value.as_deref());
     }
+    if let Some(job) = &page.job {
+        // Row by row, so that the journal's order stays that of the page.
+        query.push(" AND EXISTS (SELECT 1 FROM programs p WHERE p.tenant = ");
+        query.push_text(TENANT);
+        query.push(" AND p.program = decisions.program AND p.job = ");
+        query.push_text(job);
+        query.push(")");
+    }
+    names::push(&mut query, "program", &page.names);
     stretch(&mut query, &page.range, ", id ");
     let rows = engine.read(query).await?;
     rows.iter().map(read_decision).collect()

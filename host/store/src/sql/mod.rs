@@ -14,6 +14,8 @@ mod head;
 mod journal;
 mod lengths;
 mod names;
+#[cfg(test)]
+mod plans;
 mod plugins;
 mod programs;
 mod retention;
@@ -26,6 +28,7 @@ mod store;
 mod table;
 mod tenants;
 mod tokens;
+mod weights;
 mod what_fits;
 mod workers;
 

@@ -18,6 +18,7 @@ pub(super) const PROGRAMS: Table<ProgramRow> = Table {
         number("context_tokens"),
         number("steps"),
         number("tokens_total"),
+        number("output_tokens"),
         number("created_at_us"),
         number("updated_at_us"),
         text("ended"),
@@ -27,7 +28,7 @@ pub(super) const PROGRAMS: Table<ProgramRow> = Table {
 };
 
 const SELECT: &str = "SELECT program, job, parent, status, phase, worker, context_tokens, steps, \
-     tokens_total, created_at_us, updated_at_us, ended FROM programs WHERE ";
+     tokens_total, output_tokens, created_at_us, updated_at_us, ended FROM programs WHERE ";
 
 /// Adds or replaces programs.
 pub(super) async fn put(work: &mut impl Work, programs: &[ProgramRow]) -> Result<(), StoreError> {
@@ -45,6 +46,7 @@ fn bind<'r>(program: &'r ProgramRow, values: &mut dyn Values<'r>) -> Result<(), 
     values.number("context_tokens", program.context_tokens)?;
     values.number("steps", program.steps)?;
     values.number("tokens_total", program.tokens_total)?;
+    values.maybe_number("output_tokens", program.output_tokens)?;
     values.number("created_at_us", program.created_at_us)?;
     values.number("updated_at_us", program.updated_at_us)?;
     values.maybe_text(program.ended.as_deref())
@@ -74,7 +76,7 @@ pub(super) async fn page(
     rows.iter().map(read).collect()
 }
 
-fn statement(page: &ProgramPage) -> Statement {
+pub(super) fn statement(page: &ProgramPage) -> Statement {
     let mut query = Statement::new(SELECT);
     // All rows have the same owner: by that SQLite would choose an index that sorts nothing.
     query.push("TRUE");
@@ -146,6 +148,7 @@ fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
         context_tokens: cells.number("context_tokens")?,
         steps: cells.number("steps")?,
         tokens_total: cells.number("tokens_total")?,
+        output_tokens: cells.maybe_number("output_tokens")?,
         created_at_us: cells.number("created_at_us")?,
         updated_at_us: cells.number("updated_at_us")?,
         ended: cells.maybe_text("ended")?,
@@ -155,88 +158,6 @@ fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ProgramColumn;
-    use sqlx::{Connection, Row, SqliteConnection};
-
-    /// What SQLite does for a page.
-    async fn plan(connection: &mut SqliteConnection, page: &ProgramPage) -> String {
-        let (text, _) = statement(page).parts();
-        let explained = format!("EXPLAIN QUERY PLAN {}", text.as_str());
-        let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(explained))
-            .fetch_all(connection)
-            .await;
-        let steps = rows
-            .expect("a plan")
-            .into_iter()
-            .map(|row| row.get::<String, _>("detail"));
-        steps.collect::<Vec<_>>().join("; ")
-    }
-
-    #[tokio::test]
-    async fn pages_that_the_console_opens_with_are_read_in_an_indexs_order() {
-        let mut connection = SqliteConnection::connect("sqlite::memory:")
-            .await
-            .expect("SQLite");
-        for part in [
-            include_str!("../../../../migrations/sqlite/0002_programs.sql"),
-            include_str!("../../../../migrations/sqlite/0008_pages.sql"),
-            include_str!("../../../../migrations/sqlite/0009_parents.sql"),
-        ] {
-            sqlx::raw_sql(part)
-                .execute(&mut connection)
-                .await
-                .expect("a schema");
-        }
-        let some = || Some("x".to_owned());
-        let page = ProgramPage::default();
-        for (page, index) in [
-            (page.clone(), "programs_by_age"),
-            (
-                ProgramPage {
-                    job: some(),
-                    ..page.clone()
-                },
-                "programs_by_job",
-            ),
-            (
-                ProgramPage {
-                    status: some(),
-                    ..page.clone()
-                },
-                "programs_by_status",
-            ),
-            (
-                ProgramPage {
-                    parent: some(),
-                    ..page.clone()
-                },
-                "programs_by_parent",
-            ),
-            (
-                ProgramPage {
-                    search: some(),
-                    ..page.clone()
-                },
-                "programs_by_age",
-            ),
-        ] {
-            let plan = plan(&mut connection, &page).await;
-            assert!(
-                plan.contains(index) && !plan.contains("TEMP B-TREE"),
-                "{plan}"
-            );
-        }
-        let by_tokens = ProgramPage {
-            job: some(),
-            column: ProgramColumn::TokensTotal,
-            ..page
-        };
-        let plan = plan(&mut connection, &by_tokens).await;
-        assert!(
-            plan.contains("programs_by_job"),
-            "those of one job are sorted: {plan}"
-        );
-    }
 
     #[test]
     fn what_patterns_mean_is_searched_for_as_it_is() {

@@ -1,7 +1,7 @@
 //! Removal of rows past their retention, a bounded amount at a time.
 
 use super::head::Head;
-use super::{Cells, Engine, Statement, Work};
+use super::{Cells, Engine, Statement, Work, weights};
 use crate::{PRUNE_ROWS_MAX, Pruned, Retention, StoreError};
 
 /// Most programs removed at once: each takes all its steps along.
@@ -39,6 +39,7 @@ pub(super) async fn prune<E: Engine>(
     let programs = work
         .execute(rows(PROGRAMS, keep.ended_before_us, PROGRAMS_MAX))
         .await?;
+    weights::prune(work, keep.ended_before_us).await?;
     let full = events == PRUNE_ROWS_MAX || decisions == PRUNE_ROWS_MAX || programs == PROGRAMS_MAX;
     Ok(Pruned {
         events: whole.events + events,

@@ -104,6 +104,13 @@ impl Statement {
         }
     }
 
+    /// The same, to be explained instead of answered.
+    #[cfg(test)]
+    pub(crate) fn explained(mut self, how: &str) -> Self {
+        self.sql.to_mut().insert_str(0, how);
+        self
+    }
+
     /// Its text and its arguments.
     pub(crate) fn parts(self) -> (SqlStr, Vec<Argument>) {
         let text = match self.sql {

@@ -1,8 +1,8 @@
 //! Steps of programs.
 
 use super::table::{number, text};
-use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work};
-use crate::{PAGE_ROWS_MAX, StepPage, StepRow, StoreError};
+use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, direction, names};
+use crate::{ListedPage, ListedStep, PAGE_ROWS_MAX, StepColumn, StepPage, StepRow, StoreError};
 
 /// Steps.
 pub(super) const STEPS: Table<StepRow> = Table {
@@ -22,6 +22,10 @@ pub(super) const STEPS: Table<StepRow> = Table {
         text("outcome"),
         number("waited_us"),
         text("cause"),
+        number("output_tokens_total"),
+        number("predicted_tokens"),
+        number("predicted_tokens_p90"),
+        text("weight_version"),
     ],
     key: &["tenant", "program", "step"],
     bind,
@@ -29,8 +33,19 @@ pub(super) const STEPS: Table<StepRow> = Table {
 
 const PAGE: &str = "SELECT program, step, worker, arrived_at_us, dispatched_at_us, \
      first_token_at_us, finished_at_us, prompt_tokens, output_tokens, cached_tokens, outcome, \
-     waited_us, cause FROM steps WHERE tenant = $1 AND program = $2 AND step > $3 \
-     ORDER BY step LIMIT $4";
+     waited_us, cause, output_tokens_total, predicted_tokens, predicted_tokens_p90, weight_version \
+     FROM steps WHERE tenant = $1 AND program = $2 AND step > $3 ORDER BY step LIMIT $4";
+
+/// To SQLite the order of a `CROSS JOIN` is an order: it would begin with the programs of a job, and
+/// sort all their steps.
+const LISTED: &str = "SELECT s.program, s.step, s.worker, s.arrived_at_us, s.dispatched_at_us, \
+     s.first_token_at_us, s.finished_at_us, s.prompt_tokens, s.output_tokens, s.cached_tokens, \
+     s.outcome, s.waited_us, s.cause, s.output_tokens_total, s.predicted_tokens, \
+     s.predicted_tokens_p90, s.weight_version, p.job, p.output_tokens AS program_output_tokens, \
+     (SELECT MAX(number) FROM weight_versions w WHERE w.job = p.job) - \
+     (SELECT number FROM weight_versions w WHERE w.job = p.job AND w.version = s.weight_version) \
+     AS staleness FROM steps s CROSS JOIN programs p \
+     WHERE p.tenant = s.tenant AND p.program = s.program AND s.finished_at_us IS NOT NULL";
 
 /// Adds or replaces steps.
 pub(super) async fn put(work: &mut impl Work, steps: &[StepRow]) -> Result<(), StoreError> {
@@ -51,7 +66,11 @@ fn bind<'r>(step: &'r StepRow, values: &mut dyn Values<'r>) -> Result<(), StoreE
     values.maybe_number("cached_tokens", step.cached_tokens)?;
     values.text(&step.outcome)?;
     values.number("waited_us", step.waited_us)?;
-    values.maybe_text(step.cause.as_deref())
+    values.maybe_text(step.cause.as_deref())?;
+    values.maybe_number("output_tokens_total", step.output_tokens_total)?;
+    values.maybe_number("predicted_tokens", step.predicted_tokens)?;
+    values.maybe_number("predicted_tokens_p90", step.predicted_tokens_p90)?;
+    values.maybe_text(step.weight_version.as_deref())
 }
 
 /// Steps of a program, by rising number.
@@ -73,12 +92,89 @@ pub(super) async fn page(
     rows.iter().map(read).collect()
 }
 
-fn read(row: &impl Record) -> Result<StepRow, StoreError> {
-    let cells = Cells {
+/// Ended steps that match.
+pub(super) async fn listed(
+    engine: &impl Engine,
+    page: &ListedPage,
+) -> Result<Vec<ListedStep>, StoreError> {
+    let rows = engine.read(statement(page)).await?;
+    let listed = |row| {
+        let cells = cells(row);
+        Ok(ListedStep {
+            step: read(row)?,
+            job: cells.text("job")?,
+            program_output_tokens: cells.maybe_number("program_output_tokens")?,
+            staleness: cells.maybe_number("staleness")?,
+        })
+    };
+    rows.iter().map(listed).collect()
+}
+
+pub(super) fn statement(page: &ListedPage) -> Statement {
+    let mut query = Statement::new(LISTED);
+    if let Some(program) = &page.program {
+        query.push_equal("s.tenant", Some(TENANT));
+        query.push_equal("s.program", Some(program));
+    }
+    if let Some(job) = &page.job {
+        of_job(&mut query, job);
+    }
+    for (column, value) in [("s.worker", &page.worker), ("s.outcome", &page.outcome)] {
+        query.push_equal(column, value.as_deref());
+    }
+    query.push_compared("s.waited_us >= ", page.waited_us_min);
+    query.push_compared("s.finished_at_us >= ", page.since_us);
+    query.push_compared("s.finished_at_us < ", page.until_us);
+    names::push(&mut query, "s.program", &page.names);
+    let column = match page.column {
+        StepColumn::FinishedAtUs => "s.finished_at_us",
+        StepColumn::TookUs => "(s.finished_at_us - s.arrived_at_us)",
+        StepColumn::Step => "s.step",
+    };
+    if let Some(cursor) = &page.after {
+        let relation = if page.ascending { ">" } else { "<" };
+        query.push(&format!(" AND ({column}, s.program, s.step) {relation} ("));
+        query.push_number(cursor.value);
+        query.push(", ");
+        query.push_text(&cursor.program);
+        query.push(", ");
+        query.push_number(cursor.step);
+        query.push(")");
+    }
+    let direction = direction(page.ascending);
+    query.push(&format!(
+        " ORDER BY {column} {direction}, s.program {direction}, s.step {direction} LIMIT "
+    ));
+    query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
+    query
+}
+
+/// Steps of a job lie between the beginning of its first program and the last change of any: those
+/// of others, before and after, need not be read.
+fn of_job(query: &mut Statement, job: &str) {
+    query.push_equal("p.job", Some(job));
+    for bound in [
+        ">= (SELECT MIN(created_at_us)",
+        "<= (SELECT MAX(updated_at_us)",
+    ] {
+        query.push(&format!(
+            " AND s.finished_at_us {bound} FROM programs WHERE job = "
+        ));
+        query.push_text(job);
+        query.push(")");
+    }
+}
+
+fn cells<R: Record>(row: &R) -> Cells<'_, R> {
+    Cells {
         table: "steps",
         key: &["program", "step"],
         row,
-    };
+    }
+}
+
+fn read(row: &impl Record) -> Result<StepRow, StoreError> {
+    let cells = cells(row);
     Ok(StepRow {
         step: cells.number("step")?,
         program: cells.text("program")?,
@@ -93,5 +189,9 @@ fn read(row: &impl Record) -> Result<StepRow, StoreError> {
         outcome: cells.text("outcome")?,
         waited_us: cells.number("waited_us")?,
         cause: cells.maybe_text("cause")?,
+        output_tokens_total: cells.maybe_number("output_tokens_total")?,
+        predicted_tokens: cells.maybe_number("predicted_tokens")?,
+        predicted_tokens_p90: cells.maybe_number("predicted_tokens_p90")?,
+        weight_version: cells.maybe_text("weight_version")?,
     })
 }

@@ -14,10 +14,10 @@ use crate::bodies::BlobBackend;
 use crate::leadership::Term;
 use crate::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, Placeholder,
-    PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention,
-    SamplePage, SampleRow, SeqPage, SinkRow, Snapshot, StepPage, StepRow, Store, StoreError,
-    TenantRow, TokenRow, WorkerRow,
+    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, ListedPage,
+    ListedStep, Placeholder, PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow,
+    Pruned, RefusedRow, Retention, SamplePage, SampleRow, SeqPage, SinkRow, Snapshot, StepPage,
+    StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
 };
 
 /// Commands remembered of which it is unknown whether they were noted.
@@ -185,6 +185,10 @@ impl<E: Engine> Store for SqlStore<E> {
 
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>> {
         Box::pin(steps::page(&*self.engine, program, page))
+    }
+
+    fn listed_steps<'a>(&'a self, page: &'a ListedPage) -> Answer<'a, Vec<ListedStep>> {
+        Box::pin(steps::listed(&*self.engine, page))
     }
 
     fn workers(&self) -> Answer<'_, Vec<WorkerRow>> {

@@ -3,7 +3,7 @@
 //! Rows are written in parts, each after a savepoint. A part that is refused is undone and halved,
 //! until the row that is refused is alone. All of it is one transaction.
 
-use super::{Statement, Table, Work, bindings, journal, programs, steps, workers};
+use super::{Statement, Table, Work, bindings, journal, programs, steps, weights, workers};
 use crate::{Batch, EventRow, Placeholder, RefusedRow, StoreError};
 
 /// Writes all rows of a batch that can be stored; an event that can't is replaced by its
@@ -44,6 +44,17 @@ pub(super) async fn write(
         let written = end_part(work, written).await?;
         let key = format!("{}/{}", set.world, set.job);
         refused.extend(written.err().map(|error| refusal("bindings", key, &error)));
+    }
+    for row in &batch.weights {
+        begin_part(work).await?;
+        let written = weights::note(work, row).await;
+        let written = end_part(work, written).await?;
+        let key = row.job.clone();
+        refused.extend(
+            written
+                .err()
+                .map(|error| refusal("weight_versions", key, &error)),
+        );
     }
     Ok(refused)
 }

@@ -7,6 +7,7 @@ mod cluster;
 mod durability;
 mod journal;
 mod leadership;
+mod measured;
 mod pages;
 mod private;
 mod projections;
@@ -14,6 +15,7 @@ mod refusals;
 mod reopen;
 mod restarted;
 mod rows;
+mod steps;
 mod surroundings;
 mod what_fits;
 
@@ -97,6 +99,11 @@ on_every_store!(
         bindings_replace_each_other,
         what_a_policy_stored_goes_with_its_binding,
         pruning_takes_ended_programs_with_their_steps;
+    steps:
+        listed_steps_are_filtered_and_sorted,
+        paging_through_steps_gives_every_one_once,
+        staleness_counts_the_versions_that_a_job_saw_since,
+        decisions_are_found_across_programs;
     what_fits:
         rows_that_no_store_can_hold_are_left_out,
         an_event_that_no_store_can_hold_leaves_its_number,

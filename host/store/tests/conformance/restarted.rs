@@ -8,10 +8,10 @@
 use tokio::sync::watch;
 use treadle_store::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, Location,
-    Placeholder, PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned,
-    RefusedRow, Retention, SamplePage, SampleRow, SinkRow, Snapshot, StepPage, StepRow, Store,
-    TenantRow, TokenRow, WorkerRow, open,
+    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, ListedPage,
+    ListedStep, Location, Placeholder, PluginHead, PluginRow, PolicyStateRow, ProgramPage,
+    ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow, SinkRow, Snapshot, StepPage,
+    StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
 };
 
 pub(crate) struct Restarted(pub(crate) Location);
@@ -44,6 +44,7 @@ impl Store for Restarted {
         samples(page: &'a SamplePage) -> Vec<SampleRow>;
         prune_samples(before_us: u64) -> u64;
         steps(program: &'a str, page: &'a StepPage) -> Vec<StepRow>;
+        listed_steps(page: &'a ListedPage) -> Vec<ListedStep>;
         workers() -> Vec<WorkerRow>;
         put_plugin(plugin: &'a PluginRow) -> bool;
         plugin(digest: &'a str) -> Option<PluginRow>;

@@ -75,6 +75,7 @@ pub(crate) fn program(name: &str, created_at_us: u64) -> ProgramRow {
         context_tokens: 8_000,
         steps: 3,
         tokens_total: 20_000,
+        output_tokens: Some(5_000),
         created_at_us,
         updated_at_us: created_at_us,
         ended: None,
@@ -105,6 +106,10 @@ pub(crate) fn step(program: &str, step: u64) -> StepRow {
         outcome: "running".into(),
         waited_us: 1,
         cause: None,
+        output_tokens_total: Some(10 * step),
+        predicted_tokens: step.is_multiple_of(3).then_some(70),
+        predicted_tokens_p90: step.is_multiple_of(3).then_some(90),
+        weight_version: step.is_multiple_of(5).then(|| "v1".into()),
     }
 }
 

@@ -52,6 +52,7 @@ fn step(number: u64, program: &str) -> [Event; 2] {
             cached: None,
         },
         finish: FinishReason::Stop,
+        weights: None,
     });
     [Event::Program(ProgramEvent::StepArrived(arrival)), finished]
 }
@@ -79,10 +80,9 @@ fn program(name: &str, created_at_us: u64) -> ProgramRow {
         worker: None,
         context_tokens: 0,
         steps: 1,
-        tokens_total: 0,
         created_at_us,
         updated_at_us: created_at_us,
-        ended: None,
+        ..ProgramRow::default()
     }
 }
 

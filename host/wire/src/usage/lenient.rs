@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use treadle_model::reported_tokens;
 
 /// A type that takes what it knows of any JSON value, and its default for the rest.
-trait Lenient<'de>: Default {
+pub(super) trait Lenient<'de>: Default {
     fn of_number(_: u64) -> Self {
         Self::default()
     }
@@ -77,7 +77,9 @@ impl<'de, T: Lenient<'de>> Visitor<'de> for Any<T> {
     }
 }
 
-fn lenient<'de, T: Lenient<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub(super) fn lenient<'de, T: Lenient<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     deserializer.deserialize_any(Any(PhantomData))
 }
 

@@ -1,6 +1,7 @@
 //! The parts of a reply that have its cost and its end, of any engine.
 
 use super::lenient::{Count, HasText, ListLength, Many, One, Reason};
+use super::weights::{Metadata, Stretches, WeightVersion};
 use super::{Finish, StepUsage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -25,6 +26,8 @@ pub(super) struct Reply<'a> {
     pub(super) message: One<Opening>,
     /// Anthropic's, in the later ones.
     pub(super) delta: One<Delta>,
+    /// SGLang's, beside an answer in OpenAI's form.
+    pub(super) metadata: One<Metadata>,
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
 }
@@ -65,12 +68,14 @@ pub(super) struct MetaInfo {
     completion_tokens: Count,
     cached_tokens: Count,
     finish_reason: Reason,
+    weight_version: WeightVersion,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Choice {
     finish_reason: Reason,
+    weight_versions: Stretches,
     token_ids: ListLength,
     text: HasText,
     delta: One<Delta>,
@@ -135,7 +140,7 @@ impl Usage {
             prompt_tokens: self.prompt_tokens.0.or(whole_input),
             output_tokens: self.completion_tokens.0.or(self.output_tokens.0),
             cached_tokens: cached.or(read),
-            finish: None,
+            ..StepUsage::default()
         }
     }
 }
@@ -157,7 +162,7 @@ impl Timings {
                 .map(|evaluated| sum([evaluated, cached.unwrap_or(0)])),
             output_tokens: self.predicted.0,
             cached_tokens: cached,
-            finish: None,
+            ..StepUsage::default()
         }
     }
 }
@@ -169,6 +174,7 @@ impl MetaInfo {
             output_tokens: self.completion_tokens.0,
             cached_tokens: self.cached_tokens.0,
             finish: self.finish_reason.0,
+            weights: self.weight_version,
         }
     }
 }
@@ -201,6 +207,13 @@ impl Reply<'_> {
         self.delta.0.has_output() || self.choices.0.iter().any(of_choice)
     }
 
+    /// The version of the weights, outside of `meta_info`.
+    pub(super) fn weights(&self) -> WeightVersion {
+        let of_choices = self.choices.0.last().map(|choice| choice.weight_versions);
+        let last = of_choices.unwrap_or_default().last;
+        last.or(self.metadata.0.weight_version)
+    }
+
     /// How it ended, outside of `meta_info`.
     pub(super) fn finish(&self) -> Option<Finish> {
         let of_choices = self
@@ -223,6 +236,7 @@ pub(super) fn account(usage: &Usage, timings: &Timings, metas: &[MetaInfo]) -> S
         output_tokens: add_up(metas.iter().map(|meta| meta.output_tokens)),
         cached_tokens: add_up(metas.iter().map(|meta| meta.cached_tokens)),
         finish: metas.iter().filter_map(|meta| meta.finish).max(),
+        weights: metas.last().map(|meta| meta.weights).unwrap_or_default(),
     };
     [usage.step(), timings.step(), metas]
         .into_iter()
@@ -231,6 +245,7 @@ pub(super) fn account(usage: &Usage, timings: &Timings, metas: &[MetaInfo]) -> S
             output_tokens: first.output_tokens.or(next.output_tokens),
             cached_tokens: first.cached_tokens.or(next.cached_tokens),
             finish: first.finish.or(next.finish),
+            weights: first.weights.or(next.weights),
         })
         .unwrap_or_default()
 }

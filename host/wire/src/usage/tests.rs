@@ -277,3 +277,34 @@ proptest! {
         prop_assert!(stream.output_tokens_seen() <= 1);
     }
 }
+
+#[test]
+fn the_version_of_the_weights_is_the_last_that_is_named() {
+    let version = |endpoint, body: &str| {
+        let told = usage_of_body(endpoint, body.as_bytes()).unwrap_or_default();
+        told.weights.name().map(str::to_owned)
+    };
+    let meta =
+        |version: &str| format!(r#"{{"text":"hi","meta_info":{{"weight_version":{version}}}}}"#);
+    assert_eq!(
+        version(SglangGenerate, &meta(r#""v7""#)).as_deref(),
+        Some("v7")
+    );
+    assert_eq!(version(SglangGenerate, &meta("12")).as_deref(), Some("12"));
+    let batch = format!("[{},{}]", meta("1"), meta("2"));
+    assert_eq!(version(SglangGenerate, &batch).as_deref(), Some("2"));
+    let chat = r#"{"choices":[{"finish_reason":"stop"}],"metadata":{"weight_version":"v3"}}"#;
+    assert_eq!(version(ChatCompletions, chat).as_deref(), Some("v3"));
+    let spans = r#"{"choices":[{"finish_reason":"stop","weight_versions":[
+        {"version":"a","start":0,"end":4},{"version":"b","start":4,"end":6}]}]}"#;
+    assert_eq!(version(VllmGenerate, spans).as_deref(), Some("b"));
+    let long = format!(r#""{}""#, "x".repeat(65));
+    for odd in ["null", "{}", "[1]", "-1", r#""""#, &long] {
+        assert_eq!(version(SglangGenerate, &meta(odd)), None, "{odd}");
+    }
+    let mut stream = StreamUsage::new(SglangGenerate);
+    for event in [meta("1"), meta("2")] {
+        stream.observe(event.as_bytes());
+    }
+    assert_eq!(stream.usage().weights.name(), Some("2"));
+}

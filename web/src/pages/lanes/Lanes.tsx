@@ -34,6 +34,14 @@ const WORKER_COLORS = [
   "prefill",
   "migrating",
 ];
+/** Colours of weights by how many versions came after them; the last is for those that are unknown. */
+const AGES: { token: State; label: string }[] = [
+  { token: "tool", label: "Newest weights" },
+  { token: "prefill", label: "1 version behind" },
+  { token: "queued", label: "2 behind" },
+  { token: "recompute", label: "3 or more behind" },
+  { token: "unused", label: "No version known" },
+];
 const SHOWN: State[] = ["queued", "prefill", "decode", "tool", "failed"];
 
 export function Lanes() {
@@ -62,7 +70,10 @@ export function Lanes() {
           label="Colour"
           all="Colour by state"
           value={color ?? ""}
-          options={[["worker", "Colour by worker"]]}
+          options={[
+            ["worker", "Colour by worker"],
+            ["staleness", "Colour by staleness"],
+          ]}
           onChange={(next) => set({ color: next || undefined })}
         />
         <select
@@ -98,13 +109,13 @@ export function Lanes() {
           </p>
         </Empty>
       ) : (
-        <Chart lanes={lanes.data} byWorker={color === "worker"} />
+        <Chart lanes={lanes.data} color={color} />
       )}
     </div>
   );
 }
 
-function Chart({ lanes, byWorker }: { lanes: ProgramLane[]; byWorker: boolean }) {
+function Chart({ lanes, color }: { lanes: ProgramLane[]; color: string | undefined }) {
   const navigate = useNavigate();
   const names = useWorkerNames();
   const [top, setTop] = useState(0);
@@ -147,7 +158,9 @@ function Chart({ lanes, byWorker }: { lanes: ProgramLane[]; byWorker: boolean })
           maxHeight={HEIGHT}
           scrollTop={top}
           onScroll={setTop}
-          colorFor={byWorker ? workerColor : stateColor}
+          colorFor={
+            color === "worker" ? workerColor : color === "staleness" ? ageColor : stateColor
+          }
           marked={critical?.id ?? null}
           onSelect={(span, lane) =>
             void navigate({
@@ -169,13 +182,15 @@ function Chart({ lanes, byWorker }: { lanes: ProgramLane[]; byWorker: boolean })
         ) : null}
       </div>
       <div className="legend">
-        {byWorker
+        {color === "worker"
           ? workers.map((worker, at) => (
               <LegendItem key={worker.url} token={workerToken(at)} label={worker.name} />
             ))
-          : SHOWN.map((state) => (
-              <LegendItem key={state} token={state} label={STATES[state].label} />
-            ))}
+          : color === "staleness"
+            ? AGES.map(({ token, label }) => <LegendItem key={token} token={token} label={label} />)
+            : SHOWN.map((state) => (
+                <LegendItem key={state} token={state} label={STATES[state].label} />
+              ))}
         <span className="legend-time dim">
           the marked lane took longest; click a lane to open its program
         </span>
@@ -191,6 +206,14 @@ function LegendItem({ token, label }: { token: string; label: string }) {
       {label}
     </span>
   );
+}
+
+/** The colour of a span by the age of the weights that its step ran under. */
+function ageColor(span: Span, lane: Lane): string {
+  const age = span.step === undefined ? null : (lane as ProgramLane).staleness.get(span.step);
+  if (span.state === "queued" || age === null || age === undefined) return colorOf("state-unused");
+  const token = AGES[Math.min(age, AGES.length - 2)]?.token;
+  return colorOf(`state-${token ?? "unused"}`);
 }
 
 function workerToken(at: number): string {

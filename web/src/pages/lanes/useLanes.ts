@@ -6,13 +6,15 @@ import { queryClient } from "../../api/queries";
 import type { EventView, ProgramView, StepView } from "../../api/types";
 import { visibleText } from "../../format/text";
 import { journalNow } from "../../live/clock";
-import { withOpenSteps } from "../../model/open";
+import { stalenessOf } from "../../model/outlook";
 import { buildTimeline, type Lane, type Span } from "../../model/timeline";
 
 export interface ProgramLane extends Lane {
   program: ProgramView;
   /** The worker of each step, for colours. */
   workers: Map<number, string>;
+  /** Versions of the weights that its job has seen since those of each step. */
+  staleness: Map<number, number | null>;
   begun: number;
   ended: number;
 }
@@ -41,10 +43,15 @@ async function readLanes(
   ]);
   const byProgram = Map.groupBy(events.events, (event) => event.program ?? "");
   const now = journalNow();
-  const lanes = await inPool(page.programs, async (program) => {
-    const steps = await stepsOf(program, signal);
-    return laneOf(program, steps, byProgram.get(program.program_id) ?? [], now);
-  });
+  const read = await inPool(page.programs, async (program) => ({
+    program,
+    steps: await stepsOf(program, signal),
+  }));
+  const staleness = stalenessOf(read.flatMap(({ steps }) => steps));
+  const lanes = read.map(({ program, steps }) => ({
+    ...laneOf(program, steps, byProgram.get(program.program_id) ?? [], now),
+    staleness: new Map(steps.map((step) => [step.step, staleness(step)])),
+  }));
   return lanes.filter((lane) => lane.spans.length > 0).sort((a, b) => a.begun - b.begun);
 }
 
@@ -76,11 +83,10 @@ function stepsOf(program: ProgramView, signal: AbortSignal): Promise<StepView[]>
 
 function laneOf(
   program: ProgramView,
-  rows: StepView[],
+  steps: StepView[],
   events: EventView[],
   now: number,
-): ProgramLane {
-  const steps = withOpenSteps(rows, events, [], program);
+): Omit<ProgramLane, "staleness"> {
   const ended = program.ended ? program.updated_at_us : null;
   const timeline = buildTimeline({
     steps,

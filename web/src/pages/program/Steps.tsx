@@ -1,8 +1,9 @@
 // The steps of a program as a table, and the details of the chosen one.
 import { useMemo } from "react";
-import type { EventView, StepView } from "../../api/types";
-import { count, percent } from "../../format/number";
+import type { StepView } from "../../api/types";
+import { count, percent, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
+import { followed, stalenessOf } from "../../model/outlook";
 import { isFailed } from "../../model/timeline";
 import { type Column, DataTable } from "../../ui/DataTable";
 import { Panel } from "../../ui/Panel";
@@ -15,10 +16,14 @@ import type { ProgramData } from "./useProgramData";
 interface Row extends StepView {
   number: number;
   limit: number | null;
+  /** Tokens that followed it, so far. */
+  followed: number | null;
+  /** Versions of the weights since its own. */
+  behind: number | null;
 }
 
 /** Columns that give way to the details of a step. */
-const LEFT_OUT = ["prefill", "prompt"];
+const LEFT_OUT = ["prefill", "prompt", "left", "weights"];
 
 export function Steps({
   data,
@@ -29,11 +34,11 @@ export function Steps({
   selected: number | null;
   onSelect: (step: number) => void;
 }) {
-  const rows = useMemo(() => rowsOf(data.steps, data.events), [data.steps, data.events]);
+  const rows = useMemo(() => rowsOf(data), [data]);
   const narrow = selected !== null;
   const columns = useMemo(
-    () => columnsOf(data).filter((column) => !narrow || !LEFT_OUT.includes(column.id)),
-    [data, narrow],
+    () => columnsOf(data, rows).filter((column) => !narrow || !LEFT_OUT.includes(column.id)),
+    [data, rows, narrow],
   );
   const chosen = rows.find((row) => row.step === selected);
   return (
@@ -53,7 +58,8 @@ export function Steps({
   );
 }
 
-function rowsOf(steps: StepView[], events: EventView[]): Row[] {
+function rowsOf({ view, steps, events }: ProgramData): Row[] {
+  const behind = stalenessOf(steps);
   const limits = new Map<number, number>();
   for (const { kind, event } of events) {
     const body = event as { step?: number; output_tokens_max?: number | null };
@@ -64,17 +70,63 @@ function rowsOf(steps: StepView[], events: EventView[]): Row[] {
     ...step,
     number: at + 1,
     limit: limits.get(step.step) ?? null,
+    followed: followed(step, view.output_tokens),
+    behind: behind(step),
   }));
 }
 
 /** How a step went, in a word. */
 function Outcome({ step }: { step: StepView }) {
-  if (step.outcome === "open")
-    return <Badge tone="accent">{step.dispatched_at_us ? "running" : "queued"}</Badge>;
+  if (!step.outcome) return <Badge tone="accent">{step.worker ? "running" : "queued"}</Badge>;
   return <Badge tone={isFailed(step.outcome) ? "bad" : "neutral"}>{step.outcome}</Badge>;
 }
 
-function columnsOf(data: ProgramData): Column<Row>[] {
+/** What was predicted to follow a step, and what did. */
+function Left({ row, ended }: { row: Row; ended: boolean }) {
+  if (!row.outcome) return "–";
+  const so = row.followed === null ? "–" : `${short(row.followed)}${ended ? "" : " so far"}`;
+  return `${row.predicted_tokens == null ? "–" : short(row.predicted_tokens)} / ${so}`;
+}
+
+/** Under which weights a step ran, and how old they are. */
+function Weights({ row }: { row: Row }) {
+  if (!row.weight_version) return "–";
+  return (
+    <>
+      <Text value={row.weight_version} max={24} />
+      {row.behind ? <Badge tone="warn">{row.behind} behind</Badge> : null}
+    </>
+  );
+}
+
+function columnsOf(data: ProgramData, rows: Row[]): Column<Row>[] {
+  return [...fixedColumns(data), ...knownColumns(data, rows)];
+}
+
+/** Columns of what only some daemons and engines tell. */
+function knownColumns({ view }: ProgramData, rows: Row[]): Column<Row>[] {
+  const columns: Column<Row>[] = [];
+  if (rows.some((row) => row.predicted_tokens != null))
+    columns.push({
+      id: "left",
+      header: "Left: predicted / real",
+      width: "minmax(128px, 1fr)",
+      numeric: true,
+      wideOnly: true,
+      cell: (row) => <Left row={row} ended={Boolean(view.ended)} />,
+    });
+  if (rows.some((row) => row.weight_version))
+    columns.push({
+      id: "weights",
+      header: "Weights",
+      width: "minmax(96px, 1fr)",
+      wideOnly: true,
+      cell: (row) => <Weights row={row} />,
+    });
+  return columns;
+}
+
+function fixedColumns(data: ProgramData): Column<Row>[] {
   const { nameOf } = data.names;
   const between = (from?: number | null, to?: number | null) =>
     from && to ? duration(to - from) : "–";
@@ -167,6 +219,29 @@ function StepDetail({ program, row, data }: { program: string; row: Row; data: P
           {count(row.output_tokens)} tokens
           {row.limit === null ? "" : `, at most ${count(row.limit)}`}
         </dd>
+        {row.predicted_tokens == null ? null : (
+          <>
+            <dt>Left after it</dt>
+            <dd>
+              {count(row.predicted_tokens)} tokens predicted, 9 of 10 times at most{" "}
+              {count(row.predicted_tokens_p90)}; {count(row.followed)} followed
+              {data.view.ended ? "" : " so far"}
+            </dd>
+          </>
+        )}
+        {row.weight_version ? (
+          <>
+            <dt>Weights</dt>
+            <dd>
+              <Text value={row.weight_version} max={64} />
+              {row.behind === null
+                ? ""
+                : row.behind === 0
+                  ? ", the newest that its job has seen"
+                  : `, ${plural(row.behind, "version")} behind`}
+            </dd>
+          </>
+        ) : null}
         {row.cause ? (
           <>
             <dt>Cause</dt>

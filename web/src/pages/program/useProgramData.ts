@@ -7,7 +7,6 @@ import type { DecisionView, EventView, ProgramView, StepView } from "../../api/t
 import { useWorkerNames, type WorkerNames } from "../../api/useWorkerNames";
 import { journalNow } from "../../live/clock";
 import { useFeed } from "../../live/hooks";
-import { withOpenSteps } from "../../model/open";
 import { buildTimeline, type Timeline } from "../../model/timeline";
 
 export interface ProgramData {
@@ -38,9 +37,8 @@ export function useProgramData(id: string): Answer {
   const data = useMemo(() => {
     if (!view.data || !stepRows.data || !decisionRows.data || !eventRows.data) return null;
     const events = eventRows.data;
-    const all = withOpenSteps(stepRows.data, events, decisionRows.data, view.data);
     const timeline = buildTimeline({
-      steps: all,
+      steps: stepRows.data,
       decisions: decisionRows.data,
       events,
       children: childRows.data?.programs ?? [],
@@ -50,7 +48,7 @@ export function useProgramData(id: string): Answer {
     });
     return {
       view: view.data,
-      steps: all,
+      steps: stepRows.data,
       decisions: decisionRows.data,
       events,
       timeline,

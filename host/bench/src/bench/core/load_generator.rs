@@ -193,6 +193,7 @@ impl LoadGenerator {
                     step,
                     tokens,
                     finish,
+                    weights: None,
                 }));
                 self.rest(place, call.tool_us);
             }

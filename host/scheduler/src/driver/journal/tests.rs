@@ -85,6 +85,7 @@ prop_compose! {
             outcome: "stop".into(),
             waited_us: 0,
             cause: Some(cause),
+            ..StepRow::default()
         }
     }
 }
@@ -127,7 +128,7 @@ fn good_program(name: &str) -> ProgramRow {
         tokens_total: 1,
         created_at_us: 1,
         updated_at_us: 1,
-        ended: None,
+        ..ProgramRow::default()
     }
 }
 
@@ -288,6 +289,7 @@ fn a_gateway_hears_that_the_end_of_an_answer_was_refused() {
             cached: None,
         },
         finish: FinishReason::Stop,
+        weights: None,
     });
     let origin = Origin { gateway, number: 9 };
     let refused = EventRow {

@@ -35,6 +35,7 @@ fn finished(step: u64) -> Event {
             cached: None,
         },
         finish: FinishReason::Stop,
+        weights: None,
     })
 }
 

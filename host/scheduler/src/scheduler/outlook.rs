@@ -1,0 +1,231 @@
+//! What rows of steps get beside what the core knows: what was predicted of their programs after
+//! them, and the versions of weights that jobs see.
+
+use super::{Expected, projection};
+use std::collections::HashMap;
+use treadle_core::{Core, Event, ProgramEvent};
+use treadle_model::{ProgramId, Span, TOKENS_MAX, Timestamp};
+use treadle_store::{Batch, StepRow, WeightRow};
+
+/// Versions of weights that are remembered as recorded; when there are more they are forgotten, and
+/// recorded once more.
+const VERSIONS_MAX: usize = 4_096;
+/// After this time a version is recorded again: the store forgets those of jobs without programs.
+const RECORDED_FOR: Span = Span::from_micros(3_600 * 1_000_000);
+
+/// The last step of each live program that is to be predicted, and the versions of weights that are
+/// on record.
+#[derive(Default)]
+pub(super) struct Outlook {
+    last: HashMap<ProgramId, StepRow>,
+    recorded: HashMap<WeightsOfJob, Timestamp>,
+}
+
+/// A job and a version.
+type WeightsOfJob = (Box<str>, Box<str>);
+
+impl Outlook {
+    /// Adds the rows of steps that an event ends. If it is finished and `predicts`, its row is kept
+    /// for what is predicted.
+    pub(super) fn step_ends(
+        &mut self,
+        core: &Core,
+        event: &Event,
+        now: Timestamp,
+        predicts: bool,
+        rows: &mut Batch,
+    ) {
+        let ended = projection::step_rows(core, event, now);
+        let Event::Program(ProgramEvent::StepFinished { step, weights, .. }) = event else {
+            return rows.steps.extend(ended);
+        };
+        let state = core.programs();
+        let program = state.steps.get(step).map(|step| step.program);
+        if let (Some(id), Some(row)) = (program.filter(|_| predicts), ended.first()) {
+            self.last.insert(id, row.clone());
+        }
+        let program = program.and_then(|id| state.live.get(&id));
+        if let (Some(version), Some(program)) = (weights, program) {
+            let seen = (program.job.clone(), version.clone());
+            rows.weights.extend(self.version_row(seen, now));
+        }
+        rows.steps.extend(ended);
+    }
+
+    /// The row of a version that may not be on record.
+    fn version_row(&mut self, seen: WeightsOfJob, now: Timestamp) -> Option<WeightRow> {
+        let before = self.recorded.get(&seen);
+        if before.is_some_and(|at| now.since(*at) < RECORDED_FOR) {
+            return None;
+        }
+        if self.recorded.len() >= VERSIONS_MAX {
+            self.recorded.clear();
+        }
+        let row = WeightRow {
+            job: seen.0.to_string(),
+            version: seen.1.to_string(),
+            seen_at_us: now.0,
+        };
+        self.recorded.insert(seen, now);
+        Some(row)
+    }
+
+    /// The row of a step with what is expected of its program after it; nothing if another step has
+    /// ended since.
+    pub(super) fn predicted(&mut self, expected: &Expected) -> Option<StepRow> {
+        let row = self.last.get(&expected.program)?;
+        if expected.after.map(|step| step.0) != Some(row.step) {
+            return None;
+        }
+        let row = self.last.remove(&expected.program)?;
+        let tokens = |tokens: f64| Some((tokens.round() as u64).min(TOKENS_MAX));
+        Some(StepRow {
+            predicted_tokens: tokens(expected.forecast.remaining_tokens),
+            predicted_tokens_p90: tokens(expected.forecast.remaining_tokens_p90),
+            ..row
+        })
+    }
+
+    /// Forgets a program that is over.
+    pub(super) fn forget(&mut self, program: ProgramId) {
+        self.last.remove(&program);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scheduler::{Expected, Input, Observation, Options, Output, Scheduler};
+    use treadle_core::{Core, CoreConfig, Event, ProgramEvent, StepArrival, StepTokens};
+    use treadle_model::{FinishReason, StepId, Timestamp};
+    use treadle_policy::evaluator::{EvaluatorLimits, Forecast, PolicyEvaluator};
+
+    struct Story(Scheduler<PolicyEvaluator>);
+
+    impl Story {
+        fn new(predicts: bool) -> Self {
+            let options = Options {
+                core: Core::new(CoreConfig::default()),
+                seq: 0,
+                journals: true,
+                snapshot_events: 1_000,
+                moves_caches: false,
+                started: std::time::Instant::now(),
+            };
+            let policies = PolicyEvaluator::new(EvaluatorLimits::default());
+            let mut scheduler = Scheduler::new(options, policies, ());
+            scheduler.set_predicts(predicts);
+            Self(scheduler)
+        }
+
+        fn at(&mut self, s: u64, event: ProgramEvent) {
+            let at = Timestamp(s * 1_000_000);
+            self.0.handle(at, Input::Event(Event::Program(event)));
+        }
+
+        /// A step of a program arrives and ends; what is seen of it then.
+        fn step(&mut self, s: u64, step: u64, weights: &str) -> Option<Observation> {
+            self.at(
+                s,
+                ProgramEvent::StepArrived(StepArrival {
+                    step: StepId(step),
+                    program: "p".into(),
+                    job: "j".into(),
+                    prompt_tokens: 900,
+                    exact: true,
+                    prompt_bytes: 3_600,
+                    text: None,
+                    output_tokens_max: None,
+                    prefix: Vec::new(),
+                    one_shot: false,
+                    inferred: false,
+                    parent: None,
+                    group: None,
+                }),
+            );
+            while self.0.poll_output().is_some() {}
+            let tokens = StepTokens {
+                prompt: 900,
+                output: 40,
+                cached: None,
+            };
+            self.at(
+                s + 1,
+                ProgramEvent::StepFinished {
+                    step: StepId(step),
+                    tokens,
+                    finish: FinishReason::Stop,
+                    weights: Some(weights.into()),
+                },
+            );
+            let mut outputs = std::iter::from_fn(|| self.0.poll_output());
+            outputs.find_map(|output| match output {
+                Output::Observed(observation) => Some(*observation),
+                _ => None,
+            })
+        }
+
+        fn expect(&mut self, seen: &Observation, remaining_tokens: f64) {
+            let forecast = Forecast {
+                remaining_tokens,
+                remaining_tokens_p90: f64::MAX,
+                remaining_tool_s: 0.0,
+            };
+            let expected = vec![Expected::of(seen, forecast)];
+            self.0.handle(Timestamp(0), Input::Forecasts(expected));
+        }
+    }
+
+    #[test]
+    fn a_prediction_goes_to_the_row_of_the_step_that_it_is_after() {
+        let mut story = Story::new(true);
+        let first = story.step(0, 1, "v1").expect("it is observed");
+        story.expect(&first, 79.6);
+        let second = story.step(5, 2, "v1").expect("it is observed");
+        story.step(9, 3, "v2");
+        // It comes too late to be told from what is expected after the third.
+        story.expect(&second, 40.0);
+        let rows = story.0.take_records().rows;
+        let told = |row: &treadle_store::StepRow| {
+            let total = row.output_tokens_total.unwrap_or(0);
+            (row.step, total, row.predicted_tokens)
+        };
+        let steps: Vec<_> = rows.steps.iter().map(told).collect();
+        let expected = [
+            (1, 40, None),
+            (1, 40, Some(80)),
+            (2, 80, None),
+            (3, 120, None),
+        ];
+        assert_eq!(steps, expected);
+        assert_eq!(
+            rows.steps[1].predicted_tokens_p90,
+            Some(treadle_model::TOKENS_MAX)
+        );
+        let program = rows.programs.last().expect("it changed");
+        assert_eq!(program.output_tokens, Some(120));
+    }
+
+    #[test]
+    fn a_version_is_recorded_once_an_hour() {
+        let mut story = Story::new(false);
+        for (s, step, version) in [(0, 1, "v1"), (10, 2, "v1"), (20, 3, "v2"), (3_700, 4, "v1")] {
+            assert!(story.step(s, step, version).is_none());
+        }
+        let rows = story.0.take_records().rows;
+        let seen: Vec<_> = rows
+            .weights
+            .iter()
+            .map(|row| {
+                (
+                    row.job.as_str(),
+                    row.version.as_str(),
+                    row.seen_at_us / 1_000_000,
+                )
+            })
+            .collect();
+        assert_eq!(seen, [("j", "v1", 1), ("j", "v2", 21), ("j", "v1", 3_701)]);
+        let versions = rows.steps.iter().map(|row| row.weight_version.as_deref());
+        let versions: Vec<_> = versions.collect();
+        assert_eq!(versions, [Some("v1"), Some("v1"), Some("v2"), Some("v1")]);
+    }
+}

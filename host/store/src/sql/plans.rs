@@ -1,0 +1,135 @@
+//! How the databases read the pages that the console opens with: by which index, and without sorting
+//! more than a page has.
+
+use super::{Engine, Record, Statement, Work, programs, steps};
+use crate::postgres::PostgresEngine;
+use crate::sqlite::SqliteEngine;
+use crate::{ListedPage, PostgresLocation, ProgramColumn, ProgramPage, StepColumn};
+use treadle_services::{Schema, are_skipped};
+
+/// Enough that PostgreSQL would rather not read all.
+const FILL: [&str; 3] = [
+    "INSERT INTO programs (program, job, parent, status, phase, worker, context_tokens, steps, \
+     tokens_total, created_at_us, updated_at_us, ended) \
+     SELECT 'p-' || n, 'job-' || n % 50, CASE WHEN n % 10 = 0 THEN 'parent-' || n % 90 END, \
+     CASE n % 40 WHEN 0 THEN 'paused' ELSE 'finished' END, 'acting', 'w', n % 977, 1, n, n, n, \
+     CASE n % 40 WHEN 0 THEN NULL ELSE 'finished' END FROM generate_series(1, 20000) AS n",
+    "INSERT INTO steps (program, step, worker, arrived_at_us, finished_at_us, prompt_tokens, \
+     output_tokens, outcome, waited_us) \
+     SELECT 'p-' || n, n, 'w', n, n + 5, 1, 1, 'stop', 0 FROM generate_series(1, 20000) AS n",
+    "ANALYZE",
+];
+
+/// Pages of programs, and the index that each is read by.
+fn program_pages() -> Vec<(ProgramPage, &'static str)> {
+    let page = || ProgramPage {
+        limit: 100,
+        ..ProgramPage::default()
+    };
+    let some = |text: &str| Some(text.to_owned());
+    vec![
+        (page(), "programs_by_age"),
+        (
+            ProgramPage {
+                ascending: true,
+                ..page()
+            },
+            "programs_by_age",
+        ),
+        (
+            ProgramPage {
+                job: some("job-7"),
+                ..page()
+            },
+            "programs_by_job",
+        ),
+        (
+            ProgramPage {
+                status: some("paused"),
+                ..page()
+            },
+            "programs_by_status",
+        ),
+        (
+            ProgramPage {
+                parent: some("parent-30"),
+                ..page()
+            },
+            "programs_by_parent",
+        ),
+        (
+            ProgramPage {
+                search: some("-1"),
+                ..page()
+            },
+            "programs_by_age",
+        ),
+    ]
+}
+
+/// What a database does for a statement, as text.
+async fn plan(engine: &impl Engine, query: Statement, how: &str, column: &str) -> String {
+    let rows = engine.read(query.explained(how)).await.expect("a plan");
+    let lines: Vec<_> = rows.iter().filter_map(|row| row.shown(column)).collect();
+    lines.join("; ")
+}
+
+/// Checks the plans of a database, in which a word stands for sorting.
+async fn check(engine: &impl Engine, how: &str, column: &str, sorts: &str) {
+    for (page, index) in program_pages() {
+        let plan = plan(engine, programs::statement(&page), how, column).await;
+        assert!(plan.contains(index), "{page:?}: {plan}");
+        // Programs of one parent are few: those may be sorted.
+        assert!(!plan.contains(sorts) || page.parent.is_some(), "{plan}");
+    }
+    let by_tokens = ProgramPage {
+        job: Some("job-7".to_owned()),
+        column: ProgramColumn::TokensTotal,
+        limit: 100,
+        ..ProgramPage::default()
+    };
+    let sorted = plan(engine, programs::statement(&by_tokens), how, column).await;
+    assert!(sorted.contains("programs_by_job"), "{sorted}");
+    for (since_us, column_of_page) in [
+        (None, StepColumn::FinishedAtUs),
+        (Some(19_900), StepColumn::TookUs),
+    ] {
+        let page = ListedPage {
+            since_us,
+            column: column_of_page,
+            limit: 100,
+            ..ListedPage::default()
+        };
+        let plan = plan(engine, steps::statement(&page), how, column).await;
+        assert!(plan.contains("steps_by_end"), "{plan}");
+        let is_sorted = column_of_page == StepColumn::TookUs;
+        assert_eq!(plan.contains(sorts), is_sorted, "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn pages_that_the_console_opens_with_are_read_in_an_indexs_order() {
+    let engine = SqliteEngine::open_memory().await.expect("SQLite");
+    check(&engine, "EXPLAIN QUERY PLAN ", "detail", "TEMP B-TREE").await;
+}
+
+#[tokio::test]
+async fn so_they_are_in_postgresql() {
+    if are_skipped() {
+        return;
+    }
+    let schema = Schema::fresh("plans");
+    let at = PostgresLocation {
+        schema: schema.name.clone(),
+        ..PostgresLocation::new(schema.url.clone())
+    };
+    let engine = PostgresEngine::open(&at, true).await.expect("PostgreSQL");
+    let mut work = engine.begin().await.expect("a transaction");
+    for sql in FILL {
+        let filled = work.execute(Statement::new(sql)).await;
+        filled.expect("it is filled");
+    }
+    work.commit().await.expect("it commits");
+    check(&engine, "EXPLAIN ", "QUERY PLAN", "Sort").await;
+    engine.close().await;
+}

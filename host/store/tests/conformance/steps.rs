@@ -1,0 +1,260 @@
+//! Steps and decisions of all programs.
+
+use treadle_store::{
+    Batch, DecisionPage, ListedPage, ListedStep, Names, ProgramRow, Retention, StepColumn,
+    StepCursor, StepRow, Store, WeightRow,
+};
+
+use super::rows::{self, ALL};
+
+/// A step that took `took_us` and ended at `at_us`.
+fn ended(program: &str, step: u64, at_us: u64, took_us: u64) -> StepRow {
+    StepRow {
+        arrived_at_us: at_us - took_us,
+        finished_at_us: Some(at_us),
+        outcome: "stop".into(),
+        waited_us: took_us / 2,
+        ..rows::step(program, step)
+    }
+}
+
+fn program(name: &str, job: &str) -> ProgramRow {
+    ProgramRow {
+        job: job.into(),
+        updated_at_us: 10_000,
+        ..rows::program(name, 1)
+    }
+}
+
+/// Turns the page of all into another.
+type Change = fn(&mut ListedPage);
+
+/// Nine steps of three programs: number n of them ended at 1,000 n.
+async fn fill(store: &dyn Store) {
+    let step = |n: u64| {
+        let name = ["a", "b", "t~c"][n as usize % 3];
+        let row = ended(name, n, 1_000 * n, 100 * (n * 4 % 9));
+        let outcome = if n == 4 { "failed" } else { "stop" };
+        StepRow {
+            outcome: outcome.into(),
+            worker: Some(format!("w-{}", n % 2)),
+            ..row
+        }
+    };
+    let batch = Batch {
+        programs: vec![
+            program("a", "one"),
+            program("b", "two"),
+            program("t~c", "one"),
+        ],
+        // The last one has not ended.
+        steps: (1..=9).map(step).chain([rows::step("a", 99)]).collect(),
+        ..Batch::default()
+    };
+    store.append(&batch).await.unwrap();
+}
+
+fn numbers(found: &[ListedStep]) -> Vec<u64> {
+    found.iter().map(|listed| listed.step.step).collect()
+}
+
+pub(crate) async fn listed_steps_are_filtered_and_sorted(store: &dyn Store) {
+    fill(store).await;
+    let page = ListedPage {
+        limit: ALL,
+        ..ListedPage::default()
+    };
+    let all = store.listed_steps(&page).await.unwrap();
+    assert_eq!(
+        (all[0].job.as_str(), all[0].program_output_tokens),
+        ("one", Some(5_000))
+    );
+    assert_eq!(all[0].step.predicted_tokens_p90, Some(90));
+    let filters: [(Change, &[u64]); 9] = [
+        (|_| (), &[9, 8, 7, 6, 5, 4, 3, 2, 1]),
+        (
+            |page| (page.column, page.limit) = (StepColumn::TookUs, 4),
+            &[2, 4, 6, 8],
+        ),
+        (|page| page.job = Some("two".into()), &[7, 4, 1]),
+        (|page| page.worker = Some("w-0".into()), &[8, 6, 4, 2]),
+        (|page| page.outcome = Some("failed".into()), &[4]),
+        (|page| page.waited_us_min = Some(350), &[4, 2]),
+        (
+            |page| (page.since_us, page.until_us) = (Some(3_000), Some(6_000)),
+            &[5, 4, 3],
+        ),
+        (|page| page.names = Names::With("t~".into()), &[8, 5, 2]),
+        (
+            |page| {
+                page.names = Names::Without("t~".into());
+                page.job = Some("one".into());
+            },
+            &[9, 6, 3],
+        ),
+    ];
+    for (change, expected) in filters {
+        let mut page = page.clone();
+        change(&mut page);
+        let found = store.listed_steps(&page).await.unwrap();
+        assert_eq!(numbers(&found), expected, "{page:?}");
+    }
+    let by_number = ListedPage {
+        program: Some("b".into()),
+        column: StepColumn::Step,
+        ascending: true,
+        ..page
+    };
+    let found = store.listed_steps(&by_number).await.unwrap();
+    assert_eq!(numbers(&found), [1, 4, 7]);
+}
+
+pub(crate) async fn paging_through_steps_gives_every_one_once(store: &dyn Store) {
+    fill(store).await;
+    for column in StepColumn::ALL {
+        for ascending in [true, false] {
+            let mut page = ListedPage {
+                column,
+                ascending,
+                limit: ALL,
+                ..ListedPage::default()
+            };
+            let whole = store.listed_steps(&page).await.unwrap();
+            let mut found = Vec::new();
+            page.limit = 2;
+            loop {
+                let rows = store.listed_steps(&page).await.unwrap();
+                let Some(ListedStep { step, .. }) = rows.last() else {
+                    break;
+                };
+                page.after = Some(StepCursor {
+                    value: column.of(step).unwrap(),
+                    program: step.program.clone(),
+                    step: step.step,
+                });
+                found.extend(rows);
+            }
+            assert_eq!(found, whole, "{column:?} {ascending}");
+            assert_eq!(found.len(), 9);
+        }
+    }
+}
+
+pub(crate) async fn staleness_counts_the_versions_that_a_job_saw_since(store: &dyn Store) {
+    let seen = |job: &str, version: &str, seen_at_us: u64| WeightRow {
+        job: job.into(),
+        version: version.into(),
+        seen_at_us,
+    };
+    let step = |number: u64, version: Option<&str>| StepRow {
+        weight_version: version.map(Into::into),
+        ..ended("a", number, number, 0)
+    };
+    let first = Batch {
+        programs: vec![program("a", "one")],
+        steps: vec![step(1, Some("v1")), step(2, Some("v2")), step(3, None)],
+        weights: vec![
+            seen("one", "v1", 1),
+            seen("one", "v2", 2),
+            seen("other", "v9", 2),
+        ],
+        ..Batch::default()
+    };
+    store.append(&first).await.unwrap();
+    let again = Batch {
+        steps: vec![
+            step(4, Some("v1")),
+            step(5, Some("v3")),
+            step(6, Some("lost")),
+        ],
+        weights: vec![seen("one", "v1", 4), seen("one", "v3", 5)],
+        ..Batch::default()
+    };
+    store.append(&again).await.unwrap();
+    let page = ListedPage {
+        column: StepColumn::Step,
+        ascending: true,
+        limit: ALL,
+        ..ListedPage::default()
+    };
+    let found = store.listed_steps(&page).await.unwrap();
+    let staleness: Vec<_> = found.iter().map(|listed| listed.staleness).collect();
+    let expected = [Some(2), Some(1), None, Some(2), Some(0), None];
+    assert_eq!(staleness, expected);
+
+    // What a job without programs saw is forgotten.
+    let keep = Retention {
+        ended_before_us: 1_000,
+        ..Retention::default()
+    };
+    store.prune(&keep).await.unwrap();
+    let returned = Batch {
+        programs: vec![program("b", "other")],
+        steps: vec![StepRow {
+            program: "b".into(),
+            ..step(7, Some("v9"))
+        }],
+        ..Batch::default()
+    };
+    store.append(&returned).await.unwrap();
+    let found = store.listed_steps(&page).await.unwrap();
+    let staleness: Vec<_> = found.iter().map(|listed| listed.staleness).collect();
+    assert_eq!(staleness[..6], expected);
+    assert_eq!(staleness[6], None);
+}
+
+pub(crate) async fn decisions_are_found_across_programs(store: &dyn Store) {
+    let name = |seq: u64| ["a", "b", "t~c"][seq as usize % 3];
+    let mut batch = Batch {
+        programs: vec![
+            program("a", "one"),
+            program("b", "two"),
+            program("t~c", "one"),
+        ],
+        decisions: (1..=6)
+            .map(|seq| rows::decision(seq, Some(name(seq)), "pause"))
+            .collect(),
+        ..rows::events(1..=6)
+    };
+    batch.decisions[1].policy = "other@1".into();
+    store.append(&batch).await.unwrap();
+    let all = rows::decisions(&rows::range(
+        None,
+        None,
+        treadle_store::Order::NewestFirst,
+        ALL,
+    ));
+    let filters = [
+        (DecisionPage::default(), vec![6, 5, 4, 3, 2, 1]),
+        (
+            DecisionPage {
+                job: Some("one".into()),
+                ..DecisionPage::default()
+            },
+            vec![6, 5, 3, 2],
+        ),
+        (
+            DecisionPage {
+                policy: Some("other@1".into()),
+                ..DecisionPage::default()
+            },
+            vec![2],
+        ),
+        (
+            DecisionPage {
+                names: Names::Without("t~".into()),
+                ..DecisionPage::default()
+            },
+            vec![6, 4, 3, 1],
+        ),
+    ];
+    for (page, expected) in filters {
+        let page = DecisionPage {
+            range: all.range.clone(),
+            ..page
+        };
+        let found = store.decisions(&page).await.unwrap();
+        let found: Vec<u64> = found.iter().map(|row| row.seq).collect();
+        assert_eq!(found, expected, "{page:?}");
+    }
+}
