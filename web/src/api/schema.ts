@@ -439,7 +439,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** Tells how browsers may sign in */
+        get: operations["session_tell"];
         put?: never;
         /**
          * Begins a browser's session
@@ -448,6 +449,43 @@ export interface paths {
         post: operations["session_begin"];
         /** Ends the browser's session; the token stays good */
         delete: operations["session_end"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Takes a browser back from the identity provider */
+        get: operations["session_come_back"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session/sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Sends a browser to the identity provider
+         * @description OpenID Connect's authorization code flow with PKCE. The provider sends the browser back to `/api/v1/session/callback`, which begins its session.
+         */
+        get: operations["session_leave"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -462,7 +500,7 @@ export interface paths {
         };
         /**
          * Steps of all programs that have ended, sorted and filtered
-         * @description The slowest are those of the last hour where `since_ms` names no other time.
+         * @description The slowest are those of the last hour where `since_ms` names no other time. Others are read in the order of their ends until a page is full: where few match, `since_ms` bounds how far back that goes.
          */
         get: operations["steps_listed"];
         put?: never;
@@ -2363,6 +2401,11 @@ export interface components {
              * @description What belongs to no use yet.
              */
             undivided_token_seconds: number;
+        };
+        /** @description How browsers may sign in. */
+        WaysToSignIn: {
+            /** @description Where a browser is sent to the identity provider from; absent where there is none for it. */
+            provider?: string | null;
         };
         /** @description What the daemon takes the caller for. */
         Whoami: {
@@ -4608,6 +4651,44 @@ export interface operations {
             };
         };
     };
+    session_tell: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WaysToSignIn"];
+                };
+            };
+            /** @description token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
     session_begin: {
         parameters: {
             query?: never;
@@ -4693,6 +4774,106 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Session"];
+                };
+            };
+            /** @description token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    session_come_back: {
+        parameters: {
+            query?: {
+                /** @description For a token, once. */
+                code?: string;
+                /** @description Whose answer it is. */
+                state?: string;
+                /** @description Why there is no code. */
+                error?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The browser is sent on. */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    session_leave: {
+        parameters: {
+            query?: {
+                /** @description The page of the console to come back to. */
+                back?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The browser is sent on. */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
             /** @description token_invalid, token_expired */
