@@ -462,7 +462,7 @@ export interface paths {
         };
         /**
          * Steps of all programs that have ended, sorted and filtered
-         * @description The slowest are those of the last hour where `since_ms` names no other time.
+         * @description The slowest are those of the last hour where `since_ms` names no other time. Others are read in the order of their ends until a page is full: where few match, `since_ms` bounds how far back that goes.
          */
         get: operations["steps_listed"];
         put?: never;
