@@ -4,6 +4,7 @@ use http::Method;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use std::fmt::Write;
 use treadle_tests::support::fixture::{CHAT, chat};
 use treadle_tests::support::process::DaemonProcess;
 use treadle_tests::support::raw_engine::RawEngine;
@@ -80,5 +81,9 @@ async fn a_step_is_traced_from_the_client_to_the_engine() {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("room");
+    }
+    text
 }

@@ -161,26 +161,31 @@ async fn provide(key: Key, nonce: Arc<Mutex<String>>) -> (String, Arc<Mutex<Stri
 fn field(of: &str, name: &str) -> String {
     let pairs = of.split(['?', '&', '\n']);
     let value = pairs.filter_map(|pair| pair.split_once('='));
-    let found = value
+    let mut found = value
         .filter(|(key, _)| *key == name)
         .map(|(_, value)| value);
-    percent_decode_str(found.last().unwrap_or_default())
+    percent_decode_str(found.next_back().unwrap_or_default())
         .decode_utf8_lossy()
         .into_owned()
+}
+
+/// A daemon that is a client of the provider's.
+async fn client_of(issuer: &str) -> Fixture {
+    Fixture::tuned(1, 100_000, |config| {
+        config.auth.anonymous_scope = AnonymousScope::None;
+        config.oidc.jwks = format!("{issuer}/keys");
+        issuer.clone_into(&mut config.oidc.issuer);
+        "console".clone_into(&mut config.oidc.client_id);
+        config.oidc.client_secret = Secret::new("hush");
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_signs_in_with_the_provider_and_only_the_one_that_left() {
     let nonce = Arc::new(Mutex::new(String::new()));
     let (issuer, asked) = provide(Key::new("k"), nonce.clone()).await;
-    let fixture = Fixture::tuned(1, 100_000, |config| {
-        config.auth.anonymous_scope = AnonymousScope::None;
-        config.oidc.jwks = format!("{issuer}/keys");
-        config.oidc.issuer = issuer.clone();
-        config.oidc.client_id = "console".to_owned();
-        config.oidc.client_secret = Secret::new("hush");
-    })
-    .await;
+    let fixture = client_of(&issuer).await;
     let browser = fixture.client.without_token();
     let ways = browser.get("/api/v1/session").await.ok();
     let leave = ways["provider"].as_str().expect("a way").to_owned();
