@@ -40,6 +40,8 @@ impl Programs {
                 self.wanted_tokens(),
             ),
         };
+        // Nobody waits for room where nothing new is placed.
+        let wanted_tokens = if w.takes_programs() { wanted_tokens } else { 0 };
         // Slots can't overflow.
         if wanted_tokens == 0 && (used < low || slot_tokens.is_some()) {
             return;
@@ -63,7 +65,7 @@ impl Programs {
     fn wanted_tokens(&self) -> u64 {
         let unplaced = |program: &ProgramId| self.is_unplaced(*program);
         let wanted = self.state.queue.need_tokens(unplaced);
-        wanted.div_ceil(self.healthy_workers())
+        wanted.div_ceil(self.open_workers())
     }
 
     /// Tokens of all slots of a worker, of those that are taken, and of those that the unplaced
@@ -75,7 +77,7 @@ impl Programs {
         let leaves = |program: &&ProgramId| offloads.is_leaving(**program);
         let leaving = w.programs.iter().filter(leaves).count();
         let taken = (w.programs.len() + w.kept.len()).saturating_sub(leaving) as u64;
-        let workers = self.healthy_workers();
+        let workers = self.open_workers();
         let waiting = self.state.queue.oldest().map(|(_, program)| program);
         let waiting = waiting.filter(|program| self.is_unplaced(*program));
         // More than all slots of all workers can't be had.
@@ -84,9 +86,9 @@ impl Programs {
         (slots * slot, taken * slot, wanted * slot)
     }
 
-    fn healthy_workers(&self) -> u64 {
-        let healthy = self.state.workers.values().filter(|w| w.is_healthy());
-        healthy.count().max(1) as u64
+    fn open_workers(&self) -> u64 {
+        let open = self.state.workers.values().filter(|w| w.takes_programs());
+        open.count().max(1) as u64
     }
 
     /// True if nothing is happening to the program's cache, nor about to.
@@ -163,18 +165,18 @@ impl Programs {
     fn migrate_or_keep(&mut self, program: ProgramId, worker: WorkerId, why: &Why<'_>) {
         if let Some(to) = self.roomiest_but(program, worker) {
             self.explain(program, to, why);
-            let tokens = self
-                .state
-                .live
-                .get(&program)
-                .map_or(0, |p| p.context_tokens);
-            let rank = i64::try_from(tokens).unwrap_or(i64::MAX);
-            self.state
-                .migrations
-                .wanted
-                .insert(program, Wanted { to, rank });
-            self.due.moves = true;
+            self.want_move(program, to);
         }
+    }
+
+    /// Notes that a program's cache is to be moved, the longest first.
+    pub(crate) fn want_move(&mut self, program: ProgramId, to: WorkerId) {
+        let p = self.state.live.get(&program);
+        let tokens = p.map_or(0, |p| p.context_tokens);
+        let rank = i64::try_from(tokens).unwrap_or(i64::MAX);
+        let wanted = &mut self.state.migrations.wanted;
+        wanted.insert(program, Wanted { to, rank });
+        self.due.moves = true;
     }
 
     /// Another worker with room for the program; no other program may be waiting for that.
