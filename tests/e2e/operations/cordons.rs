@@ -106,9 +106,8 @@ async fn a_drain_waits_for_the_step_that_runs() {
     let url = client.base().to_owned();
     let token = client.token().expect("the owner's").to_owned();
     let run = |arguments: &[&str]| {
-        let to = ["workers"].iter().chain(arguments);
-        let to = to.chain(&["--url", &url, "--token", &token]);
-        treadle(&to.copied().collect::<Vec<_>>())
+        let to = ["--url", &url, "--token", &token];
+        treadle(&[&["workers"], arguments, to.as_slice()].concat())
     };
     let running = tokio::spawn(async move { client.post(COMPLETIONS, &ask("p", 3_000)).await });
     let runs = |m: &Metrics| m.count("treadle_steps_running") == 1;

@@ -713,7 +713,8 @@ export interface paths {
         delete: operations["workers_remove"];
         options?: never;
         head?: never;
-        patch?: never;
+        /** Cordons or drains an engine, by id or encoded URL, or takes it back */
+        patch: operations["workers_set_state"];
         trace?: never;
     };
     "/detokenize": {
@@ -1753,6 +1754,11 @@ export interface components {
             /** @description Its URL, of the form http://host:port. */
             url: string;
         };
+        /** @description What an engine is to do. */
+        NewWorkerState: {
+            /** @description active, cordoned or draining. */
+            state: string;
+        };
         /** @description A policy's role as it is on record. */
         OnRecord: {
             /** @description What the policy is configured with. */
@@ -2533,6 +2539,8 @@ export interface components {
              * @description Prompt tokens that it computes in a second, once measured.
              */
             prefill_tokens_per_s?: number | null;
+            /** @description Why programs that leave it, or would be placed on it, go nowhere; absent if they do. */
+            problem?: string | null;
             /** @description Programs that are placed on it. */
             programs: number;
             /**
@@ -2540,6 +2548,12 @@ export interface components {
              * @description Programs at once, at engines with slots.
              */
             slots?: number | null;
+            /**
+             * @description What its operator lets it do. It is given programs if it is active. If it is cordoned, none
+             *     comes, and those that are placed there go on; if it is draining, they leave once their
+             *     running steps have ended, and then it is drained.
+             */
+            state: string;
             /**
              * Format: int64
              * @description Microseconds that each further step adds to that for all.
@@ -6248,6 +6262,104 @@ export interface operations {
             };
         };
     };
+    workers_set_state: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewWorkerState"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkerView"];
+                };
+            };
+            /** @description invalid_json, body_not_object, invalid_field, missing_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description worker_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
     get_detokenize: {
         parameters: {
             query?: never;
@@ -6617,7 +6729,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7078,7 +7190,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8020,7 +8132,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8143,7 +8255,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8266,7 +8378,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8389,7 +8501,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8512,7 +8624,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8831,7 +8943,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8952,7 +9064,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -9138,7 +9250,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description no_healthy_worker, queue_wait_exceeded, overloaded */
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
