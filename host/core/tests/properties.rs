@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use scenario::Scenario;
 use std::collections::BTreeMap;
 use treadle_core::offload::Direction;
+use treadle_core::worker::WorkerState;
 use treadle_core::{Capacity, Command, Core, Event, KvConfig, ProgramEvent, RolloutConfig};
 use treadle_model::{EngineKind, Span, Timestamp, WorkerId};
 
@@ -44,6 +45,10 @@ enum Move {
     Recover {
         worker: u8,
     },
+    SetState {
+        worker: u8,
+        state: WorkerState,
+    },
     Resize {
         worker: u8,
         tokens: u16,
@@ -64,6 +69,14 @@ enum Move {
     },
 }
 
+fn states() -> impl Strategy<Value = WorkerState> {
+    prop_oneof![
+        Just(WorkerState::Active),
+        Just(WorkerState::Cordoned),
+        Just(WorkerState::Draining),
+    ]
+}
+
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
         8 => (0..12u8, 1..1_500u16, any::<bool>())
@@ -76,6 +89,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => (0..2u8).prop_map(|worker| Move::Lose { worker }),
         1 => (0..2u8).prop_map(|worker| Move::Remove { worker }),
         2 => (0..2u8).prop_map(|worker| Move::Recover { worker }),
+        1 => (0..2u8, states()).prop_map(|(worker, state)| Move::SetState { worker, state }),
         1 => (0..2u8, 500..3_000u16).prop_map(|(worker, tokens)| Move::Resize { worker, tokens }),
         3 => (0..90u8).prop_map(|seconds| Move::Wait { seconds }),
         1 => Just(Move::Restart),
@@ -173,6 +187,9 @@ fn disturb(scenario: &mut Scenario, one: &Move) {
             scenario.handle(Event::Program(ProgramEvent::WorkerRecovered {
                 worker: WorkerId(u32::from(worker)),
             }));
+        }
+        Move::SetState { worker, state } => {
+            scenario.set_state(u32::from(worker), state);
         }
         Move::Resize { worker, tokens } => {
             let capacity = Capacity {
@@ -292,6 +309,7 @@ fn let_it_end(scenario: &mut Scenario) {
         scenario.handle(Event::Program(ProgramEvent::WorkerRecovered {
             worker: WorkerId(worker),
         }));
+        scenario.set_state(worker, WorkerState::Active);
         let capacity = tokens_of(4_000);
         let (worker, engine) = (WorkerId(worker), EngineKind::Vllm);
         scenario.handle(Event::Program(ProgramEvent::WorkerCapacityRead {

@@ -36,7 +36,8 @@ pub async fn forward(State(app): State<Arc<GatewayState>>, request: Request) -> 
     };
     let workers = driver.workers().await.unwrap_or_default();
     let healthy = workers.iter().filter(|w| w.is_healthy());
-    let idlest = healthy.min_by_key(|w| (w.running_steps, w.id));
+    // One that is out of service is asked only where there is no other.
+    let idlest = healthy.min_by_key(|w| (!w.takes_programs(), w.running_steps, w.id));
     let Some(url) = idlest.map(|w| &*w.url) else {
         let message =
             "no registered engine answers; start one or register another with POST /workers";

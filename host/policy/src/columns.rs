@@ -46,7 +46,7 @@ pub fn extra_columns(program: &Program, returned: bool) -> [f32; EXTRA_COLUMNS.l
     ]
 }
 
-/// Healthy workers, one row each, in order of their ids.
+/// Workers that take programs, one row each, in order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workers {
     /// Which worker each row is about.
@@ -69,7 +69,12 @@ impl Workers {
     /// The workers that may be given programs.
     pub fn of(core: &Core) -> Self {
         let mut rows = Self::default();
-        for worker in core.programs().workers.values().filter(|w| w.is_healthy()) {
+        for worker in core
+            .programs()
+            .workers
+            .values()
+            .filter(|w| w.takes_programs())
+        {
             rows.id.push(worker.id);
             let capacity_tokens = worker.capacity.tokens.unwrap_or(0);
             rows.capacity_tokens.push(capacity_tokens);

@@ -55,6 +55,8 @@ error_codes! {
     ContextTooLong = "context_too_long", 400, "invalid_request_error";
     /// No worker that serves the model is healthy.
     NoHealthyWorker = "no_healthy_worker", 503, "overloaded_error";
+    /// Every worker that answers is cordoned or draining.
+    WorkersCordoned = "workers_cordoned", 503, "overloaded_error";
     /// The request waited longer than the configured bound.
     QueueWaitExceeded = "queue_wait_exceeded", 503, "overloaded_error";
     /// The queue holds as many requests as it may.

@@ -22,6 +22,9 @@ pub enum Refusal {
         waited_ms: u64,
         /// Workers that were healthy when it gave up.
         healthy_workers: u32,
+        /// Those of them that took no programs, since an operator had taken them out of service.
+        #[serde(default)]
+        cordoned_workers: u32,
     },
     /// The waiting queue is full.
     QueueFull {

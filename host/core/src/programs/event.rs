@@ -2,6 +2,7 @@
 
 use super::question::{Attribution, PolicyAnswer};
 use super::tokens::TextSize;
+use super::worker::WorkerState;
 use serde::{Deserialize, Serialize};
 use treadle_model::{AskId, EngineKind, FinishReason, PolicyRef, ProgramId, StepId, WorkerId};
 
@@ -184,6 +185,13 @@ pub enum ProgramEvent {
         /// The engine.
         worker: WorkerId,
     },
+    /// An operator took an engine out of service, or back into it.
+    WorkerStateSet {
+        /// The engine.
+        worker: WorkerId,
+        /// What it may do from now on.
+        state: WorkerState,
+    },
     /// A client sent a step.
     StepArrived(StepArrival),
     /// The first output token reached the gateway.
@@ -343,6 +351,7 @@ impl ProgramEvent {
             Self::WorkerLost { .. } => "worker_lost",
             Self::WorkerRecovered { .. } => "worker_recovered",
             Self::WorkerRemoved { .. } => "worker_removed",
+            Self::WorkerStateSet { .. } => "worker_state_set",
             Self::StepArrived(_) => "step_arrived",
             Self::StepFirstToken { .. } => "step_first_token",
             Self::StepProgressed { .. } => "step_progressed",
@@ -394,6 +403,7 @@ impl ProgramEvent {
             | Self::WorkerSpeedRead { worker, .. }
             | Self::WorkerLost { worker, .. }
             | Self::WorkerRecovered { worker }
+            | Self::WorkerStateSet { worker, .. }
             | Self::WorkerRemoved { worker } => About::Worker(*worker),
             Self::PolicyAnswered { .. } | Self::PromptCounted { .. } => About::Daemon,
         }

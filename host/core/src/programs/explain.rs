@@ -58,6 +58,8 @@ pub enum Because {
     RoomForDeferred,
     /// Its worker was lost or removed.
     WorkerGone,
+    /// Its worker is being drained.
+    WorkerDraining,
     /// Plain routing: no memory was considered.
     PlainRouting,
     /// A placement policy chose the worker for this step.

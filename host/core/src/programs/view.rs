@@ -18,6 +18,9 @@ pub struct WorkerTotals {
     pub url: Box<str>,
     /// True if it answers.
     pub healthy: bool,
+    /// True if it may be given programs.
+    #[serde(default)]
+    pub takes_programs: bool,
     /// What it holds, if known.
     pub capacity_tokens: Option<u64>,
     /// Tokens in use by the ledger.
@@ -103,6 +106,7 @@ impl State {
             id: w.id,
             url: w.url.clone(),
             healthy: w.is_healthy(),
+            takes_programs: w.takes_programs(),
             capacity_tokens: w.capacity.tokens,
             used_tokens: w.used_tokens(),
             shared_tokens: w.shared_tokens,

@@ -23,6 +23,35 @@ pub enum Health {
     Lost,
 }
 
+/// What its operator lets a worker do.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// It is given programs.
+    #[default]
+    Active,
+    /// It is given none; those that are placed there go on.
+    Cordoned,
+    /// It is given none, and those that are placed there leave as soon as nothing of them runs.
+    Draining,
+}
+
+impl WorkerState {
+    /// The state's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Cordoned => "cordoned",
+            Self::Draining => "draining",
+        }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+    fn is_active(&self) -> bool {
+        *self == Self::Active
+    }
+}
+
 /// A prefix that is charged once, however many programs share it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct SharedPrefix {
@@ -66,6 +95,9 @@ pub struct Worker {
     pub health: Health,
     /// Its owner took it out; it goes once its last running step has ended.
     pub leaving: bool,
+    /// What its operator lets it do.
+    #[serde(default, skip_serializing_if = "WorkerState::is_active")]
+    pub state: WorkerState,
     /// What it can hold.
     pub capacity: Capacity,
     /// Programs placed here.
@@ -133,6 +165,7 @@ impl Worker {
             engine,
             health: Health::Healthy,
             leaving: false,
+            state: WorkerState::Active,
             capacity,
             programs: BTreeSet::new(),
             idle: BTreeSet::new(),
@@ -155,9 +188,29 @@ impl Worker {
         }
     }
 
-    /// True if it may be given programs and steps.
+    /// True if it answers: steps of programs that are placed there may be sent to it.
     pub fn is_healthy(&self) -> bool {
         self.health == Health::Healthy
+    }
+
+    /// True if it may be given programs: it answers, and is not taken out of service.
+    pub fn takes_programs(&self) -> bool {
+        self.is_healthy() && self.state.is_active()
+    }
+
+    /// True if it was to lose its programs, and has.
+    pub fn is_drained(&self) -> bool {
+        let is_empty = self.programs.is_empty() && self.running_steps == 0;
+        self.state == WorkerState::Draining && is_empty
+    }
+
+    /// What its operator lets it do, and whether that is done, for people.
+    pub fn state_name(&self) -> &'static str {
+        if self.is_drained() {
+            "drained"
+        } else {
+            self.state.as_str()
+        }
     }
 
     /// Tokens in use by this ledger.

@@ -5,6 +5,7 @@
 pub(crate) mod rollouts;
 
 use treadle_core::bindings::BindingEvent;
+use treadle_core::worker::WorkerState;
 use treadle_core::{
     Attribution, CacheAction, Capacity, Command, Core, CoreConfig, Event, Mode, Parent,
     PolicyAnswer, PrefixSegment, ProgramEvent, Purpose, Question, Refusal, StepArrival,
@@ -253,6 +254,14 @@ impl Scenario {
         self.handle(Event::Program(ProgramEvent::WorkerLost {
             worker: WorkerId(worker),
             cause: "killed".into(),
+        }))
+    }
+
+    pub(crate) fn set_state(&mut self, worker: u32, state: WorkerState) -> &mut Self {
+        let worker = WorkerId(worker);
+        self.handle(Event::Program(ProgramEvent::WorkerStateSet {
+            worker,
+            state,
         }))
     }
 

@@ -55,11 +55,23 @@ fn explain(refusal: &Refusal) -> ErrorBody {
         Refusal::QueueWaitExceeded {
             waited_ms,
             healthy_workers: 0,
+            ..
         } => ErrorBody::new(
             ErrorCode::NoHealthyWorker,
             format!(
                 "no engine has answered for {waited_ms} ms; start one of the registered engines \
                  or register another with POST /workers"
+            ),
+        ),
+        Refusal::QueueWaitExceeded {
+            waited_ms,
+            healthy_workers,
+            cordoned_workers,
+        } if cordoned_workers >= healthy_workers => ErrorBody::new(
+            ErrorCode::WorkersCordoned,
+            format!(
+                "the step waited {waited_ms} ms, while every engine that answers was cordoned or \
+                 draining; take one back with `treadle workers activate URL` or register another"
             ),
         ),
         Refusal::QueueWaitExceeded { waited_ms, .. } => ErrorBody::new(

@@ -35,6 +35,7 @@ const ERRORS: &[ErrorCode] = &[
     ErrorCode::Overloaded,
     ErrorCode::QueueWaitExceeded,
     ErrorCode::NoHealthyWorker,
+    ErrorCode::WorkersCordoned,
     ErrorCode::EngineError,
     ErrorCode::EngineUnreachable,
     ErrorCode::EngineTimeout,

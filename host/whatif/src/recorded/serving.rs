@@ -2,6 +2,7 @@
 
 use super::workload::RecordedWorker;
 use std::collections::{BTreeMap, BTreeSet};
+use treadle_core::worker::WorkerState;
 use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_model::WorkerId;
 
@@ -18,6 +19,8 @@ pub(super) struct SeenWorkers {
     seen: BTreeMap<WorkerId, SeenWorker>,
     /// Those that do not answer, known or not.
     lost: BTreeSet<WorkerId>,
+    /// Those that operators drain, known or not.
+    draining: BTreeSet<WorkerId>,
     /// Those that were taken out before they served.
     gone: BTreeSet<WorkerId>,
     /// Some have come, gone or changed since the last step came.
@@ -25,7 +28,8 @@ pub(super) struct SeenWorkers {
 }
 
 impl SeenWorkers {
-    /// Takes in an event about an engine; true if one joined, left, or was lost or found.
+    /// Takes in an event about an engine; true if one joined, left, was lost or found, or was taken
+    /// out of service or back.
     pub(super) fn take(&mut self, event: &Event) -> bool {
         match event {
             Event::Program(ProgramEvent::WorkerAdded {
@@ -61,10 +65,19 @@ impl SeenWorkers {
             }
             Event::Program(ProgramEvent::WorkerRemoved { worker }) => {
                 self.lost.remove(worker);
+                self.draining.remove(worker);
                 // One that goes after it has served is repeated all the same.
                 if self.seen.get(worker).is_none_or(|seen| !seen.served) {
                     self.seen.remove(worker);
                     self.gone.insert(*worker);
+                }
+            }
+            Event::Program(ProgramEvent::WorkerStateSet { worker, state }) => {
+                // One that is cordoned serves the programs that it has.
+                if *state == WorkerState::Draining {
+                    self.draining.insert(*worker);
+                } else {
+                    self.draining.remove(worker);
                 }
             }
             _ => return false,
@@ -77,7 +90,7 @@ impl SeenWorkers {
     pub(super) fn serve(&mut self) {
         if std::mem::take(&mut self.changed) {
             for (id, seen) in &mut self.seen {
-                seen.served |= !self.lost.contains(id);
+                seen.served |= !self.lost.contains(id) && !self.draining.contains(id);
             }
         }
     }

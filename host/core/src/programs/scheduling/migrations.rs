@@ -63,7 +63,7 @@ impl Programs {
         self.start_moves();
     }
 
-    /// True if a worker answers and takes contexts as long as the program's.
+    /// True if a worker takes programs, and contexts as long as the program's.
     fn could_hold(&self, program: ProgramId, worker: WorkerId) -> bool {
         let (Some(p), Some(w)) = (
             self.state.live.get(&program),
@@ -72,7 +72,7 @@ impl Programs {
             return false;
         };
         let context = p.context_tokens.max(self.prompt_tokens_least(p));
-        w.is_healthy() && context <= w.context_tokens_max()
+        w.takes_programs() && context <= w.context_tokens_max()
     }
 
     /// Places a program at another worker. What waits for its turn goes along.
@@ -115,13 +115,33 @@ impl Programs {
             else {
                 continue;
             };
-            self.state.migrations.wanted.remove(&program);
-            if from == to || !self.could_take(program, to) {
+            let Some(to) = self.destination(program, from, to) else {
+                continue;
+            };
+            if busy.contains(&to) {
                 continue;
             }
+            self.state.migrations.wanted.remove(&program);
             busy.extend([from, to]);
             self.start_move(program, from, to);
         }
+    }
+
+    /// Where a program is moved. One that its destination does not take stays where it is, unless
+    /// its worker is draining.
+    fn destination(
+        &mut self,
+        program: ProgramId,
+        from: WorkerId,
+        to: WorkerId,
+    ) -> Option<WorkerId> {
+        if from != to && self.could_take(program, to) {
+            return Some(to);
+        }
+        self.state.migrations.wanted.remove(&program);
+        self.leave_draining(program);
+        let wanted = self.state.migrations.wanted.get(&program);
+        wanted.map(|wanted| wanted.to)
     }
 
     fn start_move(&mut self, program: ProgramId, from: WorkerId, to: WorkerId) {
@@ -226,8 +246,12 @@ impl Programs {
                 .see(now, ended.tokens, took);
         }
         let slot = ended.and_then(|(_, slot)| slot);
-        let answers = self.state.workers.get(&to).is_some_and(Worker::is_healthy);
-        if answers && self.state.live.contains_key(&program) {
+        let takes = self
+            .state
+            .workers
+            .get(&to)
+            .is_some_and(Worker::takes_programs);
+        if takes && self.state.live.contains_key(&program) {
             self.state.counters.migrations += 1;
             self.unplace(program);
             self.place_at(program, to, slot);
@@ -237,8 +261,12 @@ impl Programs {
     }
 
     pub(crate) fn migration_failed(&mut self, program: ProgramId) {
-        if self.end_move(program).is_some() {
+        if let Some((ended, _)) = self.end_move(program) {
             self.state.counters.migrations_cancelled += 1;
+            if self.is_draining(ended.from) {
+                // It leaves without its cache: the next attempt might fail too.
+                self.pause(program);
+            }
             self.ask_again(program);
         }
     }
@@ -253,18 +281,24 @@ impl Programs {
 
     /// Moves from or to a worker that is gone end.
     pub(crate) fn end_moves_of(&mut self, worker: WorkerId) {
-        let touches = |m: &Move| m.from == worker || m.to == worker;
+        self.end_moves(|m| m.from == worker);
+        self.end_moves_to(worker);
+    }
+
+    /// Moves to a worker that takes no programs any more end.
+    pub(crate) fn end_moves_to(&mut self, worker: WorkerId) {
+        self.end_moves(|m| m.to == worker);
+        let wanted = &mut self.state.migrations.wanted;
+        wanted.retain(|_, wanted| wanted.to != worker);
+    }
+
+    fn end_moves(&mut self, ends: impl Fn(&Move) -> bool) {
         let moving = self.state.migrations.moving.iter();
-        let ended: Vec<ProgramId> = moving
-            .filter(|(_, m)| touches(m))
-            .map(|(p, _)| *p)
-            .collect();
+        let ended: Vec<ProgramId> = moving.filter(|(_, m)| ends(m)).map(|(p, _)| *p).collect();
         for program in ended {
             self.give_up_move(program);
             self.ask_again(program);
         }
-        let wanted = &mut self.state.migrations.wanted;
-        wanted.retain(|_, wanted| wanted.to != worker);
     }
 
     pub(crate) fn is_moving(&self, program: ProgramId) -> bool {

@@ -36,11 +36,15 @@ impl Programs {
 
     /// What an event has made possible.
     pub(crate) fn settle_transfers(&mut self) {
-        if self.due.offloads {
+        if std::mem::take(&mut self.due.offloads) {
             self.start_offloads();
         }
         if self.due.moves {
             self.start_moves();
+        }
+        if self.due.offloads {
+            // A program that could not be moved may go to host memory instead.
+            self.start_offloads();
         }
         self.settle_migrations();
     }
@@ -326,7 +330,7 @@ impl Programs {
 
     /// Steps that waited for a cache go to its worker.
     fn send_those_that_waited(&mut self, program: ProgramId) {
-        if let Some(worker) = self.healthy_worker_of(program) {
+        if let Some(worker) = self.serving_worker_of(program) {
             self.send_waiting(program, worker);
         }
     }

@@ -12,6 +12,7 @@ use crate::programs::ranking::Ranking;
 use crate::programs::scheduling::why::Why;
 use crate::programs::state::Ask;
 use crate::programs::timers::Timer;
+use crate::programs::worker::Worker;
 use crate::{Command, Mode, Programs, Purpose, Question};
 use treadle_model::{AskId, Phase, ProgramId, WorkerId};
 
@@ -108,7 +109,8 @@ impl Programs {
     /// Pauses programs that hardly count any more, while others wait: one that
     /// returns late then waits its turn instead of overflowing the worker.
     pub(crate) fn pause_weightless(&mut self, worker: WorkerId, weights: &Ranking) {
-        if self.state.queue.is_empty() {
+        let w = self.state.workers.get(&worker);
+        if self.state.queue.is_empty() || !w.is_some_and(Worker::takes_programs) {
             return;
         }
         let least = f64::from(self.config.pause_weight_ppm) / 1e6;

@@ -175,12 +175,15 @@ impl Programs {
         if !self.is_waiting(step) || self.waits_for_cache(program) {
             return;
         }
-        let Some(at) = self.healthy_worker_of(program) else {
+        let Some(at) = self.serving_worker_of(program) else {
             self.unplace(program);
             return;
         };
         let runs = !self.state.live[&program].running.is_empty();
-        let other = entry.wished.filter(|to| !runs && *to != at);
+        // A policy knows nothing of a worker that is not to be chosen, so that it wants each of its
+        // programs elsewhere.
+        let free = !runs && self.state.workers[&at].takes_programs();
+        let other = entry.wished.filter(|to| free && *to != at);
         let worker = match other.filter(|to| self.could_take(program, *to)) {
             Some(to) => {
                 self.record_decision(DecisionKind::Route, Because::Routed, to, entry, ranking);

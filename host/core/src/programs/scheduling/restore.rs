@@ -30,7 +30,7 @@ impl Programs {
         }
         self.state.restore_wanted = false;
         if self.config.mode != Mode::ProgramAware {
-            if self.state.workers.values().any(Worker::is_healthy) {
+            if self.state.workers.values().any(Worker::takes_programs) {
                 self.route_waiting();
             }
             return;
@@ -334,7 +334,7 @@ impl Programs {
     /// its prompts, which have `least` tokens at least, and has not just failed
     /// it while another one could.
     pub(crate) fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
-        let could = |w: &Worker| w.is_healthy() && least <= w.context_tokens_max();
+        let could = |w: &Worker| w.takes_programs() && least <= w.context_tokens_max();
         let another = || {
             let mut others = self.state.workers.values().filter(|w| w.id != worker.id);
             others.any(could)
@@ -365,7 +365,7 @@ impl Programs {
 
     /// True if the worker may take a program that needs this much.
     pub(crate) fn has_room(&self, worker: &Worker, need_tokens: u64) -> bool {
-        worker.is_healthy()
+        worker.takes_programs()
             && worker.has_free_slot()
             && !self.is_backlogged(worker)
             && self.lacking_tokens(worker, need_tokens) == 0

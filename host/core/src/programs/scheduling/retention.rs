@@ -33,7 +33,11 @@ impl Programs {
         }
         let low = self.fill_tokens(w);
         let used = self.staying_tokens(w).saturating_add(exposed);
-        let wanted_tokens = self.wanted_tokens();
+        let wanted_tokens = if w.takes_programs() {
+            self.wanted_tokens()
+        } else {
+            0
+        };
         if used < low && wanted_tokens == 0 {
             return;
         }
@@ -55,8 +59,8 @@ impl Programs {
     /// smallest count.
     fn wanted_tokens(&self) -> u64 {
         let unplaced = |program: &ProgramId| self.is_unplaced(*program);
-        let healthy = self.state.workers.values().filter(|w| w.is_healthy());
-        let share = healthy.count().max(1) as u64;
+        let open = self.state.workers.values().filter(|w| w.takes_programs());
+        let share = open.count().max(1) as u64;
         self.state.queue.need_tokens(unplaced).div_ceil(share)
     }
 
@@ -134,18 +138,18 @@ impl Programs {
     fn migrate_or_keep(&mut self, program: ProgramId, worker: WorkerId, why: &Why<'_>) {
         if let Some(to) = self.roomiest_but(program, worker) {
             self.explain(program, to, why);
-            let tokens = self
-                .state
-                .live
-                .get(&program)
-                .map_or(0, |p| p.context_tokens);
-            let rank = i64::try_from(tokens).unwrap_or(i64::MAX);
-            self.state
-                .migrations
-                .wanted
-                .insert(program, Wanted { to, rank });
-            self.due.moves = true;
+            self.want_move(program, to);
         }
+    }
+
+    /// Notes that a program's cache is to be moved, the longest first.
+    pub(crate) fn want_move(&mut self, program: ProgramId, to: WorkerId) {
+        let p = self.state.live.get(&program);
+        let tokens = p.map_or(0, |p| p.context_tokens);
+        let rank = i64::try_from(tokens).unwrap_or(i64::MAX);
+        let wanted = &mut self.state.migrations.wanted;
+        wanted.insert(program, Wanted { to, rank });
+        self.due.moves = true;
     }
 
     /// Another worker with room for the program; no other program may be waiting for that.

@@ -35,6 +35,10 @@ impl Programs {
         if self.waits_for_cache(program) {
             return self.enqueue(step);
         }
+        if self.is_to_leave(program) {
+            self.unplace(program);
+            return self.enqueue(step);
+        }
         if self.waits_in_line(program) {
             self.enqueue(step);
             return self.ask_route(step, program);
@@ -46,7 +50,7 @@ impl Programs {
     }
 
     fn route_sticky(&mut self, step: StepId, program: ProgramId) {
-        let worker = self.healthy_worker_of(program).or_else(|| {
+        let worker = self.serving_worker_of(program).or_else(|| {
             let worker = self.least(Worker::used_tokens)?;
             self.unplace(program);
             self.explain_plain(program, worker);
@@ -69,7 +73,7 @@ impl Programs {
         }
     }
 
-    /// In the plain modes steps wait only while every worker is lost.
+    /// In the plain modes steps wait only while no worker takes any.
     pub(crate) fn route_waiting(&mut self) {
         let waiting: Vec<ProgramId> = self.state.queue.oldest().map(|(_, p)| p).collect();
         for program in waiting {
@@ -96,9 +100,15 @@ impl Programs {
             .then_some(place.worker)
     }
 
+    /// The same, unless the program is to leave it.
+    pub(crate) fn serving_worker_of(&self, program: ProgramId) -> Option<WorkerId> {
+        let worker = self.healthy_worker_of(program);
+        worker.filter(|_| !self.is_to_leave(program))
+    }
+
     fn least(&self, load: impl Fn(&Worker) -> u64) -> Option<WorkerId> {
-        let healthy = self.state.workers.values().filter(|w| w.is_healthy());
-        healthy.min_by_key(|w| (load(w), w.id)).map(|w| w.id)
+        let open = self.state.workers.values().filter(|w| w.takes_programs());
+        open.min_by_key(|w| (load(w), w.id)).map(|w| w.id)
     }
 
     fn explain_plain(&mut self, program: ProgramId, worker: WorkerId) {

@@ -190,7 +190,7 @@ impl Programs {
         self.leave_lost_worker(program);
         self.refresh_idle(program);
         let stays = self.waits_in_line(program)
-            && self.healthy_worker_of(program) == Some(worker)
+            && self.serving_worker_of(program) == Some(worker)
             && self.holds_context(worker, step, program);
         if stays {
             self.enqueue(step);

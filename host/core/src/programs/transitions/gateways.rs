@@ -94,7 +94,7 @@ impl Programs {
         // Lines stood still meanwhile.
         self.due.serve.extend(self.state.workers.keys());
         for program in std::mem::take(&mut self.state.adopted) {
-            if let Some(place) = self.healthy_worker_of(program) {
+            if let Some(place) = self.serving_worker_of(program) {
                 self.send_waiting(program, place);
             }
         }

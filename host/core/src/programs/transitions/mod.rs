@@ -3,6 +3,7 @@
 mod actions;
 mod answers;
 mod configured;
+mod cordons;
 mod gateways;
 mod programs;
 mod steps;
@@ -49,6 +50,9 @@ impl Programs {
             ProgramEvent::WorkerLost { worker, cause } => self.worker_lost(*worker, cause),
             ProgramEvent::WorkerRecovered { worker } => self.worker_recovered(*worker),
             ProgramEvent::WorkerRemoved { worker } => self.worker_removed(*worker),
+            ProgramEvent::WorkerStateSet { worker, state } => {
+                self.worker_state_set(*worker, *state);
+            }
             ProgramEvent::StepArrived(arrival) => self.step_arrived(arrival),
             ProgramEvent::StepFirstToken { step } => self.step_first_token(*step),
             ProgramEvent::StepProgressed {
@@ -101,6 +105,7 @@ impl Programs {
     pub(crate) fn settle(&mut self, adopts: bool) {
         self.settle_adopted(adopts);
         self.settle_workers();
+        self.settle_draining();
         self.settle_transfers();
         self.settle_restores();
         self.settle_lines();

@@ -308,7 +308,7 @@ impl Programs {
             .state
             .workers
             .values()
-            .any(|w| w.is_healthy() && Some(w.id) != failed_at);
+            .any(|w| w.takes_programs() && Some(w.id) != failed_at);
         let Some(p) = self.state.live.get_mut(&program) else {
             return;
         };

@@ -62,15 +62,11 @@ impl Programs {
             return;
         };
         let waited_ms = self.state.now.since(s.waits_since).millis();
-        let healthy = self
-            .state
-            .workers
-            .values()
-            .filter(|w| w.is_healthy())
-            .count();
+        let healthy = || self.state.workers.values().filter(|w| w.is_healthy());
         let refusal = Refusal::QueueWaitExceeded {
             waited_ms,
-            healthy_workers: healthy as u32,
+            healthy_workers: healthy().count() as u32,
+            cordoned_workers: healthy().filter(|w| !w.takes_programs()).count() as u32,
         };
         self.refuse(step, refusal);
     }

@@ -4,7 +4,7 @@ use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::pace::DecodePace;
 use crate::programs::scheduling::why::Why;
 use crate::programs::speed::PrefillSpeed;
-use crate::programs::worker::{Health, Worker};
+use crate::programs::worker::{Health, Worker, WorkerState};
 use crate::{Capacity, Command, Mode, Programs};
 use treadle_model::{EngineKind, ProgramId, Span, StepId, WorkerId};
 
@@ -17,7 +17,10 @@ impl Programs {
         capacity: Capacity,
     ) {
         if let Some(known) = self.state.workers.get_mut(&worker) {
-            known.leaving = false;
+            if std::mem::take(&mut known.leaving) {
+                // It is registered anew, whatever was set before it was removed.
+                known.state = WorkerState::Active;
+            }
             self.worker_capacity_read(worker, engine, capacity);
             return self.refuse_waiting_too_long();
         }
@@ -126,6 +129,10 @@ impl Programs {
         self.state.restore_wanted = true;
         // Who stayed in its line goes on.
         self.due.serve.insert(worker);
+        if self.config.mode != Mode::ProgramAware {
+            // No other worker may take those that are placed there.
+            self.route_waiting();
+        }
     }
 
     pub(crate) fn worker_removed(&mut self, worker: WorkerId) {

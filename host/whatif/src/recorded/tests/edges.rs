@@ -2,6 +2,7 @@
 //! did not answer.
 
 use super::*;
+use treadle_core::worker::WorkerState;
 use treadle_core::{Capacity, StepArrival, StepTokens};
 use treadle_model::{EngineKind, FinishReason, StepId, WorkerId};
 use treadle_simulator::cluster::Schedule;
@@ -234,6 +235,31 @@ fn engines_that_never_answered_in_the_window_are_not_repeated() {
         "events go first"
     );
     assert_eq!(workload.cuts.worker_changes, 2);
+}
+
+#[test]
+fn an_engine_that_was_drained_before_the_window_is_not_repeated() {
+    let mut recorder = Recorder::new(RecorderOptions::default());
+    let set = |worker, state| {
+        let worker = WorkerId(worker);
+        Event::Program(ProgramEvent::WorkerStateSet { worker, state })
+    };
+    let drained = set(1, WorkerState::Draining);
+    let cordoned = set(2, WorkerState::Cordoned);
+    for event in [added(0), added(1), added(2), drained, cordoned] {
+        recorder.prepare(&event);
+    }
+    let window = [
+        (0, arrival(1, "a")),
+        (1, set(0, WorkerState::Draining)),
+        (2, finished(1)),
+    ];
+    for (at_s, event) in &window {
+        recorder.take(Timestamp(at_s * SECOND), event).unwrap();
+    }
+    let workload = recorder.finish().unwrap();
+    assert_eq!(urls(&workload), ["http://e0", "http://e2"]);
+    assert_eq!(workload.cuts.worker_changes, 1);
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! Operators take workers out of service and back into it. A worker that is cordoned is given no
+//! program; one that is draining also loses those that it has, each as soon as nothing of it runs
+//! there.
+
+use crate::Programs;
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::scheduling::why::Why;
+use crate::programs::worker::{Worker, WorkerState};
+use crate::{Mode, NEVER};
+use treadle_model::{ProgramId, WorkerId};
+
+impl Programs {
+    pub(crate) fn worker_state_set(&mut self, worker: WorkerId, state: WorkerState) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        w.state = state;
+        self.state.restore_wanted = true;
+        if state == WorkerState::Active {
+            return;
+        }
+        let reserved = self.state.reserved;
+        self.state.reserved = reserved.filter(|(reserved, _)| *reserved != worker);
+        self.end_moves_to(worker);
+    }
+
+    /// Programs leave draining workers. While steps are adopted none does: one that waits may be the
+    /// next to be adopted.
+    pub(crate) fn settle_draining(&mut self) {
+        if !self.state.adopted.is_empty() {
+            return;
+        }
+        let is_draining = |w: &&Worker| w.state == WorkerState::Draining && w.is_healthy();
+        let draining = self.state.workers.values().filter(is_draining);
+        let placed = draining.flat_map(|w| w.programs.iter().copied());
+        for program in placed.collect::<Vec<ProgramId>>() {
+            self.leave_draining(program);
+        }
+    }
+
+    /// True if a worker is to lose its programs.
+    pub(crate) fn is_draining(&self, worker: WorkerId) -> bool {
+        let w = self.state.workers.get(&worker);
+        w.is_some_and(|w| w.state == WorkerState::Draining)
+    }
+
+    /// True if a program is to leave its worker, which is draining: nothing of it runs.
+    pub(crate) fn is_to_leave(&self, program: ProgramId) -> bool {
+        let p = self.state.live.get(&program);
+        let place = p.filter(|p| p.running.is_empty()).and_then(|p| p.placement);
+        place.is_some_and(|place| self.is_draining(place.worker))
+    }
+
+    /// A program that is to leave goes with its cache where that is quicker than computing it again,
+    /// and without it else. One with a step that waits does not wait for its turn to be moved.
+    pub(crate) fn leave_draining(&mut self, program: ProgramId) {
+        let leaves = self.is_moving(program) || self.state.offloads.is_leaving(program);
+        if leaves || !self.is_to_leave(program) {
+            return;
+        }
+        let Some(p) = self.state.live.get(&program) else {
+            return;
+        };
+        let Some(worker) = p.placement.map(|place| place.worker) else {
+            return;
+        };
+        if !p.is_between_steps() {
+            self.unplace(program);
+            return self.ask_again(program);
+        }
+        if self.state.migrations.wanted.contains_key(&program) {
+            return;
+        }
+        let because = Because::WorkerDraining;
+        if let Some(to) = self.worth_moving(program, worker) {
+            self.explain(program, to, &Why::new(DecisionKind::Migrate, because));
+            return self.want_move(program, to);
+        }
+        let way_out = self.way_out(program);
+        self.explain(program, worker, &Why::new(way_out, because));
+        self.send_away(program);
+    }
+
+    /// Where a program's cache may be moved to sooner than it can be computed again.
+    fn worth_moving(&self, program: ProgramId, from: WorkerId) -> Option<WorkerId> {
+        let p = self.state.live.get(&program)?;
+        let moves = self.move_time(p.context_tokens);
+        let is_worth_it = moves != NEVER && moves < self.prefill_time(p.context_tokens);
+        let has_cache = self.config.mode == Mode::ProgramAware && p.steps_finished > 0;
+        let is_movable = has_cache && is_worth_it && self.is_at_rest(program);
+        self.roomiest_but(program, from).filter(|_| is_movable)
+    }
+}
