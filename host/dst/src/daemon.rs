@@ -28,6 +28,8 @@ pub(crate) enum AckTo {
     Agent(usize),
     /// The owner of an engine, and whether it wants it registered.
     Owner(usize, u64),
+    /// Operators, that an engine is in the state that they ordered so late.
+    Operator(usize, u64),
 }
 
 /// A running daemon.
@@ -108,6 +110,7 @@ impl Simulation {
         self.compare_copies();
         for engine in 0..engines {
             self.report_owner_wish(engine)?;
+            self.report_order(engine)?;
             let at = self.now_us + self.streams.daemon.below(self.plan.habits.probe_us);
             self.calendar.put(at, Happening::Probe { session, engine });
         }

@@ -5,6 +5,7 @@ use super::calendar::{Happening, Progress};
 use super::gateway::Answer;
 use super::plan::EnginePlan;
 use super::schedule::FaultKind;
+use treadle_core::worker::WorkerState;
 use treadle_core::{Capacity, Event, ProgramEvent, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId, WorkerId};
 
@@ -25,6 +26,10 @@ pub(crate) struct Engine {
     pub(crate) wish: u64,
     /// The daemon has acknowledged its owner's wish.
     pub(crate) acknowledged: bool,
+    /// What operators want it to do, how often that has changed, and what of it was acknowledged.
+    pub(crate) state: WorkerState,
+    pub(crate) orders: u64,
+    pub(crate) orders_acknowledged: u64,
 }
 
 /// A request at an engine.

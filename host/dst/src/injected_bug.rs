@@ -4,7 +4,7 @@
 use treadle_core::backlog::Backlog;
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::program::Program;
-use treadle_core::worker::QueuedStep;
+use treadle_core::worker::{QueuedStep, WorkerState};
 use treadle_core::{Command, Core, CoreConfig, Event, ProgramEvent, State, programs};
 use treadle_model::{PolicyRef, Span, StepId, WorkerId};
 
@@ -123,6 +123,10 @@ injected_bugs! {
     FillWhole => "fill-whole",
     /// Now and then the prompts that a worker has yet to compute are forgotten.
     ForgetPrompts => "forget-prompts",
+    /// Cordoned workers are given programs.
+    ForgetCordon => "forget-cordon",
+    /// Draining workers keep their programs.
+    ForgetDrain => "forget-drain",
 }
 
 /// A tampering core tampers once in so many events.
@@ -179,6 +183,8 @@ impl InjectedBug {
             | Self::GhostWorker
             | Self::FillWhole
             | Self::ForgetPrompts
+            | Self::ForgetCordon
+            | Self::ForgetDrain
             | Self::MiscountWaiting => {
                 let mut state = core.state().into_owned();
                 if self.tamper_with_state(state.programs.to_mut(), event, events) {
@@ -318,6 +324,8 @@ impl InjectedBug {
                 let busy = workers.find(|w| !w.backlog.is_empty());
                 busy.map(|w| w.backlog = Backlog::default()).is_some()
             }
+            Self::ForgetCordon => forget_state(state, WorkerState::Cordoned, WorkerState::Active),
+            Self::ForgetDrain => forget_state(state, WorkerState::Draining, WorkerState::Cordoned),
             Self::MiscountWaiting if now_and_then => {
                 state.waiting_steps += 1;
                 true
@@ -387,6 +395,16 @@ fn move_twice(state: &programs::State, commands: &mut Vec<Command>) {
         to_slot,
         tokens: other.context_tokens,
     }));
+}
+
+/// Workers in a state are in another one.
+fn forget_state(state: &mut programs::State, known: WorkerState, other: WorkerState) -> bool {
+    let mut changed = false;
+    for w in state.workers.values_mut().filter(|w| w.state == known) {
+        w.state = other;
+        changed = true;
+    }
+    changed
 }
 
 /// The last in a line and the first trade their priorities.

@@ -153,6 +153,9 @@ impl Simulation {
             wanted: true,
             wish: 0,
             acknowledged: false,
+            state: treadle_core::worker::WorkerState::Active,
+            orders: 0,
+            orders_acknowledged: 0,
         });
         let gateways = (1..).zip(&plan.gateways).map(|(id, remote)| Gateway {
             remote: remote.then(|| Remote::new(treadle_model::GatewayId(id))),
@@ -326,6 +329,10 @@ impl Simulation {
                 self.engines[engine].acknowledged = false;
                 return self.report_owner_wish(engine);
             }
+            FaultKind::WorkerCordoned | FaultKind::WorkerDrained => {
+                count(&mut self.counts);
+                return self.operators_change(engine);
+            }
             FaultKind::FalseAlarm if self.daemon.is_some() => {
                 count(&mut self.counts);
                 let worker = treadle_model::WorkerId(engine as u32);
@@ -375,6 +382,9 @@ impl Simulation {
                 self.engines[engine].wish += 1;
                 self.engines[engine].acknowledged = false;
                 return self.report_owner_wish(engine);
+            }
+            FaultKind::WorkerCordoned | FaultKind::WorkerDrained => {
+                return self.operators_change(engine);
             }
             FaultKind::DaemonKilled | FaultKind::HostLost if !self.keeps_daemon_down() => {
                 self.kill_after_promise = false;

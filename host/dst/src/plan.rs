@@ -99,8 +99,13 @@ impl Plan {
         if config.kv != KvConfig::default() {
             let (mut stream, kinds) = (Stream::new(seed, "losses"), FaultKind::OF_TRANSFERS);
             faults.extend(schedule::draw(&mut stream, kinds, faults_end_us));
-            faults.sort_by_key(|fault| fault.at_us);
         }
+        let mut operators = Stream::new(seed, settings::OPERATORS);
+        if operators.percent(20) {
+            let kinds = FaultKind::OF_OPERATORS;
+            faults.extend(schedule::draw(&mut operators, kinds, faults_end_us));
+        }
+        faults.sort_by_key(|fault| fault.at_us);
         faults.retain(|fault| !options.without.contains(&fault.kind));
         faults.truncate(options.faults_max.unwrap_or(usize::MAX));
         let mut habits = Stream::new(seed, "habits");

@@ -88,6 +88,10 @@ kinds! {
     CopyLost => "copy-lost",
     /// The daemon's machine restarts: its host memory is empty.
     HostLost => "host-lost",
+    /// An operator cordons an engine, and takes it back later.
+    WorkerCordoned => "worker-cordoned",
+    /// An operator drains an engine, and takes it back later.
+    WorkerDrained => "worker-drained",
 }
 
 impl FaultKind {
@@ -102,11 +106,14 @@ impl FaultKind {
         Self::HostLost,
     ];
 
+    /// What operators do.
+    pub(crate) const OF_OPERATORS: &'static [Self] = &[Self::WorkerCordoned, Self::WorkerDrained];
+
     /// Those that strike anywhere.
     pub(crate) fn ordinary() -> Vec<Self> {
+        let apart = [Self::OF_TRANSFERS, Self::OF_OPERATORS].concat();
         let all = Self::ALL.iter().copied();
-        all.filter(|kind| !Self::OF_TRANSFERS.contains(kind))
-            .collect()
+        all.filter(|kind| !apart.contains(kind)).collect()
     }
 
     /// The kind of this name.

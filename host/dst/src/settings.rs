@@ -10,6 +10,9 @@ use treadle_model::Span;
 /// of `tests/seeds.txt` that are older than both stayed as they were.
 pub(crate) const ROLLOUT: &str = "rollout 24";
 pub(crate) const CACHES: &str = "caches 8467";
+/// What the stream of operators' doings is called. The number is such that the simulations of
+/// `tests/seeds.txt` stayed as they were.
+pub(crate) const OPERATORS: &str = "operators 8839281";
 /// What the stream of bounds on waits is called.
 pub(crate) const BOUNDS: &str = "bounds";
 

@@ -4,7 +4,8 @@ use super::Simulation;
 use super::calendar::Happening;
 use super::daemon::AckTo;
 use super::outcome::Checked;
-use treadle_core::worker::Health;
+use super::schedule::FaultKind;
+use treadle_core::worker::{Health, WorkerState};
 use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_model::WorkerId;
 
@@ -34,6 +35,32 @@ impl Simulation {
             Event::Program(ProgramEvent::WorkerRemoved { worker })
         };
         self.handle(event, Some(AckTo::Owner(engine, wish)))
+    }
+
+    /// A fault of operators begins or ends: they order what is left of all that go on.
+    pub(crate) fn operators_change(&mut self, engine: usize) -> Checked {
+        let strikes = |kind| self.strikes_engine(kind, engine).is_some();
+        let state = if strikes(FaultKind::WorkerDrained) {
+            WorkerState::Draining
+        } else if strikes(FaultKind::WorkerCordoned) {
+            WorkerState::Cordoned
+        } else {
+            WorkerState::Active
+        };
+        self.engines[engine].state = state;
+        self.engines[engine].orders += 1;
+        self.report_order(engine)
+    }
+
+    /// Operators order what an engine is to do, until that is acknowledged.
+    pub(crate) fn report_order(&mut self, engine: usize) -> Checked {
+        let e = &self.engines[engine];
+        if e.orders_acknowledged == e.orders || self.daemon.is_none() {
+            return Ok(());
+        }
+        let (worker, state) = (WorkerId(engine as u32), e.state);
+        let ordered = Event::Program(ProgramEvent::WorkerStateSet { worker, state });
+        self.handle(ordered, Some(AckTo::Operator(engine, e.orders)))
     }
 
     /// Looks after an engine: whether it answers, and what it holds.

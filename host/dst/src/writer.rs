@@ -150,6 +150,10 @@ impl Simulation {
                     let engine = &mut self.engines[engine];
                     engine.acknowledged |= engine.wish == wish;
                 }
+                AckTo::Operator(engine, order) => {
+                    let engine = &mut self.engines[engine];
+                    engine.orders_acknowledged = engine.orders_acknowledged.max(order);
+                }
             }
         }
     }

@@ -195,4 +195,6 @@ const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::MiscountWaiting, 60, &["core"]),
     (InjectedBug::FillWhole, 300, &["fill"]),
     (InjectedBug::ForgetPrompts, 300, &["fill"]),
+    (InjectedBug::ForgetCordon, 300, &["cordon"]),
+    (InjectedBug::ForgetDrain, 300, &["drain"]),
 ];

@@ -4,6 +4,7 @@ use super::prefill::Prompts;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::step::GivesWay;
+use treadle_core::worker::WorkerState;
 use treadle_core::{Capacity, PrefixSegment, Purpose};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
@@ -124,6 +125,8 @@ impl ProgramFacts {
 pub(super) struct WorkerFacts {
     pub(super) healthy: bool,
     pub(super) leaving: bool,
+    /// What its operator lets it do.
+    pub(super) state: WorkerState,
     pub(super) capacity: Capacity,
     /// How often it was lost: what was sent to it before died with that life.
     pub(super) life: u32,
@@ -144,6 +147,11 @@ pub(super) struct WorkerFacts {
 }
 
 impl WorkerFacts {
+    /// It may be given programs.
+    pub(super) fn takes_programs(&self) -> bool {
+        self.healthy && self.state == WorkerState::Active
+    }
+
     pub(super) fn watermark(&self, ppm: u32) -> u64 {
         let share = |tokens: u64| (u128::from(tokens) * u128::from(ppm) / 1_000_000) as u64;
         self.capacity.tokens.map_or(u64::MAX, share)

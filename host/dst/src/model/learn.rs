@@ -6,6 +6,7 @@ use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, Work
 use std::collections::BTreeMap;
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::step::GivesWay;
+use treadle_core::worker::WorkerState;
 use treadle_core::{
     Capacity, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure, StepTokens,
 };
@@ -33,6 +34,9 @@ impl Model {
                 if let Some(w) = self.workers.get_mut(worker) {
                     w.leaving = true;
                 }
+            }
+            Event::Program(ProgramEvent::WorkerStateSet { worker, state }) => {
+                self.state_set(*worker, *state);
             }
             Event::Program(ProgramEvent::StepArrived(arrival)) => self.step_arrived(arrival),
             Event::Program(ProgramEvent::StepFirstToken { step }) => self.step_progressed(*step, 0),
@@ -82,12 +86,15 @@ impl Model {
 
     fn worker_added(&mut self, worker: WorkerId, capacity: Capacity) {
         if let Some(known) = self.workers.get_mut(&worker) {
-            known.leaving = false;
+            if std::mem::take(&mut known.leaving) {
+                known.state = WorkerState::Active;
+            }
             return self.capacity_read(worker, capacity);
         }
         let facts = WorkerFacts {
             healthy: true,
             leaving: false,
+            state: WorkerState::Active,
             capacity,
             life: 0,
             over_since_us: None,
@@ -334,7 +341,7 @@ impl Model {
         let another = self
             .workers
             .iter()
-            .any(|(id, w)| w.healthy && Some(*id) != failed_at);
+            .any(|(id, w)| w.takes_programs() && Some(*id) != failed_at);
         if another
             && !self.runs_anything(program)
             && let Some(p) = self.programs.get_mut(&program)

@@ -5,6 +5,7 @@
 //! from scratch.
 
 mod caches;
+mod cordons;
 mod facts;
 mod learn;
 mod outputs;
@@ -141,9 +142,9 @@ impl Model {
         self.pass(at, sim_us, event);
         self.ranked_jobs = core.bindings().jobs_of(World::Priority);
         self.learn(event)?;
-        let paused = |d: &&Decision| d.kind == DecisionKind::Pause;
-        let paused = decisions.iter().filter(paused).map(|d| d.program);
-        self.settle_useless_placements(core, &paused.collect());
+        let leaves = |d: &&Decision| matches!(d.kind, DecisionKind::Pause | DecisionKind::Offload);
+        let leaving = decisions.iter().filter(leaves).map(|d| d.program);
+        self.settle_useless_placements(core, &leaving.collect());
         self.hear(event, commands, decisions)?;
         if matches!(event, Event::TimerFired) {
             self.hear_of_shared(core);
@@ -156,6 +157,7 @@ impl Model {
         self.compare(core)?;
         self.check_caches(core, event)?;
         self.check_run_queues(core, event)?;
+        self.check_draining(core)?;
         self.check_time(core, event)
     }
 

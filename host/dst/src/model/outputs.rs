@@ -124,6 +124,7 @@ impl Model {
                 format!("{program} is placed on {worker}, which is lost"),
             );
         }
+        self.check_in_service(program, worker)?;
         if self.is_aware() && sums_are_known {
             self.check_admission(program, worker)?;
             self.check_turn(program)?;
@@ -249,6 +250,7 @@ impl Model {
             );
         };
         let (life, program, least) = (w.life, s.program, self.least_of(s));
+        self.check_begins(step, worker)?;
         if self.config.mode != Mode::LeastLoad {
             let place = self.programs.get(&program).and_then(|p| p.place);
             if place != Some(worker) {

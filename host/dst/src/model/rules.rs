@@ -117,8 +117,8 @@ impl Model {
         let steps = p.steps.iter().map(|step| &self.steps[step]);
         let waiting = steps.filter(|s| !matches!(s.at, At::Worker(..)));
         let least = waiting.map(|s| self.least_of(s)).max().unwrap_or(0);
-        if !w.healthy {
-            return Some("is lost");
+        if !w.takes_programs() {
+            return Some("is lost, or out of service");
         }
         if p.avoid == Some(worker) && self.another_takes(worker, least) {
             return Some("has just failed it");
@@ -134,7 +134,7 @@ impl Model {
         let mut others = self
             .workers
             .iter()
-            .filter(|(id, w)| **id != worker && w.healthy);
+            .filter(|(id, w)| **id != worker && w.takes_programs());
         others.any(|(_, w)| least_tokens <= w.context_tokens_max())
     }
 
@@ -325,8 +325,8 @@ impl Model {
         self.check_wait_bound(event)?;
         self.check_hope()?;
         if !self.is_aware() {
-            let healthy = self.workers.values().any(|w| w.healthy);
-            return match self.head_of_queue().filter(|_| healthy) {
+            let open = self.workers.values().any(WorkerFacts::takes_programs);
+            return match self.head_of_queue().filter(|_| open) {
                 Some((_, program)) => broken(
                     "room",
                     format!("{program} waits, though plain routing never does"),

@@ -107,6 +107,7 @@ impl Model {
                 ),
             );
         }
+        self.check_in_service(program, worker)?;
         self.check_admission(program, worker)?;
         let routed = self.programs[&program].steps.clone();
         let routed = routed.into_iter().filter(|step| self.steps[step].routed);
@@ -278,7 +279,8 @@ impl Model {
         let least = self.least_of(&self.steps[&step]);
         let is_placed = self.programs[&program].place == Some(worker);
         let waits = self.waits_in_line(program);
-        if !is_placed || !waits || self.leaves_placement(program, least) {
+        let leaves = self.is_to_leave(program) || self.leaves_placement(program, least);
+        if !is_placed || !waits || leaves {
             if let Some(s) = self.steps.get_mut(&step) {
                 s.at = At::Hand;
                 s.routed = false;
@@ -290,13 +292,14 @@ impl Model {
     }
 
     /// The placement of a program that waits in line on a lost worker, or on one that does not take
-    /// what waits, may end at any time, unless a decision reports it.
+    /// what waits, may end at any time, unless a decision reports it; so may that of one that is to
+    /// leave a draining worker.
     pub(super) fn settle_useless_placements(&mut self, core: &Core, decided: &BTreeSet<ProgramId>) {
         let placed: Vec<(ProgramId, WorkerId)> = self
             .programs
             .iter()
             .filter_map(|(id, p)| Some((*id, p.place?)))
-            .filter(|(id, _)| self.waits_in_line(*id))
+            .filter(|(id, _)| self.waits_in_line(*id) || self.is_to_leave(*id))
             .collect();
         for (program, worker) in placed {
             let known = core.programs().live.get(&program).map(|p| p.placement);
@@ -304,7 +307,9 @@ impl Model {
             let waiting = p.steps.iter().filter(|s| self.steps[s].at == At::Queue);
             let least = waiting.map(|s| self.least_of(&self.steps[s])).max();
             let w = &self.workers[&worker];
-            let useless = !w.healthy || least.is_some_and(|least| least > w.context_tokens_max());
+            let useless = !w.healthy
+                || self.is_to_leave(program)
+                || least.is_some_and(|least| least > w.context_tokens_max());
             if known == Some(None) && useless && !decided.contains(&program) {
                 self.take_placement(program);
             }

@@ -195,6 +195,7 @@ impl Model {
         if from == to || !self.workers.get(&to).is_some_and(|w| w.healthy) {
             return broken("transfers", format!("{program} goes from {from} to {to}"));
         }
+        self.check_in_service(program, to)?;
         if self.is_aware() {
             // A program that was to leave for host memory that is full is gone without a decision.
             let mut placed = self.programs_on(to);
