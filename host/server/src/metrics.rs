@@ -81,10 +81,15 @@ fn render_workers(text: &mut Exposition, totals: &Totals) {
         &'static str,
         fn(&treadle_core::WorkerTotals) -> Option<u64>,
     );
-    let columns: [Column; 10] = [
+    let columns: [Column; 11] = [
         ("treadle_worker_healthy", "1 if the engine answers.", |w| {
             Some(u64::from(w.healthy))
         }),
+        (
+            "treadle_worker_takes_programs",
+            "1 if the engine is given programs: it answers, and is not cordoned nor draining.",
+            |w| Some(u64::from(w.takes_programs)),
+        ),
         (
             "treadle_worker_capacity_tokens",
             "KV cache that the engine has.",

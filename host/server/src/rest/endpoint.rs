@@ -77,6 +77,8 @@ methods! {
     post = POST;
     /// `PUT`.
     put = PUT;
+    /// `PATCH`.
+    patch = PATCH;
     /// `DELETE`.
     delete = DELETE;
 }

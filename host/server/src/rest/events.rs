@@ -26,6 +26,7 @@ const SHARED_KINDS: &[&str] = &[
     "worker_lost",
     "worker_recovered",
     "worker_removed",
+    "worker_state_set",
     "timer_fired",
     "daemon_restarted",
 ];

@@ -99,6 +99,7 @@ fn methods(about: &About) -> Vec<HttpMethod> {
     match about.method {
         Some(Method::GET) => vec![HttpMethod::Get],
         Some(Method::PUT) => vec![HttpMethod::Put],
+        Some(Method::PATCH) => vec![HttpMethod::Patch],
         Some(Method::DELETE) => vec![HttpMethod::Delete],
         Some(_) => vec![HttpMethod::Post],
         None => vec![HttpMethod::Get, HttpMethod::Post],
@@ -110,6 +111,7 @@ fn add(item: &mut PathItem, method: &HttpMethod, operation: Operation) {
     let place = match method {
         HttpMethod::Get => &mut item.get,
         HttpMethod::Put => &mut item.put,
+        HttpMethod::Patch => &mut item.patch,
         HttpMethod::Delete => &mut item.delete,
         _ => &mut item.post,
     };
@@ -123,6 +125,7 @@ fn id(handler: Option<String>, method: &HttpMethod, path: &str) -> String {
     own.unwrap_or_else(|| {
         let word = match method {
             HttpMethod::Get => "get",
+            HttpMethod::Patch => "patch",
             HttpMethod::Put => "put",
             HttpMethod::Delete => "delete",
             _ => "post",

@@ -1,7 +1,7 @@
 //! Workers: engines come and go while treadle runs.
 
 use super::arguments::{Body, InPath};
-use super::endpoint::{Endpoint, delete, get, post};
+use super::endpoint::{Endpoint, delete, get, patch, post};
 use super::signature::Answer;
 use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
-use treadle_core::worker::Worker;
+use treadle_core::worker::{Worker, WorkerState};
 use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
 use treadle_http::error_response;
@@ -28,6 +28,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         post("/api/v1/workers", ENGINES, add)
             .summary("Registers an engine")
             .fails(&[ErrorCode::QueueFull, ErrorCode::Overloaded]),
+        patch("/api/v1/workers/{worker}", ENGINES, set_state)
+            .summary("Cordons or drains an engine, by id or encoded URL, or takes it back")
+            .fails(&[ErrorCode::WorkerUnknown, ErrorCode::Overloaded]),
         delete("/api/v1/workers/{worker}", ENGINES, remove)
             .summary("Removes an engine, by id or encoded URL; its programs continue elsewhere")
             .fails(&[ErrorCode::WorkerUnknown, ErrorCode::Overloaded]),
@@ -54,6 +57,13 @@ pub(crate) struct WorkerView {
     worker_type: &'static str,
     /// Whether it answers.
     is_healthy: bool,
+    /// What its operator lets it do. It is given programs if it is active. If it is cordoned, none
+    /// comes, and those that are placed there go on; if it is draining, they leave once their
+    /// running steps have ended, and then it is drained.
+    state: &'static str,
+    /// Why programs that leave it, or would be placed on it, go nowhere; absent if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'static str>,
     /// What it is: vllm, sglang, llamacpp or another.
     #[schema(value_type = String)]
     engine: EngineKind,
@@ -99,13 +109,21 @@ struct ReportedLoad {
     cached_tokens_total: Option<u64>,
 }
 
+/// Why programs wait while an engine is out of service.
+const NO_OTHER: &str =
+    "no engine takes programs, so their steps wait in the queue; activate or register one";
+
 /// The registered engines; an error if treadle is stopping.
 pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
+    let workers = app.driver.workers().await.map_err(|_| stopped())?;
+    let waits = !workers.iter().any(Worker::takes_programs);
     let view = |w: &Worker| WorkerView {
         id: w.id.0.to_string(),
         url: w.url.clone(),
         worker_type: "regular",
         is_healthy: w.is_healthy(),
+        state: w.state_name(),
+        problem: (waits && w.state != WorkerState::Active).then_some(NO_OTHER),
         engine: w.engine,
         load: w.running_steps,
         programs: w.programs.len(),
@@ -124,7 +142,6 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
             .map(Span::micros),
         engine_load: reported(app, w.id),
     };
-    let workers = app.driver.workers().await.map_err(|_| stopped())?;
     let staying = workers.iter().filter(|w| !w.leaving);
     Ok(staying.map(view).collect())
 }
@@ -255,13 +272,57 @@ pub(crate) async fn remove(
     take_out(&app, &caller, reference).await
 }
 
-/// Removes the engine with an id or a URL.
-pub(crate) async fn take_out(app: &App, caller: &Caller, reference: String) -> Answer<Removed> {
+/// The engine with an id or a URL.
+async fn found(app: &App, reference: &str) -> Result<Worker, Response> {
     let registered = app.driver.workers().await.map_err(|_| stopped())?;
-    let found = worker_named(&registered, &reference).ok_or_else(|| {
+    let found = worker_named(&registered, reference).cloned();
+    found.ok_or_else(|| {
         let message = format!("no worker `{reference}` is registered; GET /workers lists them");
         refuse(ErrorCode::WorkerUnknown, message)
-    })?;
+    })
+}
+
+/// What an engine is to do.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewWorkerState {
+    /// active, cordoned or draining.
+    #[schema(value_type = String)]
+    state: WorkerState,
+}
+
+async fn set_state(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(reference): InPath<String>,
+    Body(new): Body<NewWorkerState>,
+) -> Answer<WorkerView> {
+    let known = found(&app, &reference).await?;
+    let (worker, state) = (known.id, new.state);
+    let set = Event::Program(ProgramEvent::WorkerStateSet { worker, state });
+    app.driver
+        .event_committed(set)
+        .await
+        .map_err(not_recorded)?;
+    let id = worker.0.to_string();
+    let change = Change {
+        action: "worker.state_set",
+        target: &known.url,
+        before: json!({"id": id, "state": known.state}),
+        after: json!({"id": id, "state": state}),
+    };
+    let recorded = app.auth.audit.record(&caller, change).await;
+    recorded.map_err(|_| not_audited())?;
+    let view = workers(&app).await?.into_iter().find(|w| w.id == id);
+    view.map(Json).ok_or_else(|| {
+        let message = format!("worker `{reference}` was removed meanwhile");
+        refuse(ErrorCode::WorkerUnknown, message)
+    })
+}
+
+/// Removes the engine with an id or a URL.
+pub(crate) async fn take_out(app: &App, caller: &Caller, reference: String) -> Answer<Removed> {
+    let found = found(app, &reference).await?;
     let (worker, url, programs) = (found.id, found.url.to_string(), found.programs.len());
     app.engines.forget(worker);
     let removed = Event::Program(ProgramEvent::WorkerRemoved { worker });
