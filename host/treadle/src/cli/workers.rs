@@ -1,12 +1,14 @@
 //! `treadle workers`: the engines behind a daemon.
 
+use std::time::Duration;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 use treadle_model::{EngineKind, TOKENS_MAX};
 
-use super::client::{Remote, escaped};
+use super::client::{Client, Remote, escaped};
 use super::error::CliError;
 use super::memory::MemoryArgs;
 use super::output::{Column, plain, print_json, print_table, print_text};
@@ -17,6 +19,7 @@ const WORKERS: &[Column] = &[
     ("URL", "/url"),
     ("ENGINE", "/engine"),
     ("HEALTHY", "/is_healthy"),
+    ("STATE", "/state"),
     ("PROGRAMS", "/programs"),
     ("STEPS", "/load"),
     ("USED TOKENS", "/used_tokens"),
@@ -26,6 +29,8 @@ const WORKERS: &[Column] = &[
     ("TOKEN US", "/token_us"),
     ("STEP US", "/step_us"),
 ];
+/// Between two looks at an engine that is drained.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
 const NONE: &str = "no engine is registered; add one with `treadle workers add URL`";
 
 /// Arguments of `treadle workers`.
@@ -45,6 +50,24 @@ enum WorkersCommand {
     Add(AddArgs),
     /// Take an engine out; its programs go on elsewhere.
     Remove {
+        /// Its URL or its id.
+        worker: String,
+    },
+    /// Give an engine no new programs; those that it has go on there.
+    Cordon {
+        /// Its URL or its id.
+        worker: String,
+    },
+    /// Let an engine's programs go on elsewhere, each once its running step has ended.
+    Drain {
+        /// Its URL or its id.
+        worker: String,
+        /// Wait until no program is left.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Give an engine programs again.
+    Activate {
         /// Its URL or its id.
         worker: String,
     },
@@ -89,6 +112,20 @@ impl WorkersArgs {
                 let answer = client.command(Method::DELETE, &path, &json!({})).await?;
                 (answer, Some(format!("removed {worker}")))
             }
+            WorkersCommand::Cordon { worker } => {
+                shown(set_state(&client, &worker, "cordoned").await?)
+            }
+            WorkersCommand::Drain { worker, wait } => {
+                let set = set_state(&client, &worker, "draining").await?;
+                shown(if wait {
+                    drained(&client, set).await?
+                } else {
+                    set
+                })
+            }
+            WorkersCommand::Activate { worker } => {
+                shown(set_state(&client, &worker, "active").await?)
+            }
             WorkersCommand::Memory(args) => return args.run(&self.remote).await,
             WorkersCommand::Provision(args) => return Box::pin(args.run(&self.remote)).await,
         };
@@ -104,6 +141,49 @@ impl WorkersArgs {
 
 fn rows(answer: &Value) -> &[Value] {
     answer["workers"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Tells the daemon what an engine is to do, and gives the engine as it is then.
+async fn set_state(client: &Client, worker: &str, state: &str) -> Result<Value, CliError> {
+    let path = format!("/api/v1/workers/{}", escaped(worker));
+    let body = json!({"state": state});
+    client.command(Method::PATCH, &path, &body).await
+}
+
+/// Waits until an engine that is draining has no program any more.
+async fn drained(client: &Client, set: Value) -> Result<Value, CliError> {
+    let mut view = set;
+    if let Some(problem) = view["problem"].as_str() {
+        eprintln!("{problem}");
+    }
+    while view["state"] == "draining" {
+        tokio::time::sleep(LOOK_PAUSE).await;
+        let answer = client.get("/workers").await?;
+        let row = rows(&answer).iter().find(|row| row["id"] == view["id"]);
+        view = row.cloned().unwrap_or_default();
+    }
+    if view["state"] == "drained" {
+        return Ok(view);
+    }
+    let message = "the engine was taken back or removed before it was drained";
+    Err(CliError::Failed(message.to_owned()))
+}
+
+/// An engine whose state was set, as JSON and for people.
+fn shown(view: Value) -> (Value, Option<String>) {
+    let of = |field: &str| plain(&view[field]);
+    let left = if view["state"] == "draining" {
+        let (programs, steps) = (of("programs"), of("load"));
+        format!(", with {programs} programs and {steps} steps left")
+    } else {
+        String::new()
+    };
+    let problem = view["problem"]
+        .as_str()
+        .map(|problem| format!("; {problem}"));
+    let problem = problem.unwrap_or_default();
+    let told = format!("{} is {}{left}{problem}", of("url"), of("state"));
+    (view, Some(told))
 }
 
 /// What registering an engine came to: it is watched even if it is down.
