@@ -1,6 +1,7 @@
 //! What an operator does: back up and restore, migrate, look for what is wrong.
 
 mod backup;
+mod cordons;
 mod database_tls;
 mod doctor;
 mod migrate;

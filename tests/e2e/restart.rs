@@ -137,6 +137,25 @@ async fn programs_steps_and_bindings_survive_a_kill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_out_of_service_stays_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(100_000).await;
+    let config = on_disk(folder.path(), &engine.url());
+    let daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
+    let body = json!({"state": "draining"}).to_string();
+    let path = "/api/v1/workers/0";
+    let set = daemon.client.send(http::Method::PATCH, path, &[], body);
+    assert_eq!(set.await.ok()["state"], "drained");
+    daemon.kill();
+
+    let daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
+    let workers = daemon.client.get("/api/v1/workers").await.ok();
+    assert_eq!(workers["workers"][0]["state"], "drained");
+    daemon.kill();
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_ran_at_the_kill_is_over_and_its_program_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine(100_000).await;
