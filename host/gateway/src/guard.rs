@@ -36,6 +36,7 @@ impl StepGuard {
 
     /// The scheduler knows already that the step is over.
     pub(crate) fn settle(&mut self) {
+        self.trace.refused();
         self.settled = true;
     }
 

@@ -47,6 +47,7 @@ impl StepTrace {
             otel.kind = "server",
             otel.name = format!("{operation} {model}").trim_end(),
             otel.status_code = Empty,
+            error.type = Empty,
             gen_ai.operation.name = operation,
             gen_ai.request.model = model,
             gen_ai.conversation.id = of.program,
@@ -121,6 +122,14 @@ impl StepTrace {
             if for_good {
                 spans.step.record("otel.status_code", "error");
             }
+        }
+    }
+
+    /// The scheduler refused it, or gave it up.
+    pub(crate) fn refused(&self) {
+        if let Some(spans) = &self.0 {
+            spans.step.record("otel.status_code", "error");
+            spans.step.record("error.type", "refused");
         }
     }
 

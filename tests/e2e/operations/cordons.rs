@@ -87,9 +87,11 @@ async fn a_state_is_checked_and_audited() {
     let path = "/api/v1/workers/0";
     let empty = client.send(http::Method::PATCH, path, &[], "{}").await;
     empty.refused(400, "missing_field");
-    let anonymous = client.without_token();
-    let refused = set_state(&anonymous, "0", &json!("cordoned")).await;
-    refused.refused(401, "token_missing");
+    let made = json!({"name": "viewer", "scope": "viewer"});
+    let made = client.post("/api/v1/tokens", &made).await.ok();
+    let viewer = client.with_token(made["secret"].as_str().expect("a secret"));
+    let refused = set_state(&viewer, "0", &json!("cordoned")).await;
+    refused.refused(403, "forbidden");
 
     set_state(client, "0", &json!("cordoned")).await.ok();
     let log = client.get("/api/v1/audit").await.ok();
@@ -106,8 +108,8 @@ async fn a_drain_waits_for_the_step_that_runs() {
     let url = client.base().to_owned();
     let token = client.token().expect("the owner's").to_owned();
     let run = |arguments: &[&str]| {
-        let to = ["--url", &url, "--token", &token];
-        treadle(&[&["workers"], arguments, to.as_slice()].concat())
+        let daemon = ["--url", &url, "--token", &token];
+        treadle(&[&["workers"], arguments, &daemon].concat())
     };
     let running = tokio::spawn(async move { client.post(COMPLETIONS, &ask("p", 3_000)).await });
     let runs = |m: &Metrics| m.count("treadle_steps_running") == 1;

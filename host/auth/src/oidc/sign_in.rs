@@ -10,13 +10,14 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::digest;
 use ring::rand::{self, SystemRandom};
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use treadle_config::OidcConfig;
 use treadle_http::Upstream;
 use treadle_trust::{Connector, Secret, Targets, Trust};
@@ -30,6 +31,10 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 const TOKEN_BYTES_MAX: usize = 3_800;
 /// Longest address in the console to come back to.
 const BACK_BYTES_MAX: usize = 1_024;
+/// Requests to the provider at once, for all browsers: anyone may send one back.
+const AT_ONCE_MAX: usize = 8;
+/// What is encoded in forms: all but what no form encodes.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 /// Random bytes of a verifier.
 const VERIFIER_BYTES: usize = 32;
 
@@ -66,6 +71,11 @@ impl Pending {
             verifier: verifier.to_owned(),
             back: own_path(&back).to_owned(),
         })
+    }
+
+    /// Whether an answer of the provider's is to this browser.
+    pub fn is_answered_by(&self, state: &str) -> bool {
+        self.state() == state
     }
 
     /// What the provider sends back with the browser: nobody else's answer is taken.
@@ -114,6 +124,7 @@ pub(super) struct SignIn {
     issuer: String,
     upstream: Upstream,
     places: RwLock<Option<Arc<Places>>>,
+    at_once: Semaphore,
 }
 
 #[derive(Deserialize)]
@@ -138,6 +149,7 @@ impl SignIn {
             issuer: config.issuer.clone(),
             upstream: Upstream::over(connector),
             places: RwLock::default(),
+            at_once: Semaphore::new(AT_ONCE_MAX),
         })
     }
 
@@ -220,6 +232,8 @@ impl SignIn {
         headers: &HeaderMap,
         body: String,
     ) -> Result<Bytes, String> {
+        let turn = self.at_once.try_acquire();
+        let _turn = turn.map_err(|_| "too many browsers sign in at once".to_owned())?;
         let exchange = async {
             let sent = self
                 .upstream
@@ -316,7 +330,7 @@ fn form(pairs: &[(&str, &str)]) -> String {
 }
 
 fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 fn failed(why: &str) -> ErrorBody {

@@ -157,9 +157,16 @@ async fn come_back(
     let over = credentials::cookie_of_sign_in(None, is_encrypted);
     let pending = credentials::pending_sign_in(&headers);
     let pending = pending.as_deref().and_then(Pending::read);
-    let begun = match (&pending, coming.error) {
-        (_, Some(error)) => Err(format!("the identity provider refused: {error}")),
-        (None, None) => Err("the sign-in took too long, or began in another browser".to_owned()),
+    // What is no answer to this browser says nothing here, and ends no sign-in under way.
+    let pending = pending.filter(|pending| pending.is_answered_by(&coming.state));
+    let begun = match (&pending, &coming.error) {
+        (None, _) => {
+            return SeeOther {
+                to: failed("the sign-in took too long, or began in another browser or tab"),
+                cookies: Vec::new(),
+            };
+        }
+        (Some(_), Some(error)) => Err(format!("the identity provider refused: {error}")),
         (Some(pending), None) => {
             let returned = Returned {
                 code: &coming.code,
@@ -176,12 +183,15 @@ async fn come_back(
             let back = pending.map_or_else(|| "/".to_owned(), |pending| pending.back);
             (back, vec![session, over])
         }
-        Err(why) => {
-            let why = utf8_percent_encode(&why, NON_ALPHANUMERIC);
-            (format!("/console/sign-in?failed={why}"), vec![over])
-        }
+        Err(why) => (failed(&why), vec![over]),
     };
     SeeOther { to, cookies }
+}
+
+/// The page that says why there is no session.
+fn failed(why: &str) -> String {
+    let why = utf8_percent_encode(why, NON_ALPHANUMERIC);
+    format!("/console/sign-in?failed={why}")
 }
 
 /// Where the provider sends a browser back to; it knows the address and takes no other.

@@ -17,12 +17,16 @@ use treadle_gateway::TRACE_TARGET;
 pub(super) fn start(config: &Config) -> Result<Traces, CliError> {
     let traces = Traces::start(config)?;
     let filter = &config.logging.filter;
-    // The spans of steps are no lines of a log.
-    let filter = EnvFilter::try_new(format!("{filter},{TRACE_TARGET}=off")).map_err(|error| {
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
         CliError::Usage(format!(
             "`logging.filter` is `{filter}`: {error}; write a level such as `info`, or `info,treadle_core=debug`"
         ))
     })?;
+    // The spans of steps are no lines of a log.
+    let filter = match format!("{TRACE_TARGET}=off").parse() {
+        Ok(none_of_steps) => filter.add_directive(none_of_steps),
+        Err(_) => filter,
+    };
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let log = match config.logging.format {
         LogFormat::Text => {

@@ -145,7 +145,7 @@ fn rows(answer: &Value) -> &[Value] {
 
 /// Tells the daemon what an engine is to do, and gives the engine as it is then.
 async fn set_state(client: &Client, worker: &str, state: &str) -> Result<Value, CliError> {
-    let path = format!("/workers/{}", escaped(worker));
+    let path = format!("/api/v1/workers/{}", escaped(worker));
     let body = json!({"state": state});
     client.command(Method::PATCH, &path, &body).await
 }

@@ -46,7 +46,8 @@ impl Programs {
         if wanted_tokens == 0 && (used < low || slot_tokens.is_some()) {
             return;
         }
-        let capacity_tokens = w.capacity.tokens.unwrap_or(u64::MAX);
+        let of_slots = slot_tokens.map(|_| low);
+        let capacity_tokens = w.capacity.tokens.or(of_slots).unwrap_or(u64::MAX);
         let stays = |program: &ProgramId| self.is_settled(*program);
         let candidates = w.idle.iter().copied().filter(stays).collect();
         let free_tokens =
