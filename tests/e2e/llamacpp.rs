@@ -52,6 +52,10 @@ async fn gateway(engines: &Engines, kv_tokens: Option<u64>) -> Fixture {
     Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = endpoints;
         config.scheduler.time_scale = 10.0;
+        // Computing a context again takes the tiny model less than most tools; as if it were dearer,
+        // slots are held.
+        config.engines.measure = false;
+        config.kv.prefill_tokens_per_s = 1_000;
         config.scheduler.starvation_s_max = 1;
         config.scheduler.quantum_share = 0.0;
     })

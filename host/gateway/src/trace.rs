@@ -18,16 +18,6 @@ use treadle_wire::Endpoint;
 /// Of all spans here.
 pub const TRACE_TARGET: &str = "treadle::step";
 
-/// What a trace says of a step.
-pub(crate) struct Traced<'a> {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) model: Option<&'a str>,
-    pub(crate) program: &'a str,
-    pub(crate) job: &'a str,
-    pub(crate) step: StepId,
-    pub(crate) headers: &'a HeaderMap,
-}
-
 /// The trace of a step, which ends with the last copy of this.
 #[derive(Clone)]
 pub(crate) struct StepTrace(Option<Arc<Spans>>);
@@ -39,9 +29,15 @@ struct Spans {
 }
 
 impl StepTrace {
-    /// Begins one, as part of the client's trace if it has one.
-    pub(crate) fn begin(of: &Traced<'_>) -> Self {
-        let (operation, model) = (operation_of(of.endpoint), of.model.unwrap_or(""));
+    /// Begins that of a program's and a job's step, as part of the client's trace if it has one.
+    pub(crate) fn begin(
+        endpoint: Endpoint,
+        model: Option<&str>,
+        (program, job, step): (&str, &str, StepId),
+        headers: &HeaderMap,
+    ) -> Self {
+        let (operation, model) = (operation_of(endpoint), model.unwrap_or(""));
+        let number = step.0;
         let step = tracing::info_span!(
             target: TRACE_TARGET, parent: None, "step",
             otel.kind = "server",
@@ -50,17 +46,17 @@ impl StepTrace {
             error.type = Empty,
             gen_ai.operation.name = operation,
             gen_ai.request.model = model,
-            gen_ai.conversation.id = of.program,
+            gen_ai.conversation.id = program,
             gen_ai.usage.input_tokens = Empty,
             gen_ai.usage.output_tokens = Empty,
             gen_ai.usage.cache_read.input_tokens = Empty,
-            treadle.job = of.job,
-            treadle.step = of.step.0,
+            treadle.job = job,
+            treadle.step = number,
         );
         if step.is_disabled() {
             return Self(None);
         }
-        let parent = get_text_map_propagator(|known| known.extract(&In(of.headers)));
+        let parent = get_text_map_propagator(|known| known.extract(&In(headers)));
         // Fails only where nothing takes spans.
         let _ = step.set_parent(parent);
         let phase = Mutex::new(queue_of(&step));

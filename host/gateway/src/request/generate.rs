@@ -11,7 +11,7 @@ use crate::guard::StepGuard;
 use crate::identity::{Identities, Identity};
 use crate::requests::{Registration, RequestIds};
 use crate::routing::{Scheduler, SchedulerClient};
-use crate::trace::{StepTrace, Traced};
+use crate::trace::StepTrace;
 use crate::withdraw::withdrawable;
 use axum::body::Body;
 use axum::extract::Request;
@@ -201,14 +201,8 @@ async fn accept(
     }
     let program = identity.program;
     let mut headers = parts.headers;
-    let trace = StepTrace::begin(&Traced {
-        endpoint,
-        model: head.model.as_deref(),
-        program: &program,
-        job: &identity.job,
-        step,
-        headers: &headers,
-    });
+    let of = (&*program, &*identity.job, step);
+    let trace = StepTrace::begin(endpoint, head.model.as_deref(), of, &headers);
     clear(&mut headers);
     let client = app.scheduler.client(&identity.job);
     Ok((

@@ -42,8 +42,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
             .details(
                 "OpenID Connect's authorization code flow with PKCE. The provider sends the browser \
                  back to `/api/v1/session/callback`, which begins its session.",
-            )
-            .fails(&[ErrorCode::TokenInvalid]),
+            ),
         get("/api/v1/session/callback", Needs::Nothing, come_back)
             .summary("Takes a browser back from the identity provider"),
     ]
@@ -114,24 +113,31 @@ async fn leave(
     encrypted: Option<Extension<Encrypted>>,
     headers: HeaderMap,
     Query(leaving): Query<Leaving>,
-) -> Result<SeeOther, Response> {
-    let refused = |error: ErrorBody| error_response(&error);
-    let Some(oidc) = &auth.oidc else {
-        let message = "there is no identity provider here; sign in with a token";
-        return Err(refuse(ErrorCode::TokenInvalid, message));
-    };
-    let back = leaving.back.as_deref().unwrap_or("/");
-    let pending = Pending::new(back).map_err(refused)?;
+) -> SeeOther {
     let is_encrypted = encrypted.is_some() || is_forwarded_from_https(&headers);
-    let back_to = back_to(&headers, is_encrypted);
-    let to = oidc.sign_in_address(&pending, &back_to).await;
-    Ok(SeeOther {
-        to: to.map_err(refused)?,
-        cookies: vec![credentials::cookie_of_sign_in(
-            Some(&pending.to_text()),
-            is_encrypted,
-        )],
-    })
+    let back = leaving.back.as_deref().unwrap_or("/");
+    let left = match (&auth.oidc, Pending::new(back)) {
+        (Some(oidc), Ok(pending)) => {
+            let back_to = back_to(&headers, is_encrypted);
+            let to = oidc.sign_in_address(&pending, &back_to).await;
+            to.map(|to| (to, pending.to_text()))
+        }
+        (_, Err(error)) => Err(error),
+        (None, _) => Err(ErrorBody::new(
+            ErrorCode::TokenInvalid,
+            "there is no identity provider here; sign in with a token",
+        )),
+    };
+    match left {
+        Ok((to, pending)) => SeeOther {
+            to,
+            cookies: vec![credentials::cookie_of_sign_in(Some(&pending), is_encrypted)],
+        },
+        Err(error) => SeeOther {
+            to: failed(&error.message),
+            cookies: Vec::new(),
+        },
+    }
 }
 
 /// What the provider adds to the address: a code, or why there is none. It may add more.
