@@ -9,7 +9,7 @@ const PAGES = () => {
   return {
     "/console/": "text=Programs by state",
     // A young daemon has no three points of three days yet.
-    "/console/?period=3d": ".segment[aria-pressed='true'] >> text=3",
+    "/console/?period=3d": ".segment[aria-pressed='true']:has-text('3 d')",
     "/console/programs": ".table-row.body",
     [`/console/programs/${name}`]: ".decision",
     [`/console/programs/${name}?tab=steps`]: ".steps .table-row.body",
