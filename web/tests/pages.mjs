@@ -8,8 +8,7 @@ const PAGES = () => {
   const name = encodeURIComponent(at.program.program_id);
   return {
     "/console/": "text=Programs by state",
-    // A young daemon has no three points of three days yet.
-    "/console/?period=3d": ".segment[aria-pressed='true']:has-text('3 d')",
+    "/console/?period=3d": "[aria-label='Use of KV memory over time']",
     "/console/programs": ".table-row.body",
     [`/console/programs/${name}`]: ".decision",
     [`/console/programs/${name}?tab=steps`]: ".steps .table-row.body",

@@ -1,7 +1,7 @@
 //! The guard: every request passes here before it reaches a handler.
 
 use super::credentials::{self, Credential, TENANT_HEADER};
-use super::oidc::{Pending, Returned};
+use super::oidc::Pending;
 use super::permissions::{Found, Needs, Permissions, Route};
 use super::principal::Principal;
 use super::scope::Scope;
@@ -151,19 +151,19 @@ pub async fn principal_of(auth: &Auth, token: &str) -> Result<Arc<Principal>, Er
     of_credential(auth, credential).await
 }
 
-/// The token of a browser that comes back from the identity provider, and whose it is.
+/// The token of a browser that comes back from the identity provider with a code.
 ///
 /// # Errors
-/// If it did not sign in there, or its token is not one to trust.
+/// If there is no provider, or it gives no token that is to be trusted.
 pub async fn signed_in(
     auth: &Auth,
     pending: &Pending,
-    returned: &Returned<'_>,
+    code: &str,
     back_to: &str,
-) -> Result<(String, Arc<Principal>), ErrorBody> {
+) -> Result<String, ErrorBody> {
     match &auth.oidc {
         Some(oidc) => {
-            oidc.signed_in(pending, returned, back_to, &auth.directory())
+            oidc.signed_in(pending, code, back_to, &auth.directory())
                 .await
         }
         None => Err(ErrorBody::new(

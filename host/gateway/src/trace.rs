@@ -32,12 +32,11 @@ impl StepTrace {
     /// Begins that of a program's and a job's step, as part of the client's trace if it has one.
     pub(crate) fn begin(
         endpoint: Endpoint,
-        model: Option<&str>,
+        model: &str,
         (program, job, step): (&str, &str, StepId),
         headers: &HeaderMap,
     ) -> Self {
-        let (operation, model) = (operation_of(endpoint), model.unwrap_or(""));
-        let number = step.0;
+        let (operation, number) = (operation_of(endpoint), step.0);
         let step = tracing::info_span!(
             target: TRACE_TARGET, parent: None, "step",
             otel.kind = "server",
@@ -75,8 +74,9 @@ impl StepTrace {
                 target: TRACE_TARGET, parent: step, "engine",
                 otel.kind = "client",
                 otel.status_code = Empty,
+                otel.status_description = Empty,
                 error.type = Empty,
-                server.address = to.url.as_ref() as &str,
+                url.full = to.url.as_ref() as &str,
                 treadle.worker = %to.worker,
             )
         };
@@ -114,7 +114,8 @@ impl StepTrace {
         if let Some(spans) = &self.0 {
             let phase = spans.phase.lock().unwrap_or_else(PoisonError::into_inner);
             phase.record("otel.status_code", "error");
-            phase.record("error.type", cause);
+            phase.record("otel.status_description", cause);
+            phase.record("error.type", "engine_failed");
             if for_good {
                 spans.step.record("otel.status_code", "error");
             }
@@ -141,7 +142,7 @@ impl StepTrace {
 }
 
 fn queue_of(step: &Span) -> Span {
-    tracing::info_span!(target: TRACE_TARGET, parent: step, "queue", otel.kind = "internal", otel.status_code = Empty, error.type = Empty)
+    tracing::info_span!(target: TRACE_TARGET, parent: step, "queue", otel.kind = "internal")
 }
 
 const fn operation_of(endpoint: Endpoint) -> &'static str {

@@ -4,7 +4,6 @@
 
 use super::{Oidc, invalid};
 use crate::directory::Directory;
-use crate::principal::Principal;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -21,7 +20,7 @@ use tokio::sync::Semaphore;
 use treadle_config::OidcConfig;
 use treadle_http::Upstream;
 use treadle_trust::{Connector, Secret, Targets, Trust};
-use treadle_wire::ErrorBody;
+use treadle_wire::{ErrorBody, ErrorCode};
 
 /// For an answer of the provider.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,7 +48,7 @@ impl Pending {
     /// Of a browser that is about to go. An address that is not one of this site is left out.
     pub fn new(back: &str) -> Result<Self, ErrorBody> {
         let random: [u8; VERIFIER_BYTES] = rand::generate(&SystemRandom::new())
-            .map_err(|_| invalid("the system gives no random numbers"))?
+            .map_err(|_| failed("the system gives no random numbers"))?
             .expose();
         Ok(Self {
             verifier: URL_SAFE_NO_PAD.encode(random),
@@ -62,8 +61,12 @@ impl Pending {
         format!("{}.{}", self.verifier, URL_SAFE_NO_PAD.encode(&self.back))
     }
 
-    /// Reads what [`Self::to_text`] wrote.
-    pub fn read(text: &str) -> Option<Self> {
+    /// Reads what [`Self::to_text`] wrote. Nothing if the provider's answer is to another browser.
+    pub fn answered(text: &str, state: &str) -> Option<Self> {
+        Self::read(text).filter(|pending| pending.state() == state)
+    }
+
+    fn read(text: &str) -> Option<Self> {
         let (verifier, back) = text.split_once('.')?;
         let random = URL_SAFE_NO_PAD.decode(verifier).ok()?;
         let back = String::from_utf8(URL_SAFE_NO_PAD.decode(back).ok()?).ok()?;
@@ -71,11 +74,6 @@ impl Pending {
             verifier: verifier.to_owned(),
             back: own_path(&back).to_owned(),
         })
-    }
-
-    /// Whether an answer of the provider's is to this browser.
-    pub fn is_answered_by(&self, state: &str) -> bool {
-        self.state() == state
     }
 
     /// What the provider sends back with the browser: nobody else's answer is taken.
@@ -107,14 +105,6 @@ fn own_path(back: &str) -> &str {
     } else {
         "/"
     }
-}
-
-/// With what the browser came back.
-pub struct Returned<'a> {
-    /// For a token, once.
-    pub code: &'a str,
-    /// Whose answer it is.
-    pub state: &'a str,
 }
 
 /// What is configured of it, and the provider's addresses once they are known.
@@ -272,24 +262,19 @@ impl Oidc {
         address.map_err(|why| failed(&why))
     }
 
-    /// The token of a browser that comes back, and whose it is.
+    /// The token of a browser that comes back with a code.
     ///
     /// # Errors
-    /// If the answer is not for this browser, or the provider's token is not one to trust.
+    /// If the provider gives none, or one that is not to be trusted or was made for another browser.
     pub(crate) async fn signed_in(
         &self,
         pending: &Pending,
-        returned: &Returned<'_>,
+        code: &str,
         back_to: &str,
         directory: &Directory,
-    ) -> Result<(String, Arc<Principal>), ErrorBody> {
+    ) -> Result<String, ErrorBody> {
         let sign_in = self.sign_in()?;
-        if returned.state != pending.state() {
-            return Err(invalid(
-                "it is the answer to another browser; sign in again",
-            ));
-        }
-        let token = sign_in.token(pending, returned.code, back_to).await;
+        let token = sign_in.token(pending, code, back_to).await;
         let token = token.map_err(|why| failed(&why))?;
         if token.len() > TOKEN_BYTES_MAX {
             let length = token.len();
@@ -297,17 +282,19 @@ impl Oidc {
                 "it has {length} bytes, and a cookie holds {TOKEN_BYTES_MAX}; have the provider put fewer claims into it"
             )));
         }
-        let principal = self.principal(&token, directory).await?;
+        self.principal(&token, directory).await?;
         // It was verified just now.
         if claim(&token, "nonce").as_deref() != Some(&pending.nonce()) {
             return Err(invalid("it was made for another browser; sign in again"));
         }
-        Ok((token, principal))
+        Ok(token)
     }
 
     fn sign_in(&self) -> Result<&SignIn, ErrorBody> {
         self.sign_in.as_ref().ok_or_else(|| {
-            invalid("browsers do not sign in with the identity provider here; set `oidc.client_id`")
+            let message =
+                "browsers do not sign in with the identity provider here; set `oidc.client_id`";
+            ErrorBody::new(ErrorCode::TokenInvalid, message)
         })
     }
 }
@@ -335,7 +322,8 @@ fn encoded(text: &str) -> String {
 
 fn failed(why: &str) -> ErrorBody {
     tracing::warn!(why, "signing in with the identity provider failed");
-    invalid("the identity provider could not be asked; the daemon's log has why")
+    let message = "the identity provider could not be asked; the daemon's log has why";
+    ErrorBody::new(ErrorCode::TokenInvalid, message)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Engines that run already.
 
 use crate::bench::BenchError;
+use clap::Args;
 use futures_util::future::try_join_all;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -20,6 +21,45 @@ const PROMPTS: u64 = 3;
 /// Nominal tokens of the prompts before tokens whose time is measured, and how many these are.
 const SHORT_TOKENS: u32 = 64;
 const DECODED_TOKENS: u32 = 256;
+
+/// Engines that run already, instead of simulated ones.
+#[derive(Args, Clone, Debug)]
+pub(super) struct GivenArgs {
+    /// Engines that run already, instead of simulated ones: their URLs, with commas between. The
+    /// agents' token counts are scaled to their memory.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "URLS",
+        requires = "engine_tokens"
+    )]
+    engines: Vec<String>,
+    /// Tokens that the KV cache of one of those holds.
+    #[arg(long, value_name = "TOKENS", requires = "engines",
+        value_parser = clap::value_parser!(u64).range(64..=1_000_000_000))]
+    engine_tokens: Option<u64>,
+    /// Longest context that they take, in tokens; the whole cache by default.
+    #[arg(long, value_name = "TOKENS", requires = "engines",
+        value_parser = clap::value_parser!(u32).range(64..))]
+    engine_context: Option<u32>,
+}
+
+impl GivenArgs {
+    /// Whether none are named.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.engines.is_empty()
+    }
+
+    /// Finds out what must be known of them, if there are any.
+    pub(super) async fn meet(&self, time_scale: f64) -> Result<Option<Given>, BenchError> {
+        let Some(tokens) = self.engine_tokens else {
+            return Ok(None);
+        };
+        let longest = self.engine_context.map_or(tokens, u64::from);
+        let given = Given::meet(self.engines.clone(), tokens, longest, time_scale);
+        given.await.map(Some)
+    }
+}
 
 /// Real engines, and what was found out about them.
 #[derive(Clone, Debug)]

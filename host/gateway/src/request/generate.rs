@@ -202,7 +202,7 @@ async fn accept(
     let program = identity.program;
     let mut headers = parts.headers;
     let of = (&*program, &*identity.job, step);
-    let trace = StepTrace::begin(endpoint, head.model.as_deref(), of, &headers);
+    let trace = StepTrace::begin(endpoint, known_model(head.model.as_deref()), of, &headers);
     clear(&mut headers);
     let client = app.scheduler.client(&identity.job);
     Ok((

@@ -12,7 +12,7 @@ use axum::response::{Json, Response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use treadle_auth::oidc::{Oidc, Pending, Returned};
+use treadle_auth::oidc::{Oidc, Pending};
 use treadle_auth::permissions::Needs;
 use treadle_auth::{Auth, Scope, credentials, principal_of, signed_in};
 use treadle_http::{Encrypted, error_response};
@@ -162,9 +162,8 @@ async fn come_back(
     let is_encrypted = encrypted.is_some() || is_forwarded_from_https(&headers);
     let over = credentials::cookie_of_sign_in(None, is_encrypted);
     let pending = credentials::pending_sign_in(&headers);
-    let pending = pending.as_deref().and_then(Pending::read);
     // What is no answer to this browser says nothing here, and ends no sign-in under way.
-    let pending = pending.filter(|pending| pending.is_answered_by(&coming.state));
+    let pending = pending.and_then(|text| Pending::answered(&text, &coming.state));
     let begun = match (&pending, &coming.error) {
         (None, _) => {
             return SeeOther {
@@ -174,17 +173,13 @@ async fn come_back(
         }
         (Some(_), Some(error)) => Err(format!("the identity provider refused: {error}")),
         (Some(pending), None) => {
-            let returned = Returned {
-                code: &coming.code,
-                state: &coming.state,
-            };
             let back_to = back_to(&headers, is_encrypted);
-            let begun = signed_in(&auth, pending, &returned, &back_to).await;
+            let begun = signed_in(&auth, pending, &coming.code, &back_to).await;
             begun.map_err(|error| error.message)
         }
     };
     let (to, cookies) = match begun {
-        Ok((token, _)) => {
+        Ok(token) => {
             let session = credentials::cookie(Some(&token), is_encrypted);
             let back = pending.map_or_else(|| "/".to_owned(), |pending| pending.back);
             (back, vec![session, over])

@@ -4,7 +4,7 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { bindings, health, workers } from "../../api/queries";
 import { count, percent, plural, short } from "../../format/number";
-import { type Point, rateOf, sampled } from "../../live/history";
+import { rateOf, sampled } from "../../live/history";
 import { useHistory } from "../../live/hooks";
 import { type Alarm, alarmsOf } from "../../model/alarms";
 import { hitRates } from "../../model/series";
@@ -22,7 +22,6 @@ const PERIODS: [string, string, number][] = [
   ["3d", "3 d", 72],
 ];
 const RESAMPLE_MS = 30_000;
-const NO_POINTS: Point[] = [];
 
 export function Overview() {
   const points = useHistory();
@@ -34,7 +33,8 @@ export function Overview() {
     enabled: hours > 1,
     refetchInterval: RESAMPLE_MS,
   });
-  const shown = hours > 1 ? (past.data ?? NO_POINTS) : points;
+  // A young daemon has no longer past than the last hour.
+  const shown = hours > 1 && past.data && past.data.length > 2 ? past.data : points;
   const { data: healthData } = useQuery(health);
   const { data: workerData } = useQuery(workers);
   const metrics = points.at(-1)?.metrics ?? null;

@@ -45,13 +45,11 @@ pub(super) struct Serving {
 impl Engines {
     /// Those that were named, or simulated ones: those of one kind beside each other.
     pub(super) async fn meet(args: &JobsArgs) -> Result<Self, BenchError> {
-        let Some(tokens) = args.engine_tokens else {
+        let Some(given) = args.given.meet(args.time_scale).await? else {
             let kinds = KINDS.iter().filter_map(|name| EngineProfile::named(name));
             let each = kinds.flat_map(|profile| std::iter::repeat_n(profile, ENGINES));
             return Ok(Self::Simulated(each.collect()));
         };
-        let longest = args.engine_context.map_or(tokens, u64::from);
-        let given = Given::meet(args.engines.clone(), tokens, longest, args.time_scale).await?;
         let alone = given.token_us(1, args.time_scale).await?;
         let mut slowdowns = Vec::new();
         for batch in BATCHES_OF_GIVEN {
@@ -59,11 +57,16 @@ impl Engines {
             slowdowns.push((batch, of_batch / alone));
         }
         let kind = Kind {
-            tokens,
+            tokens: given.tokens,
             token_us: alone as u64,
             slowdowns,
         };
         Ok(Self::Given(given, kind))
+    }
+
+    /// Whether they are models.
+    pub(super) const fn are_simulated(&self) -> bool {
+        matches!(self, Self::Simulated(_))
     }
 
     /// Names of the simulated kinds, or the model of those that run already.

@@ -7,6 +7,7 @@ mod run;
 mod systems;
 
 use super::figures::{Figure, Report};
+use super::given::GivenArgs;
 use super::{BenchError, report_progress};
 use clap::Args;
 use engines::Engines;
@@ -42,23 +43,8 @@ pub(super) struct JobsArgs {
     /// Seeds from that one on.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=32))]
     seeds: u64,
-    /// Engines that run already, instead of simulated ones: their URLs, with commas between. The
-    /// agents' token counts are scaled until the longest context fits.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "URLS",
-        requires = "engine_tokens"
-    )]
-    engines: Vec<String>,
-    /// Tokens that the KV cache of one of those holds.
-    #[arg(long, value_name = "TOKENS", requires = "engines",
-        value_parser = clap::value_parser!(u64).range(64..=1_000_000_000))]
-    engine_tokens: Option<u64>,
-    /// Longest context that they take, in tokens; the whole cache by default.
-    #[arg(long, value_name = "TOKENS", requires = "engines",
-        value_parser = clap::value_parser!(u32).range(64..))]
-    engine_context: Option<u32>,
+    #[command(flatten)]
+    given: GivenArgs,
 }
 
 fn task(name: &str) -> Result<String, String> {
@@ -76,7 +62,7 @@ impl JobsArgs {
         report.setting("seed", self.seed);
         report.setting("seeds", self.seeds);
         report.setting("engines", engines.names());
-        report.setting("engines_simulated", self.engines.is_empty());
+        report.setting("engines_simulated", engines.are_simulated());
         report.note(NOTE);
         let mut details = Vec::new();
         for name in &self.tasks {

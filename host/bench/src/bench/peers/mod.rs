@@ -12,7 +12,7 @@ mod notes;
 mod systems;
 
 use super::{BenchError, report_progress};
-use crate::bench::given::Given;
+use crate::bench::given::{Given, GivenArgs};
 use clap::Args;
 use figures::Comparison;
 use first::First;
@@ -66,23 +66,8 @@ pub(super) struct PeersArgs {
     #[arg(long, default_value = "glm-4.6-8xh100", value_parser = workload::profile,
         conflicts_with = "engines")]
     profile: EngineProfile,
-    /// Engines that run already, instead of simulated ones: their URLs, with commas between. The
-    /// agents' token counts are scaled until the engines' memory is the wanted share.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "URLS",
-        requires = "engine_tokens"
-    )]
-    engines: Vec<String>,
-    /// Tokens that the KV cache of one of those holds.
-    #[arg(long, value_name = "TOKENS", requires = "engines",
-        value_parser = clap::value_parser!(u64).range(64..=1_000_000_000))]
-    engine_tokens: Option<u64>,
-    /// Longest context that they take, in tokens; the whole cache by default.
-    #[arg(long, value_name = "TOKENS", requires = "engines",
-        value_parser = clap::value_parser!(u32).range(64..))]
-    engine_context: Option<u32>,
+    #[command(flatten)]
+    given: GivenArgs,
     /// Agents at once; one that ends is replaced by the next.
     #[arg(long, default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     live: u32,
@@ -124,13 +109,7 @@ impl PeersArgs {
 
     async fn compare(&self) -> Result<Comparison, BenchError> {
         let systems = Systems::choose(&self.systems, &self.peers)?;
-        let given = match self.engine_tokens {
-            Some(tokens) => {
-                let longest = self.engine_context.map_or(tokens, u64::from);
-                Some(Given::meet(self.engines.clone(), tokens, longest, self.time_scale).await?)
-            }
-            None => None,
-        };
+        let given = self.given.meet(self.time_scale).await?;
         let conditions = Conditions {
             engines: given.as_ref().map_or(ENGINES, Given::count),
             given,
@@ -198,7 +177,7 @@ impl PeersArgs {
     }
 
     fn cells(&self) -> Vec<Cell> {
-        let hosts = if self.engines.is_empty() {
+        let hosts = if self.given.is_empty() {
             self.host.as_slice()
         } else {
             &self.host[..self.host.len().min(1)]
