@@ -47,6 +47,7 @@
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));
 //! ```
 
+pub mod actions;
 pub mod bindings;
 mod config;
 pub mod distribution;

@@ -38,6 +38,10 @@ id!(
     WorkerId, u32, "w"
 );
 id!(
+    /// One action that treadle runs for a program.
+    ActionId, u64, "x"
+);
+id!(
     /// One question put to a policy.
     AskId, u64, "a"
 );

@@ -12,7 +12,7 @@ mod time;
 mod vocabulary;
 
 pub use bound::{BYTES_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX, reported_tokens};
-pub use id::{AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, WorkerId};
+pub use id::{ActionId, AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, WorkerId};
 pub use name::{ClientName, NAME_BYTES_MAX, NameError};
 pub use tenant::Tenant;
 pub use time::{Span, Timestamp};

@@ -1,0 +1,119 @@
+//! What happened to actions.
+
+use crate::actions::question::ElasticAnswer;
+use crate::actions::resource::Resource;
+use crate::actions::spec::ActionSpec;
+use serde::{Deserialize, Serialize};
+use treadle_model::{ActionId, AskId, PolicyRef, Span};
+
+/// How an action ended.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It ran to its end.
+    Exited {
+        /// Its exit code, or the status of its answer.
+        code: i32,
+    },
+    /// It was ended by a signal that was not ours.
+    Killed {
+        /// The signal.
+        signal: i32,
+    },
+    /// It went beyond its memory.
+    OutOfMemory,
+    /// It ran for longer than it may.
+    TimedOut,
+    /// It could not be run, by no fault of its own.
+    InfrastructureFailure {
+        /// A short cause for people.
+        cause: Box<str>,
+    },
+    /// Nobody knows whether it ran.
+    Unknown,
+    /// Its client withdrew it.
+    Cancelled,
+    /// It waited for too long.
+    Expired,
+}
+
+/// Something that happened to an action or to what actions draw from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum ActionEvent {
+    /// What there is, as a daemon begins; it replaces what there was.
+    ResourcesSet {
+        /// All resources.
+        resources: Vec<Resource>,
+    },
+    /// A service that devices may hold, as a job declares it; it replaces one of that name.
+    ServiceDeclared {
+        /// Its name.
+        service: Box<str>,
+        /// How long it takes to get it onto devices; learnt from then on.
+        load: Span,
+    },
+    /// A client submitted an action, with an id that its driver chose.
+    ActionSubmitted {
+        /// The action.
+        action: ActionId,
+        /// What it is.
+        spec: Box<ActionSpec>,
+    },
+    /// Its process or request began.
+    ActionBegan {
+        /// The action.
+        action: ActionId,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// It is over.
+    ActionEnded {
+        /// The action.
+        action: ActionId,
+        /// Which attempt.
+        attempt: u32,
+        /// How.
+        outcome: Outcome,
+        /// Digest of its output, where it has any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Box<str>>,
+    },
+    /// Its client withdrew it.
+    ActionCancelled {
+        /// The action.
+        action: ActionId,
+    },
+    /// A service that others own refused a request for a time.
+    QuotaRefused {
+        /// The quota.
+        resource: Box<str>,
+        /// How long nothing more is asked of it.
+        retry_after: Span,
+    },
+    /// A policy, or the built-in default in its stead, shared out units.
+    ElasticAnswered {
+        /// The question.
+        ask: AskId,
+        /// Who answered.
+        policy: PolicyRef,
+        /// The answer.
+        answer: ElasticAnswer,
+    },
+}
+
+impl ActionEvent {
+    /// The event's name, as it is in the journal.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::ResourcesSet { .. } => "resources_set",
+            Self::ServiceDeclared { .. } => "service_declared",
+            Self::ActionSubmitted { .. } => "action_submitted",
+            Self::ActionBegan { .. } => "action_began",
+            Self::ActionEnded { .. } => "action_ended",
+            Self::ActionCancelled { .. } => "action_cancelled",
+            Self::QuotaRefused { .. } => "quota_refused",
+            Self::ElasticAnswered { .. } => "elastic_answered",
+        }
+    }
+}

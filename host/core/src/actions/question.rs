@@ -1,0 +1,45 @@
+//! Questions of how to share out units among waiting actions, in columns (§4.2).
+
+use serde::{Deserialize, Serialize};
+use treadle_model::ActionId;
+
+/// Waiting actions, in the order in which they are served, and what there is for them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ElasticQuestion {
+    /// Which action each row is about.
+    pub action: Vec<ActionId>,
+    /// The pool that its key resource is.
+    pub pool: Vec<u32>,
+    /// 1 for a candidate: the first rows that all fit together with the least that each can do with
+    /// (line 2 of Algorithm 1).
+    pub candidate: Vec<u8>,
+    /// How long it has waited, in microseconds.
+    pub waited_us: Vec<u64>,
+    /// Where each row's options begin in the three lists below; one entry more than rows.
+    pub option_start: Vec<u32>,
+    /// Units of an option, ascending within a row.
+    pub option_units: Vec<u32>,
+    /// Expected run time with it, in microseconds; -1 where it is not known.
+    pub option_us: Vec<i64>,
+    /// Time to get its service onto devices first, in microseconds.
+    pub option_load_us: Vec<u64>,
+    /// Units that each pool has left for the rows.
+    pub free_units: Vec<u32>,
+    /// 1 where a pool's units are devices, which come in chunks.
+    pub chunked: Vec<u8>,
+    /// Free chunks of 1, 2, 4 and 8 devices: four entries per pool, 0 where it is not chunked.
+    pub free_chunks: Vec<u32>,
+    /// The pool of each running action.
+    pub running_pool: Vec<u32>,
+    /// Its units.
+    pub running_units: Vec<u32>,
+    /// The time that it is expected to run yet, in microseconds.
+    pub running_left_us: Vec<u64>,
+}
+
+/// Which actions start, and with how much of their key resource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ElasticAnswer {
+    /// Action and units; those that are not named wait.
+    pub start: Vec<(ActionId, u32)>,
+}
