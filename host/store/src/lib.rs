@@ -55,11 +55,11 @@ pub use examine::{Finding, Grade};
 pub use leadership::{Candidate, LEASE, LeaderRow, Leadership, SIGN_INTERVAL};
 pub use options::{Location, Options, PostgresLocation};
 pub use page::{
-    DecisionPage, EventPage, ListedPage, Order, ProgramColumn, ProgramCursor, ProgramPage, Pruned,
+    ActionPage, DecisionPage, EventPage, ListedPage, Order, ProgramColumn, ProgramCursor, ProgramPage, Pruned,
     Retention, SamplePage, SeqPage, StepColumn, StepCursor, StepPage,
 };
 pub use rows::{
-    Batch, BindingRow, BindingSet, DecisionRow, EventRow, LengthRow, ListedStep, Placeholder,
+    ActionRow, Batch, BindingRow, BindingSet, DecisionRow, EventRow, LengthRow, ListedStep, Placeholder,
     PluginHead, PluginRow, PolicyStateRow, ProgramRow, RefusedRow, SampleRow, Snapshot, StepRow,
     WeightRow, WorkerRow,
 };
@@ -153,6 +153,12 @@ pub trait Store: Send + Sync {
 
     /// Programs that match.
     fn programs<'a>(&'a self, page: &'a ProgramPage) -> Answer<'a, Vec<ProgramRow>>;
+
+    /// One action; `None` if it is unknown or was pruned.
+    fn action(&self, action: u64) -> Answer<'_, Option<ActionRow>>;
+
+    /// Actions that match, newest first.
+    fn actions<'a>(&'a self, page: &'a ActionPage) -> Answer<'a, Vec<ActionRow>>;
 
     /// How long the newest programs of a job were that have ended, newest first; without those that
     /// had no step.

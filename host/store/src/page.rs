@@ -257,6 +257,23 @@ pub struct ListedPage {
     pub limit: u32,
 }
 
+/// Which actions to read, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ActionPage {
+    /// Only those of this job.
+    pub job: Option<String>,
+    /// Only those of this program.
+    pub program: Option<String>,
+    /// Only those of this status.
+    pub status: Option<String>,
+    /// Only those of jobs with these names.
+    pub names: Names,
+    /// Only those with a smaller number.
+    pub before: Option<u64>,
+    /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
+    pub limit: u32,
+}
+
 /// What to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {

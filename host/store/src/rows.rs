@@ -140,6 +140,39 @@ pub struct WeightRow {
     pub seen_at_us: u64,
 }
 
+/// An action that treadle runs, as it was last seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ActionRow {
+    /// Its number.
+    pub action: u64,
+    /// Job that it belongs to.
+    pub job: String,
+    /// Program that it belongs to, if any.
+    pub program: Option<String>,
+    /// The tool or the reward.
+    pub kind: String,
+    /// Waiting, starting, running, ended.
+    pub status: String,
+    /// How often it was started.
+    pub attempts: u64,
+    /// What was submitted, as JSON.
+    pub spec: String,
+    /// What it was given last, as JSON.
+    pub grants: Option<String>,
+    /// How it ended, as JSON.
+    pub outcome: Option<String>,
+    /// Digest of its output, where it has any.
+    pub output: Option<String>,
+    /// When it came.
+    pub submitted_at_us: u64,
+    /// When it was given what it needs.
+    pub granted_at_us: Option<u64>,
+    /// When its process or request began.
+    pub began_at_us: Option<u64>,
+    /// When it was over.
+    pub ended_at_us: Option<u64>,
+}
+
 /// An inference engine as it was last seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerRow {
@@ -268,7 +301,7 @@ pub struct Snapshot {
 
 /// Rows that become durable together.
 ///
-/// `programs`, `steps` and `workers` replace the row with the same key, and of two with the same
+/// `programs`, `steps`, `workers` and `actions` replace the row with the same key, and of two with the same
 /// key in one batch the later one stays. `events` and `decisions` are only ever added. Of equal
 /// `weights` the first one stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -287,6 +320,8 @@ pub struct Batch {
     pub bindings: Vec<BindingSet>,
     /// Versions of weights that jobs may not have seen before.
     pub weights: Vec<WeightRow>,
+    /// Actions that changed.
+    pub actions: Vec<ActionRow>,
 }
 
 impl Batch {
@@ -299,6 +334,7 @@ impl Batch {
             + self.decisions.len()
             + self.bindings.len()
             + self.weights.len()
+            + self.actions.len()
     }
 
     /// Adds the rows of a later batch.
@@ -312,6 +348,7 @@ impl Batch {
             decisions,
             bindings,
             weights,
+            actions,
         } = later;
         self.events.extend(events);
         self.programs.extend(programs);
@@ -320,6 +357,7 @@ impl Batch {
         self.decisions.extend(decisions);
         self.bindings.extend(bindings);
         self.weights.extend(weights);
+        self.actions.extend(actions);
     }
 
     /// Whether there is nothing to write.

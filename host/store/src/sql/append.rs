@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::head::{self, Head, Mark};
 use super::{
-    Engine, Work, bindings, journal, programs, steps, weights, what_fits, within, workers,
+    Engine, Work, actions, bindings, journal, programs, steps, weights, what_fits, within, workers,
 };
 use crate::leadership::Term;
 use crate::{BATCH_ROWS_MAX, Batch, Placeholder, RefusedRow, StoreError};
@@ -135,6 +135,7 @@ async fn write(
     for row in &batch.weights {
         weights::note(work, row).await?;
     }
+    actions::put(work, &batch.actions).await?;
     Ok(Vec::new())
 }
 

@@ -3,6 +3,7 @@
 //! Each file has the statements of one kind of rows, written once for both. What differs (how to
 //! connect, how to insert many rows at once, leadership) is behind [`Engine`] and [`Work`].
 
+mod actions;
 mod append;
 mod audit;
 mod bindings;

@@ -1,7 +1,7 @@
 //! Removal of rows past their retention, a bounded amount at a time.
 
 use super::head::Head;
-use super::{Cells, Engine, Statement, Work, weights};
+use super::{Cells, Engine, Statement, Work, actions, weights};
 use crate::{PRUNE_ROWS_MAX, Pruned, Retention, StoreError};
 
 /// Most programs removed at once: each takes all its steps along.
@@ -40,7 +40,8 @@ pub(super) async fn prune<E: Engine>(
         .execute(rows(PROGRAMS, keep.ended_before_us, PROGRAMS_MAX))
         .await?;
     weights::prune(work, keep.ended_before_us).await?;
-    let full = events == PRUNE_ROWS_MAX || decisions == PRUNE_ROWS_MAX || programs == PROGRAMS_MAX;
+    let actions = actions::prune(work, keep.ended_before_us, PRUNE_ROWS_MAX).await?;
+    let full = events == PRUNE_ROWS_MAX || decisions == PRUNE_ROWS_MAX || programs == PROGRAMS_MAX || actions == PRUNE_ROWS_MAX;
     Ok(Pruned {
         events: whole.events + events,
         decisions: whole.decisions + decisions,

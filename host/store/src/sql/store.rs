@@ -167,6 +167,14 @@ impl<E: Engine> Store for SqlStore<E> {
         Box::pin(programs::page(&*self.engine, page))
     }
 
+    fn action(&self, action: u64) -> Answer<'_, Option<ActionRow>> {
+        Box::pin(actions::get(&*self.engine, action))
+    }
+
+    fn actions<'a>(&'a self, page: &'a ActionPage) -> Answer<'a, Vec<ActionRow>> {
+        Box::pin(actions::page(&*self.engine, page))
+    }
+
     fn lengths<'a>(&'a self, job: &'a str, limit: u32) -> Answer<'a, Vec<LengthRow>> {
         Box::pin(lengths::of_job(&*self.engine, job, limit))
     }

@@ -3,7 +3,7 @@
 //! Rows are written in parts, each after a savepoint. A part that is refused is undone and halved,
 //! until the row that is refused is alone. All of it is one transaction.
 
-use super::{Statement, Table, Work, bindings, journal, programs, steps, weights, workers};
+use super::{Statement, Table, Work, actions, bindings, journal, programs, steps, weights, workers};
 use crate::{Batch, EventRow, Placeholder, RefusedRow, StoreError};
 
 /// Writes all rows of a batch that can be stored; an event that can't is replaced by its
@@ -38,6 +38,9 @@ pub(super) async fn write(
     let step_key = |row: &crate::StepRow| row.step.to_string();
     let steps = insert(work, &steps::STEPS, &batch.steps, step_key).await?;
     refused.extend(steps.into_iter().map(|(_, row)| row));
+    let action_key = |row: &crate::ActionRow| row.action.to_string();
+    let actions = insert(work, &actions::ACTIONS, &batch.actions, action_key).await?;
+    refused.extend(actions.into_iter().map(|(_, row)| row));
     for set in &batch.bindings {
         begin_part(work).await?;
         let written = bindings::put(work, set).await;
