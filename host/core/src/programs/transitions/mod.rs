@@ -110,6 +110,7 @@ impl Programs {
         self.settle_restores();
         self.settle_lines();
         self.due = Due::default();
+        self.settle_resumed();
         self.settle_tick();
     }
 }
