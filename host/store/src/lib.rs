@@ -60,8 +60,8 @@ pub use page::{
 };
 pub use rows::{
     Batch, BindingRow, BindingSet, DecisionRow, EventRow, LengthRow, ListedStep, Placeholder,
-    PluginHead, PluginRow, PolicyStateRow, ProgramRow, RefusedRow, SampleRow, Snapshot, StepRow,
-    WeightRow, WorkerRow,
+    PluginHead, PluginRow, PolicyStateRow, ProgramRow, RefusedRow, RewardRow, SampleRow, Snapshot,
+    StepRow, WeightRow, WorkerRow,
 };
 pub use schema::{About, MigrationRow, SchemaStatus};
 

@@ -398,6 +398,26 @@ export interface paths {
     "/api/v1/programs/{program}/steps": {
         parameters: {
             query?: never;
+    "/api/v1/programs/{program}/reward": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Says how well a program did
+         * @description Before its end or after it, while it is on record; a later report replaces an earlier one.
+         */
+        put: operations["programs_reward"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
             header?: never;
             path?: never;
             cookie?: never;
@@ -1855,6 +1875,11 @@ export interface components {
             /** @description queued, active, paused, finished or aborted. */
             status: string;
             /**
+            /**
+             * Format: double
+             * @description How well it did, if its client has said so.
+             */
+            reward?: number | null;
              * Format: int64
              * @description Steps so far.
              */
@@ -1961,6 +1986,11 @@ export interface components {
         };
         /** @description A program has ended. */
         Released: {
+            /**
+             * Format: double
+             * @description How well it did.
+             */
+            reward?: number | null;
             /** @description Its name. */
             program_id: string;
             /** @description Whether it was live. */
@@ -2015,6 +2045,24 @@ export interface components {
         /** @description What goes back to the policy before. */
         RollBack: {
             /** @description For which job. */
+        /** @description How well a program did. */
+        RewardRequest: {
+            /**
+             * Format: double
+             * @description Any number from -1,000,000,000 to 1,000,000,000; it is kept to the millionth.
+             */
+            reward: number;
+        };
+        /** @description The reward of a program is on record. */
+        Rewarded: {
+            /** @description Its name. */
+            program_id: string;
+            /**
+             * Format: double
+             * @description Its reward.
+             */
+            reward: number;
+        };
             job?: string | null;
             /** @description Of which world; eviction without it. */
             world?: string | null;
@@ -4222,8 +4270,8 @@ export interface operations {
                 /** @description Only those that changed at this time or later, in milliseconds since 1970. */
                 since_ms?: number | null;
                 /**
-                 * @description created_at_us, updated_at_us, context_tokens, steps or tokens_total; the greatest come first
-                 *     with a dash before it. `-created_at_us` without it.
+                 * @description created_at_us, updated_at_us, context_tokens, steps, tokens_total or reward; the greatest come
+                 *     first with a dash before it, and programs without a reward last. `-created_at_us` without it.
                  */
                 sort?: string | null;
                 /** @description Only those that come after: `next` of the page before, with the same `sort`. */
@@ -4371,7 +4419,10 @@ export interface operations {
     };
     programs_release: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description How well it did. */
+                reward?: number | null;
+            };
             header?: never;
             path: {
                 program: string;
@@ -4528,6 +4579,104 @@ export interface operations {
     steps_steps: {
         parameters: {
             query?: {
+    programs_reward: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                program: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RewardRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rewarded"];
+                };
+            };
+            /** @description invalid_json, body_not_object, invalid_field, missing_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description program_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
                 /** @description Only those after this number. */
                 after?: number | null;
                 /** @description Most steps; 1000 without it. */
@@ -6566,6 +6715,8 @@ export interface operations {
             };
             header?: never;
             path?: never;
+                /** @description How well it did. */
+                reward?: number | null;
             cookie?: never;
         };
         requestBody?: never;

@@ -93,6 +93,7 @@ on_every_store!(
         paging_through_the_audit_log_gives_every_row_once;
     projections:
         a_later_row_replaces_an_earlier_one,
+        a_reward_reaches_the_program_that_has_ended,
         programs_are_paged_newest_first,
         steps_are_paged_by_number,
         plugins_never_change,
