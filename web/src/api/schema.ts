@@ -164,7 +164,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Decisions about all programs, sorted and filtered */
+        /**
+         * Decisions about all programs, sorted and filtered
+         * @description Where few match, a page ends after 50,000 decisions that were looked at: it has fewer than `limit`, perhaps none, and `next` goes on from there.
+         */
         get: operations["decisions_all_decisions"];
         put?: never;
         post?: never;
@@ -395,9 +398,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/programs/{program}/steps": {
-        parameters: {
-            query?: never;
     "/api/v1/programs/{program}/reward": {
         parameters: {
             query?: never;
@@ -418,6 +418,9 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/programs/{program}/steps": {
+        parameters: {
+            query?: never;
             header?: never;
             path?: never;
             cookie?: never;
@@ -520,7 +523,7 @@ export interface paths {
         };
         /**
          * Steps of all programs that have ended, sorted and filtered
-         * @description The slowest are those of the last hour where `since_ms` names no other time. Others are read in the order of their ends until a page is full: where few match, `since_ms` bounds how far back that goes.
+         * @description The slowest are those of the last hour where `since_ms` names no other time, and of the newest 50,000 steps. Others are read in the order of their ends until a page is full, or 50,000 were looked at: then a page has fewer than `limit`, perhaps none, and `next` goes on from there.
          */
         get: operations["steps_listed"];
         put?: never;
@@ -1872,14 +1875,14 @@ export interface components {
             phase: string;
             /** @description Its name. */
             program_id: string;
-            /** @description queued, active, paused, finished or aborted. */
-            status: string;
-            /**
             /**
              * Format: double
              * @description How well it did, if its client has said so.
              */
             reward?: number | null;
+            /** @description queued, active, paused, finished or aborted. */
+            status: string;
+            /**
              * Format: int64
              * @description Steps so far.
              */
@@ -1983,14 +1986,14 @@ export interface components {
         Release: {
             /** @description Its name; a number is taken as one. */
             program_id?: string;
-        };
-        /** @description A program has ended. */
-        Released: {
             /**
              * Format: double
              * @description How well it did.
              */
             reward?: number | null;
+        };
+        /** @description A program has ended. */
+        Released: {
             /** @description Its name. */
             program_id: string;
             /** @description Whether it was live. */
@@ -2042,9 +2045,6 @@ export interface components {
              */
             waiting?: number | null;
         };
-        /** @description What goes back to the policy before. */
-        RollBack: {
-            /** @description For which job. */
         /** @description How well a program did. */
         RewardRequest: {
             /**
@@ -2063,6 +2063,9 @@ export interface components {
              */
             reward: number;
         };
+        /** @description What goes back to the policy before. */
+        RollBack: {
+            /** @description For which job. */
             job?: string | null;
             /** @description Of which world; eviction without it. */
             world?: string | null;
@@ -4576,9 +4579,6 @@ export interface operations {
             };
         };
     };
-    steps_steps: {
-        parameters: {
-            query?: {
     programs_reward: {
         parameters: {
             query?: never;
@@ -4677,6 +4677,9 @@ export interface operations {
             };
         };
     };
+    steps_steps: {
+        parameters: {
+            query?: {
                 /** @description Only those after this number. */
                 after?: number | null;
                 /** @description Most steps; 1000 without it. */
@@ -6712,11 +6715,11 @@ export interface operations {
             query?: {
                 /** @description The program's name. */
                 session_id?: string | null;
+                /** @description How well it did. */
+                reward?: number | null;
             };
             header?: never;
             path?: never;
-                /** @description How well it did. */
-                reward?: number | null;
             cookie?: never;
         };
         requestBody?: never;

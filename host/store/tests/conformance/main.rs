@@ -103,6 +103,7 @@ on_every_store!(
     steps:
         listed_steps_are_filtered_and_sorted,
         paging_through_steps_gives_every_one_once,
+        pages_that_look_at_few_rows_give_every_step_once,
         staleness_counts_the_versions_that_a_job_saw_since,
         decisions_are_found_across_programs;
     what_fits:
