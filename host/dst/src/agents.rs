@@ -107,7 +107,7 @@ impl Simulation {
         if index.is_multiple_of(3) {
             let rewarded = ProgramEvent::ProgramRewarded {
                 program: program.clone(),
-                reward_millionths: index as i64 * 1_000 - 20_000,
+                reward_millionths: i64::from(index as u32) * 1_000 - 20_000,
             };
             self.send_report(gateway, Event::Program(rewarded), None);
         }

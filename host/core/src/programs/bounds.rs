@@ -158,15 +158,16 @@ mod tests {
                 tokens: u64::MAX,
                 bytes: u64::MAX,
             },
-            ProgramEvent::ProgramRewarded {
-                program: "p".into(),
-                reward_millionths: i64::MAX,
-            },
-            ProgramEvent::ProgramRewarded {
-                program: "p".into(),
-                reward_millionths: i64::MIN,
-            },
+            rewarded(i64::MAX),
+            rewarded(i64::MIN),
         ]
+    }
+
+    fn rewarded(reward_millionths: i64) -> ProgramEvent {
+        ProgramEvent::ProgramRewarded {
+            program: "p".into(),
+            reward_millionths,
+        }
     }
 
     #[test]

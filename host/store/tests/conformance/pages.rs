@@ -16,7 +16,8 @@ fn programs() -> Vec<ProgramRow> {
         steps: n % 2,
         tokens_total: n * 31 % 17,
         updated_at_us: 100 + n * 13 % 11,
-        reward_millionths: (n % 4 != 0).then(|| (n as i64 * 17 % 7 - 3) * 500_000),
+        reward_millionths: (!n.is_multiple_of(4))
+            .then(|| ((n * 17 % 7).cast_signed() - 3) * 500_000),
         ..rows::program(&format!("p-{:02}", n * 29 % 41), n / 4)
     };
     (0..41).map(program).collect()

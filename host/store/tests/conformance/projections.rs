@@ -112,7 +112,7 @@ pub(crate) async fn programs_are_paged_newest_first(store: &dyn Store) {
         let rows = store.programs(&page).await.unwrap();
         let Some(last) = rows.last() else { break };
         page.after = Some(ProgramCursor {
-            value: last.created_at_us as i64,
+            value: last.created_at_us.cast_signed(),
             program: last.program.clone(),
         });
         found.extend(rows);

@@ -321,9 +321,14 @@ pub(crate) async fn decisions_are_found_across_programs(store: &dyn Store) {
         let found: Vec<u64> = found.iter().map(|row| row.seq).collect();
         assert_eq!(found, expected, "{page:?}");
     }
+    look_back(store, all.range).await;
+}
+
+/// How far pages of decisions of some jobs look.
+async fn look_back(store: &dyn Store, range: treadle_store::SeqPage) {
     let mut page = DecisionPage {
         job: Some("nobody's".into()),
-        range: all.range.clone(),
+        range,
         ..DecisionPage::default()
     };
     assert!(store.decisions(&page).await.unwrap().is_empty());
