@@ -49,6 +49,18 @@ pub struct ProgramRow {
     pub updated_at_us: u64,
     /// How it ended, if it did.
     pub ended: Option<String>,
+    /// Its reward in millionths, if one was reported.
+    pub reward_millionths: Option<i64>,
+}
+
+/// The reward of a program that has ended; where none has its name, or it is live, nothing is
+/// written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RewardRow {
+    /// The program.
+    pub program: String,
+    /// Its reward, in millionths.
+    pub reward_millionths: i64,
 }
 
 /// What a daemon's metrics showed at one time.
@@ -322,6 +334,8 @@ pub struct Batch {
     pub weights: Vec<WeightRow>,
     /// Actions that changed.
     pub actions: Vec<ActionRow>,
+    /// Rewards of programs that had ended; they follow `programs`.
+    pub rewards: Vec<RewardRow>,
 }
 
 impl Batch {
@@ -335,6 +349,7 @@ impl Batch {
             + self.bindings.len()
             + self.weights.len()
             + self.actions.len()
+            + self.rewards.len()
     }
 
     /// Adds the rows of a later batch.
@@ -349,6 +364,7 @@ impl Batch {
             bindings,
             weights,
             actions,
+            rewards,
         } = later;
         self.events.extend(events);
         self.programs.extend(programs);
@@ -358,6 +374,7 @@ impl Batch {
         self.bindings.extend(bindings);
         self.weights.extend(weights);
         self.actions.extend(actions);
+        self.rewards.extend(rewards);
     }
 
     /// Whether there is nothing to write.

@@ -136,6 +136,9 @@ async fn write(
         weights::note(work, row).await?;
     }
     actions::put(work, &batch.actions).await?;
+    for row in &batch.rewards {
+        programs::reward(work, row).await?;
+    }
     Ok(Vec::new())
 }
 

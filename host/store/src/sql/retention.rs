@@ -41,7 +41,10 @@ pub(super) async fn prune<E: Engine>(
         .await?;
     weights::prune(work, keep.ended_before_us).await?;
     let actions = actions::prune(work, keep.ended_before_us, PRUNE_ROWS_MAX).await?;
-    let full = events == PRUNE_ROWS_MAX || decisions == PRUNE_ROWS_MAX || programs == PROGRAMS_MAX || actions == PRUNE_ROWS_MAX;
+    let full = events == PRUNE_ROWS_MAX
+        || decisions == PRUNE_ROWS_MAX
+        || programs == PROGRAMS_MAX
+        || actions == PRUNE_ROWS_MAX;
     Ok(Pruned {
         events: whole.events + events,
         decisions: whole.decisions + decisions,

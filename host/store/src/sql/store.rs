@@ -7,17 +7,17 @@ use tokio::sync::watch;
 
 use super::append::{self, Appended, Doubts};
 use super::{
-    Engine, Work, audit, bindings, bodies, commands, gateways, head, journal, lengths, plugins,
-    programs, retention, samples, sinks, snapshots, steps, tenants, tokens, workers,
+    Engine, Work, actions, audit, bindings, bodies, commands, gateways, head, journal, lengths,
+    plugins, programs, retention, samples, sinks, snapshots, steps, tenants, tokens, workers,
 };
 use crate::bodies::BlobBackend;
 use crate::leadership::Term;
 use crate::{
-    About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, ListedPage,
-    ListedStep, Placeholder, PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow,
-    Pruned, RefusedRow, Retention, SamplePage, SampleRow, SeqPage, SinkRow, Snapshot, StepPage,
-    StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
+    About, ActionPage, ActionRow, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow,
+    Candidate, CommandRow, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership,
+    LengthRow, ListedPage, ListedStep, Placeholder, PluginHead, PluginRow, PolicyStateRow,
+    ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow, SeqPage,
+    SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
 };
 
 /// Commands remembered of which it is unknown whether they were noted.
@@ -155,6 +155,10 @@ impl<E: Engine> Store for SqlStore<E> {
         Box::pin(journal::events(&*self.engine, page))
     }
 
+    fn decisions_reach<'a>(&'a self, page: &'a DecisionPage, rows: u32) -> Answer<'a, Option<u64>> {
+        Box::pin(journal::decisions_reach(&*self.engine, page, rows))
+    }
+
     fn decisions<'a>(&'a self, page: &'a DecisionPage) -> Answer<'a, Vec<DecisionRow>> {
         Box::pin(journal::decisions(&*self.engine, page))
     }
@@ -193,6 +197,10 @@ impl<E: Engine> Store for SqlStore<E> {
 
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>> {
         Box::pin(steps::page(&*self.engine, program, page))
+    }
+
+    fn steps_reach<'a>(&'a self, page: &'a ListedPage, rows: u32) -> Answer<'a, Option<u64>> {
+        Box::pin(steps::reach(&*self.engine, page, rows))
     }
 
     fn listed_steps<'a>(&'a self, page: &'a ListedPage) -> Answer<'a, Vec<ListedStep>> {

@@ -3,7 +3,9 @@
 //! Rows are written in parts, each after a savepoint. A part that is refused is undone and halved,
 //! until the row that is refused is alone. All of it is one transaction.
 
-use super::{Statement, Table, Work, actions, bindings, journal, programs, steps, weights, workers};
+use super::{
+    Statement, Table, Work, actions, bindings, journal, programs, steps, weights, workers,
+};
 use crate::{Batch, EventRow, Placeholder, RefusedRow, StoreError};
 
 /// Writes all rows of a batch that can be stored; an event that can't is replaced by its
@@ -58,6 +60,13 @@ pub(super) async fn write(
                 .err()
                 .map(|error| refusal("weight_versions", key, &error)),
         );
+    }
+    for row in &batch.rewards {
+        begin_part(work).await?;
+        let written = programs::reward(work, row).await;
+        let written = end_part(work, written).await?;
+        let key = row.program.clone();
+        refused.extend(written.err().map(|error| refusal("programs", key, &error)));
     }
     Ok(refused)
 }
