@@ -13,7 +13,7 @@ pub(crate) fn start(config: &Config, queue: &Queue) -> Vec<(usize, i32)> {
     let started = chosen(config, queue);
     let pairs = queue.waiting.iter().zip(&started);
     pairs
-        .map(|(waiting, choice)| (waiting.row, choice.option as i32))
+        .map(|(waiting, choice)| (waiting.row, choice.option.cast_signed()))
         .collect()
 }
 

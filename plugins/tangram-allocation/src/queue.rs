@@ -135,10 +135,10 @@ impl Building {
     fn done(self) -> Queue {
         let mut queue = self.queue;
         let known = queue.waiting.iter().filter(|waiting| waiting.is_known);
-        let (count, sum) = known.fold((0, 0), |(count, sum), waiting| {
+        let (count, sum) = known.fold((0_u64, 0_u64), |(count, sum), waiting| {
             (count + 1, sum + waiting.least().us)
         });
-        let mean_us = if count == 0 { 0 } else { sum / count };
+        let mean_us = sum.checked_div(count).unwrap_or(0);
         for waiting in &mut queue.waiting {
             if !waiting.is_known {
                 waiting.choices[0].us = mean_us;

@@ -17,8 +17,8 @@ fn hand_out(chunks: &mut [u32; 4], units: u32) -> bool {
         return false;
     };
     chunks[from] -= 1;
-    for half in level..from {
-        chunks[half] += 1;
+    for half in &mut chunks[level..from] {
+        *half += 1;
     }
     true
 }

@@ -143,7 +143,7 @@ impl<'a> Arrangement<'a> {
             free.give_back(self.actions.option_units[self.actions.options(row).start + option]);
         }
         if free.take(self.actions.option_units[at]) {
-            self.chosen[row] = option as i32;
+            self.chosen[row] = i32::try_from(option).unwrap_or(i32::MAX);
             return true;
         }
         *free = before;
@@ -251,8 +251,8 @@ mod tests {
             return false;
         };
         chunks[from] -= 1;
-        for half in level..from {
-            chunks[half] += 1;
+        for half in &mut chunks[level..from] {
+            *half += 1;
         }
         true
     }
@@ -264,7 +264,7 @@ mod tests {
         for _ in 0..2_000 {
             let mut chunks: [u32; 4] = std::array::from_fn(|_| (random.next_u64() % 4) as u32);
             let mut free = FreeUnits::chunked(chunks);
-            while random.next_u64() % 16 > 0 {
+            while !random.next_u64().is_multiple_of(16) {
                 let units = 1 + (random.next_u64() % 9) as u32;
                 let before = (chunks, free);
                 let fits = free.fits(units);

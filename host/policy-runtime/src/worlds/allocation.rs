@@ -94,7 +94,9 @@ fn check_arrangement(options: &[i32], actions: &ActionColumns<'_>) -> Check {
         options,
         actions.len(),
         expected,
-        |row, option| option >= -1 && i64::from(option) < actions.options(row).len() as i64,
+        |row, option| {
+            option == -1 || usize::try_from(option).is_ok_and(|at| at < actions.options(row).len())
+        },
     )?;
     let mut taken = vec![[0_u64; SIZES.len()]; actions.pools.len()];
     for (row, &option) in options.iter().enumerate() {

@@ -162,8 +162,8 @@ fn take(chunks: &mut [u32; LEVELS], size: usize) -> bool {
         return false;
     };
     chunks[from] -= 1;
-    for half in size..from {
-        chunks[half] += 1;
+    for half in &mut chunks[size..from] {
+        *half += 1;
     }
     true
 }

@@ -89,7 +89,7 @@ pub(super) fn preempt(gives_way: &[bool], steps: &PreemptColumns<'_>) -> Check {
 pub(super) fn arrangement(chosen: &[i32], actions: &ActionColumns<'_>) -> Check {
     let expected = "-1, or an option of the row";
     each("arrange", chosen, actions.len(), expected, |row, option| {
-        (-1..actions.options(row).len() as i32).contains(&option)
+        option == -1 || usize::try_from(option).is_ok_and(|at| at < actions.options(row).len())
     })?;
     let mut free = actions.pools.free_units.to_vec();
     let mut chunks = actions.pools.free_chunks.to_vec();
@@ -123,8 +123,8 @@ fn split(chunks: &mut [u32], units: u32) -> bool {
         return false;
     };
     chunks[from] -= 1;
-    for half in level..from {
-        chunks[half] += 1;
+    for half in &mut chunks[level..from] {
+        *half += 1;
     }
     true
 }

@@ -145,8 +145,11 @@ policy!(Generous);
 
 impl AllocationPolicy for Generous {
     fn arrange(&mut self, actions: &ActionColumns<'_>) -> Result<Vec<i32>, PolicyError> {
-        let last = |row: usize| actions.options(row).len() as i32 - 1;
-        Ok((0..actions.len()).map(last).collect())
+        let most = |row: usize| match actions.options(row).len() {
+            0 => -1,
+            options => i32::try_from(options - 1).unwrap_or(-1),
+        };
+        Ok((0..actions.len()).map(most).collect())
     }
 }
 
