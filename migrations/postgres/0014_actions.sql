@@ -19,3 +19,4 @@ CREATE TABLE actions (
 );
 CREATE INDEX actions_by_job ON actions (job, action);
 CREATE INDEX actions_by_program ON actions (program, action);
+CREATE INDEX actions_by_status ON actions (status, action);

@@ -1,6 +1,7 @@
 //! One suite for every implementation of `Store`, in each of its surroundings.
 
 mod access;
+mod actions;
 mod bodies;
 mod broken;
 mod cluster;
@@ -67,6 +68,10 @@ on_every_store!(
         plugins_belong_to_their_uploader,
         the_audit_log_is_read_newest_first_and_stays_as_it_is,
         names_of_others_are_left_out;
+    actions:
+        an_action_is_as_it_was_last_written,
+        pages_of_actions_are_filtered_newest_first,
+        actions_that_ended_long_ago_go;
     cluster:
         sinks_move_on_and_never_back,
         events_stay_for_sinks_within_a_bound,

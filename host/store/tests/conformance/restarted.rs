@@ -7,11 +7,11 @@
 
 use tokio::sync::watch;
 use treadle_store::{
-    About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, LengthRow, ListedPage,
-    ListedStep, Location, Placeholder, PluginHead, PluginRow, PolicyStateRow, ProgramPage,
-    ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow, SinkRow, Snapshot, StepPage,
-    StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
+    About, ActionPage, ActionRow, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow,
+    Candidate, CommandRow, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership,
+    LengthRow, ListedPage, ListedStep, Location, Placeholder, PluginHead, PluginRow,
+    PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow,
+    SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
 };
 
 pub(crate) struct Restarted(pub(crate) Location);
@@ -47,6 +47,8 @@ impl Store for Restarted {
         listed_steps(page: &'a ListedPage) -> Vec<ListedStep>;
         steps_reach(page: &'a ListedPage, rows: u32) -> Option<u64>;
         decisions_reach(page: &'a DecisionPage, rows: u32) -> Option<u64>;
+        action(action: u64) -> Option<ActionRow>;
+        actions(page: &'a ActionPage) -> Vec<ActionRow>;
         workers() -> Vec<WorkerRow>;
         put_plugin(plugin: &'a PluginRow) -> bool;
         plugin(digest: &'a str) -> Option<PluginRow>;
