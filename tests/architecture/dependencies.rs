@@ -24,7 +24,12 @@ const LAYERS: &[&[&str]] = &[
         "treadle-wire",
     ],
     &["treadle-config", "treadle-http", "treadle-policy"],
-    &["treadle-auth", "treadle-scheduler", "treadle-simulator"],
+    &[
+        "treadle-actions",
+        "treadle-auth",
+        "treadle-scheduler",
+        "treadle-simulator",
+    ],
     &["treadle-dst", "treadle-engines", "treadle-registry"],
     &["treadle-engine-sim", "treadle-gateway", "treadle-whatif"],
     &["treadle-server"],
@@ -34,6 +39,15 @@ const LAYERS: &[&[&str]] = &[
 
 /// Crates of `host/` that see less than their row lets them.
 const SEES_ONLY: &[(&str, &[&str])] = &[
+    (
+        "treadle-actions",
+        &[
+            "treadle-core",
+            "treadle-http",
+            "treadle-model",
+            "treadle-trust",
+        ],
+    ),
     ("treadle-broker", &["treadle-model"]),
     ("treadle-console", &[]),
     ("treadle-core", &["treadle-model"]),

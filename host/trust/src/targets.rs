@@ -1,7 +1,17 @@
 //! Which addresses a daemon connects to for others' sake: engines are registered by clients, and a
-//! daemon that connects to whatever it is told opens a network that its clients can't see.
+//! daemon that connects to whatever it is told opens a network that its clients can't see. The same
+//! holds for the requests of actions.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use private_range::is_private;
+
+mod private_range;
+
+/// Where an operator lists the addresses of engines.
+const ENGINES: &str = "engines.allowed";
+/// Where an operator lists what requests of actions may reach.
+const EGRESS: &str = "actions.egress";
 
 /// Addresses at which clouds hand out their machines' credentials, outside the link-local ranges.
 const METADATA: [IpAddr; 3] = [
@@ -13,15 +23,21 @@ const METADATA: [IpAddr; 3] = [
 /// Why an address is not connected to.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// It is never an engine's.
-    #[error("{0} is never the address of an engine: {1}")]
+    /// It is nobody's to connect to.
+    #[error("{0} is never connected to: {1}")]
     Never(IpAddr, &'static str),
     /// It is the daemon's own.
     #[error("{0} is the daemon itself")]
     Own(SocketAddr),
     /// It is not on the list.
-    #[error("{0} at {1} is not among `engines.allowed`; have it added there")]
-    NotAllowed(String, SocketAddr),
+    #[error("{0} at {1} is not among `{2}`; have it added there")]
+    NotAllowed(String, SocketAddr, &'static str),
+    /// It is of a private network, and only names are on the list.
+    #[error(
+        "{0} at {1} is in a private network; have the address or its network added to `{2}`, a \
+         name is not enough"
+    )]
+    Private(String, SocketAddr, &'static str),
     /// An entry of the list can't be read.
     #[error("`{0}` is no host, host:port, address or network such as 10.0.0.0/8")]
     Pattern(String),
@@ -37,8 +53,10 @@ pub struct Targets {
 struct Rules {
     /// Where the daemon listens.
     own: SocketAddr,
-    /// Empty for all.
+    /// Empty for all, where they are engines.
     allowed: Vec<Pattern>,
+    /// The key that names them.
+    list: &'static str,
 }
 
 #[derive(Clone, Debug)]
@@ -72,9 +90,30 @@ impl Targets {
         own: SocketAddr,
         allowed: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, Refused> {
+        Self::listed(own, allowed, ENGINES)
+    }
+
+    /// What requests of actions may reach, of a daemon that listens at `own`: what `allowed` names
+    /// and nothing else. Addresses of private networks and of this machine must be on the list as
+    /// such: whoever owns a name may point it there.
+    ///
+    /// # Errors
+    /// The first entry that can't be read.
+    pub fn egress<'a>(
+        own: SocketAddr,
+        allowed: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, Refused> {
+        Self::listed(own, allowed, EGRESS)
+    }
+
+    fn listed<'a>(
+        own: SocketAddr,
+        allowed: impl IntoIterator<Item = &'a str>,
+        list: &'static str,
+    ) -> Result<Self, Refused> {
         let allowed = allowed.into_iter().map(Pattern::read);
         let allowed = allowed.collect::<Result<_, _>>()?;
-        let rules = Some(Rules { own, allowed });
+        let rules = Some(Rules { own, allowed, list });
         Ok(Self { rules })
     }
 
@@ -95,10 +134,17 @@ impl Targets {
         }
         let host = host.to_ascii_lowercase();
         let fits = |pattern: &Pattern| pattern.fits(&host, ip, address.port());
-        if rules.allowed.is_empty() || rules.allowed.iter().any(fits) {
-            return Ok(());
+        let is_egress = rules.list == EGRESS;
+        let is_all = rules.allowed.is_empty() && !is_egress;
+        if !is_all && !rules.allowed.iter().any(fits) {
+            return Err(Refused::NotAllowed(host, address, rules.list));
         }
-        Err(Refused::NotAllowed(host, address))
+        let by_address = |pattern: &Pattern| matches!(pattern.host, Host::Network(..));
+        let mut fitting = rules.allowed.iter().filter(|pattern| fits(pattern));
+        if is_egress && is_private(ip) && !fitting.any(by_address) {
+            return Err(Refused::Private(host, address, rules.list));
+        }
+        Ok(())
     }
 }
 
@@ -293,6 +339,41 @@ mod tests {
         let wide = Targets::engines(own, ["0.0.0.0/0", "::/0"]).unwrap();
         assert!(wide.check("h", at("169.254.169.254:80")).is_err());
         assert_eq!(wide.check("h", at("8.8.8.8:80")), Ok(()));
+    }
+
+    #[test]
+    fn egress_is_what_is_listed_and_private_networks_by_address_alone() {
+        let own = at("127.0.0.1:8300");
+        let none = Targets::egress(own, []).unwrap();
+        let refused = none.check("h", at("8.8.8.8:443"));
+        assert!(matches!(refused, Err(Refused::NotAllowed(..))));
+        let list = ["api.example:443", "*.internal", "10.1.0.0/16", "127.0.0.1"];
+        let some = Targets::egress(own, list).unwrap();
+        for (host, good) in [
+            ("api.example", "8.8.8.8:443"),
+            ("a.internal", "10.1.2.3:80"),
+            ("127.0.0.1", "127.0.0.1:9"),
+        ] {
+            assert_eq!(some.check(host, at(good)), Ok(()), "{host} {good}");
+        }
+        for (host, bad) in [
+            ("api.example", "10.2.0.1:443"),
+            ("api.example", "127.0.0.2:443"),
+            ("a.internal", "192.168.0.1:80"),
+            ("a.internal", "100.64.0.1:80"),
+            ("a.internal", "[fd00::1]:80"),
+            ("a.internal", "[::1]:80"),
+            ("a.internal", "[::ffff:10.2.0.1]:80"),
+            ("a.internal", "[64:ff9b::a00:1]:80"),
+        ] {
+            let refused = some.check(host, at(bad)).unwrap_err();
+            assert!(matches!(refused, Refused::Private(..)), "{host} {bad}: {refused}");
+        }
+        assert!(some.check("api.example", at("8.8.8.8:80")).is_err());
+        let wide = Targets::egress(own, ["0.0.0.0/0"]).unwrap();
+        let metadata = wide.check("h", at("169.254.169.254:80"));
+        assert!(matches!(metadata, Err(Refused::Never(..))));
+        assert!(matches!(wide.check("h", own), Err(Refused::Own(_))));
     }
 
     #[test]

@@ -1,0 +1,73 @@
+//! What an executor is given by its operator.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use treadle_trust::Trust;
+
+use crate::process::SupervisorCommand;
+use crate::services::ServiceSpec;
+
+/// Variables that an action gets from the daemon's environment, unless others are named.
+const INHERITED: [&str; 7] = ["HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"];
+
+/// What an executor is given by its operator.
+#[derive(Clone, Debug)]
+pub struct ExecutorConfig {
+    /// What supervises processes.
+    pub supervisor: SupervisorCommand,
+    /// A folder of this daemon's own, on a disk that survives a crash.
+    pub markers: PathBuf,
+    /// Where actions run that name no folder, and where relative ones begin.
+    pub workdir: PathBuf,
+    /// Variables that actions get from the daemon's environment.
+    pub inherit: Vec<String>,
+    /// Actions at once.
+    pub running_max: usize,
+    /// Attempts whose end is not acknowledged, with those that run.
+    pub attempts_max: usize,
+    /// Events that wait to be taken.
+    pub events_max: usize,
+    /// Bytes of an output that are kept, half from its beginning and half from its end.
+    pub output_bytes_max: usize,
+    /// How long processes have between the request to end and their end.
+    pub grace: Duration,
+    /// A cgroup (version 2) that is delegated to the daemon, with the controllers `cpu`, `cpuset`
+    /// and `memory`. Without one, cores are bound by affinity and memory is watched.
+    pub cgroup: Option<PathBuf>,
+    /// Where the daemon listens: no action may ask it.
+    pub own: SocketAddr,
+    /// Hosts, ports and networks that each tenant's requests may reach; others reach nothing.
+    pub egress: BTreeMap<String, Vec<String>>,
+    /// Whose certificates are accepted.
+    pub trust: Trust,
+    /// How long a connection may take to come about.
+    pub connect_timeout: Duration,
+    /// What may be on devices.
+    pub services: Vec<ServiceSpec>,
+}
+
+impl ExecutorConfig {
+    /// A configuration with the usual bounds, no egress, no services and no cgroup.
+    pub fn new(supervisor: SupervisorCommand, markers: PathBuf, own: SocketAddr) -> Self {
+        Self {
+            supervisor,
+            markers,
+            workdir: std::env::temp_dir(),
+            inherit: INHERITED.map(str::to_owned).to_vec(),
+            running_max: 1_024,
+            attempts_max: 65_536,
+            events_max: 1_024,
+            output_bytes_max: 1 << 20,
+            grace: Duration::from_secs(2),
+            cgroup: None,
+            own,
+            egress: BTreeMap::new(),
+            trust: Trust::default(),
+            connect_timeout: Duration::from_secs(10),
+            services: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Where outputs of actions go.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+
+use crate::body::hex;
+
+/// An output could not be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("the output can't be kept: {0}")]
+pub struct OutputError(pub String);
+
+/// Keeps outputs under their digests.
+#[async_trait]
+pub trait Outputs: Send + Sync {
+    /// Keeps some bytes, durably where the implementation is durable; gives their digest. The same
+    /// bytes may come twice.
+    ///
+    /// # Errors
+    /// They are not kept.
+    async fn put(&self, bytes: Vec<u8>) -> Result<Box<str>, OutputError>;
+}
+
+/// Outputs in memory, for tests.
+#[derive(Debug, Default)]
+pub struct MemoryOutputs(Mutex<BTreeMap<Box<str>, Vec<u8>>>);
+
+impl MemoryOutputs {
+    /// The bytes of a digest.
+    pub fn get(&self, digest: &str) -> Option<Vec<u8>> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(digest).cloned()
+    }
+}
+
+#[async_trait]
+impl Outputs for MemoryOutputs {
+    async fn put(&self, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
+        let digest: Box<str> = hex(&bytes).into();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.insert(digest.clone(), bytes);
+        Ok(digest)
+    }
+}

@@ -1,0 +1,191 @@
+//! Bounds by cgroups (version 2), where the daemon may make some: a folder that is delegated to it,
+//! such as that of its systemd unit with `Delegate=yes` and `DelegateSubgroup=daemon`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the kernel must offer in the folder.
+const CONTROLLERS: [&str; 3] = ["cpu", "cpuset", "memory"];
+/// Microseconds in which the bound on time of processors holds.
+const PERIOD_US: u64 = 100_000;
+/// How often a cgroup is removed that seems to be used yet.
+const REMOVALS_MAX: u32 = 50;
+
+/// A folder in which cgroups are made.
+#[derive(Clone, Debug)]
+pub(crate) struct Cgroups {
+    root: PathBuf,
+    home: PathBuf,
+}
+
+/// The cgroup of one attempt.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    folder: PathBuf,
+}
+
+impl Cgroups {
+    /// Opens a folder that is delegated to the daemon.
+    ///
+    /// # Errors
+    /// It is not there, lacks a controller, or can't be written.
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        let offered = fs::read_to_string(root.join("cgroup.controllers"))?;
+        for controller in CONTROLLERS {
+            if !offered
+                .split_ascii_whitespace()
+                .any(|name| name == controller)
+            {
+                let told = format!("{} lacks the controller {controller}", root.display());
+                return Err(io::Error::other(told));
+            }
+        }
+        let wanted = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
+        fs::write(root.join("cgroup.subtree_control"), wanted)?;
+        // A cgroup with controllers has no processes of its own.
+        let home = root.join("supervisors");
+        make(&home)?;
+        let root = root.to_owned();
+        Ok(Self { root, home })
+    }
+
+    /// Makes the cgroup of an attempt.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn make(
+        &self,
+        name: &str,
+        cores: (u64, &[u32]),
+        memory_bytes_max: Option<u64>,
+    ) -> io::Result<Cgroup> {
+        let folder = self.root.join(name);
+        make(&folder)?;
+        let cgroup = Cgroup { folder };
+        let (count, distinct) = cores;
+        if count > 0 {
+            let quota = count.saturating_mul(PERIOD_US);
+            cgroup.write("cpu.max", &format!("{quota} {PERIOD_US}"))?;
+        }
+        if !distinct.is_empty() {
+            let list: Vec<String> = distinct.iter().map(u32::to_string).collect();
+            cgroup.write("cpuset.cpus", &list.join(","))?;
+        }
+        if let Some(max) = memory_bytes_max {
+            cgroup.write("memory.max", &max.to_string())?;
+            // Absent where the kernel has no swap.
+            let _ = cgroup.write("memory.swap.max", "0");
+        }
+        Ok(cgroup)
+    }
+
+    /// Where supervisors are.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Ends and removes the cgroup that an attempt of an earlier daemon left.
+    pub(crate) fn clear(&self, name: &str) {
+        let folder = self.root.join(name);
+        if folder.exists() {
+            let cgroup = Cgroup { folder };
+            let _ = cgroup.write("cgroup.kill", "1");
+            cgroup.remove();
+        }
+    }
+}
+
+impl Cgroup {
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether the kernel ended a process of it for want of memory.
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        let events = fs::read_to_string(self.folder.join("memory.events")).unwrap_or_default();
+        let count = events
+            .lines()
+            .find_map(|line| line.strip_prefix("oom_kill "));
+        count.is_some_and(|count| count.trim() != "0")
+    }
+
+    /// Removes it. Processes that have just ended are in it for a moment yet.
+    pub(crate) fn remove(self) {
+        for _ in 0..REMOVALS_MAX {
+            match fs::remove_dir(&self.folder) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                _ => return,
+            }
+        }
+        tracing::warn!(folder = %self.folder.display(), "a cgroup is in use yet and stays");
+    }
+
+    fn write(&self, file: &str, text: &str) -> io::Result<()> {
+        fs::write(self.folder.join(file), text)
+            .map_err(|error| io::Error::new(error.kind(), format!("{file}: {error}")))
+    }
+}
+
+fn make(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plain files in the place of the kernel's: what is written is what is tested.
+    #[test]
+    fn bounds_are_written_as_the_kernel_reads_them() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        fs::write(root.join("cgroup.controllers"), "cpu memory\n").unwrap();
+        let error = Cgroups::open(root).unwrap_err().to_string();
+        assert!(error.ends_with("lacks the controller cpuset"), "{error}");
+        fs::write(
+            root.join("cgroup.controllers"),
+            "cpuset cpu io memory pids\n",
+        )
+        .unwrap();
+        let cgroups = Cgroups::open(root).unwrap();
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+        assert_eq!(
+            read(root.join("cgroup.subtree_control")),
+            "+cpu +cpuset +memory"
+        );
+        assert!(cgroups.home().is_dir());
+        let cgroup = cgroups
+            .make("x7-1", (3, &[1, 2, 5]), Some(64 << 20))
+            .unwrap();
+        let folder = cgroup.folder().to_owned();
+        assert_eq!(read(folder.join("cpu.max")), "300000 100000");
+        assert_eq!(read(folder.join("cpuset.cpus")), "1,2,5");
+        assert_eq!(read(folder.join("memory.max")), "67108864");
+        assert!(!cgroup.ran_out_of_memory());
+        let events = "low 0\nmax 9\noom 1\noom_kill 0\n";
+        fs::write(folder.join("memory.events"), events).unwrap();
+        assert!(!cgroup.ran_out_of_memory());
+        fs::write(
+            folder.join("memory.events"),
+            events.replace("kill 0", "kill 2"),
+        )
+        .unwrap();
+        assert!(cgroup.ran_out_of_memory());
+        let free = cgroups.make("x8-1", (0, &[]), None).unwrap();
+        assert!(
+            fs::read_dir(free.folder())
+                .unwrap()
+                .all(|entry| { entry.unwrap().file_name() == "memory.swap.max" })
+        );
+        let folder = free.folder().to_owned();
+        free.remove();
+        assert!(!folder.exists());
+    }
+}

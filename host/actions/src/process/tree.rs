@@ -1,0 +1,194 @@
+//! Processes as `/proc` shows them: who descends from whom, which are an attempt's.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+/// A process that a later one of the same number is not taken for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Identity {
+    pub(crate) pid: i32,
+    /// When it started, in ticks since the machine did.
+    pub(crate) start: u64,
+}
+
+impl Identity {
+    /// Who has this number now.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        let start = stat_field(pid, 22)?;
+        Some(Self { pid, start })
+    }
+
+    /// Ends it if it is still the same one. Gives whether it was.
+    pub(crate) fn kill(self) -> bool {
+        kill_if(self.pid, || Self::of(self.pid) == Some(self))
+    }
+
+    /// Whether it is still there, a zombie aside.
+    pub(crate) fn lives(self) -> bool {
+        Self::of(self.pid) == Some(self) && state(self.pid) != Some('Z')
+    }
+}
+
+/// Which run of the machine this is.
+pub(crate) fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// Kills a process that `is_it` accepts. It is held on to before it is looked at, so that the signal
+/// reaches no other.
+fn kill_if(pid: i32, is_it: impl FnOnce() -> bool) -> bool {
+    let Some(number) = Pid::from_raw(pid) else {
+        return false;
+    };
+    let Ok(held) = pidfd_open(number, PidfdFlags::empty()) else {
+        return false;
+    };
+    is_it() && pidfd_send_signal(held, Signal::KILL).is_ok()
+}
+
+fn stat(pid: i32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+}
+
+/// A number of `/proc/PID/stat`, as proc(5) counts them, from 3 on. The name before may hold
+/// anything, brackets too.
+fn stat_field(pid: i32, field: usize) -> Option<u64> {
+    let stat = stat(pid)?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(field - 3)?.parse().ok()
+}
+
+fn state(pid: i32) -> Option<char> {
+    let stat = stat(pid)?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.trim_start().chars().next()
+}
+
+/// All processes of the machine.
+fn all() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for thread in threads.flatten() {
+        if let Ok(text) = fs::read_to_string(thread.path().join("children")) {
+            found.extend(
+                text.split_ascii_whitespace()
+                    .filter_map(|p| p.parse::<i32>().ok()),
+            );
+        } else if !Path::new("/proc/thread-self/children").exists() {
+            // A kernel without these files: each process names its parent.
+            let is_child = |p: &i32| stat_field(*p, 4) == u64::try_from(pid).ok();
+            return all().into_iter().filter(is_child).collect();
+        }
+    }
+    found
+}
+
+/// What descends from a process, without itself.
+pub(crate) fn descendants(root: i32) -> Vec<i32> {
+    let mut found = children(root);
+    let mut at = 0;
+    while at < found.len() {
+        for child in children(found[at]) {
+            if !found.contains(&child) {
+                found.push(child);
+            }
+        }
+        at += 1;
+    }
+    found
+}
+
+/// Sends a signal to all that descends from this process.
+pub(crate) fn signal_descendants(root: i32, signal: Signal) {
+    for pid in descendants(root).into_iter().filter_map(Pid::from_raw) {
+        // One that has ended by now needs none.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Memory that the descendants of a process have to themselves, roughly: what is resident and no
+/// file's. Pages that a fork shares count for both.
+pub(crate) fn memory_of_descendants(root: i32, page_bytes: u64) -> u64 {
+    let of = |pid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let mut pages = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+        let (resident, files) = (pages.next()?.ok()?, pages.next()?.ok()?);
+        Some(resident.saturating_sub(files) * page_bytes)
+    };
+    descendants(root).into_iter().filter_map(of).sum()
+}
+
+/// Kills every process that has a variable of this value in its environment. Gives their number.
+pub(crate) fn kill_marked(variable: &str, value: &str) -> usize {
+    let wanted = format!("{variable}={value}");
+    let is_marked = |pid: i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| variable == wanted.as_bytes())
+    };
+    let own = std::process::id() as i32;
+    let found = all()
+        .into_iter()
+        .filter(|pid| *pid != own && is_marked(*pid));
+    found
+        .filter(|pid| kill_if(*pid, || is_marked(*pid)))
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_a_later_one_of_its_number() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        let identity = Identity::of(pid).unwrap();
+        assert!(identity.lives());
+        assert!(descendants(std::process::id() as i32).contains(&pid));
+        let other = Identity {
+            start: identity.start + 1,
+            ..identity
+        };
+        assert!(!other.kill() && !other.lives());
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "another's is left alone"
+        );
+        assert!(identity.kill());
+        child.wait().unwrap();
+        assert!(!identity.lives() && !identity.kill());
+        assert_eq!(Identity::of(-1), None);
+    }
+
+    #[test]
+    fn marks_find_processes_wherever_they_went() {
+        let mark = format!("test-{}", std::process::id());
+        let mut child = std::process::Command::new("sleep")
+            .arg("100")
+            .env("TREADLE_MARK", &mark)
+            .spawn()
+            .unwrap();
+        assert_eq!(kill_marked("TREADLE_MARK", "another"), 0);
+        // Until it has begun, it shows its parent's environment.
+        while kill_marked("TREADLE_MARK", &mark) == 0 {
+            std::thread::yield_now();
+        }
+        assert!(!child.wait().unwrap().success());
+    }
+}

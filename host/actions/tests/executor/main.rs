@@ -1,0 +1,8 @@
+//! Actions that really run: processes, requests, services, and what a crash leaves.
+
+mod processes;
+mod recovery;
+mod requests;
+mod server;
+mod services;
+mod stage;
