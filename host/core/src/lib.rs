@@ -1,8 +1,8 @@
 //! The scheduling state machine: synchronous, deterministic, without IO.
 //!
 //! It is composed of machines, each with its own state, events, bounds, timers and invariants:
-//! [`programs`] (programs, their steps and the workers that serve them) and [`bindings`] (which
-//! policy has which role). [`Core`] hands each event to the machine it is for and events of the
+//! [`programs`] (programs, their steps and the workers that serve them), [`bindings`] (which
+//! policy has which role) and [`actions`] (tool calls and rewards that treadle runs). [`Core`] hands each event to the machine it is for and events of the
 //! daemon to all, settles every machine after each event, and composes their states to what a
 //! snapshot holds. One journal has the events of all.
 //!
@@ -55,7 +55,7 @@ mod event;
 pub mod programs;
 mod state;
 
-pub use config::{CoreConfig, KvConfig, Mode, RolloutConfig};
+pub use config::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
 pub use event::{Event, Origin};
 pub use programs::{
     About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, Command, CostEstimates,
@@ -66,6 +66,7 @@ pub use programs::{
 };
 pub use state::State;
 
+use actions::{ActionError, ActionSpec, Actions, Admission};
 use bindings::Bindings;
 use explain::Decision;
 use programs::Programs;
@@ -85,6 +86,7 @@ pub struct Core {
     gateways: BTreeMap<GatewayId, u64>,
     programs: Programs,
     bindings: Bindings,
+    actions: Actions,
 }
 
 impl Core {
@@ -97,10 +99,13 @@ impl Core {
     /// come before those that are given.
     pub fn with_state(config: CoreConfig, state: State<'_>) -> Self {
         let bindings = state.bindings.into_owned();
+        let programs = Programs::with_state(config, state.programs.into_owned(), &bindings);
+        let settings = programs.config().actions.clone();
         Self {
             now: state.now,
             gateways: state.gateways.into_owned(),
-            programs: Programs::with_state(config, state.programs.into_owned(), &bindings),
+            actions: Actions::with_state(settings, state.actions.into_owned()),
+            programs,
             bindings,
         }
     }
@@ -109,15 +114,27 @@ impl Core {
     pub fn handle(&mut self, now: Timestamp, event: &Event) {
         self.now = self.now.max(now);
         self.programs.advance(self.now);
+        self.actions.advance(self.now);
         match event {
             Event::Program(event) => self.programs.apply(event),
             Event::Binding(event) => {
                 self.bindings.apply(self.now, event);
                 self.programs.follow_bindings(&self.bindings);
             }
-            Event::TimerFired => self.programs.timer_fired(),
-            Event::Configured { config } => self.programs.configured(config),
-            Event::DaemonRestarted => self.programs.daemon_restarted(),
+            Event::Action(event) => self.actions.apply(event),
+            Event::TimerFired => {
+                self.programs.timer_fired();
+                self.actions.timer_fired();
+            }
+            Event::Configured { config } => {
+                self.programs.configured(config);
+                let settings = self.programs.config().actions.clone();
+                self.actions.configured(settings);
+            }
+            Event::DaemonRestarted => {
+                self.programs.daemon_restarted();
+                self.actions.daemon_restarted();
+            }
             Event::GatewayLost { gateway } => {
                 self.programs.gateway_lost(*gateway);
                 self.forget_gateways();
@@ -125,7 +142,18 @@ impl Core {
             Event::RecordRefused { .. } => {}
         }
         let adopts = matches!(event, Event::Program(ProgramEvent::StepAdopted { .. }));
+        self.tell_programs();
         self.programs.settle(adopts);
+        let programs = &self.programs;
+        self.actions.settle(|program| programs.standing(program));
+        self.tell_programs();
+    }
+
+    /// Programs act from the moment at which they submit an action.
+    fn tell_programs(&mut self) {
+        while let Some(notice) = self.actions.poll_notice() {
+            self.programs.action_noticed(&notice);
+        }
     }
 
     /// Handles an event that a gateway in another process has numbered. A gateway resends what has
@@ -148,7 +176,8 @@ impl Core {
 
     /// The next thing to do, if any.
     pub fn poll_command(&mut self) -> Option<Command> {
-        self.programs.poll_command()
+        let of_programs = self.programs.poll_command();
+        of_programs.or_else(|| self.actions.poll_command().map(Command::Action))
     }
 
     /// The next decision to record, if any.
@@ -158,7 +187,8 @@ impl Core {
 
     /// When [`Event::TimerFired`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.programs.next_deadline()
+        let deadlines = [self.programs.next_deadline(), self.actions.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The time of the latest event.
@@ -173,6 +203,7 @@ impl Core {
             gateways: Cow::Borrowed(&self.gateways),
             programs: Cow::Borrowed(self.programs.state()),
             bindings: Cow::Borrowed(&self.bindings),
+            actions: Cow::Borrowed(self.actions.state()),
         }
     }
 
@@ -184,6 +215,20 @@ impl Core {
     /// Which policies are bound.
     pub fn bindings(&self) -> &Bindings {
         &self.bindings
+    }
+
+    /// Actions that treadle runs, and what they draw from.
+    pub fn actions(&self) -> &actions::State {
+        self.actions.state()
+    }
+
+    /// Whether an action may be submitted: ask before [`actions::ActionEvent::ActionSubmitted`]; one
+    /// that is refused here changes nothing.
+    ///
+    /// # Errors
+    /// [`ActionError`], which names the field and the remedy.
+    pub fn check_action(&self, spec: &ActionSpec) -> Result<Admission, ActionError> {
+        self.actions.check(spec)
     }
 
     /// Whether a priority policy ranks the steps of a job.
@@ -229,6 +274,7 @@ impl Core {
     /// Panics with the first invariant that does not hold.
     pub fn assert_invariants(&self) {
         self.programs.assert_invariants();
+        self.actions.assert_invariants();
     }
 
     /// A gateway that is gone may come back, and relay again what was handled before: its number

@@ -2,7 +2,7 @@
 
 use crate::actions::question::ElasticQuestion;
 use crate::actions::resource::Grant;
-use treadle_model::{ActionId, AskId};
+use treadle_model::{ActionId, AskId, Timestamp};
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,8 @@ pub enum ActionCommand {
         ask: AskId,
         /// The question.
         question: Box<ElasticQuestion>,
+        /// After this the core answers it itself.
+        deadline: Timestamp,
     },
     /// An action is over: whoever waits for it is told, once that is on record.
     AnswerAction {
