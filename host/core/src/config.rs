@@ -129,6 +129,8 @@ pub struct ActionsConfig {
     pub stop_max: Span,
     /// Services that one device holds at once.
     pub device_services_max: u32,
+    /// Time that the allocation policy has for its answer.
+    pub ask_deadline: Span,
 }
 
 impl Default for ActionsConfig {
@@ -149,6 +151,7 @@ impl Default for ActionsConfig {
             begin_max: Span::from_secs(600),
             stop_max: Span::from_secs(30),
             device_services_max: 1,
+            ask_deadline: Span::from_secs(5),
         }
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! It is composed of machines, each with its own state, events, bounds, timers and invariants:
 //! [`programs`] (programs, their steps and the workers that serve them), [`bindings`] (which
-//! policy has which role) and [`actions`] (tool calls and rewards that treadle runs). [`Core`] hands each event to the machine it is for and events of the
-//! daemon to all, settles every machine after each event, and composes their states to what a
-//! snapshot holds. One journal has the events of all.
+//! policy has which role) and [`actions`] (tool calls and rewards that treadle runs). [`Core`] hands
+//! each event to the machine it is for and events of the daemon to all, settles every machine after
+//! each event, and composes their states to what a snapshot holds. One journal has the events of
+//! all.
 //!
 //! # Contract
 //!
@@ -54,6 +55,7 @@ pub mod distribution;
 mod event;
 pub mod programs;
 mod state;
+mod timers;
 
 pub use config::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
 pub use event::{Event, Origin};
@@ -66,11 +68,12 @@ pub use programs::{
 };
 pub use state::State;
 
-use actions::{ActionError, ActionSpec, Actions, Admission};
+use actions::{ActionError, ActionEvent, ActionSpec, Actions, Admission};
 use bindings::Bindings;
 use explain::Decision;
 use programs::Programs;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use treadle_model::{GatewayId, Span, Timestamp, WorkerId};
 use worker::Worker;
@@ -121,7 +124,7 @@ impl Core {
                 self.bindings.apply(self.now, event);
                 self.programs.follow_bindings(&self.bindings);
             }
-            Event::Action(event) => self.actions.apply(event),
+            Event::Action(event) => self.apply_action(event),
             Event::TimerFired => {
                 self.programs.timer_fired();
                 self.actions.timer_fired();
@@ -144,9 +147,26 @@ impl Core {
         let adopts = matches!(event, Event::Program(ProgramEvent::StepAdopted { .. }));
         self.tell_programs();
         self.programs.settle(adopts);
-        let programs = &self.programs;
-        self.actions.settle(|program| programs.standing(program));
+        for program in self.programs.take_closed() {
+            self.actions.program_over(&program);
+        }
+        let (programs, unplaced) = (&self.programs, OnceCell::new());
+        self.actions.settle(|program| {
+            let unplaced = unplaced.get_or_init(|| programs.any_unplaced());
+            programs.standing(program, *unplaced)
+        });
         self.tell_programs();
+    }
+
+    /// A program may end after its action was checked and before that is on record.
+    fn apply_action(&mut self, event: &ActionEvent) {
+        self.actions.apply(event);
+        if let ActionEvent::ActionSubmitted { spec, .. } = event
+            && let Some(program) = &spec.program
+            && !self.programs.is_live(program)
+        {
+            self.actions.program_over(program);
+        }
     }
 
     /// Programs act from the moment at which they submit an action.
@@ -222,13 +242,14 @@ impl Core {
         self.actions.state()
     }
 
-    /// Whether an action may be submitted: ask before [`actions::ActionEvent::ActionSubmitted`]; one
-    /// that is refused here changes nothing.
+    /// Whether an action may be submitted: ask before [`ActionEvent::ActionSubmitted`], and hand that
+    /// over before the next question; one that is refused here changes nothing.
     ///
     /// # Errors
     /// [`ActionError`], which names the field and the remedy.
     pub fn check_action(&self, spec: &ActionSpec) -> Result<Admission, ActionError> {
-        self.actions.check(spec)
+        self.actions
+            .check(spec, |program| self.programs.is_live(program))
     }
 
     /// Whether a priority policy ranks the steps of a job.
