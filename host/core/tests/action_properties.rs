@@ -175,8 +175,6 @@ fn play(e: &mut Executor, one: &Move) {
             } else {
                 resources(6, &[8, 4])
             };
-            // What runs on what is gone is stopped, and counts no more.
-            e.resources = less.clone();
             e.set(&less);
             let heard = running.iter().filter(|id| id.0 % 3 == u64::from(heard) % 3);
             for id in heard {

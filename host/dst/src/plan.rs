@@ -4,7 +4,7 @@ use super::schedule::{self, Fault, FaultKind};
 use super::settings::{self, TransferProfile};
 use super::stream::Stream;
 use super::{LIVENESS_US_MAX, Options};
-use treadle_core::{Capacity, CoreConfig, KvConfig, Mode, Parent, PrefixSegment, RolloutConfig};
+use treadle_core::{ActionsConfig, Capacity, CoreConfig, KvConfig, Mode, Parent, PrefixSegment, RolloutConfig};
 use treadle_model::{EngineKind, Span};
 
 const SECOND_US: u64 = 1_000_000;
@@ -183,6 +183,7 @@ fn config(s: &mut Stream) -> CoreConfig {
         mode,
         rollout: RolloutConfig::default(),
         kv: KvConfig::default(),
+        actions: ActionsConfig::default(),
         tick: Span::from_millis(s.between(500, 3_000)),
         high_watermark_ppm: high,
         low_watermark_ppm: low.min(high),

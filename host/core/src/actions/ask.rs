@@ -2,16 +2,14 @@
 
 use crate::actions::action::Action;
 use crate::actions::command::ActionCommand;
-use crate::actions::question::ElasticQuestion;
+use crate::actions::index::Needs;
+use crate::actions::question::{ElasticQuestion, RUNNING_MAX};
 use crate::actions::spec::ActionSpec;
 use crate::actions::state::{Ask, Timer};
 use crate::actions::trial::Trial;
 use crate::actions::{Actions, Standing};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{ActionId, AskId, Span};
-
-/// Running actions of one resource in a question: those that are expected to end first.
-const RUNNING_MAX: usize = 1_024;
 
 impl Actions {
     /// Starts what can be started, or asks which of it is to be.
@@ -57,7 +55,7 @@ impl Actions {
 
     pub(crate) fn least(&self, id: ActionId) -> u64 {
         let needs = self.index.needs.get(&id);
-        needs.map_or(0, |needs| needs.least_of_key())
+        needs.map_or(0, Needs::least_of_key)
     }
 
     fn ask_elastic(&mut self, candidates: Vec<ActionId>) {

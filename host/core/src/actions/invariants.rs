@@ -79,7 +79,8 @@ fn assert_chunks(state: &State) {
         let grants = started.flat_map(|started| &started.grants);
         for grant in grants.filter(|grant| grant.resource == pool.resource.name) {
             let chunk = grant.chunk;
-            let is_right = |c: &Chunk| u64::from(c.size) == grant.units && c.first % c.size == 0;
+            let is_right =
+                |c: &Chunk| u64::from(c.size) == grant.units && c.first.is_multiple_of(c.size);
             assert!(chunk.is_some_and(|c| is_right(&c)), "{grant:?}: aligned");
             let is_taken = chunk.is_some_and(|c| free.remove(c));
             assert!(is_taken, "{grant:?}: each device is given once");

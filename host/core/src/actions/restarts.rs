@@ -57,9 +57,9 @@ impl Actions {
         for resource in distinct.take(RESOURCES_MAX) {
             let mut pool = Pool::new(resource.clone());
             let before = self.state.pools.iter();
-            let before = before.filter(|before| before.resource.name == resource.name);
+            let mut before = before.filter(|before| before.resource.name == resource.name);
             if pool.quota.is_some() {
-                let asked = before.filter_map(|before| before.quota.clone()).next();
+                let asked = before.find_map(|before| before.quota.clone());
                 pool.quota = asked.or(pool.quota);
             }
             pools.push(pool);
