@@ -62,14 +62,14 @@ fn of(program: &str, seconds: u64) -> ActionSpec {
     }
 }
 
-/// Two programs, the second of which fills its engine, and an action that takes the only core.
+/// Two programs, the larger of which fills its engine, and an action that takes the only core.
 fn set_up(joint_order: bool) -> (Executor, ActionId) {
     let mut e = Executor::with(&[units("cpu", 1)], |config| {
         config.actions.joint_order = joint_order;
         config.actions.joint_retention = true;
     });
-    program(&mut e, 0, 1_000, 50_000);
     program(&mut e, 1, 40_000, 43_000);
+    program(&mut e, 0, 1_000, 50_000);
     let running = e.submit(ActionSpec {
         durations: vec![Span::from_secs(20)],
         ..action(&[("cpu", &[1])])

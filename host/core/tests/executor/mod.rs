@@ -61,6 +61,7 @@ pub(crate) fn units(name: &str, total: u64) -> Resource {
     }
 }
 
+#[allow(dead_code, reason = "each test file needs other parts")]
 pub(crate) fn devices(name: &str, nodes: &[u32]) -> Resource {
     Resource {
         name: name.into(),
@@ -70,6 +71,7 @@ pub(crate) fn devices(name: &str, nodes: &[u32]) -> Resource {
     }
 }
 
+#[allow(dead_code, reason = "each test file needs other parts")]
 pub(crate) fn quota(name: &str, at_once: u64, requests: u64, period: Span) -> Resource {
     Resource {
         name: name.into(),
