@@ -5,6 +5,7 @@
 //! faults and when they strike. Faults stop at some time; after it, everything
 //! must finish. `docs/internals/simulation-testing.md` lists the rules.
 
+mod action_plans;
 mod actions;
 mod agents;
 mod calendar;

@@ -1,6 +1,6 @@
 //! The plan of a simulation: all that its seed decides before it begins.
 
-use super::actions::{self, ActionsPlan};
+use super::action_plans::{self, ActionsPlan};
 use super::schedule::{self, Fault, FaultKind};
 use super::settings::{self, TransferProfile};
 use super::stream::Stream;
@@ -100,7 +100,7 @@ impl Plan {
         let (mut config, ranked) = settings_of(seed);
         let mut submitted = Stream::new(seed, settings::ACTIONS);
         let actions = if submitted.percent(15) || options.actions {
-            actions::draw(&mut submitted, faults_end_us, &mut config.actions)
+            action_plans::draw(&mut submitted, faults_end_us, &mut config.actions)
         } else {
             ActionsPlan::default()
         };
