@@ -61,7 +61,7 @@ fn resources(cores: u64, nodes: &[u32]) -> Vec<Resource> {
         units("cpu", cores),
         units("memory", 64),
         devices("gpu", nodes),
-        quota("search", 3, 12, Span::from_secs(20)),
+        quota("search", 3, 4, Span::from_secs(20)),
     ]
 }
 

@@ -17,14 +17,12 @@ impl Actions {
         self.rank_waiting(standing);
         while self.state.pass_wanted && self.state.ask.is_none() {
             self.state.pass_wanted = false;
-            self.state.held_back.clear();
             self.pass();
         }
     }
 
     fn pass(&mut self) {
         let found = self.candidates();
-        self.watch_quotas(&found.short);
         let elastic: BTreeSet<u32> = found
             .rows
             .iter()
@@ -39,8 +37,11 @@ impl Actions {
             let least = self.least(id);
             self.start(id, least, None);
         }
-        self.state.pass_wanted |= found.more;
-        if !asked.is_empty() {
+        if asked.is_empty() {
+            self.state.pass_wanted |= found.more;
+            self.watch_quotas(&found.short);
+        } else {
+            // The answer is followed by another pass.
             self.ask_elastic(asked);
         }
     }

@@ -103,7 +103,7 @@ impl Actions {
     pub(crate) fn configured(&mut self, config: ActionsConfig) {
         self.config = config;
         self.forget_oldest();
-        self.state.pass_wanted = true;
+        self.look_again();
     }
 
     pub(crate) fn poll_command(&mut self) -> Option<ActionCommand> {

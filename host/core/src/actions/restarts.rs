@@ -18,7 +18,8 @@ impl Actions {
         self.look_again();
     }
 
-    fn drop_ask(&mut self) {
+    /// What was asked is asked again, if it is still of interest.
+    pub(crate) fn drop_ask(&mut self) {
         if let Some(open) = self.state.ask.take() {
             self.state
                 .timers
@@ -50,7 +51,6 @@ impl Actions {
     /// services of those that run, and no others.
     pub(crate) fn resources_set(&mut self, resources: &[Resource]) {
         self.drop_ask();
-        self.state.held_back.clear();
         let mut pools: Vec<Pool> = Vec::new();
         let mut named = BTreeSet::new();
         let distinct = resources.iter().filter(|r| named.insert(&r.name));

@@ -423,6 +423,8 @@ impl Executor {
 
     /// Everything that runs ends, until nothing is left.
     pub(crate) fn run_out(&mut self) {
+        // What was asked before may be answered late.
+        self.in_order &= self.answers == Answers::Least;
         self.answers = Answers::Least;
         for _ in 0..10_000 {
             if let Some(id) = self.running.keys().next().copied() {
