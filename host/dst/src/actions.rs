@@ -158,9 +158,11 @@ impl Simulation {
             let service = service.into();
             self.handle(ActionEvent::ServiceDeclared { service, load }.into(), None)?;
         }
+        for action in self.executor.processes.keys() {
+            self.check_is_known(*action)?;
+        }
         self.executor.processes.retain(|_, process| process.begun);
         for (action, process) in self.executor.processes.clone() {
-            self.check_is_known(action)?;
             let attempt = process.attempt;
             let event = match process.ended {
                 Some(outcome) => ended(action, attempt, outcome),

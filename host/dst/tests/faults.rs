@@ -209,7 +209,7 @@ const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::ForgetPrompts, 300, &["fill"]),
     (InjectedBug::ForgetCordon, 300, &["cordon"]),
     (InjectedBug::ForgetDrain, 300, &["drain"]),
-    (InjectedBug::StartBeforeCommit, 300, &["action-commits"]),
+    (InjectedBug::StartBeforeCommit, 400, &["action-commits"]),
     (InjectedBug::RunActionTwice, 60, &["action-once"]),
     (InjectedBug::KeepUnits, 60, &["action-sums"]),
     (InjectedBug::OvertakeHead, 60, &["action-order"]),

@@ -191,6 +191,7 @@ impl Model {
         if let Some(action) = facts.ends.iter().find(|id| facts.open.contains_key(id)) {
             return broken("action-ends", format!("{action} is over, and not answered"));
         }
+        self.check_action_order()?;
         let state = core.actions();
         let live = state
             .live
@@ -216,7 +217,7 @@ impl Model {
                 );
             }
         }
-        self.check_action_order()
+        Ok(())
     }
 
     fn check_resource(&self, resource: &Resource) -> Checked {
