@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use treadle_model::ActionId;
 
+/// Running actions of one resource that are looked at: those that are expected to end first.
+pub(crate) const RUNNING_MAX: usize = 1_024;
+
 /// Waiting actions, in the order in which they are served, and what there is for them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ElasticQuestion {
@@ -35,6 +38,25 @@ pub struct ElasticQuestion {
     pub running_units: Vec<u32>,
     /// The time that it is expected to run yet, in microseconds.
     pub running_left_us: Vec<u64>,
+}
+
+impl ElasticQuestion {
+    /// The built-in default's answer: each candidate with the least that it can do with.
+    pub fn least(&self) -> ElasticAnswer {
+        let rows = self
+            .action
+            .iter()
+            .zip(&self.candidate)
+            .zip(&self.option_start);
+        let candidates = rows.filter(|((_, candidate), _)| **candidate == 1);
+        let start = candidates.filter_map(|((action, _), option)| {
+            let units = self.option_units.get(*option as usize)?;
+            Some((*action, *units))
+        });
+        ElasticAnswer {
+            start: start.collect(),
+        }
+    }
 }
 
 /// Which actions start, and with how much of their key resource.
