@@ -259,7 +259,8 @@ async fn a_command_releases_a_program_once_though_it_comes_twice() {
 
     let reward = r#"{"command":"reward_program","program":"p","reward":-0.5}"#;
     peer.send(Queue::Commands, "c-2", reward).await;
-    until_commands(client, "done", 2).await;
+    // The action's notice, the release and the reward.
+    until_commands(client, "done", 3).await;
     let ended = client.get("/api/v1/programs/p").await.ok();
     assert_eq!(ended["reward"], -0.5);
 

@@ -115,7 +115,7 @@ async fn rewards_are_kept(client: &Client) {
                 http::Method::PUT,
                 &path,
                 &[],
-                &json!({"reward": reward}).to_string(),
+                json!({"reward": reward}).to_string(),
             )
             .await;
         assert_eq!(answer.ok()["reward"], reward);
