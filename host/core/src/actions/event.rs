@@ -88,8 +88,11 @@ pub enum ActionEvent {
     QuotaRefused {
         /// The quota.
         resource: Box<str>,
-        /// How long nothing more is asked of it.
+        /// How long nothing more is asked of it; 0 where that was not said.
         retry_after: Span,
+        /// The action that was refused and its attempt: it did not run, and waits again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        action: Option<(ActionId, u32)>,
     },
     /// A policy, or the built-in default in its stead, shared out units.
     ElasticAnswered {
