@@ -103,6 +103,9 @@ pub enum ActionEvent {
         /// The answer.
         answer: ElasticAnswer,
     },
+    /// After a restart of the daemon its driver has reported all that the executor knows: of every
+    /// other action that was started before nobody knows whether it ran.
+    ActionsRecovered,
 }
 
 impl ActionEvent {
@@ -117,6 +120,7 @@ impl ActionEvent {
             Self::ActionCancelled { .. } => "action_cancelled",
             Self::QuotaRefused { .. } => "quota_refused",
             Self::ElasticAnswered { .. } => "elastic_answered",
+            Self::ActionsRecovered => "actions_recovered",
         }
     }
 }
