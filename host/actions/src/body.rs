@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub(crate) use check::{check_command, check_env, check_name, split_url};
+
 /// Words of a command at most.
 pub(crate) const ARGS_MAX: usize = 4_096;
 /// Bytes of one word or one variable: what Linux passes to a program.

@@ -54,8 +54,12 @@ pub(super) enum Request {
 pub(super) enum Reply {
     /// The process was executed.
     Began,
-    /// All of it is gone. A frame with the output follows.
-    Ended(Report),
+    /// How it ended. A frame with the output follows.
+    Ended {
+        report: Report,
+        /// Whether nothing of it is left, so that another order may follow.
+        is_clean: bool,
+    },
 }
 
 /// How it ended.

@@ -130,13 +130,12 @@ impl Supervisors {
             None => Ok(course.await),
         };
         let cause = match ended {
-            Ok(Ok(ended)) if !matches!(ended.report, Report::Failed(_)) => {
-                self.put(supervisor);
-                return ended;
-            }
-            // What could not be executed has left nothing; what could not be ended has.
-            Ok(Ok(ended)) => {
-                supervisor.end(left).await;
+            Ok(Ok((ended, is_clean))) => {
+                if is_clean {
+                    self.put(supervisor);
+                } else {
+                    supervisor.end(left).await;
+                }
                 return ended;
             }
             Ok(Err(error)) => format!("the supervisor of its processes is gone: {error}"),
@@ -190,13 +189,14 @@ impl Supervisor {
         self.identity
     }
 
+    /// Gives how it ended, and whether another order may follow.
     async fn conduct(
         &mut self,
         order: &ProcessOrder,
         stdin: &[u8],
         mut stop: watch::Receiver<Stop>,
         began: impl Future<Output = ()>,
-    ) -> io::Result<Ended> {
+    ) -> io::Result<(Ended, bool)> {
         let (to, from) = (&mut self.to, &mut self.from);
         let mut frames = Vec::new();
         put(&mut frames, &Request::Run(Box::new(order.clone())))?;
@@ -215,12 +215,12 @@ impl Supervisor {
                 began.await;
                 reply = receive(&mut *from, REPLY_BYTES_MAX).await?;
             }
-            let Reply::Ended(report) = reply else {
+            let Reply::Ended { report, is_clean } = reply else {
                 return Err(io::Error::other("it began twice"));
             };
             let bytes_max = order.output_bytes_max.saturating_add(MARK_BYTES_MAX);
             let output = receive_bytes(&mut *from, bytes_max).await?;
-            Ok(Ended { report, output })
+            Ok((Ended { report, output }, is_clean))
         };
         tokio::pin!(telling, hearing);
         tokio::select! {

@@ -97,7 +97,7 @@ fn run(
 ) -> bool {
     let (child, output) = match start(order, stdin) {
         Ok(started) => started,
-        Err(cause) => return tell(&Reply::Ended(Report::Failed(cause)), Some(&[])),
+        Err(cause) => return tell_end(Report::Failed(cause), true, &[]),
     };
     let capture = Arc::new(Mutex::new(Capture::new(order.output_bytes_max)));
     let (drained, is_drained) = mpsc::channel();
@@ -109,21 +109,26 @@ fn run(
     .and_then(|()| thread(move || reap(&reaper)));
     if let Err(error) = threads {
         // The daemon ends what runs once this process is gone.
-        tell(&Reply::Ended(failed("no thread", &error)), Some(&[]));
-        return false;
+        return tell_end(Report::Failed(format!("no thread: {error}")), false, &[]);
     }
-    let mut goes_on = tell(&Reply::Began, None);
+    tell(&Reply::Began, None);
     let mut watch = Watch::new(order, child);
     while !watch.is_over() {
         watch.step(events);
     }
-    goes_on &= is_drained.recv_timeout(OUTPUT_MAX).is_ok();
+    let is_drained = is_drained.recv_timeout(OUTPUT_MAX).is_ok();
     let taken = std::mem::replace(
         &mut *capture.lock().unwrap_or_else(PoisonError::into_inner),
         Capture::new(0),
     );
     let (report, is_clean) = watch.report();
-    tell(&Reply::Ended(report), Some(&taken.finish())) && goes_on && is_clean
+    tell_end(report, is_clean && is_drained, &taken.finish())
+}
+
+/// Gives whether another order may follow.
+fn tell_end(report: Report, is_clean: bool, output: &[u8]) -> bool {
+    let is_told = tell(&Reply::Ended { report, is_clean }, Some(output));
+    is_told && is_clean
 }
 
 /// Gives whether the daemon is there to hear it.
@@ -139,10 +144,6 @@ fn tell(reply: &Reply, output: Option<&[u8]>) -> bool {
         to.flush()
     };
     all().is_ok()
-}
-
-fn failed(what: &str, error: &io::Error) -> Report {
-    Report::Failed(format!("{what}: {error}"))
 }
 
 fn drain(mut from: PipeReader, to: &Mutex<Capture>) {
