@@ -8,12 +8,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{Receiver, channel};
 use treadle_actions::{
-    ActionBody, Executor, ExecutorConfig, ExecutorEvent, MemoryOutputs, StartRequest,
-    SupervisorCommand,
+    ActionBody, ActionOrder, Executor, ExecutorConfig, MemoryOutputs, SupervisorCommand, recover,
 };
-use treadle_core::actions::Grant;
+use treadle_core::actions::{ActionEvent, Grant};
 use treadle_model::{ActionId, Span};
 
 const USAGE: &str = "usage: treadle-actions-probe supervise | now | serve | hold FOLDER | \
@@ -43,9 +42,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn now_ns() -> u128 {
+fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_nanos()
+    now.unwrap_or_default().as_nanos() as u64
 }
 
 fn within_runtime(work: impl Future<Output = io::Result<()>>) -> io::Result<()> {
@@ -69,87 +68,114 @@ fn serve() -> io::Result<()> {
     }
 }
 
-fn executor(folder: &Path) -> io::Result<(Executor, Receiver<ExecutorEvent>)> {
-    let supervisor = SupervisorCommand {
-        program: std::env::current_exe()?,
-        args: vec!["supervise".into()],
-    };
-    let own = SocketAddr::from(([127, 0, 0, 1], 1));
-    let config = ExecutorConfig::new(supervisor, folder.to_owned(), own);
-    Executor::new(config, Arc::new(MemoryOutputs::default())).map_err(io::Error::other)
+struct Stage {
+    executor: Executor,
+    reports: Receiver<ActionEvent>,
+    outputs: Arc<MemoryOutputs>,
 }
 
-fn request(action: u64, body: Arc<ActionBody>) -> StartRequest {
-    StartRequest {
-        action: ActionId(action),
-        attempt: 1,
-        grants: vec![Grant {
-            resource: "cpu".into(),
-            units: 1,
-            chunk: None,
-        }],
-        load: None,
-        body,
-        run_max: Span::from_secs(600),
-        tenant: "default".to_owned(),
+impl Stage {
+    async fn new(folder: &Path) -> io::Result<Self> {
+        let supervisor = SupervisorCommand {
+            program: std::env::current_exe()?,
+            args: vec!["supervise".into()],
+        };
+        let own = SocketAddr::from(([127, 0, 0, 1], 1));
+        let config = ExecutorConfig::new(supervisor, folder.to_owned(), own);
+        let recovery = recover(&config).await.map_err(io::Error::other)?;
+        let outputs = Arc::new(MemoryOutputs::default());
+        let (sender, reports) = channel(1_024);
+        let executor = Executor::start(config, recovery, outputs.clone(), sender).await;
+        Ok(Self {
+            executor: executor.map_err(io::Error::other)?,
+            reports,
+            outputs,
+        })
     }
-}
 
-fn body(json: &serde_json::Value) -> io::Result<Arc<ActionBody>> {
-    let body = ActionBody::parse(json.to_string().as_bytes());
-    body.map(Arc::new).map_err(io::Error::other)
+    fn execute(&self, action: u64, body: &serde_json::Value) -> io::Result<()> {
+        let body = serde_json::json!({ "process": body }).to_string();
+        let body = ActionBody::parse(body.as_bytes()).map_err(io::Error::other)?;
+        self.executor.execute(ActionOrder {
+            action: ActionId(action),
+            attempt: 1,
+            grants: vec![Grant {
+                resource: "cpu".into(),
+                units: 1,
+                chunk: None,
+            }],
+            load: None,
+            body: Arc::new(body),
+            run_max: Span::from_secs(600),
+            job: "probe".to_owned(),
+            tenant: "default".to_owned(),
+        });
+        Ok(())
+    }
+
+    /// Whether the next report is that an action began; else its output.
+    async fn report(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self.reports.recv().await {
+            Some(ActionEvent::ActionBegan { .. }) => Ok(None),
+            Some(ActionEvent::ActionEnded { output, .. }) => {
+                let output = output.and_then(|digest| self.outputs.get(&digest));
+                Ok(Some(output.unwrap_or_default()))
+            }
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
 }
 
 /// One action ends, and one runs on with processes that hide; then it waits to be killed.
 async fn hold(folder: &Path) -> io::Result<()> {
-    let (executor, mut events) = executor(folder)?;
-    let ends = body(&serde_json::json!({ "shell": "echo done; exit 4" }))?;
-    executor.start(request(1, ends)).map_err(io::Error::other)?;
-    while !matches!(events.recv().await, Some(ExecutorEvent::Ended { .. })) {}
+    let mut stage = Stage::new(folder).await?;
+    let ends = serde_json::json!({ "command": ["sh", "-c", "echo done; exit 4"] });
+    stage.execute(1, &ends)?;
+    while stage.report().await?.is_none() {}
     let script = "trap '' TERM; env -i setsid sleep 1000 & echo $! $$ > $PIDS.partial; \
                   mv $PIDS.partial $PIDS; sleep 1000";
     let pids = folder.join("shown").display().to_string();
-    let stays = body(&serde_json::json!({ "shell": script, "env": { "PIDS": pids } }))?;
-    executor
-        .start(request(2, stays))
-        .map_err(io::Error::other)?;
-    while events.recv().await.is_some() {}
+    let stays = serde_json::json!({ "command": ["sh", "-c", script], "env": { "PIDS": pids } });
+    stage.execute(2, &stays)?;
+    while stage.report().await.is_ok() {}
     Ok(())
 }
 
 /// How long it takes from the call until the action's own program runs.
 async fn measure(folder: &Path, starts: u64) -> io::Result<()> {
-    let (executor, mut events) = executor(folder)?;
-    let outputs = folder.join("now");
+    let mut stage = Stage::new(folder).await?;
     let program = std::env::current_exe()?.display().to_string();
-    let script = "exec \"$PROBE\" now > \"$NOW\"";
-    let env = serde_json::json!({ "PROBE": program, "NOW": outputs.display().to_string() });
-    let body = body(&serde_json::json!({ "shell": script, "env": env }))?;
-    let (mut until_run, mut until_end) = (Vec::new(), Vec::new());
+    let body = serde_json::json!({ "command": [program, "now"] });
+    let (mut began, mut ran, mut ended) = (Vec::new(), Vec::new(), Vec::new());
     for action in 0..starts {
         let called = now_ns();
-        let request = request(action, body.clone());
-        executor.start(request).map_err(io::Error::other)?;
-        while !matches!(events.recv().await, Some(ExecutorEvent::Ended { .. })) {}
-        until_end.push(now_ns().saturating_sub(called));
-        let ran: u128 = std::fs::read_to_string(&outputs)?
-            .trim()
-            .parse()
-            .map_err(io::Error::other)?;
-        until_run.push(ran.saturating_sub(called));
-        executor.acknowledge(ActionId(action), 1).await?;
+        stage.execute(action, &body)?;
+        while stage.report().await?.is_some() {}
+        began.push(now_ns().saturating_sub(called));
+        let output = loop {
+            if let Some(output) = stage.report().await? {
+                break output;
+            }
+        };
+        ended.push(now_ns().saturating_sub(called));
+        let at = String::from_utf8_lossy(&output);
+        let at: u64 = at.trim().parse().map_err(io::Error::other)?;
+        ran.push(at.saturating_sub(called));
+        stage.executor.acknowledge(ActionId(action), 1);
     }
     println!("{starts} starts, one after another");
-    show("from the call until its program runs", until_run);
-    show("from the call until its end is told", until_end);
+    show("from the call until its beginning is told", began);
+    show("from the call until its own program reads the clock", ran);
+    show("from the call until its end is told", ended);
+    stage.executor.shutdown().await;
     Ok(())
 }
 
-fn show(what: &str, mut all: Vec<u128>) {
+fn show(what: &str, mut all: Vec<u64>) {
     all.sort_unstable();
     let at = |share: f64| {
         let index = ((all.len() - 1) as f64 * share).round() as usize;
-        Duration::from_nanos(all[index] as u64).as_secs_f64() * 1e3
+        Duration::from_nanos(all[index]).as_secs_f64() * 1e3
     };
     println!(
         "{what}: p50 {:.2} ms, p99 {:.2} ms, most {:.2} ms",

@@ -1,5 +1,6 @@
 //! Actions that really run: processes, requests, services, and what a crash leaves.
 
+mod ends;
 mod processes;
 mod recovery;
 mod requests;

@@ -4,17 +4,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use treadle_actions::{AttemptId, Executor, Found, MemoryOutputs, StartError};
+use tokio::sync::mpsc::channel;
+use treadle_actions::{Executor, MemoryOutputs, recover};
+use treadle_core::actions::{ActionEvent, Outcome};
 use treadle_model::ActionId;
 
-use crate::stage::{PROBE, config, exited, is_there, request};
-
-fn attempt(action: u64) -> AttemptId {
-    AttemptId {
-        action: ActionId(action),
-        attempt: 1,
-    }
-}
+use crate::stage::{PROBE, config, exited, is_there, order, shell};
 
 /// The pids that the action shows once all its processes are there.
 fn shown(path: &Path) -> String {
@@ -23,6 +18,15 @@ fn shown(path: &Path) -> String {
             return text;
         }
         std::thread::yield_now();
+    }
+}
+
+fn outcome(event: Option<ActionEvent>) -> (Outcome, bool) {
+    match event {
+        Some(ActionEvent::ActionEnded {
+            outcome, output, ..
+        }) => (outcome, output.is_some()),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -37,27 +41,40 @@ async fn a_killed_executor_leaves_no_process_and_no_doubt_about_what_began() {
         .unwrap();
     let pids = shown(&folder.path().join("shown"));
     assert!(pids.split_whitespace().all(is_there), "{pids}");
-    let outputs = Arc::new(MemoryOutputs::default());
-    let taken = Executor::new(config(folder.path().to_owned()), outputs.clone());
+    let mut config = config(folder.path().to_owned());
+    config.epoch += 1;
+    let taken = recover(&config).await;
     assert!(taken.is_err(), "its folder is its own while it lives");
     held.kill().unwrap();
     held.wait().unwrap();
-    let (executor, _events) = Executor::new(config(folder.path().to_owned()), outputs).unwrap();
-    let recovery = executor.recover().await.unwrap();
-    let Found::Ended { outcome, output } = recovery.of(attempt(1)) else {
-        panic!("{recovery:?}");
-    };
-    assert_eq!(outcome, exited(4));
-    assert!(output.is_some());
-    assert_eq!(recovery.of(attempt(2)), Found::Unknown { was_alive: true });
-    assert_eq!(recovery.of(attempt(3)), Found::NeverBegan);
+    let recovery = recover(&config).await.unwrap();
     assert!(!pids.split_whitespace().any(is_there), "{pids}");
-    let body = serde_json::json!({ "shell": "true" });
-    let again = executor.start(request(ActionId(2), &body));
-    assert_eq!(again, Err(StartError::Duplicate(attempt(2))));
-    for action in 1..=2 {
-        executor.acknowledge(ActionId(action), 1).await.unwrap();
+    let began: Vec<_> = recovery.attempts().collect();
+    assert_eq!(began, [(ActionId(1), 1), (ActionId(2), 1)]);
+    assert_eq!(outcome(recovery.end(ActionId(1), 1)), (exited(4), true));
+    let unknown = (Outcome::Unknown, false);
+    assert_eq!(outcome(recovery.end(ActionId(2), 1)), unknown);
+    assert_eq!(recovery.end(ActionId(3), 1), None, "it never began");
+    let (sender, mut reports) = channel(16);
+    let outputs = Arc::new(MemoryOutputs::default());
+    let executor = Executor::start(config.clone(), recovery, outputs, sender);
+    let executor = executor.await.unwrap();
+    for action in [2, 3] {
+        executor.execute(order(ActionId(action), &shell("true")));
     }
-    let recovery = executor.recover().await.unwrap();
-    assert_eq!(recovery.all().count(), 0);
+    let began = reports.recv().await.unwrap();
+    let (action, attempt) = (ActionId(3), 1);
+    assert_eq!(began, ActionEvent::ActionBegan { action, attempt }, "the other did before");
+    executor.shutdown().await;
+    drop((executor, reports));
+    // A daemon that led in between may have started what is not known here.
+    config.epoch += 2;
+    let recovery = loop {
+        // Its last tasks may still hold the folder.
+        if let Ok(recovery) = recover(&config).await {
+            break recovery;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(outcome(recovery.end(ActionId(4), 1)), unknown);
 }
