@@ -204,7 +204,9 @@ fn read_error(path: &str, error: &serde_json::Error, whole: &str) -> BodyError {
     if let Some(name) = unknown {
         let known = told.split_once("expected ");
         let known = known.map_or("", |(_, known)| known);
-        let known = known.rsplit_once(" at line").map_or(known, |(known, _)| known);
+        let known = known
+            .rsplit_once(" at line")
+            .map_or(known, |(known, _)| known);
         let problem = format!("is not known; leave it out, or send {known}");
         return BodyError::new(&within(&name), problem);
     }

@@ -17,7 +17,6 @@ use treadle_trust::private_folder;
 
 use crate::process::{Identity, Leftover, boot_id, end_leftovers};
 
-
 /// What names of files of services begin with.
 const SERVICE: &str = "service-";
 /// Whose the folder is.
@@ -87,7 +86,10 @@ impl Markers {
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         private_folder(folder)?;
         let mut options = File::options();
-        let lock = options.create(true).append(true).open(folder.join("lock"))?;
+        let lock = options
+            .create(true)
+            .append(true)
+            .open(folder.join("lock"))?;
         lock.try_lock().map_err(|_| {
             io::Error::other("it is another daemon's; give this one a folder of its own")
         })?;

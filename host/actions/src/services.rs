@@ -61,7 +61,8 @@ impl ServiceHost {
             return false;
         }
         let (name, tenant) = (spec.name.clone(), tenant.to_owned());
-        held.declared.insert(name, Arc::new(Declared { tenant, spec }));
+        held.declared
+            .insert(name, Arc::new(Declared { tenant, spec }));
         true
     }
 

@@ -12,14 +12,16 @@ fn refusal(json: &str) -> String {
 
 #[test]
 fn the_three_forms_are_read_and_written_alike() {
-    let process = parse(
-        r#"{"process":{"command":["pytest","-q"],"stdin":"x","env":{"A":"b"},"cwd":"/w"}}"#,
-    );
+    let process =
+        parse(r#"{"process":{"command":["pytest","-q"],"stdin":"x","env":{"A":"b"},"cwd":"/w"}}"#);
     let ActionBody::Process(body) = &process else {
         panic!("{process:?}");
     };
     assert_eq!(body.command, ["pytest", "-q"]);
-    assert_eq!((body.stdin.as_str(), body.cwd.as_deref()), ("x", Some("/w")));
+    assert_eq!(
+        (body.stdin.as_str(), body.cwd.as_deref()),
+        ("x", Some("/w"))
+    );
     let http = parse(
         r#"{"http":{"method":"POST","url":"http://h:80/a?b=c","headers":{"X-A":"1"},"quota":"q"}}"#,
     );
@@ -31,7 +33,10 @@ fn the_three_forms_are_read_and_written_alike() {
     assert_eq!(split, ("http://h:80".to_owned(), "/a?b=c".to_owned()));
     assert_eq!((http.quota(), http.service()), (Some("q"), None));
     let service = parse(r#"{"service":{"name":"judge-7b","path":"/score"}}"#);
-    assert_eq!((service.quota(), service.service()), (None, Some("judge-7b")));
+    assert_eq!(
+        (service.quota(), service.service()),
+        (None, Some("judge-7b"))
+    );
     for body in [process, http, service] {
         assert_eq!(ActionBody::parse(&body.to_json()), Ok(body));
     }
@@ -44,7 +49,10 @@ fn the_digest_is_of_what_it_means() {
     assert_eq!(one.len(), 64);
     let other = r#"{ "process": {"env":{"Y":"2","X":"1"}, "stdin": "", "command": ["a"]} }"#;
     assert_eq!(one, digest(other));
-    assert_ne!(one, digest(r#"{"process":{"command":["a"],"env":{"X":"1"}}}"#));
+    assert_ne!(
+        one,
+        digest(r#"{"process":{"command":["a"],"env":{"X":"1"}}}"#)
+    );
     let get = digest(r#"{"http":{"url":"http://h/"}}"#);
     let same = r#"{"http":{"url":"http://h/","method":"GET","headers":{}}}"#;
     assert_eq!(get, digest(same));
@@ -60,7 +68,10 @@ fn refusals_of_a_whole_name_the_field_and_the_remedy() {
             r#"{"process":{"command":["a"]},"http":{"url":"http://h/"}}"#,
             "`body` can't be read",
         ),
-        (r#"{"shell":"a"}"#, "`shell` is not known; leave it out, or send"),
+        (
+            r#"{"shell":"a"}"#,
+            "`shell` is not known; leave it out, or send",
+        ),
         (r#"{"process":{}}"#, "`process.command` is missing; send it"),
         (r#"{"http":{"method":"GET"}}"#, "`http.url` is missing"),
         (
@@ -77,12 +88,24 @@ fn refusals_of_a_whole_name_the_field_and_the_remedy() {
 #[test]
 fn refusals_of_processes_name_the_field_and_the_remedy() {
     for (fields, told) in [
-        (r#""command":[]"#, "`process.command` is empty; name a program"),
+        (
+            r#""command":[]"#,
+            "`process.command` is empty; name a program",
+        ),
         (r#""command":[""]"#, "`process.command` is empty"),
-        (r#""command":["a\u0000"]"#, "`process.command[0]` holds a NUL byte"),
+        (
+            r#""command":["a\u0000"]"#,
+            "`process.command[0]` holds a NUL byte",
+        ),
         (r#""command":["a",7]"#, "`process.command[1]` can't be read"),
-        (r#""command":["a"],"colour":1"#, "`process.colour` is not known"),
-        (r#""command":["a"],"env":{"A=":"b"}"#, "`process.env.A=` is no name"),
+        (
+            r#""command":["a"],"colour":1"#,
+            "`process.colour` is not known",
+        ),
+        (
+            r#""command":["a"],"env":{"A=":"b"}"#,
+            "`process.env.A=` is no name",
+        ),
         (
             r#""command":["a"],"env":{"TREADLE_X":"b"}"#,
             "`process.env.TREADLE_X` is set by treadle",
@@ -105,8 +128,14 @@ fn refusals_of_requests_name_the_field_and_the_remedy() {
         (r#""url":"ftp://h/a""#, "`http.url` can't be used"),
         (r#""url":"http://u:p@h/a""#, "`http.url` can't be used"),
         (r#""url":"http://h/#a""#, "`http.url` has a fragment"),
-        (r#""url":"http://h/","method":"BREW""#, "`http.method` is no method"),
-        (r#""url":"http://h/","quota":"a b""#, "`http.quota` is no name"),
+        (
+            r#""url":"http://h/","method":"BREW""#,
+            "`http.method` is no method",
+        ),
+        (
+            r#""url":"http://h/","quota":"a b""#,
+            "`http.quota` is no name",
+        ),
         (
             r#""url":"http://h/","headers":{"Host":"x"}"#,
             "`http.headers.Host` is set by treadle",

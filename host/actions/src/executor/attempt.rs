@@ -93,7 +93,12 @@ fn ended(id: AttemptId, outcome: Outcome, output: Option<Box<str>>) -> ActionEve
 }
 
 /// Keeps the output, and puts the end on record.
-async fn record(parts: &Arc<Parts>, id: AttemptId, outcome: Outcome, bytes: Vec<u8>) -> ActionEvent {
+async fn record(
+    parts: &Arc<Parts>,
+    id: AttemptId,
+    outcome: Outcome,
+    bytes: Vec<u8>,
+) -> ActionEvent {
     let kept = if bytes.is_empty() {
         Ok(None)
     } else {
@@ -207,11 +212,7 @@ impl Attempt {
         let _ = self.parts.reports.send(event).await;
     }
 
-    async fn process(
-        mut self,
-        body: &ProcessBody,
-        service: Option<Server>,
-    ) -> (Outcome, Vec<u8>) {
+    async fn process(mut self, body: &ProcessBody, service: Option<Server>) -> (Outcome, Vec<u8>) {
         let supervisors = self.parts.supervisors.clone();
         let supervisor = match supervisors.take().await {
             Ok(supervisor) => supervisor,

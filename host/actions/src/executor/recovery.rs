@@ -67,7 +67,12 @@ pub async fn recover(config: &ExecutorConfig) -> Result<Recovery, ExecutorError>
         Ok(cgroups)
     });
     let cgroups = cgroups.await.map_err(|error| ExecutorError::Cgroup {
-        folder: config.cgroup.clone().unwrap_or_default().display().to_string(),
+        folder: config
+            .cgroup
+            .clone()
+            .unwrap_or_default()
+            .display()
+            .to_string(),
         error,
     })?;
     Ok(Recovery {

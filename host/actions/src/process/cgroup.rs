@@ -158,9 +158,7 @@ mod tests {
             "+cpu +cpuset +memory"
         );
         assert!(cgroups.home().is_dir());
-        let cgroup = cgroups
-            .make("x7-1", &[1, 2, 5], Some(64 << 20))
-            .unwrap();
+        let cgroup = cgroups.make("x7-1", &[1, 2, 5], Some(64 << 20)).unwrap();
         let folder = cgroup.folder().to_owned();
         assert_eq!(read(folder.join("cpu.max")), "300000 100000");
         assert_eq!(read(folder.join("cpuset.cpus")), "1,2,5");

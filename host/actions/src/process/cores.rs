@@ -47,7 +47,8 @@ impl Cores {
         let cores = runs.find(|run| count > 0 && is_adjacent(run));
         let cores = cores.map_or_else(
             || {
-                let mut by_users: Vec<_> = all.iter().map(|(core, users)| (*users, *core)).collect();
+                let mut by_users: Vec<_> =
+                    all.iter().map(|(core, users)| (*users, *core)).collect();
                 by_users.sort_unstable();
                 let mut least: Vec<u32> = by_users.into_iter().map(|(_, core)| core).collect();
                 least.truncate(count);

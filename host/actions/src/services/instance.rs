@@ -11,9 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::{Declared, Lifecycle, Place, ServiceSpec, list};
 use crate::markers::Markers;
-use crate::process::{
-    Ended, MARK, ProcessOrder, Report, Stop, Supervisors, inherited, mark,
-};
+use crate::process::{Ended, MARK, ProcessOrder, Report, Stop, Supervisors, inherited, mark};
 use crate::requests::{Answer, Message, Requests, Server};
 
 /// Between two looks whether a service is ready.

@@ -139,14 +139,34 @@ mod tests {
         for (field, value, told) in [
             ("name", "\"\"", "`name` is no name"),
             ("colour", "1", "`colour` is not known"),
-            ("lifecycle", r#"{"process":{"command":[]}}"#, "`lifecycle.process.command` is empty"),
-            ("lifecycle", r#"{"commands":{"start":["a"]}}"#, "`lifecycle.commands.stop` is missing"),
-            ("lifecycle", r#"{"magic":{}}"#, "`lifecycle.magic` is not known"),
-            ("lifecycle", r#"{"control":{"url":"http://h/x"}}"#, "`lifecycle.control.url` is more"),
+            (
+                "lifecycle",
+                r#"{"process":{"command":[]}}"#,
+                "`lifecycle.process.command` is empty",
+            ),
+            (
+                "lifecycle",
+                r#"{"commands":{"start":["a"]}}"#,
+                "`lifecycle.commands.stop` is missing",
+            ),
+            (
+                "lifecycle",
+                r#"{"magic":{}}"#,
+                "`lifecycle.magic` is not known",
+            ),
+            (
+                "lifecycle",
+                r#"{"control":{"url":"http://h/x"}}"#,
+                "`lifecycle.control.url` is more",
+            ),
             ("url", "\"h\"", "`url` can't be used"),
             ("ready_path", "\"health\"", "`ready_path` is no path"),
             ("ready_s_max", "0", "`ready_s_max` is 0"),
-            ("env", r#"{"TREADLE_PORT":"1"}"#, "`env.TREADLE_PORT` is set by treadle"),
+            (
+                "env",
+                r#"{"TREADLE_PORT":"1"}"#,
+                "`env.TREADLE_PORT` is set by treadle",
+            ),
         ] {
             let refused = with(field, value).unwrap_err().to_string();
             assert!(refused.starts_with(told), "{field}: {value}: {refused}");

@@ -13,7 +13,10 @@ use crate::stage::{PROBE, Stage, cause, exited, grant, is_there, order, shell};
 async fn what_did_not_run_has_no_exit_code() {
     let mut stage = Stage::new().await;
     for (body, told) in [
-        (json!({ "command": ["no-such-program"] }), "no-such-program: not found"),
+        (
+            json!({ "command": ["no-such-program"] }),
+            "no-such-program: not found",
+        ),
         (json!({ "command": ["/"] }), "/: "),
         (json!({ "command": ["true"], "cwd": "absent" }), "cwd: "),
     ] {
@@ -37,7 +40,9 @@ async fn a_signal_of_others_is_told() {
         }
         tokio::task::yield_now().await;
     };
-    let killed = std::process::Command::new("kill").args(["-9", pid.trim()]).status();
+    let killed = std::process::Command::new("kill")
+        .args(["-9", pid.trim()])
+        .status();
     assert!(killed.unwrap().success());
     assert_eq!(stage.end().await.0, Outcome::Killed { signal: 9 });
 }
@@ -50,7 +55,10 @@ async fn what_the_machine_lacks_is_no_fault_of_the_action() {
     };
     let mut stage = Stage::with(|config| config.supervisor = supervisor("/absent", &[])).await;
     let (outcome, _) = stage.shell("true").await;
-    assert!(cause(&outcome).starts_with("no supervisor: /absent"), "{outcome:?}");
+    assert!(
+        cause(&outcome).starts_with("no supervisor: /absent"),
+        "{outcome:?}"
+    );
     // Too few files for a process to be started.
     for files in 4..=6 {
         let script = format!("ulimit -n {files}; exec {PROBE} supervise");
@@ -62,7 +70,10 @@ async fn what_the_machine_lacks_is_no_fault_of_the_action() {
     let mut stage = Stage::new().await;
     std::fs::remove_dir_all(stage.path().join("markers")).unwrap();
     let (outcome, _) = stage.shell("true").await;
-    assert!(cause(&outcome).starts_with("it can't be put on record"), "{outcome:?}");
+    assert!(
+        cause(&outcome).starts_with("it can't be put on record"),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]
@@ -71,7 +82,9 @@ async fn a_timeout_ends_all_that_descends_from_the_action() {
     let script = "trap 'echo asked' TERM; sleep 1000 & echo $!; env -i setsid sleep 1000 & echo $!; \
                   sh -c 'trap \"\" TERM; sleep 1000 & echo $!; exec setsid sleep 1000 & echo $!'; \
                   while :; do sleep 1000; done";
-    stage.start_with(&shell(script), |order| order.run_max = Span::from_millis(300));
+    stage.start_with(&shell(script), |order| {
+        order.run_max = Span::from_millis(300);
+    });
     let (outcome, output) = stage.end().await;
     assert_eq!(outcome, Outcome::TimedOut);
     let lines: Vec<&str> = output.lines().collect();

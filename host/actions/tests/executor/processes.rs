@@ -113,7 +113,10 @@ async fn what_is_executed_is_bounded_and_no_attempt_runs_twice() {
     assert_eq!(stage.began().await, ActionId(2), "the first began once");
     execute(&stage, 3);
     let (action, outcome, _) = stage.end_of_any().await;
-    assert_eq!((action, cause(&outcome)), (ActionId(3), "2 actions run already"));
+    assert_eq!(
+        (action, cause(&outcome)),
+        (ActionId(3), "2 actions run already")
+    );
     stage.executor.stop(ActionId(1), 1);
     assert_eq!(stage.end_of_any().await.0, ActionId(1));
     execute(&stage, 1);
@@ -128,7 +131,11 @@ async fn what_is_executed_is_bounded_and_no_attempt_runs_twice() {
     for action in [1, 2, 3, 5] {
         stage.executor.acknowledge(ActionId(action), 1);
     }
-    while std::fs::read_dir(stage.path().join("markers")).unwrap().count() > 3 {
+    while std::fs::read_dir(stage.path().join("markers"))
+        .unwrap()
+        .count()
+        > 3
+    {
         tokio::task::yield_now().await;
     }
     execute(&stage, 6);

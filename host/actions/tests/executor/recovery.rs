@@ -64,7 +64,11 @@ async fn a_killed_executor_leaves_no_process_and_no_doubt_about_what_began() {
     }
     let began = reports.recv().await.unwrap();
     let (action, attempt) = (ActionId(3), 1);
-    assert_eq!(began, ActionEvent::ActionBegan { action, attempt }, "the other did before");
+    assert_eq!(
+        began,
+        ActionEvent::ActionBegan { action, attempt },
+        "the other did before"
+    );
     executor.shutdown().await;
     drop((executor, reports));
     // A daemon that led in between may have started what is not known here.

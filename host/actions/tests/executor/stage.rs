@@ -17,7 +17,7 @@ use treadle_model::{ActionId, Span};
 
 pub(crate) const PROBE: &str = env!("CARGO_BIN_EXE_treadle-actions-probe");
 /// No test takes so long, however busy the machine is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Stage {
     pub(crate) executor: Executor,
