@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use treadle_core::actions::Outcome;
@@ -74,8 +75,8 @@ pub(crate) struct Found {
 pub(crate) struct Markers {
     folder: PathBuf,
     boot: String,
-    /// Held for as long as this is.
-    _lock: File,
+    /// Held until another may have the folder.
+    lock: Mutex<Option<File>>,
 }
 
 impl Markers {
@@ -96,7 +97,7 @@ impl Markers {
         Ok(Self {
             folder: folder.to_owned(),
             boot: boot_id(),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         })
     }
 
@@ -109,6 +110,12 @@ impl Markers {
         file.sync_all()?;
         fs::rename(&partial, self.folder.join(OWNER))?;
         File::open(&self.folder)?.sync_all()
+    }
+
+    /// Lets another have the folder.
+    pub(crate) fn release(&self) {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        *lock = None;
     }
 
     fn path(&self, attempt: AttemptId, what: &str) -> PathBuf {

@@ -1,7 +1,5 @@
 //! One attempt from its start to its end.
 
-use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,19 +8,10 @@ use treadle_core::actions::{ActionEvent, Chunk, Outcome};
 use treadle_model::Span;
 
 use super::{ActionOrder, Parts, Slot, blocking};
-use crate::body::{ActionBody, HttpRequest, ProcessBody};
+use crate::body::{ActionBody, HttpRequest};
 use crate::markers::{AttemptId, End};
-use crate::process::{
-    Cgroup, Ended, Identity, Leftover, MARK, ProcessOrder, Report, Stop, Taken, inherited, mark,
-    stopped,
-};
+use crate::process::{Stop, mark, stopped};
 use crate::requests::{Answer, Message, Server};
-use crate::services::list;
-
-/// The resource that cores are.
-const CPU: &str = "cpu";
-/// The resource that memory is, in bytes.
-const MEMORY: &str = "memory";
 
 /// What an attempt came to.
 enum Course {
@@ -32,34 +21,36 @@ enum Course {
 }
 
 impl Course {
-    fn failed(cause: impl Into<Box<str>>) -> Self {
+    pub(super) fn failed(cause: impl Into<Box<str>>) -> Self {
         Self::Over(failed(cause), Vec::new())
     }
 }
 
-fn failed(cause: impl Into<Box<str>>) -> Outcome {
+pub(super) fn failed(cause: impl Into<Box<str>>) -> Outcome {
     let cause = cause.into();
     Outcome::InfrastructureFailure { cause }
 }
 
 /// What an attempt has to run with.
-struct Attempt {
-    parts: Arc<Parts>,
-    id: AttemptId,
-    mark: String,
-    order: ActionOrder,
-    stop: watch::Receiver<Stop>,
+pub(super) struct Attempt {
+    pub(super) parts: Arc<Parts>,
+    pub(super) id: AttemptId,
+    pub(super) mark: String,
+    pub(super) order: ActionOrder,
+    pub(super) stop: watch::Receiver<Stop>,
 }
 
 pub(super) async fn run(
     slot: Slot,
     order: ActionOrder,
-    refusal: Option<String>,
+    is_full: bool,
     stop: watch::Receiver<Stop>,
 ) {
     let (parts, id) = (slot.parts.clone(), slot.id);
     let quota = order.body.quota().map(Box::from);
-    let event = if let Some(cause) = refusal {
+    let event = if is_full {
+        let cause = "actions run or have ends that are not on record";
+        let cause = format!("{} {cause}", parts.config.attempts_max);
         ended(id, failed(cause), None)
     } else {
         let attempt = Attempt {
@@ -189,140 +180,27 @@ impl Attempt {
         }
     }
 
-    fn chunk(&self) -> Option<Chunk> {
+    pub(super) fn chunk(&self) -> Option<Chunk> {
         self.order.grants.iter().find_map(|grant| grant.chunk)
     }
 
-    fn granted(&self, resource: &str) -> Option<u64> {
+    pub(super) fn granted(&self, resource: &str) -> Option<u64> {
         let mut grants = self.order.grants.iter();
         let grant = grants.find(|grant| *grant.resource == *resource);
         grant.map(|grant| grant.units)
     }
 
-    fn why_stopped(&self) -> Outcome {
+    pub(super) fn why_stopped(&self) -> Outcome {
         match *self.stop.borrow() {
             Stop::Cancelled => Outcome::Cancelled,
             Stop::Not | Stop::Shutdown => failed("the daemon stopped while it ran"),
         }
     }
 
-    async fn tell_began(&self) {
+    pub(super) async fn tell_began(&self) {
         let AttemptId { action, attempt } = self.id;
         let event = ActionEvent::ActionBegan { action, attempt };
         let _ = self.parts.reports.send(event).await;
-    }
-
-    async fn process(mut self, body: &ProcessBody, service: Option<Server>) -> (Outcome, Vec<u8>) {
-        let supervisors = self.parts.supervisors.clone();
-        let supervisor = match supervisors.take().await {
-            Ok(supervisor) => supervisor,
-            Err(error) => return (failed(error.to_string()), Vec::new()),
-        };
-        let cores = self.granted(CPU).unwrap_or(0);
-        let cores = usize::try_from(cores).unwrap_or(usize::MAX);
-        let taken = self.parts.cores.take(cores);
-        let prepared = self.prepare(supervisor.identity(), &taken).await;
-        let is_stopped = *self.stop.borrow() != Stop::Not;
-        let (cgroup, left) = match prepared {
-            Ok(prepared) if !is_stopped => prepared,
-            prepared => {
-                supervisors.put(supervisor);
-                let outcome = match prepared {
-                    Ok((cgroup, _)) => {
-                        remove(cgroup).await;
-                        self.why_stopped()
-                    }
-                    Err(error) => failed(format!("it can't be put on record: {error}")),
-                };
-                return (outcome, Vec::new());
-            }
-        };
-        let order = self.process_order(body, service, &taken, cgroup.as_ref());
-        let (stdin, stop) = (body.stdin.as_bytes(), self.stop.clone());
-        let began = self.tell_began();
-        let ended = supervisors.run(supervisor, &order, stdin, left, stop, began);
-        let ended = ended.await;
-        let ran_out = cgroup.as_ref().is_some_and(Cgroup::ran_out_of_memory);
-        remove(cgroup).await;
-        let outcome = self.outcome(&ended, ran_out);
-        (outcome, ended.output)
-    }
-
-    /// Makes its cgroup, and puts on record that it begins.
-    async fn prepare(
-        &mut self,
-        supervisor: Identity,
-        taken: &Taken,
-    ) -> io::Result<(Option<Cgroup>, Leftover)> {
-        let (parts, id) = (self.parts.clone(), self.id);
-        let memory = self.granted(MEMORY);
-        let left = parts.markers.leftover(&self.mark, Some(supervisor));
-        let cores = taken.cores().to_vec();
-        blocking(move || {
-            parts.markers.began(id, &left)?;
-            let cgroups = parts.cgroups.as_ref();
-            let cgroup = cgroups.map(|cgroups| cgroups.make(&id.to_string(), &cores, memory));
-            Ok((cgroup.transpose()?, left))
-        })
-        .await
-    }
-
-    fn process_order(
-        &self,
-        body: &ProcessBody,
-        service: Option<Server>,
-        taken: &Taken,
-        cgroup: Option<&Cgroup>,
-    ) -> ProcessOrder {
-        let config = &self.parts.config;
-        let cgroups = self.parts.cgroups.as_ref();
-        ProcessOrder {
-            command: body.command.clone(),
-            env: self.environment(body, service),
-            cwd: match &body.cwd {
-                Some(cwd) => config.workdir.join(cwd),
-                None => config.workdir.clone(),
-            },
-            run_ms_max: Some(self.order.run_max.micros().div_ceil(1_000)),
-            grace_ms: config.grace.as_millis() as u64,
-            cores: taken.cores().to_vec(),
-            memory_bytes_max: self.granted(MEMORY),
-            output_bytes_max: config.output_bytes_max,
-            cgroup: cgroup.map(|cgroup| cgroup.folder().to_owned()),
-            cgroup_home: cgroups.map(|cgroups| cgroups.home().to_owned()),
-        }
-    }
-
-    fn environment(&self, body: &ProcessBody, service: Option<Server>) -> BTreeMap<String, String> {
-        let mut env = inherited(&self.parts.config.inherit);
-        env.extend(body.env.clone());
-        let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
-        set("TREADLE_ACTION_ID", self.id.action.to_string());
-        set("TREADLE_ATTEMPT", self.id.attempt.to_string());
-        set("TREADLE_JOB", self.order.job.clone());
-        let cores = self.granted(CPU).unwrap_or(1);
-        set("TREADLE_PARALLELISM", cores.to_string());
-        set(MARK, self.mark.clone());
-        if let Some(chunk) = self.chunk() {
-            set("TREADLE_DEVICES", list(chunk));
-            set("CUDA_VISIBLE_DEVICES", list(chunk));
-        }
-        if let Some(server) = service {
-            set("TREADLE_SERVICE_URL", server.base);
-        }
-        env
-    }
-
-    fn outcome(&self, ended: &Ended, ran_out_of_memory: bool) -> Outcome {
-        match &ended.report {
-            Report::Exited(_) | Report::Killed(_) if ran_out_of_memory => Outcome::OutOfMemory,
-            Report::Exited(code) => Outcome::Exited { code: *code },
-            Report::Killed(signal) => Outcome::Killed { signal: *signal },
-            Report::TimedOut => Outcome::TimedOut,
-            Report::OutOfMemory => Outcome::OutOfMemory,
-            Report::Stopped => self.why_stopped(),
-            Report::Failed(cause) => failed(cause.as_str()),
-        }
     }
 
     async fn http(self, request: &HttpRequest) -> Course {
@@ -369,15 +247,5 @@ impl Attempt {
             Answer::TimedOut => Err(Outcome::TimedOut),
             Answer::Failed(cause) => Err(failed(cause)),
         }
-    }
-}
-
-async fn remove(cgroup: Option<Cgroup>) {
-    if let Some(cgroup) = cgroup {
-        let removed = blocking(move || {
-            cgroup.remove();
-            Ok(())
-        });
-        let _ = removed.await;
     }
 }

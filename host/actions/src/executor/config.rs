@@ -25,9 +25,7 @@ pub struct ExecutorConfig {
     pub workdir: PathBuf,
     /// Variables that actions get from the daemon's environment.
     pub inherit: Vec<String>,
-    /// Actions at once.
-    pub running_max: usize,
-    /// Attempts whose end is not acknowledged, with those that run.
+    /// Attempts that run or whose end is not acknowledged.
     pub attempts_max: usize,
     /// Bytes of an output that are kept, half from its beginning and half from its end.
     pub output_bytes_max: usize,
@@ -55,8 +53,7 @@ impl ExecutorConfig {
             epoch: 1,
             workdir: std::env::temp_dir(),
             inherit: INHERITED.map(str::to_owned).to_vec(),
-            running_max: 1_024,
-            attempts_max: 65_536,
+            attempts_max: 4_096,
             output_bytes_max: 1 << 20,
             grace: Duration::from_secs(2),
             cgroup: None,

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod config;
+mod process;
 mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,21 +184,14 @@ impl Executor {
             tracing::error!(%id, "an attempt was to be executed twice");
             return;
         }
-        let (running_max, attempts_max) = (parts.config.running_max, parts.config.attempts_max);
-        let refusal = if state.running.len() >= running_max {
-            Some(format!("{running_max} actions run already"))
-        } else if state.held.len() >= attempts_max {
-            Some(format!("{attempts_max} ends of actions are not on record"))
-        } else {
-            None
-        };
+        let is_full = state.held.len() >= parts.config.attempts_max;
         state.held.insert(id);
         state.running.insert(id, stop);
         parts.running.send_replace(state.running.len());
         drop(state);
         let slot = Slot { parts, id };
         let runtime = self.0.runtime.clone();
-        runtime.spawn(attempt::run(slot, order, refusal, stopped));
+        runtime.spawn(attempt::run(slot, order, is_full, stopped));
     }
 
     /// Ends an attempt; its end is reported. One that does not run is left as it is.
@@ -225,8 +219,8 @@ impl Executor {
         });
     }
 
-    /// Ends all that runs, services too, and waits for it. Ends are still reported, and must be
-    /// taken meanwhile.
+    /// Ends all that runs, services too, waits for it, and lets go of the folder of markers. Ends are
+    /// still reported, and must be taken meanwhile.
     pub async fn shutdown(&self) {
         {
             let mut state = self.0.lock();
@@ -246,6 +240,7 @@ impl Executor {
         let _ = running.wait_for(|running| *running == 0).await;
         self.0.services.stop_all().await;
         self.0.supervisors.close().await;
+        self.0.markers.release();
     }
 
     /// Attempts that run.

@@ -36,26 +36,13 @@ impl Cores {
         self.lock().len()
     }
 
-    /// Takes `count` cores: free ones side by side where there are such, since they share caches and
-    /// memory, else those that fewest actions are on. None for 0, and all where there are fewer.
+    /// Takes the `count` cores that fewest actions are on; all where there are not as many.
     pub(crate) fn take(&self, count: usize) -> Taken {
         let mut all = self.lock();
-        let free = all.iter().filter(|(_, users)| **users == 0);
-        let free: Vec<u32> = free.map(|(core, _)| *core).collect();
-        let is_adjacent = |run: &&[u32]| run[count - 1] - run[0] == count as u32 - 1;
-        let mut runs = free.windows(count.max(1));
-        let cores = runs.find(|run| count > 0 && is_adjacent(run));
-        let cores = cores.map_or_else(
-            || {
-                let mut by_users: Vec<_> =
-                    all.iter().map(|(core, users)| (*users, *core)).collect();
-                by_users.sort_unstable();
-                let mut least: Vec<u32> = by_users.into_iter().map(|(_, core)| core).collect();
-                least.truncate(count);
-                least
-            },
-            <[u32]>::to_vec,
-        );
+        let mut by_users: Vec<_> = all.iter().map(|(core, users)| (*users, *core)).collect();
+        by_users.sort_unstable();
+        by_users.truncate(count);
+        let cores: Vec<u32> = by_users.into_iter().map(|(_, core)| core).collect();
         for core in &cores {
             *all.entry(*core).or_default() += 1;
         }
@@ -91,22 +78,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_neighbours_go_first_and_then_the_least_used() {
-        let cores = Cores::new([0, 1, 3, 4, 5, 9]);
-        let three = cores.take(3);
-        assert_eq!(three.cores(), [3, 4, 5]);
+    fn free_cores_go_first_and_then_the_least_used() {
+        let cores = Cores::new([0, 1, 5]);
         let two = cores.take(2);
         assert_eq!(two.cores(), [0, 1]);
         assert_eq!(cores.take(0).cores(), [0_u32; 0]);
         let shared = cores.take(2);
-        assert_eq!(shared.cores(), [9, 0], "one is free");
-        drop(shared);
-        drop(three);
-        assert_eq!(cores.take(4).cores(), [3, 4, 5, 9]);
-        assert_eq!(cores.take(9).cores().len(), 6, "no more than there are");
+        assert_eq!(shared.cores(), [5, 0]);
         drop(two);
+        assert_eq!(cores.take(9).cores(), [1, 0, 5], "no more than there are");
+        drop(shared);
         assert!(cores.lock().values().all(|users| *users == 0));
-        assert_eq!(cores.count(), 6);
+        assert_eq!(cores.count(), 3);
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn run(
 ) -> bool {
     let (child, output) = match start(order, stdin) {
         Ok(started) => started,
-        Err(cause) => return tell_end(Report::Failed(cause), true, &[]),
+        Err((cause, is_clean)) => return tell_end(Report::Failed(cause), is_clean, &[]),
     };
     let capture = Arc::new(Mutex::new(Capture::new(order.output_bytes_max)));
     let (drained, is_drained) = mpsc::channel();
@@ -175,11 +175,13 @@ fn reap(sender: &Sender<Event>) {
     let _ = sender.send(Event::AllGone);
 }
 
-/// Starts the action's process within its bounds; gives its number and its output.
-fn start(order: &ProcessOrder, stdin: &[u8]) -> Result<(Pid, PipeReader), String> {
-    let told = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+/// Starts the action's process within its bounds; gives its number and its output, or why not and
+/// whether nothing is left of it.
+fn start(order: &ProcessOrder, stdin: &[u8]) -> Result<(Pid, PipeReader), (String, bool)> {
+    let told = |what: &'static str| move |error: io::Error| (format!("{what}: {error}"), true);
     if !order.cwd.is_dir() {
-        return Err(format!("cwd: {} is no folder", order.cwd.display()));
+        let cause = format!("cwd: {} is no folder", order.cwd.display());
+        return Err((cause, true));
     }
     let input = file_of(stdin).map_err(told("its standard input can't be made"))?;
     let output = io::pipe().and_then(|(reader, writer)| {
@@ -204,11 +206,12 @@ fn start(order: &ProcessOrder, stdin: &[u8]) -> Result<(Pid, PipeReader), String
         let _ = sched_setaffinity(None, &before);
     }
     if let Some(home) = &order.cgroup_home {
-        enter(home).map_err(told("the supervisor can't leave its action's cgroup"))?;
+        let left = enter(home);
+        left.map_err(|error| (format!("the action's cgroup can't be left: {error}"), false))?;
     }
     let child = spawned.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("{}: not found", order.command[0]),
-        _ => format!("{}: {error}", order.command[0]),
+        io::ErrorKind::NotFound => (format!("{}: not found", order.command[0]), true),
+        _ => (format!("{}: {error}", order.command[0]), true),
     })?;
     let child = Pid::from_child(&child);
     if let Some(max) = order.memory_bytes_max.filter(|_| order.cgroup.is_none()) {

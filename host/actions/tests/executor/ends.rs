@@ -87,12 +87,12 @@ async fn a_timeout_ends_all_that_descends_from_the_action() {
     });
     let (outcome, output) = stage.end().await;
     assert_eq!(outcome, Outcome::TimedOut);
-    let lines: Vec<&str> = output.lines().collect();
-    assert_eq!(lines.len(), 5, "{output}");
-    assert!(lines.contains(&"asked"), "{output}");
-    for pid in lines.iter().filter(|line| **line != "asked") {
-        assert!(!is_there(pid), "{pid} of {output}");
-    }
+    assert!(output.lines().any(|line| line == "asked"), "{output}");
+    // The shell may say what was terminated.
+    let pids = output.lines().filter(|line| line.parse::<u32>().is_ok());
+    let pids: Vec<&str> = pids.collect();
+    assert_eq!(pids.len(), 4, "{output}");
+    assert!(!pids.into_iter().any(is_there), "{output}");
 }
 
 #[tokio::test]

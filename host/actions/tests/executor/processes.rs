@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
+use treadle_core::actions::ActionEvent;
 use treadle_model::ActionId;
 
 use crate::stage::{Stage, cause, devices, exited, grant, order, shell};
@@ -99,11 +100,7 @@ async fn cores_are_distinct_while_there_are_enough() {
 
 #[tokio::test]
 async fn what_is_executed_is_bounded_and_no_attempt_runs_twice() {
-    let mut stage = Stage::with(|config| {
-        config.running_max = 2;
-        config.attempts_max = 4;
-    })
-    .await;
+    let mut stage = Stage::with(|config| config.attempts_max = 2).await;
     let sleeps = shell("exec sleep 1000");
     let execute = |stage: &Stage, action| stage.executor.execute(order(ActionId(action), &sleeps));
     execute(&stage, 1);
@@ -113,33 +110,26 @@ async fn what_is_executed_is_bounded_and_no_attempt_runs_twice() {
     assert_eq!(stage.began().await, ActionId(2), "the first began once");
     execute(&stage, 3);
     let (action, outcome, _) = stage.end_of_any().await;
-    assert_eq!(
-        (action, cause(&outcome)),
-        (ActionId(3), "2 actions run already")
-    );
+    assert_eq!(action, ActionId(3));
+    assert!(cause(&outcome).starts_with("2 actions run"), "{outcome:?}");
     stage.executor.stop(ActionId(1), 1);
     assert_eq!(stage.end_of_any().await.0, ActionId(1));
     execute(&stage, 1);
     execute(&stage, 4);
-    assert_eq!(stage.began().await, ActionId(4), "an end is on record");
-    stage.executor.stop(ActionId(2), 1);
-    assert_eq!(stage.end_of_any().await.0, ActionId(2));
-    execute(&stage, 5);
-    let (action, outcome, _) = stage.end_of_any().await;
-    assert_eq!(action, ActionId(5));
-    assert_eq!(cause(&outcome), "4 ends of actions are not on record");
-    for action in [1, 2, 3, 5] {
+    let (action, ..) = stage.end_of_any().await;
+    assert_eq!(action, ActionId(4), "an end is not acknowledged");
+    for action in [1, 3, 4] {
         stage.executor.acknowledge(ActionId(action), 1);
     }
-    while std::fs::read_dir(stage.path().join("markers"))
-        .unwrap()
-        .count()
-        > 3
-    {
-        tokio::task::yield_now().await;
+    let mut action = 5;
+    loop {
+        execute(&stage, action);
+        if matches!(stage.report().await, ActionEvent::ActionBegan { .. }) {
+            break;
+        }
+        stage.executor.acknowledge(ActionId(action), 1);
+        action += 1;
     }
-    execute(&stage, 6);
-    assert_eq!(stage.began().await, ActionId(6));
     stage.executor.shutdown().await;
 }
 
