@@ -1,7 +1,8 @@
-//! What the daemon tells a supervisor, and what that reports: frames of a length and as many bytes.
+//! What the daemon tells a supervisor, and what that reports: frames of two lengths, JSON, and bytes
+//! that go with it.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
@@ -10,12 +11,15 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::body::{ARGS_BYTES_MAX, ENV_BYTES_MAX, STDIN_BYTES_MAX};
 
-/// Longest request: JSON may write a byte as six.
-pub(super) const REQUEST_BYTES_MAX: usize = 6 * (ARGS_BYTES_MAX + ENV_BYTES_MAX + (256 << 10));
+/// Longest request, for JSON may write a byte as six, and its longest standard input.
+pub(super) const REQUEST_BYTES_MAX: (usize, usize) = (
+    6 * (ARGS_BYTES_MAX + ENV_BYTES_MAX + (256 << 10)),
+    STDIN_BYTES_MAX,
+);
 /// Longest reply, outputs aside.
 pub(super) const REPLY_BYTES_MAX: usize = 64 << 10;
-/// Longest standard input.
-pub(super) const INPUT_BYTES_MAX: usize = STDIN_BYTES_MAX;
+/// Bytes of both lengths.
+const HEAD_BYTES: usize = 8;
 
 /// What to run, and within which bounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,7 +47,7 @@ pub(crate) struct ProcessOrder {
 /// What a supervisor is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Run this. A frame with the standard input follows.
+    /// Run this. The standard input goes with it.
     Run(Box<ProcessOrder>),
     /// End what runs.
     Stop,
@@ -54,7 +58,7 @@ pub(super) enum Request {
 pub(super) enum Reply {
     /// The process was executed.
     Began,
-    /// How it ended. A frame with the output follows.
+    /// How it ended. The output goes with it.
     Ended {
         report: Report,
         /// Whether nothing of it is left, so that another order may follow.
@@ -75,62 +79,54 @@ pub(crate) enum Report {
     Failed(String),
 }
 
-/// A message as a frame, behind those that `to` has.
-pub(super) fn put(to: &mut Vec<u8>, message: &impl Serialize) -> io::Result<()> {
-    put_bytes(to, &serde_json::to_vec(message)?)
+/// A message as a frame, with the bytes that go with it.
+pub(super) fn pack(message: &impl Serialize, tail: &[u8]) -> io::Result<Vec<u8>> {
+    let json = serde_json::to_vec(message)?;
+    let mut frame = Vec::with_capacity(HEAD_BYTES + json.len() + tail.len());
+    for part in [&json, tail] {
+        let length = u32::try_from(part.len()).map_err(io::Error::other)?;
+        frame.extend_from_slice(&length.to_be_bytes());
+    }
+    frame.extend_from_slice(&json);
+    frame.extend_from_slice(tail);
+    Ok(frame)
 }
 
-/// Bytes as a frame, behind those that `to` has.
-pub(super) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-    to.write_all(&length.to_be_bytes())?;
-    to.write_all(bytes)
-}
-
-/// The bytes of the next frame.
+/// The next message, and the bytes that go with it.
 ///
 /// # Errors
 /// The system's; `UnexpectedEof` where there is none.
-pub(super) fn get_bytes(mut from: impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    from.read_exact(&mut length)?;
-    let mut bytes = room(u32::from_be_bytes(length), bytes_max)?;
-    from.read_exact(&mut bytes)?;
-    Ok(bytes)
+pub(super) fn unpack<T: DeserializeOwned>(
+    mut from: impl Read,
+    bytes_max: (usize, usize),
+) -> io::Result<(T, Vec<u8>)> {
+    let mut head = [0; HEAD_BYTES];
+    from.read_exact(&mut head)?;
+    let (mut json, mut tail) = room(head, bytes_max)?;
+    from.read_exact(&mut json)?;
+    from.read_exact(&mut tail)?;
+    Ok((serde_json::from_slice(&json)?, tail))
 }
 
-/// The next message.
-///
-/// # Errors
-/// As those of [`get_bytes`].
-pub(super) fn get<T: DeserializeOwned>(from: impl Read, bytes_max: usize) -> io::Result<T> {
-    Ok(serde_json::from_slice(&get_bytes(from, bytes_max)?)?)
-}
-
-/// As [`get_bytes`].
-pub(super) async fn receive_bytes(
-    mut from: impl AsyncRead + Unpin,
-    bytes_max: usize,
-) -> io::Result<Vec<u8>> {
-    let length = from.read_u32().await?;
-    let mut bytes = room(length, bytes_max)?;
-    from.read_exact(&mut bytes).await?;
-    Ok(bytes)
-}
-
-/// As [`get`].
+/// As [`unpack`].
 pub(super) async fn receive<T: DeserializeOwned>(
-    from: impl AsyncRead + Unpin,
-    bytes_max: usize,
-) -> io::Result<T> {
-    let bytes = receive_bytes(from, bytes_max).await?;
-    Ok(serde_json::from_slice(&bytes)?)
+    mut from: impl AsyncRead + Unpin,
+    bytes_max: (usize, usize),
+) -> io::Result<(T, Vec<u8>)> {
+    let mut head = [0; HEAD_BYTES];
+    from.read_exact(&mut head).await?;
+    let (mut json, mut tail) = room(head, bytes_max)?;
+    from.read_exact(&mut json).await?;
+    from.read_exact(&mut tail).await?;
+    Ok((serde_json::from_slice(&json)?, tail))
 }
 
-fn room(length: u32, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let length = length as usize;
-    if length > bytes_max {
+fn room(head: [u8; HEAD_BYTES], bytes_max: (usize, usize)) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let [a, b, c, d, e, f, g, h] = head;
+    let json = u32::from_be_bytes([a, b, c, d]) as usize;
+    let tail = u32::from_be_bytes([e, f, g, h]) as usize;
+    if json > bytes_max.0 || tail > bytes_max.1 {
         return Err(io::Error::other("a frame is longer than it may be"));
     }
-    Ok(vec![0; length])
+    Ok((vec![0; json], vec![0; tail]))
 }

@@ -12,9 +12,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
 use super::leftovers::{Leftover, end_leftovers};
-use super::messages::{
-    ProcessOrder, REPLY_BYTES_MAX, Reply, Report, Request, put, put_bytes, receive, receive_bytes,
-};
+use super::messages::{ProcessOrder, REPLY_BYTES_MAX, Reply, Report, Request, pack, receive};
 use super::tree::Identity;
 use super::{Stop, stopped};
 
@@ -198,28 +196,24 @@ impl Supervisor {
         began: impl Future<Output = ()>,
     ) -> io::Result<(Ended, bool)> {
         let (to, from) = (&mut self.to, &mut self.from);
-        let mut frames = Vec::new();
-        put(&mut frames, &Request::Run(Box::new(order.clone())))?;
-        put_bytes(&mut frames, stdin)?;
+        let request = pack(&Request::Run(Box::new(order.clone())), stdin)?;
+        let output_bytes_max = order.output_bytes_max.saturating_add(MARK_BYTES_MAX);
+        let bytes_max = (REPLY_BYTES_MAX, output_bytes_max);
         let telling = async {
-            to.write_all(&frames).await?;
-            frames = Vec::new();
+            to.write_all(&request).await?;
+            drop(request);
             stopped(&mut stop).await;
-            let mut frame = Vec::new();
-            put(&mut frame, &Request::Stop)?;
-            to.write_all(&frame).await
+            to.write_all(&pack(&Request::Stop, &[])?).await
         };
         let hearing = async {
-            let mut reply = receive(&mut *from, REPLY_BYTES_MAX).await?;
+            let (mut reply, mut output) = receive(&mut *from, bytes_max).await?;
             if matches!(reply, Reply::Began) {
                 began.await;
-                reply = receive(&mut *from, REPLY_BYTES_MAX).await?;
+                (reply, output) = receive(&mut *from, bytes_max).await?;
             }
             let Reply::Ended { report, is_clean } = reply else {
                 return Err(io::Error::other("it began twice"));
             };
-            let bytes_max = order.output_bytes_max.saturating_add(MARK_BYTES_MAX);
-            let output = receive_bytes(&mut *from, bytes_max).await?;
             Ok((Ended { report, output }, is_clean))
         };
         tokio::pin!(telling, hearing);

@@ -19,10 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, getpid, prlimit, set_child_subreaper};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::messages::{
-    INPUT_BYTES_MAX, ProcessOrder, REQUEST_BYTES_MAX, Reply, Report, Request, get, get_bytes, put,
-    put_bytes,
-};
+use super::messages::{ProcessOrder, REQUEST_BYTES_MAX, Reply, Report, Request, pack, unpack};
 use super::watch::{Event, Watch};
 use crate::capture::Capture;
 
@@ -73,14 +70,11 @@ fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 /// Takes in what the daemon says, until it is gone.
 fn hear(sender: &Sender<Event>) {
     let mut from = io::stdin().lock();
-    let mut next = || match get(&mut from, REQUEST_BYTES_MAX)? {
-        Request::Run(order) => {
-            let stdin = get_bytes(&mut from, INPUT_BYTES_MAX)?;
-            Ok(Event::Run(order, stdin))
-        }
-        Request::Stop => Ok::<_, io::Error>(Event::Stop),
-    };
-    while let Ok(event) = next() {
+    while let Ok((request, stdin)) = unpack(&mut from, REQUEST_BYTES_MAX) {
+        let event = match request {
+            Request::Run(order) => Event::Run(order, stdin),
+            Request::Stop => Event::Stop,
+        };
         if sender.send(event).is_err() {
             return;
         }
@@ -111,7 +105,7 @@ fn run(
         // The daemon ends what runs once this process is gone.
         return tell_end(Report::Failed(format!("no thread: {error}")), false, &[]);
     }
-    tell(&Reply::Began, None);
+    tell(&Reply::Began, &[]);
     let mut watch = Watch::new(order, child);
     while !watch.is_over() {
         watch.step(events);
@@ -127,23 +121,17 @@ fn run(
 
 /// Gives whether another order may follow.
 fn tell_end(report: Report, is_clean: bool, output: &[u8]) -> bool {
-    let is_told = tell(&Reply::Ended { report, is_clean }, Some(output));
-    is_told && is_clean
+    tell(&Reply::Ended { report, is_clean }, output) && is_clean
 }
 
 /// Gives whether the daemon is there to hear it.
-fn tell(reply: &Reply, output: Option<&[u8]>) -> bool {
-    let mut frames = Vec::new();
-    let mut all = || {
-        put(&mut frames, reply)?;
-        if let Some(output) = output {
-            put_bytes(&mut frames, output)?;
-        }
+fn tell(reply: &Reply, output: &[u8]) -> bool {
+    let told = pack(reply, output).and_then(|frame| {
         let mut to = io::stdout().lock();
-        to.write_all(&frames)?;
+        to.write_all(&frame)?;
         to.flush()
-    };
-    all().is_ok()
+    });
+    told.is_ok()
 }
 
 fn drain(mut from: PipeReader, to: &Mutex<Capture>) {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
@@ -79,22 +78,14 @@ fn all() -> Vec<i32> {
         .collect()
 }
 
+/// Children of all threads of a process. Kernels have told them since 4.2.
 fn children(pid: i32) -> Vec<i32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let mut found = Vec::new();
-    for thread in threads.flatten() {
-        if let Ok(text) = fs::read_to_string(thread.path().join("children")) {
-            found.extend(
-                text.split_ascii_whitespace()
-                    .filter_map(|p| p.parse::<i32>().ok()),
-            );
-        } else if !Path::new("/proc/thread-self/children").exists() {
-            // A kernel without these files: each process names its parent.
-            let is_child = |p: &i32| stat_field(*p, 4) == u64::try_from(pid).ok();
-            return all().into_iter().filter(is_child).collect();
-        }
+    for thread in threads.into_iter().flatten().flatten() {
+        let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let pids = text.split_ascii_whitespace();
+        found.extend(pids.filter_map(|pid| pid.parse::<i32>().ok()));
     }
     found
 }

@@ -1,6 +1,6 @@
 //! What is found after the executor's process was killed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -9,7 +9,10 @@ use treadle_actions::{Executor, MemoryOutputs, recover};
 use treadle_core::actions::{ActionEvent, Outcome};
 use treadle_model::ActionId;
 
-use crate::stage::{PROBE, config, exited, is_there, order, shell};
+use crate::stage::{Stage, config, exited, is_there, order, shell};
+
+/// Where that daemon is told its folder.
+const FOLDER: &str = "TREADLE_TEST_FOLDER";
 
 /// The pids that the action shows once all its processes are there.
 fn shown(path: &Path) -> String {
@@ -30,13 +33,29 @@ fn outcome(event: Option<ActionEvent>) -> (Outcome, bool) {
     }
 }
 
+/// One action ends, and one runs on with processes that hide; then it waits to be killed.
+#[tokio::test]
+#[ignore = "runs as the child of another test"]
+async fn a_daemon_that_is_killed() {
+    let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
+    let shown = folder.join("shown").display().to_string();
+    let mut stage = Stage::with(|config| config.markers = folder).await;
+    assert_eq!(stage.shell("echo done; exit 4").await.0, exited(4));
+    let script = "trap '' TERM; env -i setsid sleep 1000 & echo $! $$ > $PIDS.partial; \
+                  mv $PIDS.partial $PIDS; sleep 1000";
+    let mut stays = shell(script);
+    stays["process"]["env"] = serde_json::json!({ "PIDS": shown });
+    stage.run(stays).await;
+}
+
 #[tokio::test]
 async fn a_killed_executor_leaves_no_process_and_no_doubt_about_what_began() {
     let folder = tempfile::tempdir().unwrap();
-    let mut held = Command::new(PROBE)
-        .arg("hold")
-        .arg(folder.path())
+    let mut held = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "recovery::a_daemon_that_is_killed", "--ignored"])
+        .env(FOLDER, folder.path())
         .stdin(Stdio::null())
+        .stdout(Stdio::null())
         .spawn()
         .unwrap();
     let pids = shown(&folder.path().join("shown"));
