@@ -3,10 +3,11 @@
 mod check;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+pub(crate) use check::{check_command, check_env, check_name, split_url};
 
 /// Words of a command at most.
 pub(crate) const ARGS_MAX: usize = 4_096;
@@ -22,65 +23,87 @@ pub(crate) const ENV_BYTES_MAX: usize = 256 << 10;
 pub(crate) const STDIN_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a folder's path or of a URL.
 pub(crate) const PATH_BYTES_MAX: usize = 4_096;
+/// Bytes of a name of a service or of a quota.
+pub(crate) const NAME_BYTES_MAX: usize = 128;
 /// Headers of a request at most.
 pub(crate) const HEADERS_MAX: usize = 64;
 /// Bytes of all headers of a request.
 pub(crate) const HEADERS_BYTES_MAX: usize = 32 << 10;
-/// Longest time that a request may be given, in seconds.
-pub(crate) const TIMEOUT_S_MAX: u64 = 86_400;
 
-/// What to run.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+/// What to run: a JSON object with exactly one of `process`, `http` and `service`. It is written
+/// the same way, so that what is stored is read again by [`ActionBody::parse`].
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionBody {
     /// A process of this machine.
     Process(ProcessBody),
     /// A request to a server that the tenant may reach.
-    Http(HttpBody),
-    /// A request to a service on the action's devices.
-    Service(ServiceBody),
+    Http(HttpRequest),
+    /// A request to the service on the action's devices.
+    Service(ServiceCall),
 }
 
 /// A command and what it is given.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ProcessBody {
-    /// The program and its arguments.
+    /// The program and its arguments. No shell reads them.
     pub command: Vec<String>,
-    /// What it reads.
+    /// What it reads, 1 MiB at most.
+    #[serde(default)]
     pub stdin: String,
     /// Variables in addition to those that every action has.
+    #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Where it runs; where the daemon's actions run if there is none.
+    /// Where it runs, from the folder of all actions on; that folder if there is none.
+    #[serde(default)]
     pub cwd: Option<String>,
 }
 
-/// A request.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct HttpBody {
+/// A request to a server.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpRequest {
     /// Its method.
+    #[serde(default = "get")]
     pub method: String,
-    /// Scheme, host and port; empty where a service answers.
-    pub base: String,
-    /// What follows.
-    pub path_and_query: String,
-    /// Its headers.
+    /// Where it goes.
+    pub url: String,
+    /// Its headers, in small letters once it is read.
+    #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Its body.
+    /// Its body, 1 MiB at most.
+    #[serde(default)]
     pub body: String,
-    /// How long it may take, in seconds.
-    pub timeout_s: Option<u64>,
+    /// The quota that an answer of 429 is a refusal of. Without one, it is an answer like others.
+    #[serde(default)]
+    pub quota: Option<String>,
 }
 
 /// A request to a service.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct ServiceBody {
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceCall {
     /// The service.
-    pub service: String,
-    /// The request.
-    pub http: HttpBody,
+    pub name: String,
+    /// Its method.
+    #[serde(default = "get")]
+    pub method: String,
+    /// What follows the service's own address.
+    pub path: String,
+    /// Its headers, in small letters once it is read.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Its body, 1 MiB at most.
+    #[serde(default)]
+    pub body: String,
 }
 
-/// What is wrong with the description of an action: which field, and the remedy.
+fn get() -> String {
+    "GET".to_owned()
+}
+
+/// What is wrong with a description: which field, and the remedy.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{field}` {problem}")]
 pub struct BodyError {
@@ -89,11 +112,9 @@ pub struct BodyError {
 }
 
 impl BodyError {
-    fn new(field: &str, problem: impl Into<String>) -> Self {
-        Self {
-            field: field.to_owned(),
-            problem: problem.into(),
-        }
+    pub(crate) fn new(field: &str, problem: impl Into<String>) -> Self {
+        let (field, problem) = (field.to_owned(), problem.into());
+        Self { field, problem }
     }
 
     /// The field; `body` for all of it.
@@ -102,68 +123,43 @@ impl BodyError {
     }
 }
 
-/// As clients write it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    command: Option<Vec<String>>,
-    shell: Option<String>,
-    stdin: Option<String>,
-    env: Option<BTreeMap<String, String>>,
-    cwd: Option<String>,
-    service: Option<String>,
-    http: Option<WrittenHttp>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenHttp {
-    method: Option<String>,
-    url: String,
-    headers: Option<BTreeMap<String, String>>,
-    body: Option<String>,
-    timeout_s: Option<u64>,
-}
-
 impl ActionBody {
     /// Reads and checks a description.
     ///
     /// # Errors
     /// The first field that is wrong.
     pub fn parse(json: &[u8]) -> Result<Self, BodyError> {
-        let mut reader = serde_json::Deserializer::from_slice(json);
-        let written: Written = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-            let path = error.path().to_string();
-            read_error(&path, &error.into_inner())
-        })?;
-        reader
-            .end()
-            .map_err(|error| BodyError::new("body", format!("is not one JSON object: {error}")))?;
-        written.checked()
+        let whole = "send one JSON object with exactly one of `process`, `http` and `service`";
+        let body: Self = read(json, whole)?;
+        body.checked()
+    }
+
+    /// Its canonical form, which is read again by [`ActionBody::parse`].
+    pub fn to_json(&self) -> Vec<u8> {
+        // Maps are ordered and all keys are texts, so that this can't fail.
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     /// SHA-256 of its canonical form, in hexadecimal digits: the same for descriptions that differ
     /// only in the order of fields, in spaces, or in what the defaults are.
     pub fn digest(&self) -> String {
-        // Maps are ordered and all keys are texts, so that this can't fail.
-        let canonical = serde_json::to_vec(self).unwrap_or_default();
-        hex(&canonical)
+        hex(&self.to_json())
     }
 
-    /// A name of its kind.
-    pub const fn kind(&self) -> &'static str {
+    /// The service that it asks.
+    pub fn service(&self) -> Option<&str> {
         match self {
-            Self::Process(_) => "process",
-            Self::Http(_) => "http",
-            Self::Service(_) => "service",
+            Self::Service(call) => Some(&call.name),
+            Self::Process(_) | Self::Http(_) => None,
         }
     }
-}
 
-impl HttpBody {
-    /// How long it may take, if it says so.
-    pub fn timeout(&self) -> Option<Duration> {
-        self.timeout_s.map(Duration::from_secs)
+    /// The quota that it draws from.
+    pub fn quota(&self) -> Option<&str> {
+        match self {
+            Self::Http(request) => request.quota.as_deref(),
+            Self::Process(_) | Self::Service(_) => None,
+        }
     }
 }
 
@@ -177,26 +173,47 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn read_error(path: &str, error: &serde_json::Error) -> BodyError {
+/// Reads JSON; `whole` is the remedy where no field is to blame.
+pub(crate) fn read<T: for<'de> Deserialize<'de>>(json: &[u8], whole: &str) -> Result<T, BodyError> {
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        read_error(&path, &error.into_inner(), whole)
+    })?;
+    let ended = reader.end();
+    ended.map_err(|error| BodyError::new("body", format!("goes on: {error}; {whole}")))?;
+    Ok(read)
+}
+
+fn read_error(path: &str, error: &serde_json::Error, whole: &str) -> BodyError {
     let told = error.to_string();
     let quoted = |start: &str| {
         let rest = told.strip_prefix(start)?;
         rest.split('`').next().map(str::to_owned)
     };
-    let within = |name: &str| match path.rsplit_once('.') {
+    let within = |name: &str| match path {
+        "." => name.to_owned(),
         // The path of an unknown field ends with its name already.
-        Some((outer, last)) if last == name => format!("{outer}.{name}"),
-        _ if path == "." || path == name => name.to_owned(),
+        _ if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
         _ => format!("{path}.{name}"),
     };
     if let Some(name) = quoted("missing field `") {
         return BodyError::new(&within(&name), "is missing; send it");
     }
-    if let Some(name) = quoted("unknown field `") {
-        return BodyError::new(&within(&name), "is not known; leave it out");
+    let unknown = quoted("unknown field `").or_else(|| quoted("unknown variant `"));
+    if let Some(name) = unknown {
+        let known = told.split_once("expected ");
+        let known = known.map_or("", |(_, known)| known);
+        let known = known
+            .rsplit_once(" at line")
+            .map_or(known, |(known, _)| known);
+        let problem = format!("is not known; leave it out, or send {known}");
+        return BodyError::new(&within(&name), problem);
     }
-    let field = if path == "." { "body" } else { path };
-    BodyError::new(field, format!("can't be read: {told}; correct it"))
+    if path == "." {
+        return BodyError::new("body", format!("can't be read: {told}; {whole}"));
+    }
+    BodyError::new(path, format!("can't be read: {told}; correct it"))
 }
 
 #[cfg(test)]

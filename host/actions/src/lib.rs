@@ -1,9 +1,27 @@
 //! Runs actions: processes within limits, HTTP requests, and requests to services on devices.
 //!
-//! An [`Executor`] takes [`StartRequest`]s and tells what became of them as [`ExecutorEvent`]s. It
-//! knows nothing of the scheduler: who decides what runs where hands over the grants. Each attempt
-//! is on the disk before it begins, and its end until it is acknowledged, so that after a crash
-//! [`Executor::recover`] knows what began, what ended, and what nobody knows the end of.
+//! ```text
+//! let recovery = recover(&config).await?;            // nothing of earlier daemons runs any more
+//! for (action, attempt) in started_on_record {
+//!     match recovery.end(action, attempt) {
+//!         Some(event) => put_on_record(event),
+//!         None => run_again.push((action, attempt)), // it never began
+//!     }
+//! }
+//! let executor = Executor::start(config, recovery, outputs, reports).await?;
+//! executor.execute(order);                           // once its start is on record
+//! executor.stop(action, attempt);
+//! executor.acknowledge(action, attempt);             // once its end is on record
+//! ```
+//!
+//! An [`Executor`] knows nothing of the scheduler: who decides what runs where hands over the
+//! grants in an [`ActionOrder`], and takes events of the core as reports. Each attempt has a marker
+//! before it begins, and for its end until it is acknowledged, so that after a crash [`recover`]
+//! knows what began, what ended, and what nobody knows the end of.
+//!
+//! An action that could not be run at all, because its program is absent or its tenant may not
+//! reach its server, ends with `InfrastructureFailure`, never with an exit code: that would be taken
+//! for a wrong answer.
 //!
 //! Processes run as the daemon's user and are not isolated from it ([`ISOLATION`]): bounds are on
 //! time, memory, cores and output. What an action leaves behind is ended with it.
@@ -17,11 +35,8 @@ mod process;
 mod requests;
 mod services;
 
-pub use body::{ActionBody, BodyError, HttpBody, ProcessBody, ServiceBody};
-pub use executor::{
-    Executor, ExecutorConfig, ExecutorError, ExecutorEvent, StartError, StartRequest,
-};
-pub use markers::{AttemptId, Found, Recovery};
+pub use body::{ActionBody, BodyError, HttpRequest, ProcessBody, ServiceCall};
+pub use executor::{ActionOrder, Executor, ExecutorConfig, ExecutorError, Recovery, recover};
 pub use outputs::{MemoryOutputs, OutputError, Outputs};
 pub use process::{SupervisorCommand, supervisor_main};
 pub use services::{Lifecycle, ServiceSpec};

@@ -1,33 +1,33 @@
 //! What is known of attempts after a crash: a folder with a small file for each attempt that began,
 //! and one for each that ended and whose end nobody has acknowledged yet.
 //!
-//! `began` is on the disk before the action runs; its pids need not be, since no process outlives
-//! the machine's crash. `ended` appears as a whole or not at all.
-
-mod leftovers;
+//! Files are not flushed to the disk, which would take longer than many an action. They survive the
+//! daemon; if the machine stops, a file that is missing proves nothing, and the folder says so by
+//! the run of the machine that it was last used in.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use treadle_core::actions::Outcome;
 use treadle_model::ActionId;
 use treadle_trust::private_folder;
 
-pub(crate) use leftovers::end_leftovers;
+use crate::process::{Identity, Leftover, boot_id, end_leftovers};
 
 /// What names of files of services begin with.
 const SERVICE: &str = "service-";
+/// Whose the folder is.
+const OWNER: &str = "owner.json";
 
 /// One attempt of an action.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
-pub struct AttemptId {
-    /// The action.
-    pub action: ActionId,
-    /// Which attempt, from 1.
-    pub attempt: u32,
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct AttemptId {
+    pub(crate) action: ActionId,
+    pub(crate) attempt: u32,
 }
 
 impl std::fmt::Display for AttemptId {
@@ -36,62 +36,47 @@ impl std::fmt::Display for AttemptId {
     }
 }
 
-/// What the folder shows of an attempt.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Found {
-    /// It never began: it may be started.
-    NeverBegan,
-    /// It began, and nobody knows how far it came.
-    Unknown {
-        /// Whether some of it still ran, and was ended.
-        was_alive: bool,
-    },
-    /// It ended.
-    Ended {
-        /// How.
-        outcome: Outcome,
-        /// The digest of its output, where it has any.
-        output: Option<Box<str>>,
-    },
+impl AttemptId {
+    fn read(text: &str) -> Option<Self> {
+        let (action, attempt) = text.strip_prefix('x')?.split_once('-')?;
+        let action = ActionId(action.parse().ok()?);
+        let attempt = attempt.parse().ok()?;
+        Some(Self { action, attempt })
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub(crate) struct End {
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
+    /// Digest of its output, where it has any.
+    pub(crate) output: Option<Box<str>>,
+}
+
+/// The daemon that used the folder last.
+#[derive(Debug, Eq, PartialEq, Serialize, Deserialize)]
+struct Owner {
+    boot: String,
+    epoch: u64,
 }
 
 /// What earlier daemons left.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Recovery(pub(crate) BTreeMap<AttemptId, Found>);
-
-impl Recovery {
-    /// What is known of an attempt.
-    pub fn of(&self, attempt: AttemptId) -> Found {
-        self.0.get(&attempt).cloned().unwrap_or(Found::NeverBegan)
-    }
-
-    /// Every attempt that began.
-    pub fn all(&self) -> impl Iterator<Item = (AttemptId, &Found)> {
-        self.0.iter().map(|(id, found)| (*id, found))
-    }
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Began {
-    attempt: AttemptId,
-    /// A variable in the environment of its processes.
-    mark: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Ended {
-    attempt: AttemptId,
-    #[serde(flatten)]
-    outcome: Outcome,
-    output: Option<Box<str>>,
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Attempts that began, with their ends where they are known.
+    pub(crate) attempts: BTreeMap<AttemptId, Option<End>>,
+    /// Whether what is not among them never began.
+    pub(crate) is_all: bool,
 }
 
 /// The folder. It is one daemon's at a time.
 #[derive(Debug)]
 pub(crate) struct Markers {
     folder: PathBuf,
-    /// Held for as long as this is.
-    _lock: File,
+    boot: String,
+    /// Held until another may have the folder.
+    lock: Mutex<Option<File>>,
 }
 
 impl Markers {
@@ -101,68 +86,62 @@ impl Markers {
     /// The system's, or another daemon has it.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         private_folder(folder)?;
-        let lock = File::options()
+        let mut options = File::options();
+        let lock = options
             .create(true)
             .append(true)
             .open(folder.join("lock"))?;
         lock.try_lock().map_err(|_| {
-            let told = format!(
-                "{} is another daemon's; give this one its own",
-                folder.display()
-            );
-            io::Error::other(told)
+            io::Error::other("it is another daemon's; give this one a folder of its own")
         })?;
         Ok(Self {
             folder: folder.to_owned(),
-            _lock: lock,
+            boot: boot_id(),
+            lock: Mutex::new(Some(lock)),
         })
+    }
+
+    /// Puts on the disk, for good, that from now on the folder has the attempts of this epoch.
+    pub(crate) fn begin(&self, epoch: u64) -> io::Result<()> {
+        let boot = self.boot.clone();
+        let partial = self.folder.join("owner.partial");
+        let mut file = File::create(&partial)?;
+        file.write_all(&serde_json::to_vec(&Owner { boot, epoch })?)?;
+        file.sync_all()?;
+        fs::rename(&partial, self.folder.join(OWNER))?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    /// Lets another have the folder.
+    pub(crate) fn release(&self) {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        *lock = None;
     }
 
     fn path(&self, attempt: AttemptId, what: &str) -> PathBuf {
         self.folder.join(format!("{attempt}.{what}"))
     }
 
-    /// Where the supervisor writes which processes there are.
-    pub(crate) fn pids(&self, attempt: AttemptId) -> PathBuf {
-        self.path(attempt, "pids")
-    }
-
-    /// Puts on record that an attempt begins.
-    pub(crate) fn began(&self, attempt: AttemptId, mark: &str) -> io::Result<()> {
-        let began = Began {
-            attempt,
-            mark: mark.to_owned(),
-        };
+    /// Puts on record that an attempt begins, and what will be left of it.
+    ///
+    /// # Errors
+    /// The system's, or it began before.
+    pub(crate) fn began(&self, attempt: AttemptId, left: &Leftover) -> io::Result<()> {
         let mut file = File::create_new(self.path(attempt, "began"))?;
-        file.write_all(&serde_json::to_vec(&began)?)?;
-        file.sync_all()?;
-        self.sync()
+        file.write_all(&serde_json::to_vec(left)?)
     }
 
-    /// Puts on record that and how it ended.
-    pub(crate) fn ended(
-        &self,
-        attempt: AttemptId,
-        outcome: Outcome,
-        output: Option<Box<str>>,
-    ) -> io::Result<()> {
-        let ended = Ended {
-            attempt,
-            outcome,
-            output,
-        };
+    /// Puts on record how an attempt ended. The file appears as a whole or not at all.
+    pub(crate) fn ended(&self, attempt: AttemptId, end: &End) -> io::Result<()> {
         let partial = self.path(attempt, "partial");
-        let mut file = File::create(&partial)?;
-        file.write_all(&serde_json::to_vec(&ended)?)?;
-        file.sync_all()?;
-        fs::rename(&partial, self.path(attempt, "ended"))?;
-        self.sync()
+        fs::write(&partial, serde_json::to_vec(end)?)?;
+        fs::rename(&partial, self.path(attempt, "ended"))
     }
 
     /// Forgets an attempt.
     pub(crate) fn erase(&self, attempt: AttemptId) -> io::Result<()> {
         // The end last: without it the rest would look like an attempt that still runs.
-        for what in ["partial", "pids", "began", "ended"] {
+        for what in ["partial", "began", "ended"] {
             match fs::remove_file(self.path(attempt, what)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -171,62 +150,78 @@ impl Markers {
         Ok(())
     }
 
-    /// Where the supervisor of a service writes which processes there are; the path is the mark of
-    /// them all.
-    pub(crate) fn service_pids(&self, instance: &str) -> PathBuf {
-        self.folder.join(format!("{SERVICE}{instance}.pids"))
+    /// Puts on record what will be left of a service.
+    pub(crate) fn service_began(&self, instance: &str, left: &Leftover) -> io::Result<()> {
+        let path = self.folder.join(format!("{SERVICE}{instance}.began"));
+        fs::write(path, serde_json::to_vec(left)?)
     }
 
-    fn sync(&self) -> io::Result<()> {
-        File::open(&self.folder)?.sync_all()
+    /// What is left of something that begins now.
+    pub(crate) fn leftover(&self, mark: &str, supervisor: Option<Identity>) -> Leftover {
+        Leftover {
+            mark: mark.to_owned(),
+            supervisor,
+            boot: self.boot.clone(),
+        }
     }
 
-    /// Reads what earlier daemons left, and ends what still runs of it.
-    pub(crate) fn recover(&self) -> io::Result<Recovery> {
-        let mut found = BTreeMap::new();
-        let mut began = Vec::new();
+    /// Reads what earlier daemons left, and ends what still runs of it. A daemon that leads under
+    /// `epoch` knows of all attempts only if it led under the epoch before, and the machine ran on.
+    pub(crate) fn recover(&self, epoch: u64) -> io::Result<Found> {
+        let mut found = Found {
+            is_all: self.is_all(epoch),
+            ..Found::default()
+        };
+        let mut left = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
-            match path.extension().and_then(|what| what.to_str()) {
-                Some("ended") => {
-                    let ended: Ended = read(&path)?;
-                    let (outcome, output) = (ended.outcome, ended.output);
-                    found.insert(ended.attempt, Found::Ended { outcome, output });
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            let what = path.extension().and_then(|what| what.to_str());
+            let (Some(stem), Some(what)) = (stem, what) else {
+                continue;
+            };
+            let attempt = AttemptId::read(stem);
+            match (attempt, what) {
+                // After a crash of the machine it may be there without its content.
+                (Some(attempt), "ended") => {
+                    let end = read(&path);
+                    found.attempts.insert(attempt, end);
                 }
-                Some("began") => began.push(path),
-                Some("pids") if is_service(&path) => {
-                    end_leftovers(&path, &path.to_string_lossy());
+                (Some(attempt), "began") => {
+                    found.attempts.entry(attempt).or_insert(None);
+                    left.extend(read::<Leftover>(&path));
+                }
+                (None, "began") if stem.starts_with(SERVICE) => {
+                    left.extend(read::<Leftover>(&path));
                     fs::remove_file(&path)?;
                 }
                 _ => {}
             }
         }
-        for path in began {
-            let Ok(began) = read::<Began>(&path) else {
-                // It is written before anything begins: what is half there did not.
-                tracing::warn!(path = %path.display(), "a marker that was never complete goes");
-                fs::remove_file(&path)?;
-                continue;
-            };
-            let was_alive = end_leftovers(&self.pids(began.attempt), &began.mark);
-            let unknown = Found::Unknown { was_alive };
-            found.entry(began.attempt).or_insert(unknown);
-        }
-        Ok(Recovery(found))
+        left.retain(|left| left.boot == self.boot);
+        end_leftovers(&left);
+        Ok(found)
+    }
+
+    fn is_all(&self, epoch: u64) -> bool {
+        let owner = read::<Owner>(&self.folder.join(OWNER));
+        owner.is_some_and(|owner| {
+            let since = epoch.checked_sub(owner.epoch);
+            owner.boot == self.boot && since.is_some_and(|since| since <= 1)
+        })
     }
 }
 
-fn is_service(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with(SERVICE))
-}
-
-fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> io::Result<T> {
-    let told = |error: &dyn std::fmt::Display| {
-        io::Error::other(format!("{} can't be read: {error}", path.display()))
-    };
-    let bytes = fs::read(path).map_err(|error| told(&error))?;
-    serde_json::from_slice(&bytes).map_err(|error| told(&error))
+fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
+    let read = fs::read(path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+    match read {
+        Ok(read) => Some(read),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "a marker of actions can't be read");
+            None
+        }
+    }
 }
 
 #[cfg(test)]
@@ -242,44 +237,50 @@ mod tests {
     fn each_attempt_is_found_as_far_as_it_came() {
         let root = tempfile::tempdir().unwrap();
         let markers = Markers::open(root.path()).unwrap();
-        markers.began(id(1, 1), "m").unwrap();
-        assert!(
-            markers.began(id(1, 1), "m").is_err(),
-            "no attempt begins twice"
-        );
-        markers.began(id(2, 1), "m").unwrap();
-        let outcome = Outcome::Exited { code: 3 };
-        markers
-            .ended(id(2, 1), outcome.clone(), Some("d".into()))
-            .unwrap();
+        let left = markers.leftover("m", None);
+        markers.began(id(1, 1), &left).unwrap();
+        let again = markers.began(id(1, 1), &left);
+        assert!(again.is_err(), "no attempt begins twice");
+        markers.began(id(2, 1), &left).unwrap();
+        let end = End {
+            outcome: Outcome::Exited { code: 3 },
+            output: Some("d".into()),
+        };
+        markers.ended(id(2, 1), &end).unwrap();
+        markers.ended(id(3, 2), &end).unwrap();
         fs::write(root.path().join("x9-1.began"), "{\"att").unwrap();
+        fs::write(root.path().join("x8-1.ended"), "").unwrap();
         fs::write(root.path().join("x1-1.partial"), "{").unwrap();
         assert!(Markers::open(root.path()).is_err(), "one daemon at a time");
         drop(markers);
         let markers = Markers::open(root.path()).unwrap();
-        let recovery = markers.recover().unwrap();
-        assert_eq!(recovery.of(id(1, 1)), Found::Unknown { was_alive: false });
-        let output = Some("d".into());
-        assert_eq!(recovery.of(id(2, 1)), Found::Ended { outcome, output });
-        assert_eq!(recovery.of(id(9, 1)), Found::NeverBegan);
-        assert_eq!(recovery.all().count(), 2);
-        markers.erase(id(1, 1)).unwrap();
-        markers.erase(id(2, 1)).unwrap();
-        assert_eq!(markers.recover().unwrap(), Recovery::default());
-        assert_eq!(
-            fs::read_dir(root.path()).unwrap().count(),
-            1,
-            "the lock alone"
-        );
+        let found = markers.recover(1).unwrap();
+        let wanted = [
+            (id(1, 1), None),
+            (id(2, 1), Some(end.clone())),
+            (id(3, 2), Some(end)),
+            (id(8, 1), None),
+            (id(9, 1), None),
+        ];
+        assert_eq!(found.attempts, BTreeMap::from(wanted));
+        for attempt in found.attempts.into_keys() {
+            markers.erase(attempt).unwrap();
+        }
+        assert_eq!(markers.recover(1).unwrap().attempts, BTreeMap::new());
+        let files = fs::read_dir(root.path()).unwrap().count();
+        assert_eq!(files, 1, "the lock alone");
     }
 
     #[test]
-    fn an_end_without_its_beginning_is_an_end() {
+    fn what_is_absent_never_began_only_under_the_epoch_before() {
         let root = tempfile::tempdir().unwrap();
-        let markers = Markers::open(root.path()).unwrap();
-        markers.ended(id(1, 2), Outcome::TimedOut, None).unwrap();
-        let (outcome, output) = (Outcome::TimedOut, None);
-        let recovery = markers.recover().unwrap();
-        assert_eq!(recovery.of(id(1, 2)), Found::Ended { outcome, output });
+        let mut markers = Markers::open(root.path()).unwrap();
+        assert!(!markers.recover(1).unwrap().is_all, "a folder that is new");
+        markers.begin(4).unwrap();
+        for (epoch, is_all) in [(3, false), (4, true), (5, true), (6, false)] {
+            assert_eq!(markers.recover(epoch).unwrap().is_all, is_all, "{epoch}");
+        }
+        markers.boot = "another run of the machine".to_owned();
+        assert!(!markers.recover(5).unwrap().is_all);
     }
 }

@@ -16,7 +16,7 @@ use treadle_http::{Upstream, UpstreamError};
 use treadle_model::Span;
 use treadle_trust::{ConnectError, Connector, Targets, Trust};
 
-use crate::body::HttpBody;
+use crate::body::{BodyError, HttpRequest, ServiceCall, split_url};
 use crate::capture::Capture;
 use retry_after::retry_after;
 
@@ -24,8 +24,10 @@ use retry_after::retry_after;
 const EGRESS: &str = "actions.egress";
 
 /// Clients, one for each tenant that may reach anything.
-pub(crate) struct HttpExecutor {
+pub(crate) struct Requests {
     tenants: BTreeMap<String, Client>,
+    /// To services of this machine whose ports were chosen here.
+    local: Upstream,
     output_bytes_max: usize,
 }
 
@@ -34,22 +36,41 @@ struct Client {
     upstream: Upstream,
 }
 
+/// A server, and on whose behalf it is asked.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Server {
+    /// Scheme, host and port.
+    pub(crate) base: String,
+    /// `None` for a service of this machine.
+    pub(crate) tenant: Option<String>,
+}
+
+/// A request without its server.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) method: Method,
+    pub(crate) path_and_query: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
 /// How a request ended.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Answer {
     /// With an answer, whatever its status.
-    Answered { status: u16, output: Vec<u8> },
-    /// Not now: nothing came of it.
-    QuotaRefused(Span),
+    Answered {
+        status: StatusCode,
+        output: Vec<u8>,
+        /// Where it is 429: after which time it may be sent again, 0 if that is not said.
+        retry_after: Option<Span>,
+    },
     /// There was no answer in time.
     TimedOut,
-    /// The tenant may not go there.
-    Refused(String),
-    /// Nobody answered.
+    /// Nobody answered, or the tenant may not go there.
     Failed(String),
 }
 
-impl HttpExecutor {
+impl Requests {
     /// Clients of a daemon that listens at `own`, for tenants with their lists of hosts, ports and
     /// networks.
     ///
@@ -76,45 +97,29 @@ impl HttpExecutor {
         let tenants = egress.iter().filter(|(_, list)| !list.is_empty());
         Ok(Self {
             tenants: tenants.map(client).collect::<Result<_, io::Error>>()?,
+            local: Upstream::new(connect_timeout),
             output_bytes_max,
         })
     }
 
-    /// Sends a tenant's request and takes the answer in.
-    pub(crate) async fn send(&self, tenant: &str, request: &HttpBody, limit: Duration) -> Answer {
-        let Some(client) = self.tenants.get(tenant) else {
-            let told =
-                format!("tenant {tenant} may reach nothing; have {EGRESS} list where it may");
-            return Answer::Refused(told);
+    /// Sends a request and takes the answer in.
+    pub(crate) async fn send(&self, server: &Server, message: Message, limit: Duration) -> Answer {
+        let answered = tokio::time::timeout(limit, self.exchange(server, message));
+        answered.await.unwrap_or(Answer::TimedOut)
+    }
+
+    async fn exchange(&self, server: &Server, message: Message) -> Answer {
+        let upstream = match self.upstream(server).await {
+            Ok(upstream) => upstream,
+            Err(cause) => return Answer::Failed(cause),
         };
-        // Each connection is checked again: the name may have another address by then.
-        match client.connector.admit(&request.base).await {
-            Err(ConnectError::Refused(refused)) => return Answer::Refused(refused.to_string()),
-            Err(error) => return Answer::Failed(error.to_string()),
-            Ok(()) => {}
-        }
-        self.send_to(&client.upstream, &request.base, request, limit)
-            .await
-    }
-
-    /// Sends a request to a server that is known.
-    pub(crate) async fn send_to(
-        &self,
-        upstream: &Upstream,
-        base: &str,
-        request: &HttpBody,
-        limit: Duration,
-    ) -> Answer {
-        let limit = request.timeout().map_or(limit, |own| own.min(limit));
-        let exchange = self.exchange(upstream, base, request);
-        let answered = tokio::time::timeout(limit, exchange).await;
-        answered.unwrap_or(Answer::TimedOut)
-    }
-
-    async fn exchange(&self, upstream: &Upstream, base: &str, request: &HttpBody) -> Answer {
-        let (method, headers) = (method(&request.method), headers(&request.headers));
-        let body = Bytes::from(request.body.clone());
-        let sent = upstream.send(method, base, &request.path_and_query, &headers, body);
+        let Message {
+            method,
+            path_and_query,
+            headers,
+            body,
+        } = message;
+        let sent = upstream.send(method, &server.base, &path_and_query, &headers, body);
         let answer = match sent.await {
             Ok(answer) => answer,
             Err(
@@ -123,13 +128,34 @@ impl HttpExecutor {
                 | UpstreamError::Broken(cause),
             ) => return Answer::Failed(cause),
         };
-        if answer.status() == StatusCode::TOO_MANY_REQUESTS {
-            return Answer::QuotaRefused(retry_after(answer.headers()));
-        }
-        let status = answer.status().as_u16();
+        let status = answer.status();
+        let is_refusal = status == StatusCode::TOO_MANY_REQUESTS;
+        let retry_after = is_refusal.then(|| retry_after(answer.headers()));
         match take(answer.into_body(), self.output_bytes_max).await {
-            Ok(output) => Answer::Answered { status, output },
+            Ok(output) => Answer::Answered {
+                status,
+                output,
+                retry_after,
+            },
             Err(error) => Answer::Failed(format!("the answer broke off: {error}")),
+        }
+    }
+
+    /// The client for a server, if it may be asked.
+    async fn upstream(&self, server: &Server) -> Result<&Upstream, String> {
+        let Some(tenant) = &server.tenant else {
+            return Ok(&self.local);
+        };
+        let Some(client) = self.tenants.get(tenant) else {
+            return Err(format!(
+                "tenant {tenant} may reach nothing; have {EGRESS} list where it may"
+            ));
+        };
+        // Each connection is checked again: the name may have another address by then.
+        match client.connector.admit(&server.base).await {
+            Ok(()) => Ok(&client.upstream),
+            Err(ConnectError::Refused(refused)) => Err(refused.to_string()),
+            Err(error) => Err(error.to_string()),
         }
     }
 }
@@ -142,6 +168,52 @@ async fn take(mut body: Incoming, bytes_max: usize) -> Result<Vec<u8>, hyper::Er
         }
     }
     Ok(captured.finish())
+}
+
+impl Message {
+    /// The request of an action, and its server.
+    pub(crate) fn of(request: &HttpRequest, tenant: &str) -> Result<(Server, Self), BodyError> {
+        let (base, path_and_query) = split_url("http.url", &request.url)?;
+        let tenant = Some(tenant.to_owned());
+        let message = Self {
+            method: method(&request.method),
+            path_and_query,
+            headers: headers(&request.headers),
+            body: Bytes::from(request.body.clone()),
+        };
+        Ok((Server { base, tenant }, message))
+    }
+
+    /// The request of an action to its service.
+    pub(crate) fn to_service(call: &ServiceCall) -> Self {
+        Self {
+            method: method(&call.method),
+            path_and_query: call.path.clone(),
+            headers: headers(&call.headers),
+            body: Bytes::from(call.body.clone()),
+        }
+    }
+
+    /// A request for what is at a path.
+    pub(crate) fn get(path: &str) -> Self {
+        Self {
+            method: Method::GET,
+            path_and_query: path.to_owned(),
+            headers: headers(&BTreeMap::new()),
+            body: Bytes::new(),
+        }
+    }
+
+    /// A request with JSON.
+    pub(crate) fn post(path: &str, json: &serde_json::Value) -> Self {
+        let json_type = ("content-type".to_owned(), "application/json".to_owned());
+        Self {
+            method: Method::POST,
+            path_and_query: path.to_owned(),
+            headers: headers(&BTreeMap::from([json_type])),
+            body: Bytes::from(json.to_string()),
+        }
+    }
 }
 
 fn method(name: &str) -> Method {

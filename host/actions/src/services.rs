@@ -3,82 +3,33 @@
 
 mod devices;
 mod instance;
+mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use http::StatusCode;
 use tokio::time::Instant;
-use treadle_http::Upstream;
+use treadle_core::actions::Chunk;
 
-pub(crate) use devices::Devices;
+use crate::requests::{Answer, Message, Server};
 use devices::Locks;
-use instance::{Instance, Surroundings};
+pub(crate) use devices::{Place, list};
+use instance::Instance;
+pub(crate) use instance::Surroundings;
+pub use spec::{Lifecycle, ServiceSpec};
 
-use crate::markers::Markers;
-use crate::process::SupervisorCommand;
+/// Services that are declared at most.
+const SERVICES_MAX: usize = 1_024;
 
-/// Between two looks whether a service is ready.
-const READY_LOOK: Duration = Duration::from_millis(50);
-
-/// A service as the operator or a job describes it.
-#[derive(Clone, Debug)]
-pub struct ServiceSpec {
-    /// Its name: letters, digits, `-`, `.` and `_`.
-    pub name: String,
-    /// How it comes and goes.
-    pub lifecycle: Lifecycle,
-    /// Where it answers; `{port}` stands for the port of its devices.
-    pub url: String,
-    /// The port on the first device of the first node; each device has the next one.
-    pub port_first: u16,
-    /// The path that answers 2xx once it is ready.
-    pub ready_path: String,
-    /// How long it may take to get ready, or to go.
-    pub ready_max: Duration,
-    /// Variables of its environment.
-    pub env: BTreeMap<String, String>,
-}
-
-/// How a service comes and goes.
-#[derive(Clone, Debug)]
-pub enum Lifecycle {
-    /// A process that is the service, and ends with it.
-    Process {
-        /// The program and its arguments.
-        command: Vec<String>,
-    },
-    /// Commands that bring it and take it away, and end by themselves.
-    Commands {
-        /// Brings it the first time.
-        start: Vec<String>,
-        /// Takes it away.
-        stop: Vec<String>,
-        /// Brings it again; `start` where there is none.
-        restore: Option<Vec<String>>,
-    },
-    /// A server that takes `POST` of `start`, `stop` and `restore` below this URL, with the service
-    /// and its devices.
-    Control {
-        /// Scheme, host and port.
-        url: String,
-    },
-}
-
-/// What a host of services needs of its daemon.
-pub(crate) struct ServiceConfig {
-    pub(crate) services: Vec<ServiceSpec>,
-    pub(crate) supervisor: SupervisorCommand,
-    pub(crate) inherit: Vec<String>,
-    pub(crate) workdir: PathBuf,
-    pub(crate) grace: Duration,
+/// A service, and whose it is.
+#[derive(Debug, Eq, PartialEq)]
+struct Declared {
+    tenant: String,
+    spec: ServiceSpec,
 }
 
 /// All services of a daemon.
 pub(crate) struct ServiceHost {
-    specs: BTreeMap<String, ServiceSpec>,
     surroundings: Surroundings,
     locks: Locks,
     held: Mutex<Held>,
@@ -86,107 +37,126 @@ pub(crate) struct ServiceHost {
 
 #[derive(Default)]
 struct Held {
-    /// What is on which devices.
-    instances: BTreeMap<Devices, Instance>,
+    declared: BTreeMap<String, Arc<Declared>>,
+    /// What is where.
+    instances: BTreeMap<Place, Instance>,
     /// What was there before, and is restored and not started.
-    known: BTreeSet<(String, Devices)>,
+    known: BTreeSet<(String, Place)>,
 }
 
 impl ServiceHost {
-    pub(crate) fn new(config: ServiceConfig, markers: Arc<Markers>, upstream: Upstream) -> Self {
-        let specs = config
-            .services
-            .into_iter()
-            .map(|spec| (spec.name.clone(), spec));
+    pub(crate) fn new(surroundings: Surroundings) -> Self {
         Self {
-            specs: specs.collect(),
-            surroundings: Surroundings {
-                supervisor: config.supervisor,
-                inherit: config.inherit,
-                workdir: config.workdir,
-                grace: config.grace,
-                markers,
-                upstream,
-            },
+            surroundings,
             locks: Locks::default(),
             held: Mutex::default(),
         }
+    }
+
+    /// Makes a service known, in the place of one of that name: that is replaced where it is next
+    /// asked for. Gives whether there was room.
+    pub(crate) fn declare(&self, tenant: &str, spec: ServiceSpec) -> bool {
+        let mut held = self.lock();
+        if held.declared.len() >= SERVICES_MAX && !held.declared.contains_key(&spec.name) {
+            return false;
+        }
+        let (name, tenant) = (spec.name.clone(), tenant.to_owned());
+        held.declared
+            .insert(name, Arc::new(Declared { tenant, spec }));
+        true
     }
 
     /// Has a service on some devices, in the place of all others there; gives where it answers.
     ///
     /// # Errors
     /// Why it is not there, for people.
-    pub(crate) async fn ensure(&self, name: &str, devices: &Devices) -> Result<String, String> {
-        let Some(spec) = self.specs.get(name) else {
-            return Err(format!("there is no service {name}; declare it"));
-        };
-        let devices = devices.of(name);
-        let _locked = self.locks.lock(&devices).await;
-        let url = spec
-            .url
-            .replace("{port}", &devices.port(spec.port_first).to_string());
-        if self.is_there(name, &devices) {
-            return Ok(url);
+    pub(crate) async fn ensure(&self, name: &str, chunk: Option<Chunk>) -> Result<Server, String> {
+        let declared = self.lock().declared.get(name).cloned();
+        let declared = declared.ok_or_else(|| format!("there is no service {name}; declare it"))?;
+        let place = Place::of(chunk, name);
+        let _locked = self.locks.lock(&place).await;
+        if let Some(server) = self.serving(&declared, &place) {
+            return Ok(server);
         }
-        for instance in self.take_overlapping(&devices) {
-            instance.stop(&self.surroundings).await?;
-        }
-        let key = (name.to_owned(), devices.clone());
+        self.evict(&place).await?;
+        let key = (name.to_owned(), place.clone());
         let restores = self.lock().known.contains(&key);
-        let mut instance = Instance::start(spec, &devices, restores, &self.surroundings).await?;
-        if let Err(cause) = self.wait_until_ready(spec, &url, &mut instance).await {
+        let started = Instance::start(declared, &place, restores, &self.surroundings).await;
+        let mut instance = started?;
+        if let Err(cause) = self.wait_until_ready(&mut instance).await {
             let stopped = instance.stop(&self.surroundings).await;
-            let more = stopped
-                .err()
-                .map_or(String::new(), |error| format!("; {error}"));
+            let more = stopped.err().map(|error| format!("; {error}"));
+            let more = more.unwrap_or_default();
             return Err(format!("{name} did not get ready: {cause}{more}"));
         }
+        let server = instance.server();
         let mut held = self.lock();
         held.known.insert(key);
-        held.instances.insert(devices, instance);
-        Ok(url)
+        held.instances.insert(place, instance);
+        Ok(server)
+    }
+
+    /// Has no service on some devices.
+    ///
+    /// # Errors
+    /// Why one is still there, for people.
+    pub(crate) async fn vacate(&self, chunk: Chunk) -> Result<(), String> {
+        let place = Place::Devices(chunk);
+        let _locked = self.locks.lock(&place).await;
+        self.evict(&place).await
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_there(&self, name: &str, devices: &Devices) -> bool {
-        let mut held = self.lock();
-        let instance = held.instances.get_mut(devices);
-        instance.is_some_and(|instance| instance.name() == name && !instance.has_ended())
+    /// Where a service answers that is there and as it was declared.
+    fn serving(&self, declared: &Declared, place: &Place) -> Option<Server> {
+        let held = self.lock();
+        let instance = held.instances.get(place)?;
+        let is_it = *instance.declared == *declared && !instance.has_ended();
+        is_it.then(|| instance.server())
     }
 
-    fn take_overlapping(&self, devices: &Devices) -> Vec<Instance> {
-        let mut held = self.lock();
-        let taken = held.instances.extract_if(.., |of, _| of.overlap(devices));
-        taken.map(|(_, instance)| instance).collect()
+    /// Takes away what is on some devices. What can't be taken away is still held to be there.
+    async fn evict(&self, place: &Place) -> Result<(), String> {
+        loop {
+            let next = {
+                let mut held = self.lock();
+                let mut overlapping = held.instances.keys().filter(|at| at.overlaps(place));
+                let at = overlapping.next().cloned();
+                at.and_then(|at| held.instances.remove_entry(&at))
+            };
+            let Some((at, mut instance)) = next else {
+                return Ok(());
+            };
+            if let Err(cause) = instance.stop(&self.surroundings).await {
+                self.lock().instances.insert(at, instance);
+                return Err(cause);
+            }
+        }
     }
 
-    async fn wait_until_ready(
-        &self,
-        spec: &ServiceSpec,
-        url: &str,
-        instance: &mut Instance,
-    ) -> Result<(), String> {
-        let until = Instant::now() + spec.ready_max;
+    async fn wait_until_ready(&self, instance: &mut Instance) -> Result<(), String> {
+        let spec = &instance.declared.spec;
+        let (limit, path) = (spec.ready_max(), spec.ready_path.clone());
+        let (server, until) = (instance.server(), Instant::now() + limit);
         let mut last = "nothing answered".to_owned();
         loop {
             if instance.has_ended() {
                 return Err(instance.last_words().await);
             }
-            let asked = self.surroundings.upstream.get(url, &spec.ready_path);
-            match tokio::time::timeout_at(until, asked).await {
-                Ok(Ok(answer)) if answer.status().is_success() => return Ok(()),
-                Ok(Ok(answer)) => last = told(answer.status()),
-                Ok(Err(error)) => last = error.to_string(),
-                Err(_) => {}
+            let left = until.saturating_duration_since(Instant::now());
+            let requests = &self.surroundings.requests;
+            match requests.send(&server, Message::get(&path), left).await {
+                Answer::Answered { status, .. } if status.is_success() => return Ok(()),
+                Answer::Answered { status, .. } => last = format!("it answers {status}"),
+                Answer::Failed(cause) => last = cause,
+                Answer::TimedOut => {}
             }
-            let next = Instant::now() + READY_LOOK;
+            let next = Instant::now() + instance::READY_LOOK;
             if next >= until {
-                let s = spec.ready_max.as_secs_f64();
-                return Err(format!("{last}, for {s} s"));
+                return Err(format!("{last}, for {} s", limit.as_secs()));
             }
             tokio::time::sleep_until(next).await;
         }
@@ -196,7 +166,7 @@ impl ServiceHost {
     pub(crate) async fn stop_all(&self) {
         let instances = std::mem::take(&mut self.lock().instances);
         let mut stops = tokio::task::JoinSet::new();
-        for instance in instances.into_values() {
+        for mut instance in instances.into_values() {
             let surroundings = self.surroundings.clone();
             stops.spawn(async move {
                 if let Err(error) = instance.stop(&surroundings).await {
@@ -206,8 +176,4 @@ impl ServiceHost {
         }
         while stops.join_next().await.is_some() {}
     }
-}
-
-fn told(status: StatusCode) -> String {
-    format!("it answers {status}")
 }

@@ -2,167 +2,184 @@
 
 use super::*;
 
+fn parse(json: &str) -> ActionBody {
+    ActionBody::parse(json.as_bytes()).unwrap()
+}
+
 fn refusal(json: &str) -> String {
     ActionBody::parse(json.as_bytes()).unwrap_err().to_string()
 }
 
 #[test]
-fn the_four_forms_are_read() {
-    let parse = |json: &str| ActionBody::parse(json.as_bytes()).unwrap();
-    let all = parse(r#"{"command": ["pytest","-q"], "stdin": "x", "env": {"A":"b"}, "cwd": "/w"}"#);
-    let ActionBody::Process(process) = &all else {
-        panic!("{all:?}");
+fn the_three_forms_are_read_and_written_alike() {
+    let process =
+        parse(r#"{"process":{"command":["pytest","-q"],"stdin":"x","env":{"A":"b"},"cwd":"/w"}}"#);
+    let ActionBody::Process(body) = &process else {
+        panic!("{process:?}");
     };
-    assert_eq!(process.command, ["pytest", "-q"]);
+    assert_eq!(body.command, ["pytest", "-q"]);
     assert_eq!(
-        (process.stdin.as_str(), process.cwd.as_deref()),
+        (body.stdin.as_str(), body.cwd.as_deref()),
         ("x", Some("/w"))
     );
-    let shell = parse(r#"{"shell": "echo $A"}"#);
-    let ActionBody::Process(process) = &shell else {
-        panic!("{shell:?}");
-    };
-    assert_eq!(process.command, ["sh", "-c", "echo $A"]);
-    let request = parse(
-        r#"{"http": {"method":"POST","url":"http://h:80/a?b=c","headers":{"X-A":"1"},"timeout_s":3}}"#,
+    let http = parse(
+        r#"{"http":{"method":"POST","url":"http://h:80/a?b=c","headers":{"X-A":"1"},"quota":"q"}}"#,
     );
-    let ActionBody::Http(http) = &request else {
-        panic!("{request:?}");
+    let ActionBody::Http(request) = &http else {
+        panic!("{http:?}");
     };
+    assert_eq!(request.headers["x-a"], "1");
+    let split = split_url("http.url", &request.url).unwrap();
+    assert_eq!(split, ("http://h:80".to_owned(), "/a?b=c".to_owned()));
+    assert_eq!((http.quota(), http.service()), (Some("q"), None));
+    let service = parse(r#"{"service":{"name":"judge-7b","path":"/score"}}"#);
     assert_eq!(
-        (http.base.as_str(), http.path_and_query.as_str()),
-        ("http://h:80", "/a?b=c")
+        (service.quota(), service.service()),
+        (None, Some("judge-7b"))
     );
-    assert_eq!(http.headers["x-a"], "1");
-    let service = parse(r#"{"service":"judge-7b","http":{"url":"/score"}}"#);
-    assert_eq!(service.kind(), "service");
+    for body in [process, http, service] {
+        assert_eq!(ActionBody::parse(&body.to_json()), Ok(body));
+    }
 }
 
 #[test]
 fn the_digest_is_of_what_it_means() {
-    let digest = |json: &str| ActionBody::parse(json.as_bytes()).unwrap().digest();
-    let one = digest(r#"{"command":["a"],"env":{"X":"1","Y":"2"}}"#);
+    let digest = |json: &str| parse(json).digest();
+    let one = digest(r#"{"process":{"command":["a"],"env":{"X":"1","Y":"2"}}}"#);
     assert_eq!(one.len(), 64);
-    assert_eq!(
+    let other = r#"{ "process": {"env":{"Y":"2","X":"1"}, "stdin": "", "command": ["a"]} }"#;
+    assert_eq!(one, digest(other));
+    assert_ne!(
         one,
-        digest(r#"{ "env": {"Y":"2","X":"1"}, "stdin": "", "command": ["a"] }"#)
+        digest(r#"{"process":{"command":["a"],"env":{"X":"1"}}}"#)
     );
-    assert_ne!(one, digest(r#"{"command":["a"],"env":{"X":"1"}}"#));
-    assert_eq!(
-        digest(r#"{"shell":"a"}"#),
-        digest(r#"{"command":["sh","-c","a"]}"#)
-    );
+    let get = digest(r#"{"http":{"url":"http://h/"}}"#);
+    let same = r#"{"http":{"url":"http://h/","method":"GET","headers":{}}}"#;
+    assert_eq!(get, digest(same));
 }
 
 #[test]
-fn refusals_name_the_field_and_the_remedy() {
+fn refusals_of_a_whole_name_the_field_and_the_remedy() {
     for (json, told) in [
         ("7", "`body` can't be read"),
-        ("{}", "`body` must have exactly one of"),
-        (r#"{"command":["a"]} x"#, "`body` is not one JSON object"),
-        (r#"{"command":[]}"#, "`command` is empty; name a program"),
-        (r#"{"command":[""]}"#, "`command` is empty"),
+        ("{}", "`body` can't be read"),
+        (r#"{"process":{"command":["a"]}} x"#, "`body` goes on"),
         (
-            r#"{"command":["a\u0000"]}"#,
-            "`command[0]` holds a NUL byte",
-        ),
-        (r#"{"command":["a",7]}"#, "`command[1]` can't be read"),
-        (r#"{"shell":" "}"#, "`shell` is empty"),
-        (
-            r#"{"shell":"a","command":["a"]}"#,
-            "`body` must have exactly one",
+            r#"{"process":{"command":["a"]},"http":{"url":"http://h/"}}"#,
+            "`body` can't be read",
         ),
         (
-            r#"{"shell":"a","colour":1}"#,
-            "`colour` is not known; leave it out",
+            r#"{"shell":"a"}"#,
+            "`shell` is not known; leave it out, or send",
         ),
-        (r#"{"shell":"a","env":{"A=":"b"}}"#, "`env.A=` is no name"),
-        (
-            r#"{"shell":"a","env":{"TREADLE_X":"b"}}"#,
-            "`env.TREADLE_X` is set by treadle",
-        ),
-        (
-            r#"{"shell":"a","env":{"A":"\u0000"}}"#,
-            "`env.A` holds a NUL byte",
-        ),
-        (r#"{"shell":"a","cwd":""}"#, "`cwd` is empty"),
-        (
-            r#"{"shell":"a","service":"s"}"#,
-            "`service` goes with `http`",
-        ),
-        (
-            r#"{"http":{"method":"GET"}}"#,
-            "`http.url` is missing; send it",
-        ),
-        (r#"{"http":{"url":"/a"}}"#, "`http.url` can't be used"),
-        (
-            r#"{"http":{"url":"ftp://h/a"}}"#,
-            "`http.url` can't be used",
-        ),
-        (
-            r#"{"http":{"url":"http://u:p@h/a"}}"#,
-            "`http.url` can't be used",
-        ),
-        (
-            r#"{"http":{"url":"http://h/","method":"BREW"}}"#,
-            "`http.method` is no method",
-        ),
+        (r#"{"process":{}}"#, "`process.command` is missing; send it"),
+        (r#"{"http":{"method":"GET"}}"#, "`http.url` is missing"),
         (
             r#"{"http":{"url":"http://h/","hue":1}}"#,
-            "`http.hue` is not known",
-        ),
-        (
-            r#"{"http":{"url":"http://h/","timeout_s":0}}"#,
-            "`http.timeout_s` is 0",
-        ),
-        (
-            r#"{"http":{"url":"http://h/","headers":{"Host":"x"}}}"#,
-            "`http.headers.Host` is set",
-        ),
-        (
-            r#"{"http":{"url":"http://h/","headers":{"a":"\n"}}}"#,
-            "`http.headers.a` is no header",
-        ),
-        (
-            r#"{"http":{"url":"http://h/"},"cwd":"/"}"#,
-            "`cwd` is of processes",
-        ),
-        (
-            r#"{"service":"s","http":{"url":"http://h/"}}"#,
-            "`http.url` is no path",
-        ),
-        (
-            r#"{"service":"s","http":{"url":"//h/"}}"#,
-            "`http.url` is no path",
-        ),
-        (
-            r#"{"service":"s /","http":{"url":"/"}}"#,
-            "`service` is no name",
+            "`http.hue` is not known; leave it out, or send",
         ),
     ] {
         let refused = refusal(json);
+        assert!(refused.starts_with(told), "{json}: {refused}");
+    }
+    assert!(refusal("[]").ends_with("exactly one of `process`, `http` and `service`"));
+}
+
+#[test]
+fn refusals_of_processes_name_the_field_and_the_remedy() {
+    for (fields, told) in [
+        (
+            r#""command":[]"#,
+            "`process.command` is empty; name a program",
+        ),
+        (r#""command":[""]"#, "`process.command` is empty"),
+        (
+            r#""command":["a\u0000"]"#,
+            "`process.command[0]` holds a NUL byte",
+        ),
+        (r#""command":["a",7]"#, "`process.command[1]` can't be read"),
+        (
+            r#""command":["a"],"colour":1"#,
+            "`process.colour` is not known",
+        ),
+        (
+            r#""command":["a"],"env":{"A=":"b"}"#,
+            "`process.env.A=` is no name",
+        ),
+        (
+            r#""command":["a"],"env":{"TREADLE_X":"b"}"#,
+            "`process.env.TREADLE_X` is set by treadle",
+        ),
+        (
+            r#""command":["a"],"env":{"A":"\u0000"}"#,
+            "`process.env.A` holds a NUL byte",
+        ),
+        (r#""command":["a"],"cwd":"""#, "`process.cwd` is empty"),
+    ] {
+        let refused = refusal(&format!("{{\"process\":{{{fields}}}}}"));
+        assert!(refused.starts_with(told), "{fields}: {refused}");
+    }
+}
+
+#[test]
+fn refusals_of_requests_name_the_field_and_the_remedy() {
+    for (fields, told) in [
+        (r#""url":"/a""#, "`http.url` can't be used"),
+        (r#""url":"ftp://h/a""#, "`http.url` can't be used"),
+        (r#""url":"http://u:p@h/a""#, "`http.url` can't be used"),
+        (r#""url":"http://h/#a""#, "`http.url` has a fragment"),
+        (
+            r#""url":"http://h/","method":"BREW""#,
+            "`http.method` is no method",
+        ),
+        (
+            r#""url":"http://h/","quota":"a b""#,
+            "`http.quota` is no name",
+        ),
+        (
+            r#""url":"http://h/","headers":{"Host":"x"}"#,
+            "`http.headers.Host` is set by treadle",
+        ),
+        (
+            r#""url":"http://h/","headers":{"a":"\n"}"#,
+            "`http.headers.a` is no header",
+        ),
+        (
+            r#""url":"http://h/","headers":{"a":"1","A":"2"}"#,
+            "`http.headers.a` is there twice",
+        ),
+    ] {
+        let refused = refusal(&format!("{{\"http\":{{{fields}}}}}"));
+        assert!(refused.starts_with(told), "{fields}: {refused}");
+    }
+    for (name, path, told) in [
+        ("s", "http://h/", "`service.path` is no path"),
+        ("s", "//h/", "`service.path` is no path"),
+        ("s /", "/", "`service.name` is no name"),
+    ] {
+        let json = format!(r#"{{"service":{{"name":"{name}","path":"{path}"}}}}"#);
+        let refused = refusal(&json);
         assert!(refused.starts_with(told), "{json}: {refused}");
     }
 }
 
 #[test]
 fn bounds_hold_at_their_edges() {
-    let stdin = |bytes: usize| format!(r#"{{"shell":"a","stdin":"{}"}}"#, "x".repeat(bytes));
-    assert!(ActionBody::parse(stdin(STDIN_BYTES_MAX).as_bytes()).is_ok());
+    let process = |fields: &str| format!("{{\"process\":{{\"command\":[\"a\"],{fields}}}}}");
+    let stdin = |bytes: usize| process(&format!("\"stdin\":\"{}\"", "x".repeat(bytes)));
+    parse(&stdin(STDIN_BYTES_MAX));
     assert_eq!(
         refusal(&stdin(100_000_000)),
-        "`stdin` has 100000000 bytes, and may have 1048576; have the action read a file or fetch \
-         what it needs"
+        "`process.stdin` has 100000000 bytes, and may have 1048576; have the action read a file or \
+         fetch what it needs"
     );
-    let words = |count: usize| {
-        let words = vec!["\"a\""; count].join(",");
-        format!(r#"{{"command":[{words}]}}"#)
-    };
-    assert!(ActionBody::parse(words(ARGS_MAX).as_bytes()).is_ok());
-    assert!(refusal(&words(ARGS_MAX + 1)).starts_with("`command` has 4097 words"));
-    let word = format!(r#"{{"command":["a","{}"]}}"#, "x".repeat(ARG_BYTES_MAX + 1));
-    assert!(refusal(&word).starts_with("`command[1]` has 131072 bytes"));
+    let command = |words: &str| format!("{{\"process\":{{\"command\":[{words}]}}}}");
+    let words = |count: usize| command(&vec!["\"a\""; count].join(","));
+    parse(&words(ARGS_MAX));
+    assert!(refusal(&words(ARGS_MAX + 1)).starts_with("`process.command` has 4097 words"));
+    let word = command(&format!("\"a\",\"{}\"", "x".repeat(ARG_BYTES_MAX + 1)));
+    assert!(refusal(&word).starts_with("`process.command[1]` has 131072 bytes"));
     let env: Vec<String> = (0..=ENV_MAX).map(|n| format!("\"V{n}\":\"\"")).collect();
-    let env = format!(r#"{{"shell":"a","env":{{{}}}}}"#, env.join(","));
-    assert!(refusal(&env).starts_with("`env` has 257 variables"));
+    let env = process(&format!("\"env\":{{{}}}", env.join(",")));
+    assert!(refusal(&env).starts_with("`process.env` has 257 variables"));
 }

@@ -1,71 +1,95 @@
 //! One attempt from its start to its end.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use treadle_core::actions::{Grant, Outcome};
+use treadle_core::actions::{ActionEvent, Chunk, Outcome};
 use treadle_model::Span;
 
-use super::{ExecutorEvent, Parts, Slot, StartRequest, blocking};
-use crate::body::{ActionBody, HttpBody, ProcessBody};
-use crate::markers::{AttemptId, end_leftovers};
-use crate::process::{
-    Cgroup, Ended, MARK, Order, Report, Stop, Taken, Waiting, inherited, stopped,
-};
-use crate::requests::Answer;
-use crate::services::Devices;
-
-/// The resource that cores are.
-const CPU: &str = "cpu";
-/// The resource that memory is, in bytes.
-const MEMORY: &str = "memory";
-/// What a shell says where something can't be executed. No answer of HTTP has it as its status.
-const EXIT_NOT_ALLOWED: i32 = 126;
+use super::{ActionOrder, Parts, Slot, blocking};
+use crate::body::{ActionBody, HttpRequest};
+use crate::markers::{AttemptId, End};
+use crate::process::{Stop, mark, stopped};
+use crate::requests::{Answer, Message, Server};
 
 /// What an attempt came to.
-enum End {
+enum Course {
     Over(Outcome, Vec<u8>),
-    QuotaRefused(Span),
+    /// A server wants no requests for a time.
+    Refused(Span),
+}
+
+impl Course {
+    pub(super) fn failed(cause: impl Into<Box<str>>) -> Self {
+        Self::Over(failed(cause), Vec::new())
+    }
+}
+
+pub(super) fn failed(cause: impl Into<Box<str>>) -> Outcome {
+    let cause = cause.into();
+    Outcome::InfrastructureFailure { cause }
 }
 
 /// What an attempt has to run with.
-struct Run {
-    parts: Arc<Parts>,
-    id: AttemptId,
-    mark: String,
-    request: StartRequest,
-    stop: watch::Receiver<Stop>,
+pub(super) struct Attempt {
+    pub(super) parts: Arc<Parts>,
+    pub(super) id: AttemptId,
+    pub(super) mark: String,
+    pub(super) order: ActionOrder,
+    pub(super) stop: watch::Receiver<Stop>,
 }
 
-pub(super) async fn run(slot: Slot, request: StartRequest, stop: watch::Receiver<Stop>) {
-    let parts = slot.parts.clone();
-    let run = Run {
-        parts: parts.clone(),
-        id: slot.id,
-        mark: mark(),
-        request,
-        stop,
-    };
-    let id = run.id;
-    let event = match run.end().await {
-        End::Over(outcome, output) => record(&parts, id, outcome, output).await,
-        End::QuotaRefused(retry_after) => forget(&parts, id, retry_after).await,
+pub(super) async fn run(
+    slot: Slot,
+    order: ActionOrder,
+    is_full: bool,
+    stop: watch::Receiver<Stop>,
+) {
+    let (parts, id) = (slot.parts.clone(), slot.id);
+    let quota = order.body.quota().map(Box::from);
+    let event = if is_full {
+        let cause = "actions run or have ends that are not on record";
+        let cause = format!("{} {cause}", parts.config.attempts_max);
+        ended(id, failed(cause), None)
+    } else {
+        let attempt = Attempt {
+            parts: parts.clone(),
+            id,
+            mark: mark(),
+            order,
+            stop,
+        };
+        match attempt.course().await {
+            Course::Over(outcome, output) => record(&parts, id, outcome, output).await,
+            Course::Refused(retry_after) => {
+                forget(&parts, id, quota.unwrap_or_default(), retry_after).await
+            }
+        }
     };
     // Whoever hears of the end finds the place free.
     drop(slot);
     // Nobody takes events any more where this fails: the daemon ends.
-    let _ = parts.events.send(event).await;
+    let _ = parts.reports.send(event).await;
 }
 
-/// Keeps the output, and puts the end on the disk.
+fn ended(id: AttemptId, outcome: Outcome, output: Option<Box<str>>) -> ActionEvent {
+    let AttemptId { action, attempt } = id;
+    ActionEvent::ActionEnded {
+        action,
+        attempt,
+        outcome,
+        output,
+    }
+}
+
+/// Keeps the output, and puts the end on record.
 async fn record(
     parts: &Arc<Parts>,
     id: AttemptId,
     outcome: Outcome,
     bytes: Vec<u8>,
-) -> ExecutorEvent {
+) -> ActionEvent {
     let kept = if bytes.is_empty() {
         Ok(None)
     } else {
@@ -75,295 +99,153 @@ async fn record(
         Ok(output) => (outcome, output),
         Err(error) => (failed(error.to_string()), None),
     };
-    let (markers, end, digest) = (parts.markers.clone(), outcome.clone(), output.clone());
-    if let Err(error) = blocking(move || markers.ended(id, end, digest)).await {
-        tracing::error!(%id, %error, "the end of an action is not on the disk; after a crash it is unknown");
+    let event = ended(id, outcome.clone(), output.clone());
+    let (markers, end) = (parts.markers.clone(), End { outcome, output });
+    if let Err(error) = blocking(move || markers.ended(id, &end)).await {
+        tracing::error!(%id, %error, "the end of an action has no marker; after a crash it is unknown");
     }
-    let AttemptId { action, attempt } = id;
-    ExecutorEvent::Ended {
-        action,
-        attempt,
-        outcome,
-        output,
-    }
+    event
 }
 
 /// Takes an attempt off the record that came to nothing.
-async fn forget(parts: &Arc<Parts>, id: AttemptId, retry_after: Span) -> ExecutorEvent {
+async fn forget(
+    parts: &Arc<Parts>,
+    id: AttemptId,
+    resource: Box<str>,
+    retry_after: Span,
+) -> ActionEvent {
     let markers = parts.markers.clone();
-    let AttemptId { action, attempt } = id;
-    match blocking(move || markers.erase(id)).await {
-        Ok(()) => {
-            parts.lock().held.remove(&id);
-            ExecutorEvent::QuotaRefused {
-                action,
-                attempt,
-                retry_after,
-            }
-        }
-        Err(error) => {
-            let outcome = failed(format!("its marker can't be removed: {error}"));
-            record(parts, id, outcome, Vec::new()).await
-        }
+    if let Err(error) = blocking(move || markers.erase(id)).await {
+        let outcome = failed(format!("its marker can't be removed: {error}"));
+        return record(parts, id, outcome, Vec::new()).await;
+    }
+    parts.lock().held.remove(&id);
+    let action = Some((id.action, id.attempt));
+    ActionEvent::QuotaRefused {
+        resource,
+        retry_after,
+        action,
     }
 }
 
-fn failed(cause: impl Into<Box<str>>) -> Outcome {
-    let cause = cause.into();
-    Outcome::InfrastructureFailure { cause }
-}
-
-/// A text that no other attempt has.
-fn mark() -> String {
-    use std::fmt::Write as _;
-    let mut bytes = [0; 16];
-    if getrandom::fill(&mut bytes).is_err() {
-        tracing::warn!("no random numbers; leftovers of an action may go unfound after a crash");
-    }
-    let mut text = String::with_capacity(32);
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-fn granted(grants: &[Grant], resource: &str) -> Option<u64> {
-    let grant = grants.iter().find(|grant| *grant.resource == *resource);
-    grant.map(|grant| grant.units)
-}
-
-impl Run {
-    async fn end(mut self) -> End {
+impl Attempt {
+    async fn course(mut self) -> Course {
         let service = match self.load().await {
             Ok(service) => service,
-            Err(outcome) => return End::Over(outcome, Vec::new()),
+            Err(outcome) => return Course::Over(outcome, Vec::new()),
         };
-        match &*self.request.body.clone() {
-            ActionBody::Process(body) => {
-                let (outcome, output) = self.process(body, service.as_deref()).await;
-                End::Over(outcome, output)
+        let body = self.order.body.clone();
+        match (&*body, service) {
+            (ActionBody::Process(body), service) => {
+                let (outcome, output) = self.process(body, service).await;
+                Course::Over(outcome, output)
             }
-            ActionBody::Http(body) => self.http(body, None).await,
-            ActionBody::Service(body) => self.http(&body.http, service.as_deref()).await,
+            (ActionBody::Http(request), _) => self.http(request).await,
+            (ActionBody::Service(call), Some(server)) => {
+                let message = Message::to_service(call);
+                match self.exchange(&server, message).await {
+                    Ok((outcome, output, _)) => Course::Over(outcome, output),
+                    Err(outcome) => Course::Over(outcome, Vec::new()),
+                }
+            }
+            (ActionBody::Service(call), None) => {
+                Course::failed(format!("service {} is not there", call.name))
+            }
         }
     }
 
-    /// Has the service that it needs on its devices; gives where that answers.
-    async fn load(&mut self) -> Result<Option<String>, Outcome> {
-        let load = self
-            .request
-            .load
-            .as_ref()
-            .map(|load| load.service.to_string());
-        let asked = match &*self.request.body {
-            ActionBody::Service(body) => Some(body.service.clone()),
-            _ => None,
-        };
-        let Some(name) = asked.or(load) else {
+    /// Has on its devices what it needs there, or nothing; gives where that answers.
+    async fn load(&mut self) -> Result<Option<Server>, Outcome> {
+        let load = self.order.load.as_ref();
+        let name = load.and_then(|load| load.service.as_deref());
+        let name = self.order.body.service().or(name).map(str::to_owned);
+        let (services, chunk) = (self.parts.services.clone(), self.chunk());
+        if name.is_none() && chunk.is_none() {
             return Ok(None);
-        };
-        let (services, devices) = (self.parts.services.clone(), self.devices());
+        }
         // It goes on if the action is stopped: devices are never left half changed.
-        let ensured = tokio::spawn(async move { services.ensure(&name, &devices).await });
+        let changed = tokio::spawn(async move {
+            match (name, chunk) {
+                (Some(name), chunk) => services.ensure(&name, chunk).await.map(Some),
+                (None, Some(chunk)) => services.vacate(chunk).await.map(|()| None),
+                (None, None) => Ok(None),
+            }
+        });
         tokio::select! {
-            ensured = ensured => match ensured {
-                Ok(Ok(url)) => Ok(Some(url)),
-                Ok(Err(cause)) => Err(failed(cause)),
+            changed = changed => match changed {
+                Ok(changed) => changed.map_err(failed),
                 Err(error) => Err(failed(error.to_string())),
             },
             () = stopped(&mut self.stop) => Err(self.why_stopped()),
         }
     }
 
-    fn devices(&self) -> Devices {
-        Devices::among(&self.request.grants)
+    pub(super) fn chunk(&self) -> Option<Chunk> {
+        self.order.grants.iter().find_map(|grant| grant.chunk)
     }
 
-    fn run_max(&self) -> Duration {
-        Duration::from_micros(self.request.run_max.micros())
+    pub(super) fn granted(&self, resource: &str) -> Option<u64> {
+        let mut grants = self.order.grants.iter();
+        let grant = grants.find(|grant| *grant.resource == *resource);
+        grant.map(|grant| grant.units)
     }
 
-    fn why_stopped(&self) -> Outcome {
+    pub(super) fn why_stopped(&self) -> Outcome {
         match *self.stop.borrow() {
             Stop::Cancelled => Outcome::Cancelled,
             Stop::Not | Stop::Shutdown => failed("the daemon stopped while it ran"),
         }
     }
 
-    async fn tell_began(&self) {
+    pub(super) async fn tell_began(&self) {
         let AttemptId { action, attempt } = self.id;
-        let event = ExecutorEvent::Began { action, attempt };
-        let _ = self.parts.events.send(event).await;
+        let event = ActionEvent::ActionBegan { action, attempt };
+        let _ = self.parts.reports.send(event).await;
     }
 
-    async fn process(mut self, body: &ProcessBody, service: Option<&str>) -> (Outcome, Vec<u8>) {
-        // It starts while the disk is written, and does nothing before it has its order.
-        let waiting = match Waiting::start(&self.parts.config.supervisor) {
-            Ok(waiting) => waiting,
-            Err(error) => return (failed(error.to_string()), Vec::new()),
+    async fn http(self, request: &HttpRequest) -> Course {
+        let (server, message) = match Message::of(request, &self.order.tenant) {
+            Ok(message) => message,
+            Err(error) => return Course::failed(error.to_string()),
         };
-        let cores = granted(&self.request.grants, CPU).unwrap_or(0);
-        let taken = self
-            .parts
-            .cores
-            .take(usize::try_from(cores).unwrap_or(usize::MAX));
-        let prepared = self.prepare(cores, taken.as_ref()).await;
-        let cgroup = match prepared {
-            Ok(cgroup) => cgroup,
-            Err(error) => {
-                waiting.dismiss().await;
-                return (
-                    failed(format!("it can't be put on record: {error}")),
-                    Vec::new(),
-                );
+        match self.exchange(&server, message).await {
+            Ok((_, _, Some(retry_after))) if request.quota.is_some() => {
+                Course::Refused(retry_after)
             }
+            Ok((outcome, output, _)) => Course::Over(outcome, output),
+            Err(outcome) => Course::Over(outcome, Vec::new()),
+        }
+    }
+
+    /// Sends a request; gives its end and the answer, and after which time it may be sent again
+    /// where it was one too many.
+    async fn exchange(
+        mut self,
+        server: &Server,
+        message: Message,
+    ) -> Result<(Outcome, Vec<u8>, Option<Span>), Outcome> {
+        let (markers, id) = (self.parts.markers.clone(), self.id);
+        let left = markers.leftover(&self.mark, None);
+        let began = blocking(move || markers.began(id, &left)).await;
+        began.map_err(|error| failed(format!("it can't be put on record: {error}")))?;
+        self.tell_began().await;
+        let limit = Duration::from_micros(self.order.run_max.micros());
+        let requests = self.parts.requests.clone();
+        let answer = tokio::select! {
+            answer = requests.send(server, message, limit) => answer,
+            () = stopped(&mut self.stop) => return Err(self.why_stopped()),
         };
-        if *self.stop.borrow() != Stop::Not {
-            waiting.dismiss().await;
-            remove(cgroup).await;
-            return (self.why_stopped(), Vec::new());
-        }
-        let order = self.order(body, service, taken.as_ref(), cgroup.as_ref());
-        let bytes_max = self.parts.config.output_bytes_max;
-        let stop = self.stop.clone();
-        let running = waiting.run(&order, body.stdin.as_bytes(), bytes_max, stop);
-        let (ended, ()) = tokio::join!(running, self.tell_began());
-        if matches!(ended.report, Report::Failed { .. }) {
-            let (pids, mark) = (order.pids.clone(), std::mem::take(&mut self.mark));
-            let _ = blocking(move || Ok(end_leftovers(&pids, &mark))).await;
-        }
-        let ran_out = cgroup.as_ref().is_some_and(Cgroup::ran_out_of_memory);
-        remove(cgroup).await;
-        drop(taken);
-        let outcome = self.outcome(&ended, ran_out);
-        (outcome, ended.output)
-    }
-
-    /// Puts on the disk that it begins, and makes its cgroup.
-    async fn prepare(&self, cores: u64, taken: Option<&Taken>) -> std::io::Result<Option<Cgroup>> {
-        let (parts, id, mark) = (self.parts.clone(), self.id, self.mark.clone());
-        let memory = granted(&self.request.grants, MEMORY);
-        let distinct = taken.map_or(Vec::new(), |taken| taken.cores().to_vec());
-        blocking(move || {
-            let cgroups = parts.cgroups.as_ref();
-            let name = id.to_string();
-            let cgroup = cgroups.map(|cgroups| cgroups.make(&name, (cores, &distinct), memory));
-            let cgroup = cgroup.transpose()?;
-            parts.markers.began(id, &mark)?;
-            Ok(cgroup)
-        })
-        .await
-    }
-
-    fn order(
-        &self,
-        body: &ProcessBody,
-        service: Option<&str>,
-        taken: Option<&Taken>,
-        cgroup: Option<&Cgroup>,
-    ) -> Order {
-        let config = &self.parts.config;
-        let cgroups = self.parts.cgroups.as_ref();
-        Order {
-            command: body.command.clone(),
-            env: self.environment(body, service),
-            cwd: match &body.cwd {
-                Some(cwd) => config.workdir.join(cwd),
-                None => config.workdir.clone(),
-            },
-            stdin_bytes: body.stdin.len() as u32,
-            run_ms_max: Some(self.request.run_max.micros().div_ceil(1_000)),
-            grace_ms: config.grace.as_millis() as u64,
-            cores: taken.map_or(Vec::new(), |taken| taken.cores().to_vec()),
-            memory_bytes_max: granted(&self.request.grants, MEMORY),
-            cgroup: cgroup.map(|cgroup| cgroup.folder().to_owned()),
-            cgroup_home: cgroups.map(|cgroups| cgroups.home().to_owned()),
-            pids: self.parts.markers.pids(self.id),
-        }
-    }
-
-    fn environment(&self, body: &ProcessBody, service: Option<&str>) -> BTreeMap<String, String> {
-        let cores = granted(&self.request.grants, CPU).unwrap_or(1);
-        let mut env = inherited(&self.parts.config.inherit);
-        env.extend(body.env.clone());
-        let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
-        set("TREADLE_ACTION_ID", self.id.action.to_string());
-        set("TREADLE_ATTEMPT", self.id.attempt.to_string());
-        set("TREADLE_PARALLELISM", cores.to_string());
-        set(MARK, self.mark.clone());
-        let devices = self.devices().list();
-        if !devices.is_empty() {
-            set("TREADLE_DEVICES", devices.clone());
-            set("CUDA_VISIBLE_DEVICES", devices);
-        }
-        if let Some(url) = service {
-            set("TREADLE_SERVICE_URL", url.to_owned());
-        }
-        env
-    }
-
-    fn outcome(&self, ended: &Ended, ran_out_of_memory: bool) -> Outcome {
-        match &ended.report {
-            Report::Exited { .. } | Report::Killed { .. } if ran_out_of_memory => {
-                Outcome::OutOfMemory
-            }
-            Report::Exited { code } => Outcome::Exited { code: *code },
-            Report::Killed { signal } => Outcome::Killed { signal: *signal },
-            Report::TimedOut => Outcome::TimedOut,
-            Report::OutOfMemory => Outcome::OutOfMemory,
-            Report::Stopped => self.why_stopped(),
-            Report::Failed { cause } => failed(cause.as_str()),
-        }
-    }
-
-    async fn http(self, body: &HttpBody, service: Option<&str>) -> End {
-        let (markers, id, mark) = (self.parts.markers.clone(), self.id, self.mark.clone());
-        if let Err(error) = blocking(move || markers.began(id, &mark)).await {
-            let outcome = failed(format!("it can't be put on record: {error}"));
-            return End::Over(outcome, Vec::new());
-        }
-        let parts = self.parts.clone();
-        let (tenant, limit) = (self.request.tenant.clone(), self.run_max());
-        let sending = async {
-            match service {
-                Some(base) => {
-                    let requests = &parts.requests;
-                    requests.send_to(&parts.upstream, base, body, limit).await
-                }
-                None => parts.requests.send(&tenant, body, limit).await,
-            }
-        };
-        let mut stop = self.stop.clone();
-        let answered = async {
-            tokio::select! {
-                answer = sending => Some(answer),
-                () = stopped(&mut stop) => None,
-            }
-        };
-        let (answer, ()) = tokio::join!(answered, self.tell_began());
         match answer {
-            None => End::Over(self.why_stopped(), Vec::new()),
-            Some(Answer::Answered { status, output }) => {
-                let code = i32::from(status);
-                End::Over(Outcome::Exited { code }, output)
+            Answer::Answered {
+                status,
+                output,
+                retry_after,
+            } => {
+                let code = i32::from(status.as_u16());
+                Ok((Outcome::Exited { code }, output, retry_after))
             }
-            Some(Answer::QuotaRefused(retry_after)) => End::QuotaRefused(retry_after),
-            Some(Answer::TimedOut) => End::Over(Outcome::TimedOut, Vec::new()),
-            Some(Answer::Refused(told)) => {
-                let code = EXIT_NOT_ALLOWED;
-                End::Over(Outcome::Exited { code }, told.into_bytes())
-            }
-            Some(Answer::Failed(cause)) => End::Over(failed(cause), Vec::new()),
+            Answer::TimedOut => Err(Outcome::TimedOut),
+            Answer::Failed(cause) => Err(failed(cause)),
         }
-    }
-}
-
-async fn remove(cgroup: Option<Cgroup>) {
-    if let Some(cgroup) = cgroup {
-        let removed = blocking(move || {
-            cgroup.remove();
-            Ok(())
-        });
-        let _ = removed.await;
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use treadle_trust::Trust;
 
 use crate::process::SupervisorCommand;
-use crate::services::ServiceSpec;
 
 /// Variables that an action gets from the daemon's environment, unless others are named.
 const INHERITED: [&str; 7] = ["HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"];
@@ -18,18 +17,16 @@ const INHERITED: [&str; 7] = ["HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", 
 pub struct ExecutorConfig {
     /// What supervises processes.
     pub supervisor: SupervisorCommand,
-    /// A folder of this daemon's own, on a disk that survives a crash.
+    /// A folder of this daemon's own, on a disk that survives the daemon.
     pub markers: PathBuf,
+    /// The epoch under which the daemon leads its store, one greater than that of the leader before.
+    pub epoch: u64,
     /// Where actions run that name no folder, and where relative ones begin.
     pub workdir: PathBuf,
     /// Variables that actions get from the daemon's environment.
     pub inherit: Vec<String>,
-    /// Actions at once.
-    pub running_max: usize,
-    /// Attempts whose end is not acknowledged, with those that run.
+    /// Attempts that run or whose end is not acknowledged.
     pub attempts_max: usize,
-    /// Events that wait to be taken.
-    pub events_max: usize,
     /// Bytes of an output that are kept, half from its beginning and half from its end.
     pub output_bytes_max: usize,
     /// How long processes have between the request to end and their end.
@@ -45,21 +42,18 @@ pub struct ExecutorConfig {
     pub trust: Trust,
     /// How long a connection may take to come about.
     pub connect_timeout: Duration,
-    /// What may be on devices.
-    pub services: Vec<ServiceSpec>,
 }
 
 impl ExecutorConfig {
-    /// A configuration with the usual bounds, no egress, no services and no cgroup.
+    /// A configuration of the first epoch with the usual bounds, no egress and no cgroup.
     pub fn new(supervisor: SupervisorCommand, markers: PathBuf, own: SocketAddr) -> Self {
         Self {
             supervisor,
             markers,
+            epoch: 1,
             workdir: std::env::temp_dir(),
             inherit: INHERITED.map(str::to_owned).to_vec(),
-            running_max: 1_024,
-            attempts_max: 65_536,
-            events_max: 1_024,
+            attempts_max: 4_096,
             output_bytes_max: 1 << 20,
             grace: Duration::from_secs(2),
             cgroup: None,
@@ -67,7 +61,6 @@ impl ExecutorConfig {
             egress: BTreeMap::new(),
             trust: Trust::default(),
             connect_timeout: Duration::from_secs(10),
-            services: Vec::new(),
         }
     }
 }

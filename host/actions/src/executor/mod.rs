@@ -2,28 +2,34 @@
 
 mod attempt;
 mod config;
+mod process;
+mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
-use treadle_core::actions::{Grant, Load, Outcome};
-use treadle_http::Upstream;
+use treadle_core::actions::{ActionEvent, Grant, Load};
 use treadle_model::{ActionId, Span};
 
 pub use config::ExecutorConfig;
+pub use recovery::{Recovery, recover};
 
 use crate::body::ActionBody;
-use crate::markers::{AttemptId, Markers, Recovery};
+use crate::markers::{AttemptId, Markers};
 use crate::outputs::Outputs;
-use crate::process::{Cgroups, Cores, Stop};
-use crate::requests::HttpExecutor;
-use crate::services::{ServiceConfig, ServiceHost};
+use crate::process::{Cgroups, Cores, Stop, Supervisors};
+use crate::requests::Requests;
+use crate::services::{ServiceHost, ServiceSpec, Surroundings};
 
-/// What to start.
+/// Supervisors that wait from the beginning, at most.
+const WARM_MAX: usize = 16;
+
+/// What to run, and with what.
 #[derive(Clone, Debug)]
-pub struct StartRequest {
+pub struct ActionOrder {
     /// The action.
     pub action: ActionId,
     /// Which attempt, from 1.
@@ -36,71 +42,17 @@ pub struct StartRequest {
     pub body: Arc<ActionBody>,
     /// After this it is stopped; loading a service does not count.
     pub run_max: Span,
+    /// The RL run it belongs to, which it is told.
+    pub job: String,
     /// Whose action it is: decides what requests may reach.
     pub tenant: String,
-}
-
-/// What became of an attempt.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum ExecutorEvent {
-    /// Its process or request begins, which is on the disk.
-    Began {
-        /// The action.
-        action: ActionId,
-        /// Which attempt.
-        attempt: u32,
-    },
-    /// It is over. It is kept on the disk until [`Executor::acknowledge`].
-    Ended {
-        /// The action.
-        action: ActionId,
-        /// Which attempt.
-        attempt: u32,
-        /// How.
-        outcome: Outcome,
-        /// Digest of its output, where it has any.
-        output: Option<Box<str>>,
-    },
-    /// A server refused its request for a time. The attempt is as if it had never begun, and may be
-    /// started again.
-    QuotaRefused {
-        /// The action.
-        action: ActionId,
-        /// Which attempt.
-        attempt: u32,
-        /// How long nothing more is asked of that server.
-        retry_after: Span,
-    },
-}
-
-/// Why nothing was started.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum StartError {
-    /// As many run as may.
-    #[error("{running_max} actions run already; start it when one has ended")]
-    Busy {
-        /// The bound.
-        running_max: usize,
-    },
-    /// As many ends wait to be acknowledged as may.
-    #[error("{attempts_max} attempts are on record; acknowledge those that ended")]
-    Unacknowledged {
-        /// The bound.
-        attempts_max: usize,
-    },
-    /// It was started before.
-    #[error("{0} was started before; give another attempt its own number")]
-    Duplicate(AttemptId),
-    /// The daemon stops.
-    #[error("the executor is shut down")]
-    ShutDown,
 }
 
 /// Why there is no executor.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
     /// The folder of markers can't be used.
-    #[error("{folder} can't be used: {error}")]
+    #[error("{folder} can't hold the markers of actions: {error}")]
     Markers {
         /// The folder.
         folder: String,
@@ -120,7 +72,7 @@ pub enum ExecutorError {
     Egress(io::Error),
 }
 
-/// Runs actions. Clones are the same executor.
+/// Runs actions. Clones are the same executor; all may be called from any thread.
 #[derive(Clone)]
 pub struct Executor(Arc<Parts>);
 
@@ -130,11 +82,11 @@ struct Parts {
     markers: Arc<Markers>,
     cores: Cores,
     cgroups: Option<Cgroups>,
-    requests: HttpExecutor,
+    supervisors: Arc<Supervisors>,
+    requests: Arc<Requests>,
     services: Arc<ServiceHost>,
-    /// To services: their addresses are the operator's.
-    upstream: Upstream,
-    events: mpsc::Sender<ExecutorEvent>,
+    reports: mpsc::Sender<ActionEvent>,
+    runtime: Handle,
     state: Mutex<State>,
     /// How many run.
     running: watch::Sender<usize>,
@@ -149,123 +101,100 @@ struct State {
 }
 
 impl Executor {
-    /// An executor, and its events. They must be taken: an attempt ends for good once its end is
-    /// taken.
+    /// An executor that goes on from what was recovered, which must be on record by now. It reports
+    /// `ActionBegan`, `ActionEnded` and `QuotaRefused`. Reports must be taken: actions wait for that
+    /// as they begin and end.
     ///
     /// # Errors
     /// What of the configuration can't be used.
-    pub fn new(
+    ///
+    /// # Panics
+    /// Outside a runtime of tokio.
+    pub async fn start(
         config: ExecutorConfig,
+        recovery: Recovery,
         outputs: Arc<dyn Outputs>,
-    ) -> Result<(Self, mpsc::Receiver<ExecutorEvent>), ExecutorError> {
-        let folder = &config.markers;
-        let markers = Markers::open(folder).map_err(|error| ExecutorError::Markers {
-            folder: folder.display().to_string(),
+        reports: mpsc::Sender<ActionEvent>,
+    ) -> Result<Self, ExecutorError> {
+        let (markers, epoch) = (Arc::new(recovery.markers), config.epoch);
+        let owned = markers.clone();
+        let begun = blocking(move || owned.begin(epoch)).await;
+        begun.map_err(|error| ExecutorError::Markers {
+            folder: config.markers.display().to_string(),
             error,
         })?;
-        let markers = Arc::new(markers);
-        let cgroups = config.cgroup.as_ref().map(|folder| {
-            Cgroups::open(folder).map_err(|error| ExecutorError::Cgroup {
-                folder: folder.display().to_string(),
-                error,
-            })
-        });
-        let requests = HttpExecutor::new(
+        let requests = Requests::new(
             config.own,
             &config.egress,
             &config.trust,
             config.connect_timeout,
             config.output_bytes_max,
         );
-        let upstream = Upstream::new(config.connect_timeout);
-        let (events, taken) = mpsc::channel(config.events_max.max(1));
-        let service_config = ServiceConfig {
-            services: config.services.clone(),
-            supervisor: config.supervisor.clone(),
+        let requests = Arc::new(requests.map_err(ExecutorError::Egress)?);
+        let supervisors = Arc::new(Supervisors::new(config.supervisor.clone()));
+        let services = ServiceHost::new(Surroundings {
+            supervisors: supervisors.clone(),
+            markers: markers.clone(),
+            requests: requests.clone(),
             inherit: config.inherit.clone(),
             workdir: config.workdir.clone(),
             grace: config.grace,
+        });
+        let cores = Cores::of_this_process();
+        supervisors.warm(cores.count().min(WARM_MAX)).await;
+        let state = State {
+            held: recovery.found.attempts.into_keys().collect(),
+            ..State::default()
         };
-        let services = ServiceHost::new(service_config, markers.clone(), upstream.clone());
-        let parts = Parts {
-            cgroups: cgroups.transpose()?,
-            requests: requests.map_err(ExecutorError::Egress)?,
-            cores: Cores::of_this_process(),
-            services: Arc::new(services),
-            state: Mutex::default(),
-            running: watch::Sender::new(0),
+        Ok(Self(Arc::new(Parts {
             config,
             outputs,
             markers,
-            upstream,
-            events,
-        };
-        Ok((Self(Arc::new(parts)), taken))
+            cores,
+            cgroups: recovery.cgroups,
+            supervisors,
+            requests,
+            services: Arc::new(services),
+            reports,
+            runtime: Handle::current(),
+            state: Mutex::new(state),
+            running: watch::Sender::new(0),
+        })))
     }
 
-    /// Reads what earlier daemons left on the disk, and ends what still runs of it. Call it before
-    /// anything is started. What it finds is to be acknowledged like any end.
-    ///
-    /// # Errors
-    /// The folder can't be read.
-    pub async fn recover(&self) -> io::Result<Recovery> {
-        let parts = self.0.clone();
-        let recovery = blocking(move || {
-            let recovery = parts.markers.recover()?;
-            if let Some(cgroups) = &parts.cgroups {
-                for (attempt, _) in recovery.all() {
-                    cgroups.clear(&attempt.to_string());
-                }
-            }
-            Ok(recovery)
-        });
-        let recovery = recovery.await?;
-        let mut state = self.0.lock();
-        state
-            .held
-            .extend(recovery.all().map(|(attempt, _)| attempt));
-        drop(state);
-        Ok(recovery)
+    /// Makes a service known, or replaces the one of its name. Gives whether there was room for it.
+    pub fn declare(&self, tenant: &str, service: ServiceSpec) -> bool {
+        self.0.services.declare(tenant, service)
     }
 
-    /// Starts an action. What becomes of it comes as events.
-    ///
-    /// # Errors
-    /// Why it is not started; nothing is on record of it then.
-    ///
-    /// # Panics
-    /// Outside a runtime of tokio.
-    pub fn start(&self, request: StartRequest) -> Result<(), StartError> {
+    /// Runs an attempt whose start is on record. What becomes of it is reported; where there is no
+    /// room for it, that it could not be run. One that was executed before is left as it is.
+    pub fn execute(&self, order: ActionOrder) {
         let parts = self.0.clone();
         let id = AttemptId {
-            action: request.action,
-            attempt: request.attempt,
+            action: order.action,
+            attempt: order.attempt,
         };
         let (stop, stopped) = watch::channel(Stop::Not);
         let mut state = parts.lock();
-        let (running_max, attempts_max) = (parts.config.running_max, parts.config.attempts_max);
         if state.is_shut_down {
-            return Err(StartError::ShutDown);
+            return;
         }
         if state.held.contains(&id) {
-            return Err(StartError::Duplicate(id));
+            tracing::error!(%id, "an attempt was to be executed twice");
+            return;
         }
-        if state.running.len() >= running_max {
-            return Err(StartError::Busy { running_max });
-        }
-        if state.held.len() >= attempts_max {
-            return Err(StartError::Unacknowledged { attempts_max });
-        }
+        let is_full = state.held.len() >= parts.config.attempts_max;
         state.held.insert(id);
         state.running.insert(id, stop);
         parts.running.send_replace(state.running.len());
         drop(state);
         let slot = Slot { parts, id };
-        tokio::spawn(attempt::run(slot, request, stopped));
-        Ok(())
+        let runtime = self.0.runtime.clone();
+        runtime.spawn(attempt::run(slot, order, is_full, stopped));
     }
 
-    /// Ends an attempt; its end comes as an event. One that does not run is left as it is.
+    /// Ends an attempt; its end is reported. One that does not run is left as it is.
     pub fn stop(&self, action: ActionId, attempt: u32) {
         let id = AttemptId { action, attempt };
         if let Some(stop) = self.0.lock().running.get(&id) {
@@ -274,22 +203,24 @@ impl Executor {
     }
 
     /// Forgets an attempt whose end is on record elsewhere.
-    ///
-    /// # Errors
-    /// Its files can't be removed; it would be found again.
-    pub async fn acknowledge(&self, action: ActionId, attempt: u32) -> io::Result<()> {
-        let id = AttemptId { action, attempt };
-        if self.0.lock().running.contains_key(&id) {
-            return Err(io::Error::other(format!("{id} runs; acknowledge its end")));
-        }
-        let markers = self.0.markers.clone();
-        blocking(move || markers.erase(id)).await?;
-        self.0.lock().held.remove(&id);
-        Ok(())
+    pub fn acknowledge(&self, action: ActionId, attempt: u32) {
+        let (parts, id) = (self.0.clone(), AttemptId { action, attempt });
+        self.0.runtime.spawn_blocking(move || {
+            if parts.lock().running.contains_key(&id) {
+                tracing::error!(%id, "an attempt was acknowledged that runs");
+                return;
+            }
+            match parts.markers.erase(id) {
+                Ok(()) => {
+                    parts.lock().held.remove(&id);
+                }
+                Err(error) => tracing::warn!(%id, %error, "the marker of an action stays"),
+            }
+        });
     }
 
-    /// Ends all that runs, services too, and waits for it. Events of the ends still come, and must
-    /// be taken meanwhile.
+    /// Ends all that runs, services too, waits for it, and lets go of the folder of markers. Ends are
+    /// still reported, and must be taken meanwhile.
     pub async fn shutdown(&self) {
         {
             let mut state = self.0.lock();
@@ -308,6 +239,8 @@ impl Executor {
         // The sender is held by `self`.
         let _ = running.wait_for(|running| *running == 0).await;
         self.0.services.stop_all().await;
+        self.0.supervisors.close().await;
+        self.0.markers.release();
     }
 
     /// Attempts that run.

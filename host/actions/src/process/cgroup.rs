@@ -58,19 +58,16 @@ impl Cgroups {
     pub(crate) fn make(
         &self,
         name: &str,
-        cores: (u64, &[u32]),
+        cores: &[u32],
         memory_bytes_max: Option<u64>,
     ) -> io::Result<Cgroup> {
         let folder = self.root.join(name);
         make(&folder)?;
         let cgroup = Cgroup { folder };
-        let (count, distinct) = cores;
-        if count > 0 {
-            let quota = count.saturating_mul(PERIOD_US);
+        if !cores.is_empty() {
+            let quota = PERIOD_US * cores.len() as u64;
             cgroup.write("cpu.max", &format!("{quota} {PERIOD_US}"))?;
-        }
-        if !distinct.is_empty() {
-            let list: Vec<String> = distinct.iter().map(u32::to_string).collect();
+            let list: Vec<String> = cores.iter().map(u32::to_string).collect();
             cgroup.write("cpuset.cpus", &list.join(","))?;
         }
         if let Some(max) = memory_bytes_max {
@@ -161,9 +158,7 @@ mod tests {
             "+cpu +cpuset +memory"
         );
         assert!(cgroups.home().is_dir());
-        let cgroup = cgroups
-            .make("x7-1", (3, &[1, 2, 5]), Some(64 << 20))
-            .unwrap();
+        let cgroup = cgroups.make("x7-1", &[1, 2, 5], Some(64 << 20)).unwrap();
         let folder = cgroup.folder().to_owned();
         assert_eq!(read(folder.join("cpu.max")), "300000 100000");
         assert_eq!(read(folder.join("cpuset.cpus")), "1,2,5");
@@ -178,7 +173,7 @@ mod tests {
         )
         .unwrap();
         assert!(cgroup.ran_out_of_memory());
-        let free = cgroups.make("x8-1", (0, &[]), None).unwrap();
+        let free = cgroups.make("x8-1", &[], None).unwrap();
         assert!(
             fs::read_dir(free.folder())
                 .unwrap()

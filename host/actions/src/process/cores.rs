@@ -1,15 +1,15 @@
-//! Which cores an action runs on: no two share one.
+//! Which cores an action runs on: no two share one while there are enough.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The cores that are free.
+/// The cores that there are, with the number of actions on each.
 #[derive(Clone, Debug)]
-pub(crate) struct Cores(Arc<Mutex<BTreeSet<u32>>>);
+pub(crate) struct Cores(Arc<Mutex<BTreeMap<u32, u32>>>);
 
-/// Cores of one action, free again once this is dropped.
+/// Cores of one action, given back once this is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     from: Cores,
@@ -28,29 +28,30 @@ impl Cores {
     }
 
     fn new(cores: impl IntoIterator<Item = u32>) -> Self {
-        Self(Arc::new(Mutex::new(cores.into_iter().collect())))
+        let unused = cores.into_iter().map(|core| (core, 0));
+        Self(Arc::new(Mutex::new(unused.collect())))
     }
 
-    /// Takes `count` cores, side by side where that is possible: they share caches and memory.
-    /// `None` where fewer are free, which is so where more are configured than there are.
-    pub(crate) fn take(&self, count: usize) -> Option<Taken> {
-        let mut free = self.lock();
-        if count == 0 || free.len() < count {
-            return None;
-        }
-        let all: Vec<u32> = free.iter().copied().collect();
-        let adjacent = |run: &&[u32]| run[count - 1] - run[0] == count as u32 - 1;
-        let cores = all.windows(count).find(adjacent).unwrap_or(&all[..count]);
-        for core in cores {
-            free.remove(core);
-        }
-        Some(Taken {
-            from: self.clone(),
-            cores: cores.to_vec(),
-        })
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+    /// Takes the `count` cores that fewest actions are on; all where there are not as many.
+    pub(crate) fn take(&self, count: usize) -> Taken {
+        let mut all = self.lock();
+        let mut by_users: Vec<_> = all.iter().map(|(core, users)| (*users, *core)).collect();
+        by_users.sort_unstable();
+        by_users.truncate(count);
+        let cores: Vec<u32> = by_users.into_iter().map(|(_, core)| core).collect();
+        for core in &cores {
+            *all.entry(*core).or_default() += 1;
+        }
+        drop(all);
+        let from = self.clone();
+        Taken { from, cores }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -63,7 +64,12 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.from.lock().extend(&self.cores);
+        let mut all = self.from.lock();
+        for core in &self.cores {
+            if let Some(users) = all.get_mut(core) {
+                *users -= 1;
+            }
+        }
     }
 }
 
@@ -72,21 +78,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_core_is_given_twice_and_neighbours_go_together() {
-        let cores = Cores::new([0, 1, 3, 4, 5, 9]);
-        let three = cores.take(3).unwrap();
-        assert_eq!(three.cores(), [3, 4, 5]);
-        let two = cores.take(2).unwrap();
+    fn free_cores_go_first_and_then_the_least_used() {
+        let cores = Cores::new([0, 1, 5]);
+        let two = cores.take(2);
         assert_eq!(two.cores(), [0, 1]);
-        assert!(cores.take(2).is_none() && cores.take(0).is_none());
-        drop(three);
-        let four = cores.take(4).unwrap();
-        assert_eq!(four.cores(), [3, 4, 5, 9]);
-        assert!(cores.take(1).is_none());
+        assert_eq!(cores.take(0).cores(), [0_u32; 0]);
+        let shared = cores.take(2);
+        assert_eq!(shared.cores(), [5, 0]);
+        drop(two);
+        assert_eq!(cores.take(9).cores(), [1, 0, 5], "no more than there are");
+        drop(shared);
+        assert!(cores.lock().values().all(|users| *users == 0));
+        assert_eq!(cores.count(), 3);
     }
 
     #[test]
     fn this_process_runs_somewhere() {
-        assert!(Cores::of_this_process().take(1).is_some());
+        assert_eq!(Cores::of_this_process().take(1).cores().len(), 1);
     }
 }

@@ -1,12 +1,15 @@
 //! Processes as `/proc` shows them: who descends from whom, which are an attempt's.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+};
+use serde::{Deserialize, Serialize};
 
 /// A process that a later one of the same number is not taken for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) pid: i32,
     /// When it started, in ticks since the machine did.
@@ -75,22 +78,14 @@ fn all() -> Vec<i32> {
         .collect()
 }
 
+/// Children of all threads of a process. Kernels have told them since 4.2.
 fn children(pid: i32) -> Vec<i32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let mut found = Vec::new();
-    for thread in threads.flatten() {
-        if let Ok(text) = fs::read_to_string(thread.path().join("children")) {
-            found.extend(
-                text.split_ascii_whitespace()
-                    .filter_map(|p| p.parse::<i32>().ok()),
-            );
-        } else if !Path::new("/proc/thread-self/children").exists() {
-            // A kernel without these files: each process names its parent.
-            let is_child = |p: &i32| stat_field(*p, 4) == u64::try_from(pid).ok();
-            return all().into_iter().filter(is_child).collect();
-        }
+    for thread in threads.into_iter().flatten().flatten() {
+        let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let pids = text.split_ascii_whitespace();
+        found.extend(pids.filter_map(|pid| pid.parse::<i32>().ok()));
     }
     found
 }
@@ -130,21 +125,30 @@ pub(crate) fn memory_of_descendants(root: i32, page_bytes: u64) -> u64 {
     descendants(root).into_iter().filter_map(of).sum()
 }
 
-/// Kills every process that has a variable of this value in its environment. Gives their number.
-pub(crate) fn kill_marked(variable: &str, value: &str) -> usize {
-    let wanted = format!("{variable}={value}");
+/// Kills every process that has a variable of one of these values in its environment. Gives their
+/// number.
+pub(crate) fn kill_marked(variable: &str, values: &BTreeSet<&str>) -> usize {
+    let has_mark = |variable_of: &[u8]| {
+        let text = std::str::from_utf8(variable_of).ok();
+        let value = text.and_then(|text| text.strip_prefix(variable)?.strip_prefix('='));
+        value.is_some_and(|value| values.contains(value))
+    };
     let is_marked = |pid: i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let mut variables = environment.split(|byte| *byte == 0);
-        variables.any(|variable| variable == wanted.as_bytes())
+        environment.split(|byte| *byte == 0).any(has_mark)
     };
-    let own = std::process::id() as i32;
+    let own = own_pid();
     let found = all()
         .into_iter()
         .filter(|pid| *pid != own && is_marked(*pid));
     found
         .filter(|pid| kill_if(*pid, || is_marked(*pid)))
         .count()
+}
+
+/// The number of this process.
+pub(crate) fn own_pid() -> i32 {
+    getpid().as_raw_nonzero().get()
 }
 
 #[cfg(test)]
@@ -157,10 +161,10 @@ mod tests {
             .arg("100")
             .spawn()
             .unwrap();
-        let pid = child.id() as i32;
+        let pid = child.id().cast_signed();
         let identity = Identity::of(pid).unwrap();
         assert!(identity.lives());
-        assert!(descendants(std::process::id() as i32).contains(&pid));
+        assert!(descendants(own_pid()).contains(&pid));
         let other = Identity {
             start: identity.start + 1,
             ..identity
@@ -184,9 +188,11 @@ mod tests {
             .env("TREADLE_MARK", &mark)
             .spawn()
             .unwrap();
-        assert_eq!(kill_marked("TREADLE_MARK", "another"), 0);
+        let other = BTreeSet::from(["another"]);
+        assert_eq!(kill_marked("TREADLE_MARK", &other), 0);
+        let marks = BTreeSet::from(["another", mark.as_str()]);
         // Until it has begun, it shows its parent's environment.
-        while kill_marked("TREADLE_MARK", &mark) == 0 {
+        while kill_marked("TREADLE_MARK", &marks) == 0 {
             std::thread::yield_now();
         }
         assert!(!child.wait().unwrap().success());

@@ -5,12 +5,10 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, header};
 use treadle_model::Span;
 
-/// Where the server does not say.
-const DEFAULT: Span = Span::from_secs(1);
 /// The longest time that is believed.
 const MAX: Duration = Duration::from_hours(24);
 
-/// How long to wait, from seconds or from a date.
+/// How long to wait, from seconds or from a date; 0 where the server does not say.
 pub(super) fn retry_after(headers: &HeaderMap) -> Span {
     retry_after_at(headers, SystemTime::now())
 }
@@ -20,7 +18,7 @@ fn retry_after_at(headers: &HeaderMap, now: SystemTime) -> Span {
         .get(header::RETRY_AFTER)
         .and_then(|value| value.to_str().ok());
     let Some(told) = told.map(str::trim) else {
-        return DEFAULT;
+        return Span::default();
     };
     let wait = match told.parse::<u64>() {
         Ok(s) => Some(Duration::from_secs(s)),
@@ -29,9 +27,8 @@ fn retry_after_at(headers: &HeaderMap, now: SystemTime) -> Span {
             .ok()
             .map(|date| date.duration_since(now).unwrap_or_default()),
     };
-    wait.map_or(DEFAULT, |wait| {
-        Span::from_micros(wait.min(MAX).as_micros() as u64)
-    })
+    let wait = wait.unwrap_or_default().min(MAX);
+    Span::from_micros(wait.as_micros() as u64)
 }
 
 #[cfg(test)]
@@ -39,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_and_dates_are_read_and_nonsense_is_a_second() {
+    fn seconds_and_dates_are_read_and_nonsense_says_nothing() {
         let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:30 GMT").unwrap();
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
@@ -51,8 +48,8 @@ mod tests {
         assert_eq!(read("Sun, 06 Nov 1994 08:49:37 GMT"), 7_000);
         assert_eq!(read("Sun, 06 Nov 1994 08:49:00 GMT"), 0);
         assert_eq!(read("99999999999"), 86_400_000);
-        assert_eq!(read("-3"), 1_000);
-        assert_eq!(read("soon"), 1_000);
-        assert_eq!(retry_after_at(&HeaderMap::new(), now), DEFAULT);
+        assert_eq!(read("-3"), 0);
+        assert_eq!(read("soon"), 0);
+        assert_eq!(retry_after_at(&HeaderMap::new(), now), Span::default());
     }
 }

@@ -1,97 +1,79 @@
-//! Devices that an action or a service has, and who changes what is on them.
+//! Where services are, and who changes what is there.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
-use treadle_core::actions::{Chunk, Grant};
+use treadle_core::actions::Chunk;
 
-/// Some devices, or where there are none, what stands in for them.
-#[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Devices {
-    chunk: Option<Chunk>,
-    /// A service without devices has itself.
-    stand_in: Option<String>,
+/// Where a service is.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Place {
+    /// On devices.
+    Devices(Chunk),
+    /// A service without devices is where it is alone.
+    Alone(String),
 }
 
-impl Devices {
-    /// The devices among what was granted.
-    pub(crate) fn among(grants: &[Grant]) -> Self {
-        Self {
-            chunk: grants.iter().find_map(|grant| grant.chunk),
-            stand_in: None,
+impl Place {
+    pub(crate) fn of(chunk: Option<Chunk>, service: &str) -> Self {
+        chunk.map_or_else(|| Self::Alone(service.to_owned()), Self::Devices)
+    }
+
+    pub(crate) fn chunk(&self) -> Option<Chunk> {
+        match self {
+            Self::Devices(chunk) => Some(*chunk),
+            Self::Alone(_) => None,
         }
     }
 
-    /// The same for a service.
-    pub(super) fn of(&self, service: &str) -> Self {
-        let stand_in = self.chunk.is_none().then(|| service.to_owned());
-        Self {
-            stand_in,
-            ..self.clone()
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Devices(one), Self::Devices(two)) => one.overlaps(*two),
+            _ => self == other,
         }
     }
 
-    /// Their numbers on their node, as `0,1`; empty where there are none.
-    pub(crate) fn list(&self) -> String {
-        let Some(chunk) = self.chunk else {
-            return String::new();
+    /// Its parts, in one order for everybody.
+    fn parts(&self) -> Vec<Self> {
+        let Self::Devices(chunk) = self else {
+            return vec![self.clone()];
         };
-        let numbers = chunk.first..chunk.first.saturating_add(chunk.size);
-        let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-        numbers.join(",")
-    }
-
-    /// A port of their own, from that of the first device on. Nodes have their own ports each.
-    pub(super) fn port(&self, first: u16) -> u16 {
-        let number = self.chunk.map_or(0, |chunk| chunk.first);
-        first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
-    }
-
-    pub(super) fn overlap(&self, other: &Self) -> bool {
-        match (self.chunk, other.chunk) {
-            (Some(one), Some(two)) => {
-                one.node == two.node
-                    && one.first < two.first.saturating_add(two.size)
-                    && two.first < one.first.saturating_add(one.size)
-            }
-            (None, None) => self.stand_in == other.stand_in,
-            _ => false,
-        }
-    }
-
-    /// Names of locks, in one order for everybody.
-    fn locks(&self) -> Vec<String> {
-        match (self.chunk, &self.stand_in) {
-            (Some(chunk), _) => (chunk.first..chunk.first.saturating_add(chunk.size))
-                .map(|device| format!("{:08}/{device:08}", chunk.node))
-                .collect(),
-            (None, name) => name.iter().map(|name| format!("service {name}")).collect(),
-        }
+        let node = chunk.node;
+        let devices = (chunk.first..chunk.first.saturating_add(chunk.size)).map(|first| {
+            let size = 1;
+            Self::Devices(Chunk { node, first, size })
+        });
+        devices.collect()
     }
 }
 
-impl std::fmt::Display for Devices {
+impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.chunk, &self.stand_in) {
-            (Some(Chunk { node, first, size }), _) => write!(f, "{node}-{first}-{size}"),
-            (None, name) => f.write_str(name.as_deref().unwrap_or("none")),
+        match self {
+            Self::Devices(Chunk { node, first, size }) => write!(f, "{node}-{first}-{size}"),
+            Self::Alone(_) => f.write_str("alone"),
         }
     }
 }
 
-/// A lock for each device: one change at a time. There are as many as devices and services.
+/// Numbers of devices on their node, as `0,1`.
+pub(crate) fn list(chunk: Chunk) -> String {
+    let numbers = chunk.devices().map(|number| number.to_string());
+    numbers.collect::<Vec<_>>().join(",")
+}
+
+/// A lock for each part of a place: one change at a time. There are as many as devices and services.
 #[derive(Debug, Default)]
-pub(super) struct Locks(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>);
+pub(super) struct Locks(Mutex<BTreeMap<Place, Arc<tokio::sync::Mutex<()>>>>);
 
 impl Locks {
-    pub(super) async fn lock(&self, devices: &Devices) -> Vec<OwnedMutexGuard<()>> {
+    pub(super) async fn lock(&self, place: &Place) -> Vec<OwnedMutexGuard<()>> {
         let locks: Vec<_> = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let names = devices.locks().into_iter();
-            names
-                .map(|name| all.entry(name).or_default().clone())
-                .collect()
+            let parts = place.parts().into_iter();
+            let locks = parts.map(|part| all.entry(part).or_default().clone());
+            locks.collect()
         };
         let mut held = Vec::with_capacity(locks.len());
         for lock in locks {
@@ -105,31 +87,28 @@ impl Locks {
 mod tests {
     use super::*;
 
-    fn devices(node: u32, first: u32, size: u32) -> Devices {
-        let chunk = Some(Chunk { node, first, size });
-        Devices {
-            chunk,
-            stand_in: None,
-        }
+    fn devices(node: u32, first: u32, size: u32) -> Place {
+        Place::Devices(Chunk { node, first, size })
     }
 
     #[test]
-    fn devices_overlap_where_they_share_one() {
+    fn places_overlap_where_they_share_a_device() {
         let two = devices(0, 2, 2);
-        assert_eq!((two.list().as_str(), two.port(9_000)), ("2,3", 9_002));
+        assert_eq!(two.chunk().map(list).as_deref(), Some("2,3"));
+        let alone = |name: &str| Place::of(None, name);
         for (other, overlaps) in [
             (devices(0, 0, 4), true),
             (devices(0, 3, 1), true),
             (devices(0, 4, 4), false),
             (devices(0, 0, 2), false),
             (devices(1, 2, 2), false),
-            (Devices::default().of("a"), false),
+            (alone("a"), false),
         ] {
-            assert_eq!(two.overlap(&other), overlaps, "{other:?}");
-            assert_eq!(other.overlap(&two), overlaps, "{other:?}");
+            assert_eq!(two.overlaps(&other), overlaps, "{other:?}");
+            assert_eq!(other.overlaps(&two), overlaps, "{other:?}");
+            let shares = two.parts().iter().any(|part| other.parts().contains(part));
+            assert_eq!(shares, overlaps, "{other:?}");
         }
-        let none = Devices::default();
-        assert!(none.of("a").overlap(&none.of("a")) && !none.of("a").overlap(&none.of("b")));
-        assert_eq!(two.of("a"), two);
+        assert!(alone("a").overlaps(&alone("a")) && !alone("a").overlaps(&alone("b")));
     }
 }

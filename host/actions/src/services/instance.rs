@@ -1,20 +1,21 @@
-//! One service on some devices.
+//! One service in one place.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, header};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use treadle_http::Upstream;
 
-use super::{Devices, Lifecycle, ServiceSpec};
+use super::{Declared, Lifecycle, Place, ServiceSpec, list};
 use crate::markers::Markers;
-use crate::process::{Ended, MARK, Order, Report, Stop, SupervisorCommand, Waiting, inherited};
+use crate::process::{Ended, MARK, ProcessOrder, Report, Stop, Supervisors, inherited, mark};
+use crate::requests::{Answer, Message, Requests, Server};
 
+/// Between two looks whether a service is ready.
+pub(super) const READY_LOOK: Duration = Duration::from_millis(50);
 /// Bytes that are kept of what a service writes.
 const OUTPUT_BYTES_MAX: usize = 16 << 10;
 /// Bytes of that which a cause has room for.
@@ -22,19 +23,20 @@ const WORDS_MAX: usize = 400;
 
 /// What services are started with.
 #[derive(Clone)]
-pub(super) struct Surroundings {
-    pub(super) supervisor: SupervisorCommand,
-    pub(super) inherit: Vec<String>,
-    pub(super) workdir: PathBuf,
-    pub(super) grace: Duration,
-    pub(super) markers: Arc<Markers>,
-    pub(super) upstream: Upstream,
+pub(crate) struct Surroundings {
+    pub(crate) supervisors: Arc<Supervisors>,
+    pub(crate) markers: Arc<Markers>,
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) inherit: Vec<String>,
+    pub(crate) workdir: PathBuf,
+    pub(crate) grace: Duration,
 }
 
-/// One service on some devices.
+/// One service in one place.
 pub(super) struct Instance {
-    spec: ServiceSpec,
-    devices: Devices,
+    pub(super) declared: Arc<Declared>,
+    place: Place,
+    port: u16,
     process: Option<Process>,
 }
 
@@ -44,21 +46,25 @@ struct Process {
 }
 
 impl Instance {
-    /// Brings a service onto devices; it is not ready yet.
+    /// Brings a service to its place; it is not ready yet.
     pub(super) async fn start(
-        spec: &ServiceSpec,
-        devices: &Devices,
+        declared: Arc<Declared>,
+        place: &Place,
         restores: bool,
         with: &Surroundings,
     ) -> Result<Self, String> {
         let mut instance = Self {
-            spec: spec.clone(),
-            devices: devices.clone(),
+            place: place.clone(),
+            port: free_port().map_err(|error| format!("no port for a service: {error}"))?,
             process: None,
+            declared: declared.clone(),
         };
-        match &spec.lifecycle {
+        match &declared.spec.lifecycle {
             Lifecycle::Process { command } => {
-                instance.process = Some(instance.process(command, with)?);
+                let (stop, stopped) = watch::channel(Stop::Not);
+                let running = instance.run(command, None, stopped, with);
+                let task = tokio::spawn(running);
+                instance.process = Some(Process { stop, task });
             }
             Lifecycle::Commands { start, restore, .. } => {
                 let restore = restore.as_ref().filter(|_| restores);
@@ -73,20 +79,33 @@ impl Instance {
     }
 
     /// Takes it away.
-    pub(super) async fn stop(mut self, with: &Surroundings) -> Result<(), String> {
+    pub(super) async fn stop(&mut self, with: &Surroundings) -> Result<(), String> {
         if let Some(process) = self.process.take() {
             let _ = process.stop.send(Stop::Shutdown);
             let _ = process.task.await;
         }
-        match &self.spec.lifecycle {
+        match &self.declared.spec.lifecycle {
             Lifecycle::Process { .. } => Ok(()),
             Lifecycle::Commands { stop, .. } => self.command(stop, with).await,
             Lifecycle::Control { url } => self.control(url, "stop", with).await,
         }
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.spec.name
+    /// Where it answers.
+    pub(super) fn server(&self) -> Server {
+        let Declared { tenant, spec } = &*self.declared;
+        match &spec.url {
+            Some(url) => Self::remote(url, tenant),
+            None => Server {
+                base: format!("http://127.0.0.1:{}", self.port),
+                tenant: None,
+            },
+        }
+    }
+
+    fn remote(url: &str, tenant: &str) -> Server {
+        let (base, tenant) = (url.to_owned(), Some(tenant.to_owned()));
+        Server { base, tenant }
     }
 
     /// Whether its process has ended by itself.
@@ -106,89 +125,110 @@ impl Instance {
         }
     }
 
-    fn order(&self, command: &[String], run_max: Option<Duration>, with: &Surroundings) -> Order {
-        let instance = format!("{}-{}", self.spec.name, self.devices);
-        let pids = with.markers.service_pids(&instance);
-        let devices = self.devices.list();
-        let port = self.devices.port(self.spec.port_first);
-        let mut env: BTreeMap<_, _> = inherited(&with.inherit);
-        env.extend(self.spec.env.clone());
-        env.extend(
-            [
-                ("TREADLE_SERVICE", self.spec.name.clone()),
-                ("TREADLE_DEVICES", devices.clone()),
-                ("CUDA_VISIBLE_DEVICES", devices),
-                ("TREADLE_PORT", port.to_string()),
-                (MARK, pids.to_string_lossy().into_owned()),
-            ]
-            .map(|(name, value)| (name.to_owned(), value)),
-        );
-        Order {
+    fn spec(&self) -> &ServiceSpec {
+        &self.declared.spec
+    }
+
+    fn environment(&self, mark: &str, with: &Surroundings) -> BTreeMap<String, String> {
+        let mut env = inherited(&with.inherit);
+        env.extend(self.spec().env.clone());
+        let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
+        set("TREADLE_SERVICE", self.spec().name.clone());
+        set("TREADLE_PORT", self.port.to_string());
+        set(MARK, mark.to_owned());
+        if let Some(chunk) = self.place.chunk() {
+            set("TREADLE_DEVICES", list(chunk));
+            set("CUDA_VISIBLE_DEVICES", list(chunk));
+        }
+        env
+    }
+
+    /// Runs a command to its end.
+    fn run(
+        &self,
+        command: &[String],
+        run_max: Option<Duration>,
+        stop: watch::Receiver<Stop>,
+        with: &Surroundings,
+    ) -> impl Future<Output = Ended> + use<> {
+        let mark = mark();
+        let order = ProcessOrder {
             command: command.to_vec(),
-            env,
+            env: self.environment(&mark, with),
             cwd: with.workdir.clone(),
-            stdin_bytes: 0,
             run_ms_max: run_max.map(|max| max.as_millis() as u64),
             grace_ms: with.grace.as_millis() as u64,
             cores: Vec::new(),
             memory_bytes_max: None,
+            output_bytes_max: OUTPUT_BYTES_MAX,
             cgroup: None,
             cgroup_home: None,
-            pids,
-        }
-    }
-
-    fn process(&self, command: &[String], with: &Surroundings) -> Result<Process, String> {
-        let order = self.order(command, None, with);
-        let waiting = Waiting::start(&with.supervisor).map_err(|error| error.to_string())?;
-        let (stop, stopped) = watch::channel(Stop::Not);
-        let name = self.spec.name.clone();
-        let task = tokio::spawn(async move {
-            let ended = waiting.run(&order, b"", OUTPUT_BYTES_MAX, stopped).await;
-            if ended.report != Report::Stopped {
+        };
+        let (name, place) = (self.spec().name.clone(), self.place.to_string());
+        let (supervisors, markers) = (with.supervisors.clone(), with.markers.clone());
+        async move {
+            let began = async {
+                let supervisor = supervisors.take().await?;
+                let left = markers.leftover(&mark, Some(supervisor.identity()));
+                markers.service_began(&format!("{name}-{place}"), &left)?;
+                Ok::<_, std::io::Error>((supervisor, left))
+            };
+            let ended = match began.await {
+                Ok((supervisor, left)) => {
+                    let began = std::future::ready(());
+                    supervisors
+                        .run(supervisor, &order, b"", left, stop, began)
+                        .await
+                }
+                Err(error) => Ended {
+                    report: Report::Failed(error.to_string()),
+                    output: Vec::new(),
+                },
+            };
+            if !matches!(ended.report, Report::Stopped | Report::Exited(0)) {
                 tracing::warn!(service = name, "a service ended: {}", words(&ended));
             }
             ended
-        });
-        Ok(Process { stop, task })
+        }
     }
 
     async fn command(&self, command: &[String], with: &Surroundings) -> Result<(), String> {
-        let order = self.order(command, Some(self.spec.ready_max), with);
-        let waiting = Waiting::start(&with.supervisor).map_err(|error| error.to_string())?;
         // The sender stays until the end: dropping it would be a reason to stop.
         let (_stop, stopped) = watch::channel(Stop::Not);
-        let ended = waiting.run(&order, b"", OUTPUT_BYTES_MAX, stopped).await;
-        if ended.report == (Report::Exited { code: 0 }) {
+        let limit = Some(self.spec().ready_max());
+        let ended = self.run(command, limit, stopped, with).await;
+        if ended.report == Report::Exited(0) {
             return Ok(());
         }
-        let name = &self.spec.name;
+        let name = &self.spec().name;
         let command = command.first().map_or("", String::as_str);
         Err(format!("{command} of {name}: {}", words(&ended)))
     }
 
     async fn control(&self, url: &str, what: &str, with: &Surroundings) -> Result<(), String> {
+        let Declared { tenant, spec } = &*self.declared;
         let json = serde_json::json!({
-            "service": self.spec.name,
-            "devices": self.devices.list(),
-            "port": self.devices.port(self.spec.port_first),
+            "service": spec.name,
+            "devices": self.place.chunk().map(list),
+            "port": self.port,
         });
-        let mut headers = HeaderMap::new();
-        let json_type = HeaderValue::from_static("application/json");
-        headers.insert(header::CONTENT_TYPE, json_type);
-        let (path, body) = (format!("/{what}"), Bytes::from(json.to_string()));
-        let sent = with.upstream.send(Method::POST, url, &path, &headers, body);
-        let told = |cause: &dyn std::fmt::Display| {
-            format!("{what} of {} at {url}: {cause}", self.spec.name)
+        let message = Message::post(&format!("/{what}"), &json);
+        let server = Self::remote(url, tenant);
+        let answer = with.requests.send(&server, message, spec.ready_max()).await;
+        let cause = match answer {
+            Answer::Answered { status, .. } if status.is_success() => return Ok(()),
+            Answer::Answered { status, .. } => status.to_string(),
+            Answer::Failed(cause) => cause,
+            Answer::TimedOut => "no answer in time".to_owned(),
         };
-        let answer = tokio::time::timeout(self.spec.ready_max, sent).await;
-        match answer {
-            Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
-            Ok(Ok(answer)) => Err(told(&answer.status())),
-            Ok(Err(error)) => Err(told(&error)),
-            Err(_) => Err(told(&"no answer in time")),
-        }
+        Err(format!("{what} of {} at {url}: {cause}", spec.name))
     }
+}
+
+/// A port that the system has given to nobody: each is given out once in a while only.
+fn free_port() -> std::io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
 }
 
 fn words(ended: &Ended) -> String {
@@ -198,12 +238,12 @@ fn words(ended: &Ended) -> String {
     let from = (from..=output.len()).find(|at| output.is_char_boundary(*at));
     let last = &output[from.unwrap_or(output.len())..];
     let how = match &ended.report {
-        Report::Exited { code } => format!("it exited with {code}"),
-        Report::Killed { signal } => format!("signal {signal} ended it"),
+        Report::Exited(code) => format!("it exited with {code}"),
+        Report::Killed(signal) => format!("signal {signal} ended it"),
         Report::TimedOut => "it took too long".to_owned(),
         Report::OutOfMemory => "it ran out of memory".to_owned(),
         Report::Stopped => "it was stopped".to_owned(),
-        Report::Failed { cause } => cause.clone(),
+        Report::Failed(cause) => cause.clone(),
     };
     if last.is_empty() {
         how

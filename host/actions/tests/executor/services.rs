@@ -1,105 +1,124 @@
 //! Services on devices: who comes, who goes, and who asks them.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use serde_json::json;
-use treadle_actions::{Lifecycle, ServiceSpec};
+use serde_json::{Value, json};
+use treadle_actions::ServiceSpec;
 use treadle_core::actions::{Load, Outcome};
-use treadle_model::ActionId;
 
 use crate::server::Server;
-use crate::stage::{PROBE, Stage, cause, devices, exited, is_there, request};
+use crate::stage::{PROBE, Stage, cause, devices, exited, is_there, shell};
 
-fn spec(name: &str, lifecycle: Lifecycle) -> ServiceSpec {
-    // A port that nobody else has: the system gives each out once in a while only.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    ServiceSpec {
-        name: name.to_owned(),
-        lifecycle,
-        url: "http://127.0.0.1:{port}".to_owned(),
-        port_first: free.local_addr().unwrap().port(),
-        ready_path: "/health".to_owned(),
-        ready_max: Duration::from_secs(30),
-        env: BTreeMap::new(),
-    }
+fn spec(name: &str, lifecycle: &Value) -> Value {
+    json!({
+        "name": name, "lifecycle": lifecycle, "ready_path": "/health", "ready_s_max": 30,
+    })
 }
 
-fn process(name: &str) -> ServiceSpec {
-    let command = vec![PROBE.to_owned(), "serve".to_owned()];
-    spec(name, Lifecycle::Process { command })
+fn process(name: &str) -> Value {
+    spec(name, &json!({ "process": { "command": [PROBE, "serve"] } }))
 }
 
-async fn ask(stage: &mut Stage, action: u64, service: &str) -> (Outcome, String) {
-    let body = json!({ "service": service, "http": { "url": "/score" } });
-    let mut request = request(ActionId(action), &body);
-    request.grants = vec![devices(0, 2)];
-    request.load = Some(Load {
-        service: service.into(),
-        evicted: Vec::new(),
-    });
-    stage.executor.start(request).unwrap();
+async fn ask(stage: &mut Stage, service: &str, first: u32, size: u32) -> (Outcome, String) {
+    let body = json!({ "service": { "name": service, "path": "/score" } });
+    stage.start_with(&body, |order| order.grants = vec![devices(first, size)]);
     stage.end().await
 }
 
+/// The pid of the judge that answers on some devices.
+async fn pid(stage: &mut Stage, service: &str, first: u32, size: u32) -> String {
+    let (outcome, output) = ask(stage, service, first, size).await;
+    assert_eq!(outcome, exited(200), "{output}");
+    let mut words = output.split(' ');
+    let (name, on) = (words.next().unwrap(), words.next().unwrap());
+    let wanted: Vec<String> = (first..first + size).map(|d| d.to_string()).collect();
+    assert_eq!((name, on), (service, wanted.join(",").as_str()));
+    words.next().unwrap().to_owned()
+}
+
 #[tokio::test]
-async fn one_process_serves_until_another_takes_its_devices() {
-    let services = vec![process("judge"), process("critic")];
-    let mut stage = Stage::with(|config| config.services = services);
-    let (outcome, first) = ask(&mut stage, 1, "judge").await;
-    assert_eq!(outcome, exited(200), "{first}");
-    let judge = first.strip_prefix("judge 0,1 ").unwrap().to_owned();
-    assert!(is_there(&judge));
-    assert_eq!(
-        ask(&mut stage, 2, "judge").await.1,
-        first,
-        "it is there already"
-    );
-    let (_, second) = ask(&mut stage, 3, "critic").await;
-    let critic = second.strip_prefix("critic 0,1 ").unwrap().to_owned();
-    assert!(!is_there(&judge) && is_there(&critic));
+async fn two_judges_share_devices_by_eviction() {
+    let mut stage = Stage::new().await;
+    stage.declare(&process("judge"));
+    stage.declare(&process("critic"));
+    let judge = pid(&mut stage, "judge", 0, 2).await;
+    let critic = pid(&mut stage, "critic", 2, 2).await;
+    assert_eq!(pid(&mut stage, "judge", 0, 2).await, judge, "it is there");
+    assert!(is_there(&judge) && is_there(&critic));
+    // More devices are another instance, in the place of all that is there.
+    let large = pid(&mut stage, "judge", 0, 4).await;
+    assert!(!is_there(&judge) && !is_there(&critic) && is_there(&large));
+    let critic = pid(&mut stage, "critic", 3, 1).await;
+    assert!(!is_there(&large) && is_there(&critic));
+    let elsewhere = pid(&mut stage, "judge", 0, 2).await;
+    assert!(is_there(&critic) && is_there(&elsewhere));
+    // A process that has devices to itself.
+    stage.start_with(&shell("true"), |order| order.grants = vec![devices(2, 2)]);
+    assert_eq!(stage.end().await.0, exited(0));
+    assert!(!is_there(&critic) && is_there(&elsewhere));
     stage.executor.shutdown().await;
-    assert!(!is_there(&critic));
+    assert!(!is_there(&elsewhere));
+}
+
+#[tokio::test]
+async fn a_judge_that_died_or_changed_is_started_anew() {
+    let mut stage = Stage::new().await;
+    stage.declare(&process("judge"));
+    let first = pid(&mut stage, "judge", 0, 1).await;
+    let killed = std::process::Command::new("kill")
+        .args(["-9", &first])
+        .status();
+    assert!(killed.unwrap().success());
+    while is_there(&first) {
+        tokio::task::yield_now().await;
+    }
+    let second = loop {
+        // Its end may not have been told yet.
+        if let (Outcome::Exited { code: 200 }, output) = ask(&mut stage, "judge", 0, 1).await {
+            break output.rsplit_once(' ').unwrap().1.to_owned();
+        }
+    };
+    let mut changed = process("judge");
+    changed["env"] = json!({ "WEIGHTS": "2" });
+    stage.declare(&changed);
+    let third = pid(&mut stage, "judge", 0, 1).await;
+    assert!(!is_there(&second) && is_there(&third));
+    stage.executor.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_process_on_the_devices_is_told_where_its_service_is() {
-    let judge = process("judge");
-    let url = format!("http://127.0.0.1:{}", judge.port_first);
-    let mut stage = Stage::with(|config| config.services = vec![judge]);
-    let mut request = request(
-        ActionId(1),
-        &json!({ "shell": "echo $TREADLE_SERVICE_URL" }),
-    );
-    request.grants = vec![devices(0, 1)];
-    request.load = Some(Load {
-        service: "judge".into(),
-        evicted: Vec::new(),
+    let mut stage = Stage::new().await;
+    stage.declare(&process("judge"));
+    stage.start_with(&shell("echo $TREADLE_SERVICE_URL"), |order| {
+        order.grants = vec![devices(0, 1)];
+        order.load = Some(Load {
+            service: Some("judge".into()),
+            evicted: Vec::new(),
+        });
     });
-    stage.executor.start(request).unwrap();
-    assert_eq!(stage.end().await, (exited(0), format!("{url}\n")));
+    let (outcome, output) = stage.end().await;
+    assert_eq!(outcome, exited(0));
+    assert!(output.starts_with("http://127.0.0.1:"), "{output}");
     stage.executor.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_service_that_does_not_come_is_no_fault_of_the_action() {
-    let broken = |command: &[&str]| {
-        let command = command.iter().map(ToString::to_string).collect();
-        spec("broken", Lifecycle::Process { command })
-    };
-    let ends = broken(&["sh", "-c", "echo no weights >&2; exit 3"]);
-    let mut silent = broken(&["sleep", "1000"]);
-    silent.ready_max = Duration::from_millis(200);
+    let broken = |command: Value| spec("broken", &json!({ "process": { "command": command } }));
+    let ends = broken(json!(["sh", "-c", "echo no weights >&2; exit 3"]));
+    let mut silent = broken(json!(["sleep", "1000"]));
+    silent["ready_s_max"] = json!(1);
     for (service, told) in [
         (ends, "it exited with 3: no weights"),
         (silent, "did not get ready"),
+        (broken(json!(["absent"])), "absent: not found"),
     ] {
-        let mut stage = Stage::with(|config| config.services = vec![service]);
-        let (outcome, _) = ask(&mut stage, 1, "broken").await;
+        let mut stage = Stage::new().await;
+        stage.declare(&service);
+        let (outcome, _) = ask(&mut stage, "broken", 0, 2).await;
         assert!(cause(&outcome).contains(told), "{outcome:?}");
     }
-    let mut stage = Stage::new();
-    let (outcome, _) = ask(&mut stage, 1, "absent").await;
+    let mut stage = Stage::new().await;
+    let (outcome, _) = ask(&mut stage, "absent", 0, 2).await;
     assert_eq!(cause(&outcome), "there is no service absent; declare it");
 }
 
@@ -107,15 +126,18 @@ async fn a_service_that_does_not_come_is_no_fault_of_the_action() {
 async fn services_of_others_are_started_stopped_and_restored() {
     let answers = Server::answering("200 OK", "", "score").await;
     let controls = Server::answering("200 OK", "", "").await;
-    let url = controls.url("");
-    let of_control = |name: &str| ServiceSpec {
-        url: answers.url(""),
-        ..spec(name, Lifecycle::Control { url: url.clone() })
-    };
-    let services = vec![of_control("judge"), of_control("critic")];
-    let mut stage = Stage::with(|config| config.services = services);
-    for (action, service) in [(1, "judge"), (2, "critic"), (3, "judge")] {
-        let ended = ask(&mut stage, action, service).await;
+    let both = [&answers, &controls].map(|server| server.address.to_string());
+    let mut stage = Stage::with(|config| {
+        config.egress.insert("default".to_owned(), both.to_vec());
+    })
+    .await;
+    for name in ["judge", "critic"] {
+        let mut remote = spec(name, &json!({ "control": { "url": controls.url("") } }));
+        remote["url"] = json!(answers.url(""));
+        stage.declare(&remote);
+    }
+    for service in ["judge", "critic", "judge"] {
+        let ended = ask(&mut stage, service, 0, 2).await;
         assert_eq!(ended, (exited(200), "score".to_owned()));
     }
     stage.executor.shutdown().await;
@@ -135,34 +157,49 @@ async fn services_of_others_are_started_stopped_and_restored() {
 fn summary(request: &str) -> String {
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
     let path = head.split(' ').nth(1).unwrap();
-    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    let body: Value = serde_json::from_str(body).unwrap();
     let text = |field: &str| body[field].as_str().unwrap().to_owned();
     format!("{path} {} {}", text("service"), text("devices"))
 }
 
 #[tokio::test]
+async fn a_declaration_reaches_no_further_than_its_tenant() {
+    let answers = Server::answering("200 OK", "", "score").await;
+    let mut stage = Stage::new().await;
+    let remote = spec("judge", &json!({ "control": { "url": answers.url("") } }));
+    let remote = ServiceSpec::parse(remote.to_string().as_bytes()).unwrap();
+    assert!(stage.executor.declare("another", remote));
+    let (outcome, _) = ask(&mut stage, "judge", 0, 2).await;
+    assert!(
+        cause(&outcome).contains("tenant another may reach nothing"),
+        "{outcome:?}"
+    );
+    assert!(answers.asked().is_empty());
+}
+
+#[tokio::test]
 async fn commands_bring_a_service_and_take_it_away() {
     let answers = Server::answering("200 OK", "", "score").await;
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
+    let list = vec![answers.address.to_string()];
+    let mut stage = Stage::with(|config| {
+        config.egress.insert("default".to_owned(), list);
+    })
+    .await;
     let command = |what: &str| {
-        let script = format!("echo {what} $TREADLE_DEVICES >> {}", log.display());
-        vec!["sh".to_owned(), "-c".to_owned(), script]
+        let script = format!("echo {what} $TREADLE_DEVICES >> log");
+        json!(["sh", "-c", script])
     };
-    let lifecycle = Lifecycle::Commands {
-        start: command("start"),
-        stop: command("stop"),
-        restore: Some(command("restore")),
-    };
-    let judge = ServiceSpec {
-        url: answers.url(""),
-        ..spec("judge", lifecycle)
-    };
-    let mut stage = Stage::with(|config| config.services = vec![judge, process("critic")]);
-    for (action, service) in [(1, "judge"), (2, "critic"), (3, "judge")] {
-        assert_eq!(ask(&mut stage, action, service).await.0, exited(200));
+    let lifecycle = json!({ "commands": {
+        "start": command("start"), "stop": command("stop"), "restore": command("restore"),
+    } });
+    let mut judge = spec("judge", &lifecycle);
+    judge["url"] = json!(answers.url(""));
+    stage.declare(&judge);
+    stage.declare(&process("critic"));
+    for service in ["judge", "critic", "judge"] {
+        assert_eq!(ask(&mut stage, service, 0, 2).await.0, exited(200));
     }
     stage.executor.shutdown().await;
-    let log = std::fs::read_to_string(log).unwrap();
+    let log = std::fs::read_to_string(stage.path().join("log")).unwrap();
     assert_eq!(log, "start 0,1\nstop 0,1\nrestore 0,1\nstop 0,1\n");
 }

@@ -5,23 +5,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{Receiver, channel};
 use treadle_actions::{
-    ActionBody, Executor, ExecutorConfig, ExecutorEvent, MemoryOutputs, StartRequest,
-    SupervisorCommand,
+    ActionBody, ActionOrder, Executor, ExecutorConfig, MemoryOutputs, ServiceSpec,
+    SupervisorCommand, recover,
 };
-use treadle_core::actions::{Chunk, Grant, Outcome};
+use treadle_core::actions::{ActionEvent, Chunk, Grant, Outcome};
 use treadle_model::{ActionId, Span};
 
 pub(crate) const PROBE: &str = env!("CARGO_BIN_EXE_treadle-actions-probe");
 /// No test takes so long, however busy the machine is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Stage {
     pub(crate) executor: Executor,
-    pub(crate) events: Receiver<ExecutorEvent>,
+    pub(crate) reports: Receiver<ActionEvent>,
     pub(crate) outputs: Arc<MemoryOutputs>,
     pub(crate) folder: TempDir,
     next: u64,
@@ -37,90 +37,116 @@ pub(crate) fn config(markers: PathBuf) -> ExecutorConfig {
 }
 
 impl Stage {
-    pub(crate) fn new() -> Self {
-        Self::with(|_| {})
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut ExecutorConfig)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut ExecutorConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path().join("markers"));
         config.workdir = folder.path().to_owned();
         change(&mut config);
+        let recovery = recover(&config).await.unwrap();
         let outputs = Arc::new(MemoryOutputs::default());
-        let (executor, events) = Executor::new(config, outputs.clone()).unwrap();
+        let (sender, reports) = channel(1_024);
+        let executor = Executor::start(config, recovery, outputs.clone(), sender);
         Self {
-            executor,
-            events,
+            executor: executor.await.unwrap(),
+            reports,
             outputs,
             folder,
             next: 1,
         }
     }
 
+    pub(crate) fn declare(&self, spec: &Value) {
+        let spec = ServiceSpec::parse(spec.to_string().as_bytes()).unwrap();
+        assert!(self.executor.declare("default", spec));
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(crate) fn start(&mut self, json: &Value, grants: Vec<Grant>, run_ms_max: u64) -> ActionId {
-        let action = ActionId(self.next);
+    /// Executes what a description says, with all else as it usually is.
+    pub(crate) fn start(&mut self, body: &Value) -> ActionId {
+        self.start_with(body, |_| {})
+    }
+
+    pub(crate) fn start_with(
+        &mut self,
+        body: &Value,
+        change: impl FnOnce(&mut ActionOrder),
+    ) -> ActionId {
+        let mut order = order(ActionId(self.next), body);
         self.next += 1;
-        let mut request = request(action, json);
-        (request.grants, request.run_max) = (grants, Span::from_millis(run_ms_max));
-        self.executor.start(request).unwrap();
+        change(&mut order);
+        let action = order.action;
+        self.executor.execute(order);
         action
     }
 
-    pub(crate) async fn event(&mut self) -> ExecutorEvent {
-        let event = tokio::time::timeout(PATIENCE, self.events.recv());
-        event.await.expect("an event").expect("an executor")
+    pub(crate) async fn report(&mut self) -> ActionEvent {
+        let report = tokio::time::timeout(PATIENCE, self.reports.recv());
+        report.await.expect("a report").expect("an executor")
+    }
+
+    /// The next report, which is that an action began.
+    pub(crate) async fn began(&mut self) -> ActionId {
+        match self.report().await {
+            ActionEvent::ActionBegan { action, .. } => action,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// The next end, and what the action wrote.
     pub(crate) async fn end(&mut self) -> (Outcome, String) {
+        let (_, outcome, output) = self.end_of_any().await;
+        (outcome, output)
+    }
+
+    pub(crate) async fn end_of_any(&mut self) -> (ActionId, Outcome, String) {
         loop {
-            if let ExecutorEvent::Ended {
-                outcome, output, ..
-            } = self.event().await
+            if let ActionEvent::ActionEnded {
+                action,
+                outcome,
+                output,
+                ..
+            } = self.report().await
             {
-                return (outcome, self.text(output.as_deref()));
+                let output = output.map(|digest| self.outputs.get(&digest).unwrap());
+                let output = String::from_utf8(output.unwrap_or_default()).unwrap();
+                return (action, outcome, output);
             }
         }
     }
 
-    pub(crate) fn text(&self, output: Option<&str>) -> String {
-        let output = output.map_or(Vec::new(), |digest| self.outputs.get(digest).unwrap());
-        String::from_utf8(output).unwrap()
+    /// Runs what a description says to its end.
+    pub(crate) async fn run(&mut self, body: Value) -> (Outcome, String) {
+        self.start(&body);
+        self.end().await
     }
 
     /// Runs a script to its end.
     pub(crate) async fn shell(&mut self, script: &str) -> (Outcome, String) {
-        self.shell_with(script, Vec::new(), 60_000).await
-    }
-
-    pub(crate) async fn shell_with(
-        &mut self,
-        script: &str,
-        grants: Vec<Grant>,
-        run_ms_max: u64,
-    ) -> (Outcome, String) {
-        self.start(&serde_json::json!({ "shell": script }), grants, run_ms_max);
-        self.end().await
-    }
-
-    pub(crate) async fn run(&mut self, json: Value) -> (Outcome, String) {
-        self.start(&json, Vec::new(), 60_000);
-        self.end().await
+        self.run(shell(script)).await
     }
 }
 
-pub(crate) fn request(action: ActionId, json: &Value) -> StartRequest {
-    StartRequest {
+/// A process that is a script.
+pub(crate) fn shell(script: &str) -> Value {
+    json!({ "process": { "command": ["sh", "-c", script] } })
+}
+
+pub(crate) fn order(action: ActionId, body: &Value) -> ActionOrder {
+    ActionOrder {
         action,
         attempt: 1,
         grants: Vec::new(),
         load: None,
-        body: Arc::new(ActionBody::parse(json.to_string().as_bytes()).unwrap()),
-        run_max: Span::from_secs(60),
+        body: Arc::new(ActionBody::parse(body.to_string().as_bytes()).unwrap()),
+        run_max: Span::from_secs(600),
+        job: "run-1".to_owned(),
         tenant: "default".to_owned(),
     }
 }
@@ -134,14 +160,11 @@ pub(crate) fn grant(resource: &str, units: u64) -> Grant {
 }
 
 pub(crate) fn devices(first: u32, size: u32) -> Grant {
+    let node = 0;
     Grant {
         resource: "gpu".into(),
         units: size.into(),
-        chunk: Some(Chunk {
-            node: 0,
-            first,
-            size,
-        }),
+        chunk: Some(Chunk { node, first, size }),
     }
 }
 

@@ -1,0 +1,57 @@
+//! Ends what is left of attempts whose daemon or supervisor is gone.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::MARK;
+use super::tree::{Identity, kill_marked, signal_descendants};
+
+/// How long it may take for killed processes to be gone.
+const GONE_MAX: Duration = Duration::from_secs(5);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What may be left of an attempt.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Leftover {
+    /// A variable in the environment of its processes.
+    pub(crate) mark: String,
+    /// The process that all of its processes descend from.
+    pub(crate) supervisor: Option<Identity>,
+    /// The run of the machine in which it began.
+    pub(crate) boot: String,
+}
+
+/// Ends the processes of some attempts: those below their supervisors, which end by themselves once
+/// their daemon is gone, and those that have their marks. Blocks until they are gone.
+pub(crate) fn end_leftovers(left: &[Leftover]) {
+    if left.is_empty() {
+        return;
+    }
+    let marks: BTreeSet<&str> = left.iter().map(|left| left.mark.as_str()).collect();
+    let supervisors = left.iter().filter_map(|left| left.supervisor);
+    let mut supervisors: Vec<Identity> = supervisors.collect();
+    let until = Instant::now() + GONE_MAX;
+    loop {
+        supervisors.retain(|supervisor| supervisor.lives());
+        // While a supervisor lives, orphans come back to it.
+        for supervisor in &supervisors {
+            signal_descendants(supervisor.pid, Signal::KILL);
+        }
+        let killed = kill_marked(MARK, &marks);
+        if killed == 0 && supervisors.is_empty() {
+            return;
+        }
+        if Instant::now() >= until {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    for supervisor in supervisors {
+        supervisor.kill();
+    }
+    tracing::error!("processes of actions may be left: they did not end in time");
+}

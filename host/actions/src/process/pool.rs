@@ -1,0 +1,237 @@
+//! The daemon's side of supervisors: those that wait for an order, and one order's course.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+
+use super::leftovers::{Leftover, end_leftovers};
+use super::messages::{ProcessOrder, REPLY_BYTES_MAX, Reply, Report, Request, pack, receive};
+use super::tree::Identity;
+use super::{Stop, stopped};
+
+/// Supervisors that wait for an order at most; each has about a megabyte.
+const IDLE_MAX: usize = 64;
+/// How much longer than it may a supervisor takes before it counts as stuck.
+const SPARE: Duration = Duration::from_secs(15);
+/// Bytes of a mark in an output.
+const MARK_BYTES_MAX: usize = 128;
+
+/// A program that calls [`supervisor_main`](crate::supervisor_main) and does nothing else. A daemon
+/// names itself and a hidden subcommand.
+#[derive(Clone, Debug)]
+pub struct SupervisorCommand {
+    /// Path of the program.
+    pub program: PathBuf,
+    /// What makes it a supervisor.
+    pub args: Vec<OsString>,
+}
+
+/// Supervisors that wait for an order.
+#[derive(Debug)]
+pub(crate) struct Supervisors {
+    command: SupervisorCommand,
+    /// `None` once there are to be no more.
+    idle: Mutex<Option<Vec<Supervisor>>>,
+}
+
+/// A supervisor that runs nothing.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    identity: Identity,
+}
+
+/// What a process run came to.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) report: Report,
+    pub(crate) output: Vec<u8>,
+}
+
+impl Supervisors {
+    pub(crate) fn new(command: SupervisorCommand) -> Self {
+        let idle = Mutex::new(Some(Vec::new()));
+        Self { command, idle }
+    }
+
+    /// Has some wait.
+    pub(crate) async fn warm(&self, count: usize) {
+        for _ in 0..count.min(IDLE_MAX) {
+            match self.start().await {
+                Ok(supervisor) => self.put(supervisor),
+                // Whoever needs one is told.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// One that waits, or a new one.
+    ///
+    /// # Errors
+    /// The system has no process for it, or no such program.
+    pub(crate) async fn take(&self) -> io::Result<Supervisor> {
+        loop {
+            let idle = self.lock().as_mut().and_then(Vec::pop);
+            let Some(mut supervisor) = idle else {
+                return self.start().await;
+            };
+            if matches!(supervisor.child.try_wait(), Ok(None)) {
+                return Ok(supervisor);
+            }
+        }
+    }
+
+    /// Lets one wait that was not needed.
+    pub(crate) fn put(&self, supervisor: Supervisor) {
+        // It ends by itself once it is dropped, and is reaped.
+        if let Some(idle) = self.lock().as_mut()
+            && idle.len() < IDLE_MAX
+        {
+            idle.push(supervisor);
+        }
+    }
+
+    /// Ends all that wait, and those that are put back from now on.
+    pub(crate) async fn close(&self) {
+        let idle = self.lock().take();
+        for Supervisor { mut child, to, .. } in idle.unwrap_or_default() {
+            drop(to);
+            let _ = child.wait().await;
+        }
+    }
+
+    /// Has a supervisor run an order, and waits for the end. `began` runs once the process does.
+    pub(crate) async fn run(
+        &self,
+        mut supervisor: Supervisor,
+        order: &ProcessOrder,
+        stdin: &[u8],
+        left: Leftover,
+        stop: watch::Receiver<Stop>,
+        began: impl Future<Output = ()>,
+    ) -> Ended {
+        let spare = Duration::from_millis(order.grace_ms) + SPARE;
+        let limit = order.run_ms_max.map(Duration::from_millis);
+        let limit = limit.and_then(|limit| limit.checked_add(spare));
+        let course = supervisor.conduct(order, stdin, stop, began);
+        let ended = match limit {
+            Some(limit) => tokio::time::timeout(limit, course).await,
+            None => Ok(course.await),
+        };
+        let cause = match ended {
+            Ok(Ok((ended, is_clean))) => {
+                if is_clean {
+                    self.put(supervisor);
+                } else {
+                    supervisor.end(left).await;
+                }
+                return ended;
+            }
+            Ok(Err(error)) => format!("the supervisor of its processes is gone: {error}"),
+            Err(_) => "the supervisor of its processes did not end them in time".to_owned(),
+        };
+        supervisor.end(left).await;
+        let report = Report::Failed(cause);
+        let output = Vec::new();
+        Ended { report, output }
+    }
+
+    /// Starts a supervisor aside: it takes as long as an executable takes to be loaded.
+    async fn start(&self) -> io::Result<Supervisor> {
+        let command = self.command.clone();
+        let started = tokio::task::spawn_blocking(move || Supervisor::start(&command));
+        let started = started.await.map_err(io::Error::other)?;
+        started.map_err(|error| {
+            let program = self.command.program.display();
+            io::Error::new(error.kind(), format!("no supervisor: {program}: {error}"))
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Supervisor>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Supervisor {
+    fn start(command: &SupervisorCommand) -> io::Result<Self> {
+        let mut child = Command::new(&command.program)
+            .args(&command.args)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        let parts = (child.stdin.take(), child.stdout.take());
+        match (parts, pid.and_then(Identity::of)) {
+            ((Some(to), Some(from)), Some(identity)) => Ok(Self {
+                child,
+                to,
+                from: BufReader::new(from),
+                identity,
+            }),
+            _ => Err(io::Error::other("it has no pipes")),
+        }
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Gives how it ended, and whether another order may follow.
+    async fn conduct(
+        &mut self,
+        order: &ProcessOrder,
+        stdin: &[u8],
+        mut stop: watch::Receiver<Stop>,
+        began: impl Future<Output = ()>,
+    ) -> io::Result<(Ended, bool)> {
+        let (to, from) = (&mut self.to, &mut self.from);
+        let request = pack(&Request::Run(Box::new(order.clone())), stdin)?;
+        let output_bytes_max = order.output_bytes_max.saturating_add(MARK_BYTES_MAX);
+        let bytes_max = (REPLY_BYTES_MAX, output_bytes_max);
+        let telling = async {
+            to.write_all(&request).await?;
+            drop(request);
+            stopped(&mut stop).await;
+            to.write_all(&pack(&Request::Stop, &[])?).await
+        };
+        let hearing = async {
+            let (mut reply, mut output) = receive(&mut *from, bytes_max).await?;
+            if matches!(reply, Reply::Began) {
+                began.await;
+                (reply, output) = receive(&mut *from, bytes_max).await?;
+            }
+            let Reply::Ended { report, is_clean } = reply else {
+                return Err(io::Error::other("it began twice"));
+            };
+            Ok((Ended { report, output }, is_clean))
+        };
+        tokio::pin!(telling, hearing);
+        tokio::select! {
+            ended = &mut hearing => ended,
+            told = &mut telling => {
+                told?;
+                hearing.await
+            }
+        }
+    }
+
+    /// Ends what is left below one that can't be used again, and then itself.
+    async fn end(self, left: Leftover) {
+        let Self { mut child, to, .. } = self;
+        drop(to);
+        let ended = tokio::task::spawn_blocking(move || end_leftovers(&[left]));
+        let _ = ended.await;
+        let _ = child.wait().await;
+    }
+}

@@ -1,0 +1,175 @@
+//! A service as a job declares it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::body::{BodyError, check_command, check_env, check_name, read, split_url};
+
+/// Longest time that a service may take to get ready or to go, in seconds.
+const READY_S_MAX: u64 = 3_600;
+
+/// A service, as JSON declares it. How long it is used and where is the scheduler's to say.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceSpec {
+    /// Its name: letters, digits, `-`, `.` and `_`.
+    pub name: String,
+    /// How it comes and goes.
+    pub lifecycle: Lifecycle,
+    /// Where it answers: scheme, host and port, which the tenant must be allowed to reach. Without
+    /// it, it is a service of this machine at the port that `TREADLE_PORT` names, and which changes
+    /// from one start to the next.
+    #[serde(default)]
+    pub url: Option<String>,
+    /// The path that answers 2xx once it is ready.
+    pub ready_path: String,
+    /// How long it may take to get ready, or to go, in seconds.
+    pub ready_s_max: u64,
+    /// Variables of its environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+}
+
+/// How a service comes and goes.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Lifecycle {
+    /// A process that is the service, and ends with it.
+    Process {
+        /// The program and its arguments.
+        command: Vec<String>,
+    },
+    /// Commands that bring it and take it away, and end by themselves. What they leave running on
+    /// this machine ends with them.
+    Commands {
+        /// Brings it the first time.
+        start: Vec<String>,
+        /// Takes it away.
+        stop: Vec<String>,
+        /// Brings it again; `start` where there is none.
+        #[serde(default)]
+        restore: Option<Vec<String>>,
+    },
+    /// A server that takes `POST` of `/start`, `/stop` and `/restore` with the service, its devices
+    /// and its port.
+    Control {
+        /// Scheme, host and port, which the tenant must be allowed to reach.
+        url: String,
+    },
+}
+
+impl ServiceSpec {
+    /// Reads and checks a declaration.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn parse(json: &[u8]) -> Result<Self, BodyError> {
+        let spec: Self = read(json, "send one JSON object")?;
+        spec.check()?;
+        Ok(spec)
+    }
+
+    fn check(&self) -> Result<(), BodyError> {
+        check_name("name", &self.name)?;
+        match &self.lifecycle {
+            Lifecycle::Process { command } => check_command("lifecycle.process.command", command)?,
+            Lifecycle::Commands {
+                start,
+                stop,
+                restore,
+            } => {
+                check_command("lifecycle.commands.start", start)?;
+                check_command("lifecycle.commands.stop", stop)?;
+                if let Some(restore) = restore {
+                    check_command("lifecycle.commands.restore", restore)?;
+                }
+            }
+            Lifecycle::Control { url } => check_base("lifecycle.control.url", url)?,
+        }
+        if let Some(url) = &self.url {
+            check_base("url", url)?;
+        }
+        let problem = "is no path; send one such as /health";
+        let path = split_url("ready_path", &format!("http://h{}", self.ready_path));
+        if !self.ready_path.starts_with('/') || path.is_err() {
+            return Err(BodyError::new("ready_path", problem));
+        }
+        if !(1..=READY_S_MAX).contains(&self.ready_s_max) {
+            let problem = format!("is {}; send 1 to {READY_S_MAX}", self.ready_s_max);
+            return Err(BodyError::new("ready_s_max", problem));
+        }
+        check_env("env", &self.env)
+    }
+
+    pub(super) fn ready_max(&self) -> Duration {
+        Duration::from_secs(self.ready_s_max)
+    }
+}
+
+fn check_base(field: &str, url: &str) -> Result<(), BodyError> {
+    let (base, _) = split_url(field, url)?;
+    if base != url {
+        let problem = format!("is more than a server; send {base}");
+        return Err(BodyError::new(field, problem));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_are_read_and_refusals_name_the_field() {
+        let with = |field: &str, value: &str| {
+            let mut json = serde_json::json!({
+                "name": "judge", "lifecycle": { "process": { "command": ["serve"] } },
+                "ready_path": "/health", "ready_s_max": 60,
+            });
+            json[field] = serde_json::from_str(value).unwrap();
+            ServiceSpec::parse(json.to_string().as_bytes())
+        };
+        let spec = with("url", "\"http://10.0.0.1:80\"").unwrap();
+        let again = serde_json::to_vec(&spec).unwrap();
+        assert_eq!(ServiceSpec::parse(&again), Ok(spec));
+        let control = with("lifecycle", r#"{"control":{"url":"https://h"}}"#);
+        assert!(control.is_ok(), "{control:?}");
+        for (field, value, told) in [
+            ("name", "\"\"", "`name` is no name"),
+            ("colour", "1", "`colour` is not known"),
+            (
+                "lifecycle",
+                r#"{"process":{"command":[]}}"#,
+                "`lifecycle.process.command` is empty",
+            ),
+            (
+                "lifecycle",
+                r#"{"commands":{"start":["a"]}}"#,
+                "`lifecycle.commands.stop` is missing",
+            ),
+            (
+                "lifecycle",
+                r#"{"magic":{}}"#,
+                "`lifecycle.magic` is not known",
+            ),
+            (
+                "lifecycle",
+                r#"{"control":{"url":"http://h/x"}}"#,
+                "`lifecycle.control.url` is more",
+            ),
+            ("url", "\"h\"", "`url` can't be used"),
+            ("ready_path", "\"health\"", "`ready_path` is no path"),
+            ("ready_s_max", "0", "`ready_s_max` is 0"),
+            (
+                "env",
+                r#"{"TREADLE_PORT":"1"}"#,
+                "`env.TREADLE_PORT` is set by treadle",
+            ),
+        ] {
+            let refused = with(field, value).unwrap_err().to_string();
+            assert!(refused.starts_with(told), "{field}: {value}: {refused}");
+        }
+    }
+}
