@@ -20,3 +20,13 @@ CREATE TABLE actions (
 CREATE INDEX actions_by_job ON actions (job, action);
 CREATE INDEX actions_by_program ON actions (program, action);
 CREATE INDEX actions_by_status ON actions (status, action);
+
+-- Services that actions may ask for. `spec` is JSON.
+
+CREATE TABLE services (
+    service        TEXT   COLLATE "C" NOT NULL PRIMARY KEY,
+    tenant         TEXT   COLLATE "C" NOT NULL,
+    spec           TEXT   COLLATE "C" NOT NULL,
+    load_us        BIGINT NOT NULL,
+    declared_at_us BIGINT NOT NULL
+);

@@ -20,3 +20,13 @@ CREATE TABLE actions (
 CREATE INDEX actions_by_job ON actions (job, action);
 CREATE INDEX actions_by_program ON actions (program, action);
 CREATE INDEX actions_by_status ON actions (status, action);
+
+-- Services that actions may ask for. `spec` is JSON.
+
+CREATE TABLE services (
+    service        TEXT    NOT NULL PRIMARY KEY,
+    tenant         TEXT    NOT NULL,
+    spec           TEXT    NOT NULL,
+    load_us        INTEGER NOT NULL,
+    declared_at_us INTEGER NOT NULL
+) STRICT;

@@ -4,6 +4,7 @@
 //! `TREADLE_SECTION__KEY`, and `--set section.key=value`. Unknown keys and invalid values abort
 //! startup with an error that names where they were written and what to write instead.
 
+mod actions;
 mod auth;
 mod broker;
 mod cluster;
@@ -31,6 +32,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use actions::{ActionsSection, CPU, GPU, MEMORY, REQUESTS};
 pub use auth::{AnonymousScope, AuthConfig, OidcConfig};
 pub use broker::BrokerConfig;
 pub use cluster::{ClusterConfig, Role};
@@ -65,6 +67,7 @@ const SECTIONS: &[Section] = &[
     RolloutSection::SECTION,
     KvSection::SECTION,
     PredictionConfig::SECTION,
+    ActionsSection::SECTION,
     StoreConfig::SECTION,
     BrokerConfig::SECTION,
     PayloadsConfig::SECTION,
@@ -95,6 +98,8 @@ pub struct Config {
     pub kv: KvSection,
     /// An external prediction service, instead of a plugin.
     pub prediction: PredictionConfig,
+    /// Actions that treadle runs.
+    pub actions: ActionsSection,
     /// Where state lives and how long it stays.
     pub store: StoreConfig,
     /// The broker to which events go and from which commands come.
@@ -164,6 +169,7 @@ impl Config {
         self.cluster.check(self)?;
         self.kv.check(self)?;
         self.prediction.service()?;
+        self.actions.check()?;
         self.traces.check()?;
         self.engine_connector()?;
         let mut seen = std::collections::BTreeSet::new();

@@ -119,6 +119,7 @@ mod tests {
             snapshot_events: 1_000,
             forecasts: None,
             transfers: None,
+            actions: None,
             notices: None,
         });
         let registry = PluginRegistry::new(

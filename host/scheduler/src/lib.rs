@@ -12,9 +12,10 @@ pub mod recovery;
 pub mod scheduler;
 
 pub use driver::{
-    Clock, DriverHandle, DriverOptions, ForecastFeed, GatewaySender, JobAccount, JournalBatch,
-    JournalHandle, JournalStatistics, LiveProgram, LivePrograms, MemoryAccounts, OpenStep,
-    Overview, WorkerAccount, spawn_driver, spawn_journal,
+    ActionInstruction, ActionStart, ActionWork, ActionsOverview, Clock, DriverHandle,
+    DriverOptions, ForecastFeed, GatewaySender, JobAccount, JournalBatch, JournalHandle,
+    JournalStatistics, LiveProgram, LivePrograms, MemoryAccounts, OpenStep, Overview,
+    WorkerAccount, spawn_driver, spawn_journal,
 };
 pub use excerpts::{Excerpt, Excerpts};
 pub use instruction::{Dispatch, Instruction, LiveLimit};

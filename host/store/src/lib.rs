@@ -61,7 +61,7 @@ pub use page::{
 pub use rows::{
     ActionRow, Batch, BindingRow, BindingSet, DecisionRow, EventRow, LengthRow, ListedStep,
     Placeholder, PluginHead, PluginRow, PolicyStateRow, ProgramRow, RefusedRow, RewardRow,
-    SampleRow, Snapshot, StepRow, WeightRow, WorkerRow,
+    SampleRow, ServiceRow, Snapshot, StepRow, WeightRow, WorkerRow,
 };
 pub use schema::{About, MigrationRow, SchemaStatus};
 
@@ -166,6 +166,12 @@ pub trait Store: Send + Sync {
 
     /// Actions that match, newest first.
     fn actions<'a>(&'a self, page: &'a ActionPage) -> Answer<'a, Vec<ActionRow>>;
+
+    /// Adds or replaces a service that actions may ask for.
+    fn put_service<'a>(&'a self, service: &'a ServiceRow) -> Answer<'a, ()>;
+
+    /// All services, by name.
+    fn services(&self) -> Answer<'_, Vec<ServiceRow>>;
 
     /// How long the newest programs of a job were that have ended, newest first; without those that
     /// had no step.

@@ -185,6 +185,21 @@ pub struct ActionRow {
     pub ended_at_us: Option<u64>,
 }
 
+/// A service that actions may ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ServiceRow {
+    /// Its name.
+    pub service: String,
+    /// The tenant that declared it.
+    pub tenant: String,
+    /// How it comes and goes, as JSON.
+    pub spec: String,
+    /// How long it is said to take to get ready.
+    pub load_us: u64,
+    /// When it was declared.
+    pub declared_at_us: u64,
+}
+
 /// An inference engine as it was last seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerRow {

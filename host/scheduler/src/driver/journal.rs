@@ -281,7 +281,7 @@ impl Writer {
     }
 }
 
-/// Of several states of one program or worker only the last matters.
+/// Of several states of one program, worker or action only the last matters.
 fn keep_latest(rows: &mut Batch) {
     let mut seen = HashSet::new();
     rows.programs.reverse();

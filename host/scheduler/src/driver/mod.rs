@@ -5,12 +5,15 @@
 //! engine or a client; the only thing that can hold it up is a full journal
 //! channel, which is the bound on how far it may run ahead of the disk.
 
+mod actions;
 mod clock;
 mod forecasts;
 mod journal;
 mod queries;
 mod run;
 
+pub(crate) use actions::SubmitAction;
+pub use actions::{ActionInstruction, ActionStart, ActionWork, ActionsOverview};
 pub use clock::Clock;
 pub use forecasts::ForecastFeed;
 pub use journal::{JournalBatch, JournalHandle, JournalStatistics, spawn_journal};
@@ -66,6 +69,7 @@ pub(crate) enum Input {
         live: Option<LiveLimit>,
         instructions: mpsc::UnboundedSender<Instruction>,
     },
+    SubmitAction(Box<SubmitAction>),
     Read(Reading),
     /// Notified once all before it is on disk.
     Record(Recorder),

@@ -1,18 +1,20 @@
 //! The driver's thread: it gives the scheduler inputs and the time, and carries its outputs out.
 
+use super::actions::{ActionInstruction, ActionStart, ActionWork, SubmitAction};
 use super::forecasts::ForecastFeed;
 use super::journal::{JournalBatch, JournalHandle};
 use super::{BindInput, Clock, DriverHandle, Input, RestoreInput, Stop, View};
 use crate::instruction::Instruction;
 use crate::link::ToGateway;
 use crate::orders::{Order, Transferred};
-use crate::recording::Recorder;
+use crate::recording::{Recorder, Recording};
 use crate::scheduler::{self, ConnectionId, LinkInput, Output, Scheduler};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
+use treadle_core::actions::{ActionCommand, ActionEvent, Admission};
 use treadle_core::{Core, Event};
 use treadle_model::{GatewayId, StepId};
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
@@ -47,6 +49,9 @@ pub struct DriverOptions {
     /// Who moves KV caches; without one each wish fails. What waits in the channel is bounded by
     /// the core, which opens one transfer per program, and ends it before the next.
     pub transfers: Option<UnboundedSender<Order>>,
+    /// Who runs actions; without one they wait. What waits in the channel is bounded by the
+    /// actions that the core starts at once.
+    pub actions: Option<UnboundedSender<ActionInstruction>>,
     /// Where to report policies that lost their role by their own fault.
     pub notices: Option<UnboundedSender<Notice>>,
 }
@@ -70,6 +75,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         journal: options.journal,
         forecasts: options.forecasts,
         transfers: options.transfers,
+        actions: options.actions,
         notices: options.notices,
         instructions: HashMap::new(),
         gateways: HashMap::new(),
@@ -90,6 +96,7 @@ struct Driver {
     journal: Option<JournalHandle>,
     forecasts: Option<ForecastFeed>,
     transfers: Option<UnboundedSender<Order>>,
+    actions: Option<UnboundedSender<ActionInstruction>>,
     notices: Option<UnboundedSender<Notice>>,
     instructions: HashMap<StepId, UnboundedSender<Instruction>>,
     gateways: HashMap<ConnectionId, (GatewayId, GatewaySender)>,
@@ -168,6 +175,7 @@ impl Driver {
                 self.instructions.insert(arrival.step, instructions);
                 self.handle(scheduler::Input::Submit { arrival, live });
             }
+            Input::SubmitAction(input) => self.submit_action(*input),
             Input::Joined {
                 gateway,
                 connection,
@@ -259,14 +267,69 @@ impl Driver {
                     feed.send(*observation);
                 }
             }
-            // Nothing submits actions yet, so there is nothing to run.
-            Output::Action(_) => {}
+            Output::Action(command) => self.instruct_executor(command),
             Output::PolicyFailed(notice) => {
                 if let Some(notices) = &self.notices {
                     let _ = notices.send(*notice);
                 }
             }
         }
+    }
+
+    /// Takes an action, numbered here, so that none comes between its check and its event.
+    fn submit_action(&mut self, input: SubmitAction) {
+        let SubmitAction {
+            mut spec,
+            start_max,
+            reply,
+            recorder,
+        } = input;
+        spec.start_by = start_max.map(|after| self.clock.now() + after);
+        let admitted = self.scheduler.core().check_action(&spec);
+        if let Ok(Admission::New(action)) = admitted {
+            let submitted = ActionEvent::ActionSubmitted { action, spec };
+            self.handle(scheduler::Input::Event(submitted.into()));
+        }
+        // One that is known may not be on record yet either.
+        self.committed.push((self.scheduler.seq(), recorder));
+        let _ = reply.send(admitted);
+    }
+
+    /// Tells the executor of actions what to do once this is on record.
+    fn instruct_executor(&mut self, command: ActionCommand) {
+        let Some(executor) = &self.actions else {
+            return;
+        };
+        let state = self.scheduler.core().actions();
+        let work = match command {
+            ActionCommand::StartAction {
+                action,
+                attempt,
+                grants,
+                load,
+            } => state.action(action).map(|known| {
+                ActionWork::Start(Box::new(ActionStart {
+                    action,
+                    attempt,
+                    grants,
+                    load,
+                    spec: known.spec.clone(),
+                }))
+            }),
+            ActionCommand::StopAction { action, attempt } => {
+                Some(ActionWork::Stop { action, attempt })
+            }
+            ActionCommand::AnswerAction { action } => {
+                let attempt = state.action(action).map_or(0, |known| known.attempt);
+                Some(ActionWork::Over { action, attempt })
+            }
+            // The scheduler answers it.
+            ActionCommand::AskElastic { .. } => None,
+        };
+        let Some(work) = work else { return };
+        let (recorder, recorded) = Recording::new();
+        self.committed.push((self.scheduler.seq(), recorder));
+        let _ = executor.send(ActionInstruction { recorded, work });
     }
 
     fn order(&mut self, order: Order) {

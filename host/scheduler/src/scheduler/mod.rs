@@ -2,6 +2,7 @@
 //! input, and gives what is to be done as [`Output`]s and rows for the journal. The daemon's thread
 //! ([`crate::driver`]) and the deterministic simulation drive the same one.
 
+mod actions;
 mod bind;
 mod commands;
 mod links;
@@ -29,9 +30,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use transfers::Transfers;
-use treadle_core::actions::ActionCommand;
+use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::{Command, Core, Event, Origin, ProgramEvent, StepArrival};
-use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{ActionId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::Notice;
 use treadle_store::{Batch, Snapshot};
 
@@ -127,6 +128,7 @@ pub struct Scheduler<P, O = ()> {
     profiles: Profiles,
     rows: Batch,
     dirty: BTreeSet<ProgramId>,
+    dirty_actions: BTreeSet<ActionId>,
     outputs: VecDeque<Output>,
 }
 
@@ -150,6 +152,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             profiles: Profiles::default(),
             rows: Batch::default(),
             dirty: BTreeSet::new(),
+            dirty_actions: BTreeSet::new(),
             outputs: VecDeque::new(),
         }
     }
@@ -309,6 +312,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         let mut commands: Vec<Command> = std::iter::from_fn(|| self.core.poll_command()).collect();
         self.record_decisions(now, event, origin, &mut commands);
         self.dirty.extend(subject.program);
+        self.note_actions(event, &commands);
         for command in commands {
             self.carry_out(command, now, answers);
         }
@@ -353,6 +357,24 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         }
     }
 
+    /// Notes whose rows have to be written anew.
+    fn note_actions(&mut self, event: &Event, commands: &[Command]) {
+        if !self.journals {
+            return;
+        }
+        if let Event::Action(event) = event {
+            self.dirty_actions.extend(actions::about(event));
+            if matches!(event, ActionEvent::ActionsRecovered) {
+                self.dirty_actions.extend(self.core.actions().live.keys());
+            }
+        }
+        let commanded = commands.iter().filter_map(|command| match command {
+            Command::Action(command) => actions::commanded(command),
+            _ => None,
+        });
+        self.dirty_actions.extend(commanded);
+    }
+
     /// Records why the core decided as it did, and lets the observer see both.
     fn record_decisions(
         &mut self,
@@ -388,6 +410,12 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 let row = projection::program_row(p, &self.core, now, None);
                 self.rows.programs.push(row);
             }
+        }
+        for action in mem::take(&mut self.dirty_actions) {
+            let known = self.core.actions().action(action);
+            self.rows
+                .actions
+                .extend(known.map(|known| actions::row(action, known)));
         }
         Records {
             rows: mem::take(&mut self.rows),

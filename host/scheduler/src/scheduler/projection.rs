@@ -28,6 +28,7 @@ impl Subject {
     pub(crate) fn of(core: &Core, event: &Event) -> Self {
         match event {
             Event::Program(event) => Self::of_program_event(core, event),
+            Event::Action(event) => super::actions::subject(core, event),
             Event::Binding(change) => Self {
                 job: Some(change.target().1)
                     .filter(|scope| *scope != EVERYONE)

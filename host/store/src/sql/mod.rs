@@ -21,6 +21,7 @@ mod plugins;
 mod programs;
 mod retention;
 mod samples;
+mod services;
 mod sinks;
 mod snapshots;
 mod statement;

@@ -8,7 +8,8 @@ use tokio::sync::watch;
 use super::append::{self, Appended, Doubts};
 use super::{
     Engine, Work, actions, audit, bindings, bodies, commands, gateways, head, journal, lengths,
-    plugins, programs, retention, samples, sinks, snapshots, steps, tenants, tokens, workers,
+    plugins, programs, retention, samples, services, sinks, snapshots, steps, tenants, tokens,
+    workers,
 };
 use crate::bodies::BlobBackend;
 use crate::leadership::Term;
@@ -17,7 +18,8 @@ use crate::{
     Candidate, CommandRow, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership,
     LengthRow, ListedPage, ListedStep, Placeholder, PluginHead, PluginRow, PolicyStateRow,
     ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow, SeqPage,
-    SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
+    ServiceRow, SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow,
+    WorkerRow,
 };
 
 /// Commands remembered of which it is unknown whether they were noted.
@@ -233,6 +235,14 @@ impl<E: Engine> Store for SqlStore<E> {
 
     fn policy_states(&self) -> Answer<'_, Vec<PolicyStateRow>> {
         Box::pin(bindings::states(&*self.engine))
+    }
+
+    fn put_service<'a>(&'a self, service: &'a ServiceRow) -> Answer<'a, ()> {
+        writing!(self, work => services::put(&mut work, service))
+    }
+
+    fn services(&self) -> Answer<'_, Vec<ServiceRow>> {
+        Box::pin(services::all(&*self.engine))
     }
 
     fn put_tenant<'a>(&'a self, tenant: &'a TenantRow) -> Answer<'a, ()> {

@@ -1,6 +1,6 @@
 //! Actions that treadle runs.
 
-use treadle_store::{ActionPage, ActionRow, Batch, Names, Retention, Store};
+use treadle_store::{ActionPage, ActionRow, Batch, Names, Retention, ServiceRow, Store};
 
 use super::rows::ALL;
 
@@ -112,4 +112,19 @@ pub(crate) async fn actions_that_ended_long_ago_go(store: &dyn Store) {
     };
     store.prune(&keep).await.unwrap();
     assert_eq!(found(store, ActionPage::default()).await, [4, 3, 2]);
+}
+
+pub(crate) async fn services_are_replaced_by_name(store: &dyn Store) {
+    let row = |service: &str, spec: &str| ServiceRow {
+        service: service.into(),
+        tenant: "default".into(),
+        spec: spec.into(),
+        load_us: 5,
+        declared_at_us: 7,
+    };
+    for (service, spec) in [("b", "{}"), ("a", "{}"), ("b", r#"{"name":"b"}"#)] {
+        store.put_service(&row(service, spec)).await.unwrap();
+    }
+    let expected = [row("a", "{}"), row("b", r#"{"name":"b"}"#)];
+    assert_eq!(store.services().await.unwrap(), expected);
 }

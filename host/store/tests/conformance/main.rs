@@ -71,7 +71,8 @@ on_every_store!(
     actions:
         an_action_is_as_it_was_last_written,
         pages_of_actions_are_filtered_newest_first,
-        actions_that_ended_long_ago_go;
+        actions_that_ended_long_ago_go,
+        services_are_replaced_by_name;
     cluster:
         sinks_move_on_and_never_back,
         events_stay_for_sinks_within_a_bound,

@@ -11,7 +11,7 @@ use treadle_store::{
     Candidate, CommandRow, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership,
     LengthRow, ListedPage, ListedStep, Location, Placeholder, PluginHead, PluginRow,
     PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow,
-    SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
+    ServiceRow, SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
 };
 
 pub(crate) struct Restarted(pub(crate) Location);
@@ -56,6 +56,8 @@ impl Store for Restarted {
         bindings() -> Vec<BindingRow>;
         put_policy_state(state: &'a PolicyStateRow) -> ();
         policy_states() -> Vec<PolicyStateRow>;
+        put_service(service: &'a ServiceRow) -> ();
+        services() -> Vec<ServiceRow>;
         put_tenant(tenant: &'a TenantRow) -> ();
         tenants() -> Vec<TenantRow>;
         put_token(token: &'a TokenRow) -> ();

@@ -339,6 +339,7 @@ async fn relayed_events_are_recorded_once_the_writer_confirms() {
         snapshot_events: u64::MAX,
         forecasts: None,
         transfers: None,
+        actions: None,
         notices: None,
     });
     let driver = driver.unwrap();

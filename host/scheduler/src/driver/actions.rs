@@ -1,0 +1,143 @@
+//! Actions: how they are submitted, and what their executor is told.
+
+use super::{DriverHandle, Input};
+use crate::recording::{DriverStopped, NotRecorded, Recorder, Recording};
+use std::collections::BTreeMap;
+use tokio::sync::oneshot;
+use treadle_core::actions::{
+    Action, ActionError, ActionSpec, Admission, Counters, Grant, Load, Pool, Service,
+};
+use treadle_model::{ActionId, Span, Timestamp};
+
+/// Something for the executor of actions, which waits until what led to it is on record.
+#[derive(Debug)]
+pub struct ActionInstruction {
+    /// Completes once what led to it is on record.
+    pub recorded: Recording,
+    /// What to do.
+    pub work: ActionWork,
+}
+
+/// What to do with an action.
+#[derive(Debug)]
+pub enum ActionWork {
+    /// Run an attempt.
+    Start(Box<ActionStart>),
+    /// Stop an attempt; its end is reported as usual.
+    Stop {
+        /// The action.
+        action: ActionId,
+        /// The attempt.
+        attempt: u32,
+    },
+    /// It is over; whoever waits for it is told.
+    Over {
+        /// The action.
+        action: ActionId,
+        /// Its last attempt; 0 if there was none.
+        attempt: u32,
+    },
+}
+
+/// An attempt to run.
+#[derive(Debug)]
+pub struct ActionStart {
+    /// The action.
+    pub action: ActionId,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// What it has until it ends.
+    pub grants: Vec<Grant>,
+    /// What its devices must get first.
+    pub load: Option<Load>,
+    /// What was submitted.
+    pub spec: Box<ActionSpec>,
+}
+
+/// An action that is submitted, and where to report what becomes of it.
+pub(crate) struct SubmitAction {
+    pub(super) spec: Box<ActionSpec>,
+    pub(super) start_max: Option<Span>,
+    pub(super) reply: oneshot::Sender<Result<Admission, ActionError>>,
+    pub(super) recorder: Recorder,
+}
+
+/// What actions draw from, and how many there are.
+#[derive(Clone, Debug)]
+pub struct ActionsOverview {
+    /// The time of the answer.
+    pub now: Timestamp,
+    /// The resources.
+    pub pools: Vec<Pool>,
+    /// The services.
+    pub services: BTreeMap<Box<str>, Service>,
+    /// Actions that wait.
+    pub waiting: usize,
+    /// Actions that have been started.
+    pub started: usize,
+    /// What happened so far.
+    pub counters: Counters,
+}
+
+impl DriverHandle {
+    /// Submits an action, which is given up if it has not started after `start_max`. It is on
+    /// record when this completes.
+    ///
+    /// # Errors
+    /// It is not on record; inside, it may not be submitted, and nothing has changed.
+    pub async fn submit_action(
+        &self,
+        spec: ActionSpec,
+        start_max: Option<Span>,
+    ) -> Result<Result<Admission, ActionError>, NotRecorded> {
+        let (reply, admitted) = oneshot::channel();
+        let (recorder, recorded) = Recording::new();
+        let input = SubmitAction {
+            spec: Box::new(spec),
+            start_max,
+            reply,
+            recorder,
+        };
+        self.send(Input::SubmitAction(Box::new(input)))
+            .map_err(|_| NotRecorded::Stopped)?;
+        let admitted = admitted.await.map_err(|_| NotRecorded::Stopped)?;
+        if admitted.is_ok() {
+            recorded.await?;
+        }
+        Ok(admitted)
+    }
+
+    /// An action that has not ended, or one of the latest that have.
+    pub async fn action(&self, action: ActionId) -> Result<Option<Action>, DriverStopped> {
+        self.read(move |view| view.core.actions().action(action).cloned())
+            .await
+    }
+
+    /// Actions that have been started and have not ended.
+    pub async fn started_actions(&self) -> Result<Vec<(ActionId, Action)>, DriverStopped> {
+        self.read(|view| {
+            let live = view.core.actions().live.iter();
+            let started = live.filter(|(_, action)| action.started().is_some());
+            started.map(|(id, action)| (*id, action.clone())).collect()
+        })
+        .await
+    }
+
+    /// What actions draw from, and how many there are.
+    pub async fn actions_overview(&self) -> Result<ActionsOverview, DriverStopped> {
+        self.read(|view| {
+            let state = view.core.actions();
+            let started = |action: &&Action| action.started().is_some();
+            let started = state.live.values().filter(started).count();
+            ActionsOverview {
+                now: view.now,
+                pools: state.pools.clone(),
+                services: state.services.clone(),
+                waiting: state.live.len() - started,
+                started,
+                counters: state.counters,
+            }
+        })
+        .await
+    }
+}
