@@ -1,5 +1,6 @@
 //! What REST handlers share.
 
+use crate::actions::Actions;
 use crate::broker_status::Status;
 use crate::streams::OpenStreams;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct App {
     pub policies: Arc<PluginRegistry>,
     /// Recorded work under other policies.
     pub whatif: WhatIfQueue,
+    /// Who runs actions, where they are run.
+    pub(crate) actions: Option<Arc<Actions>>,
     /// How events out and commands in go, where there is a broker.
     pub broker: Option<Arc<Status>>,
     /// Who moves KV caches, and what is kept of them here.

@@ -4,6 +4,7 @@
 //! [`start::Daemon`] puts the parts together. The scheduler alone owns the core; REST and the
 //! gateway talk to it through a handle.
 
+mod actions;
 pub mod app;
 pub mod broker_status;
 pub mod cluster;
@@ -18,4 +19,6 @@ mod rest;
 pub mod start;
 pub mod streams;
 
+pub use actions::SUPERVISE_SUBCOMMAND;
 pub use rest::routes;
+pub use treadle_actions::supervisor_main;

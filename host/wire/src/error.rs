@@ -77,6 +77,12 @@ error_codes! {
     ProgramUnknown = "program_unknown", 404, "not_found_error";
     /// No such worker.
     WorkerUnknown = "worker_unknown", 404, "not_found_error";
+    /// No such action.
+    ActionUnknown = "action_unknown", 404, "not_found_error";
+    /// This daemon runs no actions.
+    ActionsDisabled = "actions_disabled", 409, "invalid_request_error";
+    /// The idempotency key is that of another action.
+    IdempotencyKeyTaken = "idempotency_key_taken", 409, "invalid_request_error";
     /// The uploaded plugin is not an acceptable component.
     PluginInvalid = "plugin_invalid", 400, "invalid_request_error";
     /// No such plugin.

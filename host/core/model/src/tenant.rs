@@ -82,6 +82,14 @@ pub fn prefix_of(inside: &str) -> &str {
     marked.map_or("", |name| &inside[..name + 2 * MARK.len_utf8()])
 }
 
+/// Tenant and name of what the core knows by one name.
+pub fn split(inside: &str) -> (&str, &str) {
+    inside
+        .strip_prefix(MARK)
+        .and_then(|rest| rest.split_once(MARK))
+        .unwrap_or((DEFAULT_TENANT, inside))
+}
+
 /// The name under which all jobs of a job's tenant are bound, as the core knows names: `*` with the
 /// tenant in front. `None` for the default tenant, whose `*` means everyone.
 pub fn all_jobs_of(job: &str) -> Option<String> {

@@ -107,6 +107,14 @@ impl DriverHandle {
         Ok(admitted)
     }
 
+    /// What would become of an action.
+    pub async fn check_action(
+        &self,
+        spec: ActionSpec,
+    ) -> Result<Result<Admission, ActionError>, DriverStopped> {
+        self.read(move |view| view.core.check_action(&spec)).await
+    }
+
     /// An action that has not ended, or one of the latest that have.
     pub async fn action(&self, action: ActionId) -> Result<Option<Action>, DriverStopped> {
         self.read(move |view| view.core.actions().action(action).cloned())

@@ -1,20 +1,17 @@
 //! An action as clients submit it, read into what the core schedules and what the executor runs.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use treadle_actions::ActionBody;
+use treadle_config::{CPU, GPU, MEMORY, REQUESTS};
 use treadle_core::actions::{ActionSpec, Demand, OPTIONS_MAX};
-use treadle_model::{ClientName, Span, Tenant, Timestamp};
+use treadle_model::{ClientName, Span, Tenant};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
 /// Memory is shared out in mebibytes.
-pub(crate) const MEBIBYTE: u64 = 1 << 20;
-/// The resource that clients give in bytes.
-pub(crate) const MEMORY: &str = "memory";
-/// What an action needs that does not say.
-const CPU: &str = "cpu";
+pub(super) const MEBIBYTE: u64 = 1 << 20;
 /// How long an action may run that does not say, in seconds.
 const RUN_S: u64 = 600;
 /// The longest, in seconds.
@@ -36,14 +33,15 @@ pub(crate) struct Submission {
     job: Option<String>,
     /// The tool or the reward: actions of a job and kind are taken to last equally long.
     kind: String,
-    /// What it needs of each resource: `cpu` in cores, `memory` in bytes, `gpu` in devices, or that
-    /// of a quota in requests; one core without it.
+    /// What it needs of each resource: `cpu` in cores, `memory` in bytes, `gpu` in devices, or a
+    /// quota in requests. A process needs one core unless it says otherwise, a request one of the
+    /// quota that it names, and a service one device.
     #[serde(default)]
     cost: BTreeMap<String, Cost>,
     /// How long it lasts with each amount of the resource that it can use more or less of, in
-    /// milliseconds and in the order of the amounts; learnt per kind without it.
+    /// microseconds and in the order of the amounts; learnt per job and kind without it.
     #[serde(default)]
-    durations_ms: Vec<u64>,
+    durations_us: Vec<u64>,
     /// After so long it is stopped.
     #[serde(default)]
     run_s_max: Option<u64>,
@@ -56,10 +54,10 @@ pub(crate) struct Submission {
     /// A name of the client's: the same name with the same action is the same action.
     #[serde(default)]
     idempotency_key: Option<String>,
-    /// What to run: `command` or `shell`, with `stdin`, `env` and `cwd`; or `http`, perhaps to a
-    /// `service`.
+    /// What to run: one of `process` (`command`, `stdin`, `env`, `cwd`), `http` (`method`, `url`,
+    /// `headers`, `body`, `quota`) and `service` (`name`, `method`, `path`, `headers`, `body`).
     #[schema(value_type = Object)]
-    run: Box<RawValue>,
+    run: Value,
 }
 
 /// What an action needs of one resource.
@@ -81,64 +79,71 @@ pub(crate) enum Cost {
 
 /// What a submission comes to.
 #[derive(Debug)]
-pub(crate) struct Submitted {
-    /// What is scheduled.
-    pub(crate) spec: ActionSpec,
+pub(super) struct Submitted {
+    /// What is scheduled; the digest of what to run is not in it yet.
+    pub(super) spec: ActionSpec,
+    /// Whether its client named a job.
+    pub(super) job_named: bool,
+    /// After so long in the queue it is given up.
+    pub(super) start_max: Option<Span>,
     /// What is run.
-    pub(crate) body: ActionBody,
-    /// The same as it came.
-    pub(crate) written: Box<RawValue>,
+    pub(super) body: ActionBody,
 }
 
 impl Submission {
-    /// Reads a tenant's submission, which came at `now`.
+    /// The client's name for it; `unless_given` where there is none.
+    pub(crate) fn named(mut self, unless_given: impl FnOnce() -> String) -> Self {
+        self.idempotency_key.get_or_insert_with(unless_given);
+        self
+    }
+
+    /// Reads a tenant's submission.
     ///
     /// # Errors
     /// The field that is wrong, and the remedy.
-    pub(crate) fn read(self, tenant: &Tenant, now: Timestamp) -> Result<Submitted, ErrorBody> {
+    pub(super) fn read(self, tenant: &Tenant) -> Result<Submitted, ErrorBody> {
         let inside = |field: &str, text: &str| {
             let name = ClientName::parse(field, text)?;
             Ok::<Box<str>, ErrorBody>(tenant.inside(&name).into())
         };
-        let body = ActionBody::parse(self.run.get().as_bytes()).map_err(|error| {
+        let run = serde_json::to_vec(&self.run).unwrap_or_default();
+        let body = ActionBody::parse(&run).map_err(|error| {
             let field = format!("run.{}", error.field());
             ErrorBody::new(ErrorCode::InvalidField, format!("`run`: {error}")).with_param(&field)
         })?;
         let program = self.program_id.as_deref();
         let program = program.map(|text| inside("program_id", text)).transpose()?;
-        let job = inside("job", self.job.as_deref().unwrap_or(DEFAULT_JOB))?;
         let key = self.idempotency_key.as_deref();
-        let key = key.map(|text| inside("idempotency_key", text));
+        let key = key.map(|text| ClientName::parse("idempotency_key", text));
+        let key = key.transpose()?.map(|name| name.to_string().into());
         let run_s = bounded("run_s_max", self.run_s_max.unwrap_or(RUN_S), RUN_S_MAX)?;
         let start_s = self.start_s_max;
         let start_s = start_s.map(|seconds| bounded("start_s_max", seconds, START_S_MAX));
-        let start_by = start_s.transpose()?;
         let spec = ActionSpec {
             program,
-            job,
+            job: inside("job", self.job.as_deref().unwrap_or(DEFAULT_JOB))?,
             kind: ClientName::parse("kind", &self.kind)?.to_string().into(),
-            demands: demands(self.cost)?,
-            durations: self.durations_ms.into_iter().map(Span::from_millis).collect(),
-            service: match &body {
-                ActionBody::Service(service) => Some(service.service.as_str().into()),
-                ActionBody::Process(_) | ActionBody::Http(_) => None,
-            },
+            demands: demands(self.cost, &body)?,
+            durations: self.durations_us.into_iter().map(Span).collect(),
+            service: body.service().map(Into::into),
             run_max: Span::from_secs(run_s),
-            start_by: start_by.map(|seconds| now + Span::from_secs(seconds)),
+            start_by: None,
             idempotent: self.idempotent,
-            idempotency_key: key.transpose()?,
-            body: body.digest().into(),
+            idempotency_key: key,
+            body: "".into(),
         };
         Ok(Submitted {
             spec,
+            job_named: self.job.is_some(),
+            start_max: start_s.transpose()?.map(Span::from_secs),
             body,
-            written: self.run,
         })
     }
 }
 
-fn demands(cost: BTreeMap<String, Cost>) -> Result<Vec<Demand>, ErrorBody> {
-    let mut demands = Vec::with_capacity(cost.len().max(1));
+/// What an action draws from: what its client says, and what it uses in any case.
+fn demands(cost: BTreeMap<String, Cost>, body: &ActionBody) -> Result<Vec<Demand>, ErrorBody> {
+    let mut demands = Vec::with_capacity(cost.len() + 1);
     for (resource, cost) in cost {
         let field = format!("cost.{resource}");
         let mut options = cost.options(&field)?;
@@ -151,9 +156,14 @@ fn demands(cost: BTreeMap<String, Cost>) -> Result<Vec<Demand>, ErrorBody> {
             options,
         });
     }
-    if demands.is_empty() {
+    let used = match body {
+        ActionBody::Process(_) => CPU,
+        ActionBody::Http(request) => request.quota.as_deref().unwrap_or(REQUESTS),
+        ActionBody::Service(_) => GPU,
+    };
+    if demands.iter().all(|demand| &*demand.resource != used) {
         demands.push(Demand {
-            resource: CPU.into(),
+            resource: used.into(),
             options: vec![1],
         });
     }
@@ -195,52 +205,80 @@ mod tests {
     use serde_json::{Value, json};
 
     fn read(value: &Value) -> Result<Submitted, ErrorBody> {
-        let submission = serde_json::from_str::<Submission>(&value.to_string());
+        let submission = serde_json::from_value::<Submission>(value.clone());
         let submission = submission.expect("it is a submission");
-        submission.read(&Tenant::default(), Timestamp(5_000_000))
+        submission.read(&Tenant::default())
     }
 
     fn with(field: &str, value: Value) -> Value {
-        let mut body = json!({"kind": "pytest", "run": {"shell": "pytest"}});
+        let run = json!({"process": {"command": ["pytest"]}});
+        let mut body = json!({"kind": "pytest", "run": run});
         body[field] = value;
         body
     }
 
+    fn demanded(body: &Value) -> Vec<(String, Vec<u64>)> {
+        let spec = read(body).expect("it is read").spec;
+        let demands = spec.demands.into_iter();
+        demands.map(|d| (d.resource.into(), d.options)).collect()
+    }
+
     #[test]
     fn what_is_not_said_has_a_default() {
-        let spec = read(&with("kind", json!("pytest"))).expect("it is read").spec;
-        assert_eq!((&*spec.job, &*spec.kind), ("default", "pytest"));
-        assert_eq!(spec.demands.len(), 1);
-        assert_eq!(&*spec.demands[0].resource, "cpu");
-        assert_eq!(spec.run_max, Span::from_secs(600));
-        assert_eq!(spec.start_by, None);
+        let body = with("kind", json!("pytest"));
+        let read = read(&body).expect("it is read");
+        assert_eq!((&*read.spec.job, &*read.spec.kind), ("default", "pytest"));
+        assert_eq!(read.spec.run_max, Span::from_secs(600));
+        assert_eq!((read.start_max, read.job_named), (None, false));
+        assert_eq!(demanded(&body), [("cpu".to_owned(), vec![1])]);
+        let quota = json!({"http": {"url": "http://h/", "quota": "search"}});
+        let http = json!({"http": {"url": "http://h/"}});
+        let service = json!({"service": {"name": "judge", "path": "/"}});
+        for (run, used) in [(quota, "search"), (http, "requests"), (service, "gpu")] {
+            assert_eq!(demanded(&with("run", run)), [(used.to_owned(), vec![1])]);
+        }
     }
 
     #[test]
     fn costs_are_fixed_listed_or_a_range_and_memory_is_rounded_up() {
         let cost = json!({"cpu": {"min": 1, "max": 4}, "memory": 1_048_577, "gpu": [1, 2, 8]});
-        let spec = read(&with("cost", cost)).expect("it is read").spec;
-        let options: Vec<_> = spec.demands.iter().map(|d| d.options.clone()).collect();
+        let options: Vec<_> = demanded(&with("cost", cost)).into_iter().collect();
+        let options: Vec<_> = options.into_iter().map(|(_, options)| options).collect();
         assert_eq!(options, [vec![1, 2, 3, 4], vec![1, 2, 8], vec![2]]);
     }
 
     #[test]
     fn what_is_wrong_is_named() {
+        let process = |field: &str, value: Value| {
+            let mut process = json!({"command": ["a"]});
+            process[field] = value;
+            with("run", json!({"process": process}))
+        };
         for (body, param) in [
-            (with("cost", json!({"cpu": {"min": 4, "max": 1}})), "cost.cpu"),
-            (with("cost", json!({"cpu": {"min": 1, "max": 1_000}})), "cost.cpu"),
+            (
+                with("cost", json!({"cpu": {"min": 4, "max": 1}})),
+                "cost.cpu",
+            ),
+            (
+                with("cost", json!({"cpu": {"min": 1, "max": 1_000}})),
+                "cost.cpu",
+            ),
             (with("run_s_max", json!(0)), "run_s_max"),
             (with("start_s_max", json!(u64::MAX)), "start_s_max"),
             (with("run", json!({})), "run.body"),
-            (with("run", json!({"shell": ""})), "run.shell"),
-            (with("run", json!({"shell": "a", "stdin": "x".repeat(2 << 20)})), "run.stdin"),
+            (process("command", json!([])), "run.process.command"),
+            (
+                process("stdin", json!("x".repeat(2 << 20))),
+                "run.process.stdin",
+            ),
             (with("program_id", json!("a\u{0}b")), "program_id"),
             (with("kind", json!("")), "kind"),
         ] {
             let error = read(&body).expect_err("it is wrong");
             assert_eq!(error.param.as_deref(), Some(param), "{}", error.message);
         }
-        let negative = serde_json::from_value::<Cost>(json!(-1));
-        assert!(negative.is_err());
+        for cost in [json!(-1), json!("2"), json!({"min": 1})] {
+            assert!(serde_json::from_value::<Cost>(cost).is_err());
+        }
     }
 }

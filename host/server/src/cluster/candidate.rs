@@ -122,7 +122,7 @@ async fn lead(
         Some(auth) => auth,
         None => Auth::open(config, store.clone()).await?.0,
     };
-    let leading = Leading::start(config, store.clone(), auth, context.clone()).await?;
+    let leading = Leading::start(config, store.clone(), auth, context.clone(), None).await?;
     let app = leading.app.clone();
     let link = LinkServer {
         driver: app.driver.clone(),

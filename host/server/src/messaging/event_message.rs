@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use treadle_broker::{Attributes, BODY_BYTES_MAX, Message, RoutingKey};
-use treadle_model::tenant::{DEFAULT_TENANT, MARK};
+use treadle_model::tenant::split;
 use treadle_store::EventRow;
 
 /// Version of the body's schema. It rises when a field changes its meaning or goes; readers ignore
@@ -33,8 +33,8 @@ struct Body<'e> {
 
 /// An event of the journal as a message.
 pub fn message(row: &EventRow) -> Message {
-    let (tenant, job) = outside(&row.job);
-    let program = row.program.as_deref().map(|program| outside(program).1);
+    let (tenant, job) = split(&row.job);
+    let program = row.program.as_deref().map(|program| split(program).1);
     let (entity, event) = named(&row.kind);
     let own;
     let data = if row.body.len() > BODY_BYTES_MAX - FRAME_BYTES_MAX {
@@ -68,14 +68,6 @@ pub fn message(row: &EventRow) -> Message {
     }
 }
 
-/// Tenant and name of what the core knows by one name.
-fn outside(inside: &str) -> (&str, &str) {
-    inside
-        .strip_prefix(MARK)
-        .and_then(|rest| rest.split_once(MARK))
-        .unwrap_or((DEFAULT_TENANT, inside))
-}
-
 /// What a kind of event is about, and what happened to it.
 fn named(kind: &str) -> (&str, &str) {
     match kind.split_once('_') {
@@ -101,7 +93,7 @@ fn data(body: &str) -> Box<RawValue> {
 /// Takes tenants off all names.
 fn cleaned(value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(outside(&text).1.to_owned()),
+        Value::String(text) => Value::String(split(&text).1.to_owned()),
         Value::Array(list) => list.into_iter().map(cleaned).collect(),
         Value::Object(map) => Value::Object(
             map.into_iter()
@@ -116,6 +108,7 @@ fn cleaned(value: Value) -> Value {
 mod tests {
     use super::*;
     use serde_json::json;
+    use treadle_model::tenant::MARK;
 
     fn row(kind: &str, job: &str, program: Option<&str>, body: &Value) -> EventRow {
         EventRow {

@@ -19,11 +19,16 @@ use utoipa::openapi::{Content, Ref, RefOr, Response};
 /// Largest body of a request that is not a generation request or an upload.
 pub(crate) const CONTROL_BYTES_MAX: usize = 1 << 20;
 
+/// Largest description of an action.
+const ACTION_BYTES_MAX: usize = 8 << 20;
+
 /// How long a body may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     /// [`CONTROL_BYTES_MAX`].
     Control,
+    /// [`ACTION_BYTES_MAX`].
+    Action,
     /// As an uploaded policy may be.
     Upload,
     /// The gateway reads it, with bounds of its own.
@@ -192,6 +197,12 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self.fails(&[ErrorCode::BodyTooLarge])
     }
 
+    /// Its body is an action's.
+    pub(crate) fn takes_action(mut self) -> Self {
+        self.about.length = Length::Action;
+        self
+    }
+
     /// Something that is done around the handler.
     pub(crate) fn around(mut self, around: Around<S>) -> Self {
         self.around = Some(around);
@@ -212,7 +223,11 @@ impl About {
             path: self.path.clone(),
             needs: self.needs,
             relayed: self.length == Length::Relayed,
-            bytes_max: (self.length == Length::Control).then_some(CONTROL_BYTES_MAX),
+            bytes_max: match self.length {
+                Length::Control => Some(CONTROL_BYTES_MAX),
+                Length::Action => Some(ACTION_BYTES_MAX),
+                Length::Upload | Length::Relayed => None,
+            },
         }
     }
 
@@ -279,6 +294,7 @@ where
         }
         handler = match about.length {
             Length::Control => handler.layer(DefaultBodyLimit::max(CONTROL_BYTES_MAX)),
+            Length::Action => handler.layer(DefaultBodyLimit::max(ACTION_BYTES_MAX)),
             Length::Upload => handler.layer(DefaultBodyLimit::max(upload_bytes_max)),
             Length::Relayed => handler,
         };

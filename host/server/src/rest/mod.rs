@@ -25,6 +25,7 @@ mod memory;
 mod openapi;
 mod plugins;
 pub(crate) mod programs;
+mod resources;
 pub(crate) mod session;
 pub(crate) mod signature;
 mod steps;
@@ -71,6 +72,7 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
                 bodies::endpoints(),
                 decisions::endpoints(),
                 actions::endpoints(),
+                resources::endpoints(),
             ]),
         ),
         ("Engines", workers::endpoints()),

@@ -44,10 +44,10 @@ impl Daemon {
         let config = &config;
         let store =
             treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
-        lead_alone(&*store, addr, config.scheme()).await?;
+        let epoch = lead_alone(&*store, addr, config.scheme()).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
         let context = GatewayContext::new(config, Node::open(config).await?)?;
-        let leading = Leading::start(config, store, auth, context).await?;
+        let leading = Leading::start(config, store, auth, context, Some(epoch)).await?;
         let (stop, stopped) = oneshot::channel();
         let router = rest::router(leading.app.clone());
         let served = tokio::spawn(serve(listener, router, serve_limits(config), async {
@@ -84,14 +84,17 @@ impl Daemon {
 
 /// Leads the store, or reports which daemon does. A leader that was killed a moment ago is given
 /// time to be detected as dead.
-async fn lead_alone(store: &dyn Store, addr: SocketAddr, scheme: &str) -> Result<(), StartError> {
+async fn lead_alone(store: &dyn Store, addr: SocketAddr, scheme: &str) -> Result<u64, StartError> {
     let url = format!("{scheme}://{addr}");
     let candidate = Candidate {
         name: addr.to_string(),
         url,
     };
     let began = Instant::now();
-    while store.campaign(&candidate).await?.is_none() {
+    loop {
+        if let Some(epoch) = store.campaign(&candidate).await? {
+            return Ok(epoch);
+        }
         if began.elapsed() >= LEAD_TIMEOUT {
             let leader = store.leader().await?;
             let (name, url) = leader.map_or_else(Default::default, |l| (l.name, l.url));
@@ -99,5 +102,4 @@ async fn lead_alone(store: &dyn Store, addr: SocketAddr, scheme: &str) -> Result
         }
         tokio::time::sleep(LEAD_PAUSE).await;
     }
-    Ok(())
 }

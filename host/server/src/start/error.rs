@@ -55,6 +55,12 @@ pub enum StartError {
         "the store has handed out every gateway's id; begin a new one with store.url or store.schema"
     )]
     Gateways,
+    /// What runs actions does not come up.
+    #[error("{0}; see `[actions]` of the configuration")]
+    Actions(#[from] treadle_actions::ExecutorError),
+    /// The configuration can't be used.
+    #[error("{0}")]
+    Config(#[from] treadle_config::ConfigError),
     /// No thread could be started.
     #[error("the scheduler's thread could not be started: {0}")]
     Thread(std::io::Error),

@@ -2,6 +2,7 @@
 //! the policies, and what keeps the store tidy.
 
 use super::StartError;
+use crate::actions::Running;
 use crate::app::App;
 use crate::history::sample_forever;
 use crate::maintenance::keep_up;
@@ -32,7 +33,8 @@ use treadle_registry::{PluginRegistry, RemotePredictor, evaluator_limits, foreca
 use treadle_scheduler::orders::Order;
 use treadle_scheduler::recovery;
 use treadle_scheduler::{
-    Clock, DriverHandle, DriverOptions, Excerpts, ForecastFeed, spawn_driver, spawn_journal,
+    ActionInstruction, Clock, DriverHandle, DriverOptions, Excerpts, ForecastFeed, spawn_driver,
+    spawn_journal,
 };
 use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
 use treadle_whatif::WhatIfQueue;
@@ -93,23 +95,27 @@ pub(crate) struct Leading {
     /// What REST handlers share.
     pub(crate) app: App,
     messaging: Option<Arc<Messaging>>,
+    running: Option<Running>,
     maintenance: JoinHandle<()>,
     transfer_executor: TransferExecutor,
 }
 
 impl Leading {
-    /// Replays the journal, binds policies and registers the configured engines.
+    /// Replays the journal, binds policies and registers the configured engines. `epoch` is that
+    /// under which this daemon leads its store alone.
     pub(crate) async fn start(
         config: &Config,
         store: Arc<dyn Store>,
         auth: Arc<Auth>,
         context: GatewayContext,
+        epoch: Option<u64>,
     ) -> Result<Self, StartError> {
         let (notices, told) = unbounded_channel();
         let (feed, seen, wanted) = ForecastFeed::new();
         let excerpts = context.excerpts.clone();
         let (transfers, orders) = unbounded_channel();
-        let feeds = (feed, transfers);
+        let (instructions, instructed) = unbounded_channel();
+        let feeds = (feed, transfers, instructions);
         let (driver, committed) = start_driver(
             config,
             &store,
@@ -124,12 +130,14 @@ impl Leading {
         };
         let transfer_executor =
             TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner);
+        let running = Running::start(config, &driver, &store, epoch, instructed).await?;
         let messaging = Messaging::connect(&config.broker)?;
         let broker = messaging
             .as_ref()
             .map(|messaging| messaging.status().clone());
         let app = App {
             broker,
+            actions: running.as_ref().map(|running| running.actions.clone()),
             ..assemble(
                 config,
                 (driver, committed.clone()),
@@ -159,6 +167,7 @@ impl Leading {
         Ok(Self {
             app,
             messaging,
+            running,
             maintenance,
             transfer_executor,
         })
@@ -170,6 +179,9 @@ impl Leading {
         self.app.whatif.stop();
         if let Some(messaging) = &self.messaging {
             messaging.stop().await;
+        }
+        if let Some(running) = self.running {
+            running.stop().await;
         }
         if let Err(error) = self.app.policies.save_states().await {
             tracing::warn!(%error, "what policies have stored could not be saved");
@@ -187,7 +199,11 @@ impl Leading {
         }
         // Its thread may wait for an input; it finds out that nothing is written any more.
         let (driver, transfer_executor) = (self.app.driver, self.transfer_executor);
+        let running = self.running;
         tokio::spawn(async move {
+            if let Some(running) = running {
+                running.stop().await;
+            }
             transfer_executor.stop().await;
             driver.stop().await;
         });
@@ -233,7 +249,11 @@ async fn start_driver(
     config: &Config,
     store: &Arc<dyn Store>,
     notices: UnboundedSender<Notice>,
-    (forecasts, transfers): (ForecastFeed, UnboundedSender<Order>),
+    (forecasts, transfers, actions): (
+        ForecastFeed,
+        UnboundedSender<Order>,
+        UnboundedSender<ActionInstruction>,
+    ),
     metrics: Arc<Metrics>,
 ) -> Result<(DriverHandle, watch::Receiver<u64>), StartError> {
     let recovered = recovery::recover(&**store, config.core()).await?;
@@ -253,6 +273,7 @@ async fn start_driver(
         snapshot_events: config.store.snapshot_events,
         forecasts: Some(forecasts),
         transfers: Some(transfers),
+        actions: Some(actions),
         notices: Some(notices),
     })
     .map_err(StartError::Thread)?;
@@ -317,6 +338,7 @@ async fn assemble(
         engines,
         policies,
         whatif,
+        actions: None,
         broker: None,
         node,
         streams,

@@ -40,6 +40,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use treadle_policy_runtime::compiler_main;
 use treadle_registry::COMPILE_SUBCOMMAND;
+use treadle_server::{SUPERVISE_SUBCOMMAND, supervisor_main};
 
 use error::CliError;
 use treadle_config::Config;
@@ -101,11 +102,13 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     // A child of a daemon that compiles one upload limits itself and nothing
     // else, so it must not have other threads.
-    if std::env::args()
-        .nth(1)
-        .is_some_and(|arg| arg == COMPILE_SUBCOMMAND)
-    {
-        return compiler_main(std::io::stdin().lock(), std::io::stdout().lock());
+    match std::env::args().nth(1).as_deref() {
+        Some(COMPILE_SUBCOMMAND) => {
+            return compiler_main(std::io::stdin().lock(), std::io::stdout().lock());
+        }
+        // So does one that runs an action.
+        Some(SUPERVISE_SUBCOMMAND) => return supervisor_main(),
+        _ => {}
     }
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Runtime::new() {

@@ -1,0 +1,207 @@
+//! Actions that treadle runs: submitted over REST or the broker, scheduled by the core, and run by
+//! this machine's executor once their start is on record.
+
+mod blobs;
+mod machine;
+mod refusal;
+mod running;
+mod start;
+mod submission;
+mod view;
+mod waiters;
+
+pub(crate) use running::Running;
+pub use start::SUPERVISE_SUBCOMMAND;
+pub(crate) use submission::Submission;
+pub(crate) use view::{ActionView, OutputView};
+
+use blobs::Blobs;
+use std::sync::Arc;
+use std::time::Duration;
+use submission::Submitted;
+use treadle_core::actions::{ActionEvent, Admission};
+use treadle_model::{ActionId, Tenant};
+use treadle_scheduler::{DriverHandle, NotRecorded};
+use treadle_store::{ActionRow, ServiceRow, Store, StoreError};
+use treadle_wire::{ErrorBody, ErrorCode};
+use waiters::Waiters;
+
+/// What REST handlers and the broker's consumers ask about actions.
+pub(crate) struct Actions {
+    driver: DriverHandle,
+    store: Arc<dyn Store>,
+    blobs: Blobs,
+    waiters: Waiters,
+    executor: treadle_actions::Executor,
+}
+
+/// An action that is on record.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Admitted {
+    /// Its number.
+    pub(crate) action: ActionId,
+    /// Whether it was on record before.
+    pub(crate) repeated: bool,
+}
+
+/// Why something can't be done.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was wrong.
+    Refused(ErrorBody),
+    /// The scheduler has stopped.
+    Stopped,
+    /// The store failed.
+    Store(StoreError),
+}
+
+impl From<ErrorBody> for Failure {
+    fn from(error: ErrorBody) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<NotRecorded> for Failure {
+    fn from(error: NotRecorded) -> Self {
+        match error {
+            NotRecorded::Stopped => Self::Stopped,
+            NotRecorded::Refused => {
+                ErrorBody::new(ErrorCode::InvalidField, error.to_string()).into()
+            }
+        }
+    }
+}
+
+impl From<treadle_scheduler::DriverStopped> for Failure {
+    fn from(_: treadle_scheduler::DriverStopped) -> Self {
+        Self::Stopped
+    }
+}
+
+impl Actions {
+    /// Puts a tenant's action on record.
+    pub(crate) async fn submit(
+        &self,
+        tenant: &Tenant,
+        submission: Submission,
+        written: &serde_json::Value,
+    ) -> Result<Admitted, Failure> {
+        let Submitted {
+            mut spec,
+            job_named,
+            start_max,
+            body,
+        } = submission.read(tenant)?;
+        if let Some(program) = spec.program.clone() {
+            let live = self.driver.program(&program).await?;
+            let live = live.ok_or_else(|| refusal::program_unknown(tenant, &program))?;
+            if job_named && live.job != spec.job {
+                return Err(refusal::of_another_job(tenant, &program, &live.job).into());
+            }
+            spec.job = live.job;
+        }
+        let written = blobs::canonical(written);
+        spec.body = blobs::digest(&written);
+        // What is refused leaves nothing behind.
+        let checked = self.driver.check_action(spec.clone()).await?;
+        if let Admission::New(_) = checked.map_err(|error| refusal::of(tenant, error))? {
+            self.blobs.keep(&spec.body, written, Some(body)).await?;
+        }
+        let admitted = self.driver.submit_action(spec, start_max).await?;
+        Ok(
+            match admitted.map_err(|error| refusal::of(tenant, error))? {
+                Admission::New(action) => Admitted {
+                    action,
+                    repeated: false,
+                },
+                Admission::Known(action) => Admitted {
+                    action,
+                    repeated: true,
+                },
+            },
+        )
+    }
+
+    /// A tenant's action, once it has ended or so much time has passed.
+    pub(crate) async fn ended(
+        &self,
+        tenant: &Tenant,
+        action: ActionId,
+        wait: Duration,
+    ) -> Result<ActionRow, Failure> {
+        let waiting = if wait.is_zero() {
+            None
+        } else {
+            let full = || ErrorBody::new(ErrorCode::Overloaded, waiters::FULL);
+            Some(self.waiters.enter(action).ok_or_else(full)?)
+        };
+        let row = self.row(tenant, action).await?;
+        match waiting {
+            Some(waiting) if row.ended_at_us.is_none() => {
+                waiting.told(wait).await;
+                self.row(tenant, action).await
+            }
+            _ => Ok(row),
+        }
+    }
+
+    async fn row(&self, tenant: &Tenant, action: ActionId) -> Result<ActionRow, Failure> {
+        let row = self.store.action(action.0).await?;
+        let own = row.filter(|row| tenant.outside(&row.job).is_some());
+        own.ok_or_else(|| refusal::unknown(action).into())
+    }
+
+    /// Withdraws a tenant's action; gives it as it is then.
+    pub(crate) async fn cancel(
+        &self,
+        tenant: &Tenant,
+        action: ActionId,
+    ) -> Result<ActionRow, Failure> {
+        let row = self.row(tenant, action).await?;
+        if row.ended_at_us.is_some() {
+            return Ok(row);
+        }
+        let event = ActionEvent::ActionCancelled { action };
+        self.driver.event_committed(event.into()).await?;
+        self.row(tenant, action).await
+    }
+
+    /// What an action has written, as far as it is kept.
+    pub(crate) async fn output(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.blobs.read(digest).await
+    }
+
+    /// Makes a service known that devices may hold.
+    pub(crate) async fn declare(
+        &self,
+        tenant: &Tenant,
+        service: treadle_actions::ServiceSpec,
+        load: treadle_model::Span,
+    ) -> Result<(), Failure> {
+        let row = ServiceRow {
+            service: service.name.clone(),
+            tenant: tenant.name().to_owned(),
+            spec: serde_json::to_string(&service).unwrap_or_default(),
+            load_us: load.micros(),
+            declared_at_us: treadle_auth::now_us(),
+        };
+        let name: Box<str> = service.name.as_str().into();
+        if !self.executor.declare(tenant.name(), service) {
+            let message = "as many services are declared as may be; declare fewer";
+            return Err(ErrorBody::new(ErrorCode::TenantLimit, message).into());
+        }
+        self.store.put_service(&row).await?;
+        let event = ActionEvent::ServiceDeclared {
+            service: name,
+            load,
+        };
+        self.driver.event_committed(event.into()).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! Why an action is refused, in the words of the API.
+
+use treadle_config::MEMORY;
+use treadle_core::actions::ActionError;
+use treadle_model::{ActionId, Tenant};
+use treadle_wire::{ErrorBody, ErrorCode};
+
+use super::submission::MEBIBYTE;
+
+/// There is no such action, or it is another tenant's.
+pub(super) fn unknown(action: ActionId) -> ErrorBody {
+    let message = format!("no action {action} is on record; GET /api/v1/actions has all");
+    ErrorBody::new(ErrorCode::ActionUnknown, message)
+}
+
+/// Its program is not live.
+pub(super) fn program_unknown(tenant: &Tenant, key: &str) -> ErrorBody {
+    let program = tenant.outside(key).unwrap_or(key);
+    let message =
+        format!("program `{program}` is not live; begin it with a step, or leave `program_id` out");
+    ErrorBody::new(ErrorCode::ProgramUnknown, message).with_param("program_id")
+}
+
+/// Its program is of another job than it says.
+pub(super) fn of_another_job(tenant: &Tenant, program: &str, job: &str) -> ErrorBody {
+    let name = |inside| tenant.outside(inside).unwrap_or_default().to_owned();
+    let message = format!(
+        "program `{}` is of job `{}`; leave `job` out",
+        name(program),
+        name(job)
+    );
+    ErrorBody::new(ErrorCode::InvalidField, message).with_param("job")
+}
+
+fn of_cost(resource: &str, problem: impl std::fmt::Display) -> ErrorBody {
+    let field = format!("cost.{resource}");
+    let message = format!("`{field}` {problem}");
+    ErrorBody::new(ErrorCode::InvalidField, message).with_param(field)
+}
+
+/// An amount as clients count it.
+fn amount(resource: &str, units: u64) -> String {
+    if resource == MEMORY {
+        return format!("{} bytes", units.saturating_mul(MEBIBYTE));
+    }
+    units.to_string()
+}
+
+/// What the core says of an action.
+pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
+    match error {
+        ActionError::NoDemands | ActionError::TooManyDemands { .. } => {
+            let message = format!("`cost`: {error}");
+            ErrorBody::new(ErrorCode::InvalidField, message).with_param("cost")
+        }
+        ActionError::ResourceTwice { resource } => of_cost(&resource, "is there twice; join them"),
+        ActionError::UnknownResource { resource } => of_cost(
+            &resource,
+            "is no resource of this daemon; GET /api/v1/resources has all",
+        ),
+        ActionError::BadOptions { resource, options } => of_cost(
+            &resource,
+            format_args!("has {options} amounts; give 1 to 64"),
+        ),
+        ActionError::NotAscending { resource } => {
+            of_cost(&resource, "must be amounts above 0 that ascend; sort them")
+        }
+        ActionError::TooManyUnits {
+            resource,
+            units,
+            most,
+        } => of_cost(
+            &resource,
+            format_args!("has {units} units; give at most {most}"),
+        ),
+        ActionError::NoChunk { resource, units } => of_cost(
+            &resource,
+            format_args!("is {units}; devices come in chunks of 1, 2, 4 and 8"),
+        ),
+        ActionError::NeverFits {
+            resource,
+            least,
+            most,
+        } => {
+            let (least, most) = (amount(&resource, least), amount(&resource, most));
+            of_cost(
+                &resource,
+                format_args!("asks for {least} at least; this daemon has {most}; ask for less"),
+            )
+        }
+        ActionError::TwoElastic { first, second } => of_cost(
+            &second,
+            format_args!("has several amounts, and so has `cost.{first}`; fix one of them"),
+        ),
+        ActionError::DurationsMismatch {
+            durations, options, ..
+        } => {
+            let message = format!(
+                "`durations_us` has {durations} entries for {options} amounts; give one for each, or none"
+            );
+            ErrorBody::new(ErrorCode::InvalidField, message).with_param("durations_us")
+        }
+        ActionError::UnknownService { service } => {
+            let message = format!(
+                "`run.service.name` is `{service}`, which is not declared; PUT /api/v1/services/{service}"
+            );
+            ErrorBody::new(ErrorCode::InvalidField, message).with_param("run.service.name")
+        }
+        ActionError::ServiceWithoutDevices { service, .. } => of_cost(
+            "gpu",
+            format_args!("is what service `{service}` needs; give a number of devices"),
+        ),
+        ActionError::UnknownProgram { program } => program_unknown(tenant, &program),
+        ActionError::NoRunTime => {
+            let message = "`run_s_max` is 0; give the longest time that it may run";
+            ErrorBody::new(ErrorCode::InvalidField, message).with_param("run_s_max")
+        }
+        ActionError::QueueFull { .. } => ErrorBody::new(ErrorCode::QueueFull, error.to_string()),
+        ActionError::KeyTaken { action, .. } => {
+            let message = format!(
+                "`idempotency_key` is that of action {action}, which is another one; take a new key"
+            );
+            ErrorBody::new(ErrorCode::IdempotencyKeyTaken, message).with_param("idempotency_key")
+        }
+    }
+}

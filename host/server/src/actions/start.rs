@@ -1,0 +1,185 @@
+//! Bringing up what runs actions: what there is, what the last daemon left, and the executor.
+
+use super::blobs::Blobs;
+use super::waiters::Waiters;
+use super::{Actions, Running, machine};
+use crate::start::StartError;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::mpsc::{UnboundedReceiver, channel};
+use treadle_actions::{
+    Executor, ExecutorConfig, Recovery, ServiceSpec, SupervisorCommand, recover,
+};
+use treadle_config::Config;
+use treadle_core::actions::{ActionEvent, Load};
+use treadle_model::{ActionId, Span};
+use treadle_scheduler::{ActionInstruction, ActionStart, DriverHandle};
+use treadle_store::{Location, ServiceRow, Store};
+
+/// What makes the daemon's binary a supervisor of actions.
+pub const SUPERVISE_SUBCOMMAND: &str = "supervise-actions";
+/// Reports that may wait for the driver.
+const REPORTS_MAX: usize = 1_024;
+/// Attempts that may run or have ends that are not on record, for each that the core starts.
+const ATTEMPTS_FACTOR: u64 = 2;
+
+impl Running {
+    /// Goes on from what is on record; `None` where actions are not run. `epoch` is that under which
+    /// this daemon leads its store; without one, several share it, and none of them runs actions.
+    pub(crate) async fn start(
+        config: &Config,
+        driver: &DriverHandle,
+        store: &Arc<dyn Store>,
+        epoch: Option<u64>,
+        instructions: UnboundedReceiver<ActionInstruction>,
+    ) -> Result<Option<Self>, StartError> {
+        let Some(epoch) = epoch.filter(|_| config.actions.enabled) else {
+            give_up(driver).await;
+            return Ok(None);
+        };
+        let settings = settings(config, epoch)?;
+        let recovery = recover(&settings).await?;
+        let services = store.services().await?;
+        let again = restore(config, driver, &recovery, &services).await?;
+        let stale = stale(driver, &recovery).await;
+        let blobs = Blobs::new(store.clone());
+        let (reporter, reports) = channel(REPORTS_MAX);
+        let outputs = Arc::new(blobs.clone());
+        let executor = Executor::start(settings, recovery, outputs, reporter).await?;
+        for row in services {
+            if let Ok(spec) = ServiceSpec::parse(row.spec.as_bytes()) {
+                executor.declare(&row.tenant, spec);
+            }
+        }
+        for (action, attempt) in stale {
+            executor.acknowledge(action, attempt);
+        }
+        let actions = Arc::new(Actions {
+            driver: driver.clone(),
+            store: store.clone(),
+            blobs,
+            waiters: Waiters::new(config.actions.waiters_max),
+            executor,
+        });
+        for start in again {
+            actions.execute(start).await;
+        }
+        Ok(Some(Self::new(actions, instructions, reports)))
+    }
+}
+
+/// What an earlier configuration ran is run no more.
+async fn give_up(driver: &DriverHandle) {
+    let Ok(overview) = driver.actions_overview().await else {
+        return;
+    };
+    if overview.pools.is_empty() && overview.waiting + overview.started == 0 {
+        return;
+    }
+    let resources = Vec::new();
+    driver.event(ActionEvent::ResourcesSet { resources }.into());
+    driver.event(ActionEvent::ActionsRecovered.into());
+}
+
+fn settings(config: &Config, epoch: u64) -> Result<ExecutorConfig, StartError> {
+    let own = std::env::current_exe().map_err(StartError::Thread)?;
+    let supervisor = SupervisorCommand {
+        program: own,
+        args: vec![SUPERVISE_SUBCOMMAND.into()],
+    };
+    let actions = &config.actions;
+    let given = |text: &String| (!text.is_empty()).then(|| PathBuf::from(text));
+    let listen = config.server.listen;
+    let folder = given(&actions.folder).unwrap_or_else(|| match config.store.location() {
+        Location::File(path) => {
+            let mut name = path.into_os_string();
+            name.push(".actions");
+            name.into()
+        }
+        Location::Memory | Location::Postgres(_) => {
+            std::env::temp_dir().join(format!("treadle-actions-{}", listen.port()))
+        }
+    });
+    let started_max = config.core().actions.started_max;
+    let attempts_max = started_max.saturating_mul(ATTEMPTS_FACTOR);
+    let defaults = ExecutorConfig::new(supervisor, folder, listen);
+    Ok(ExecutorConfig {
+        epoch,
+        workdir: given(&actions.workdir).unwrap_or_else(|| defaults.workdir.clone()),
+        attempts_max: usize::try_from(attempts_max).unwrap_or(usize::MAX),
+        output_bytes_max: actions.output_bytes_max,
+        cgroup: given(&actions.cgroup),
+        egress: actions.egress(),
+        trust: config.tls.trust(),
+        ..defaults
+    })
+}
+
+/// Reports to the core what there is and what became of what was started; gives the attempts that
+/// never began, to be run now. All of it is on record when this completes.
+async fn restore(
+    config: &Config,
+    driver: &DriverHandle,
+    recovery: &Recovery,
+    services: &[ServiceRow],
+) -> Result<Vec<ActionStart>, StartError> {
+    let resources = config
+        .actions
+        .resources(machine::cores(), machine::memory_bytes())?;
+    let started = driver.started_actions().await.unwrap_or_default();
+    driver.event(ActionEvent::ResourcesSet { resources }.into());
+    for row in services {
+        let (service, load) = (row.service.as_str().into(), Span(row.load_us));
+        driver.event(ActionEvent::ServiceDeclared { service, load }.into());
+    }
+    let mut never_began = Vec::new();
+    for (action, known) in started {
+        let attempt = known.attempt;
+        let event = recovery.end(action, attempt).unwrap_or_else(|| {
+            never_began.push((action, attempt));
+            // The core holds it to be alive from now on.
+            ActionEvent::ActionBegan { action, attempt }
+        });
+        driver.event(event.into());
+    }
+    driver.event(ActionEvent::ActionsRecovered.into());
+    let _ = driver.recorded().await;
+    let mut again = Vec::new();
+    for (action, attempt) in never_began {
+        again.extend(start_of(driver, action, attempt).await);
+    }
+    Ok(again)
+}
+
+/// An attempt that was started and is still to run.
+async fn start_of(driver: &DriverHandle, action: ActionId, attempt: u32) -> Option<ActionStart> {
+    let known = driver.action(action).await.ok().flatten()?;
+    let started = known.started()?;
+    if known.attempt != attempt || started.stopping.is_some() {
+        return None;
+    }
+    let load = started.loads.clone().map(|instance| Load {
+        service: Some(instance.service),
+        evicted: Vec::new(),
+    });
+    Some(ActionStart {
+        action,
+        attempt,
+        grants: started.grants.clone(),
+        load,
+        spec: known.spec.clone(),
+    })
+}
+
+/// Attempts whose ends are on record, though the executor does not know it.
+async fn stale(driver: &DriverHandle, recovery: &Recovery) -> Vec<(ActionId, u32)> {
+    let mut stale = Vec::new();
+    for (action, attempt) in recovery.attempts() {
+        let known = driver.action(action).await.ok().flatten();
+        let runs = known.is_some_and(|known| known.attempt == attempt && known.started().is_some());
+        if !runs {
+            stale.push((action, attempt));
+        }
+    }
+    stale
+}

@@ -1,0 +1,186 @@
+//! What actions draw from: resources and services.
+
+use super::actions::{failed, running};
+use super::arguments::{Body, InPath};
+use super::endpoint::{Endpoint, get, put};
+use super::signature::Answer;
+use super::stopped;
+use crate::app::App;
+use axum::extract::State;
+use axum::response::Json;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use treadle_actions::{ISOLATION, ServiceSpec};
+use treadle_auth::Caller;
+use treadle_auth::permissions::{ENGINES, VIEW};
+use treadle_config::MEMORY;
+use treadle_core::actions::{Pool, Supply};
+use treadle_http::error_response;
+use treadle_model::{Span, Timestamp};
+use treadle_wire::{ErrorBody, ErrorCode};
+use utoipa::ToSchema;
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/resources", VIEW, show)
+            .summary("What actions draw from, what is free of it, and how many wait")
+            .fails(&[ErrorCode::Overloaded]),
+        put("/api/v1/services/{service}", ENGINES, declare)
+            .summary("Declares a service that devices hold while actions use it, or replaces it")
+            .details(
+                "It is brought onto the devices of an action that asks for it, and stays there \
+                 until they are needed for another one.",
+            )
+            .fails(&[
+                ErrorCode::Overloaded,
+                ErrorCode::ActionsDisabled,
+                ErrorCode::TenantLimit,
+            ]),
+    ]
+}
+
+/// What actions draw from, all tenants together.
+#[derive(Serialize, ToSchema)]
+struct Resources {
+    /// Whether this daemon runs actions.
+    enabled: bool,
+    /// What keeps actions from one another and from the daemon.
+    isolation: &'static str,
+    /// Actions that wait.
+    waiting: usize,
+    /// Actions that have been started and have not ended.
+    started: usize,
+    /// The resources.
+    resources: Vec<ResourceView>,
+    /// The services.
+    services: Vec<ServiceView>,
+}
+
+/// A resource.
+#[derive(Serialize, ToSchema)]
+struct ResourceView {
+    /// Its name in `cost`.
+    name: String,
+    /// units, devices or quota.
+    kind: &'static str,
+    /// All of it, in the units of `cost`; absent where requests at once have no bound.
+    total: Option<u64>,
+    /// What started actions have.
+    used: u64,
+    /// What is free; absent where there is no bound.
+    free: Option<u64>,
+}
+
+/// A service.
+#[derive(Serialize, ToSchema)]
+struct ServiceView {
+    /// Its name.
+    name: String,
+    /// How long it takes to get it onto devices, as it was declared, in milliseconds.
+    load_ms: u64,
+    /// How long it took, by number of devices: a moving average in milliseconds.
+    #[schema(value_type = Object)]
+    loads_ms: Value,
+}
+
+async fn show(State(app): State<App>) -> Answer<Resources> {
+    let overview = app.driver.actions_overview().await;
+    let overview = overview.map_err(|_| stopped())?;
+    let pools = overview.pools.iter();
+    let services = overview.services.iter().map(|(name, service)| {
+        let loads = service.loads.iter();
+        let loads = loads.map(|(devices, took)| (devices.to_string(), took.millis().into()));
+        ServiceView {
+            name: name.to_string(),
+            load_ms: service.load.millis(),
+            loads_ms: Value::Object(loads.collect()),
+        }
+    });
+    Ok(Json(Resources {
+        enabled: app.actions.is_some(),
+        isolation: ISOLATION,
+        waiting: overview.waiting,
+        started: overview.started,
+        resources: pools.map(|pool| resource(pool, overview.now)).collect(),
+        services: services.collect(),
+    }))
+}
+
+fn resource(pool: &Pool, now: Timestamp) -> ResourceView {
+    let name = &pool.resource.name;
+    let scale = if &**name == MEMORY { 1 << 20 } else { 1 };
+    let bounded = |units: u64| (units < u64::MAX).then(|| units.saturating_mul(scale));
+    ResourceView {
+        name: name.to_string(),
+        kind: match pool.resource.supply {
+            Supply::Units { .. } => "units",
+            Supply::Devices { .. } => "devices",
+            Supply::Quota { .. } => "quota",
+        },
+        total: bounded(pool.total()),
+        used: pool.used.saturating_mul(scale),
+        free: bounded(pool.free(now)),
+    }
+}
+
+/// A service: how it comes and goes.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ServiceRequest {
+    /// How long it is said to take to get it onto devices, in milliseconds; learnt from then on.
+    #[serde(default)]
+    load_ms: u64,
+    /// `process` (`command`), `commands` (`start`, `stop`, `restore`) or `control` (`url`).
+    #[schema(value_type = Object)]
+    lifecycle: Value,
+    /// Where it answers: scheme, host and port, which the tenant must be allowed to reach. Without
+    /// it, it is a service of this machine at the port in `TREADLE_PORT`.
+    #[serde(default)]
+    url: Option<String>,
+    /// The path that answers 2xx once it is ready.
+    ready_path: String,
+    /// How long it may take to get ready, or to go, in seconds; 600 without it.
+    #[serde(default = "ready_s_max")]
+    ready_s_max: u64,
+    /// Variables of its environment.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    env: Value,
+}
+
+fn ready_s_max() -> u64 {
+    600
+}
+
+/// The service is on record.
+#[derive(Serialize, ToSchema)]
+struct Declared {
+    /// Its name.
+    service: String,
+}
+
+async fn declare(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(service): InPath<String>,
+    Body(request): Body<ServiceRequest>,
+) -> Answer<Declared> {
+    let actions = running(&app)?;
+    let env = if request.env.is_null() {
+        Value::Object(serde_json::Map::new())
+    } else {
+        request.env
+    };
+    let spec = serde_json::json!({
+        "name": service, "lifecycle": request.lifecycle, "url": request.url,
+        "ready_path": request.ready_path, "ready_s_max": request.ready_s_max, "env": env,
+    });
+    let spec = ServiceSpec::parse(spec.to_string().as_bytes()).map_err(|error| {
+        let body = ErrorBody::new(ErrorCode::InvalidField, error.to_string());
+        error_response(&body.with_param(error.field()))
+    })?;
+    let load = Span::from_millis(request.load_ms.min(3_600_000));
+    let tenant = &caller.principal.tenant.tenant;
+    actions.declare(tenant, spec, load).await.map_err(failed)?;
+    Ok(Json(Declared { service }))
+}
