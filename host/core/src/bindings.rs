@@ -187,6 +187,16 @@ impl Bindings {
         self.worlds.get(&world)?.get(scope)
     }
 
+    /// The active policy that holds for a job, and its scope: its own binding decides, else its
+    /// tenant's, else everyone's.
+    pub fn active_of(&self, world: World, job: &str) -> Option<(&str, &BoundPolicy)> {
+        let scopes = self.worlds.get(&world)?;
+        let of_tenant = || scopes.get_key_value(all_jobs_of(job)?.as_str());
+        let own = scopes.get_key_value(job).or_else(of_tenant);
+        let (scope, roles) = own.or_else(|| scopes.get_key_value(EVERYONE))?;
+        Some((scope, roles.get(&Role::Active)?))
+    }
+
     /// Jobs with a policy of this world that is not its built-in default.
     pub fn jobs_of(&self, world: World) -> BoundJobs {
         let is_bound = |roles: &Roles| {

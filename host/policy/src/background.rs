@@ -1,4 +1,5 @@
-//! The evaluator of the worlds that scheduling does not wait for: prediction, allocation, reward.
+//! The evaluator of the worlds that scheduling does not wait for: prediction and reward. What clients
+//! ask about allocation is put to a policy of their own.
 
 use super::background_native::{Native, Prediction};
 use super::calls::{self, NoAnswer, RecordedCall};
@@ -66,6 +67,15 @@ impl BackgroundEvaluator {
     pub fn states(&self) -> Vec<KeptState> {
         let now_ms = self.now_ms();
         lock(&self.evaluator).states(now_ms)
+    }
+
+    /// Asks a policy that is not bound here.
+    pub fn ask_unbound(
+        &self,
+        instance: &mut PolicyInstance,
+        call: &RecordedCall,
+    ) -> Result<Value, NoAnswer> {
+        calls::ask(instance, &CallContext::at(self.now_ms()), call)
     }
 
     /// Asks the built-in default.

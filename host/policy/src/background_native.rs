@@ -1,6 +1,6 @@
-//! The worlds that scheduling does not wait for, answered by either build of a
-//! policy: a sandboxed instance, or the reference policy that is linked natively
-//! as the built-in default.
+//! The worlds that clients ask, answered by either build of a policy: a sandboxed
+//! instance, or the reference policy that is linked natively as the built-in
+//! default.
 
 use default_allocation::DefaultAllocation;
 use default_prediction::DefaultPrediction;

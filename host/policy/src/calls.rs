@@ -157,8 +157,7 @@ pub fn ask(instance: &mut PolicyInstance, context: &CallContext, call: &Recorded
     }
 }
 
-/// Puts a call to the built-in default of its world, if scheduling does not wait
-/// for that world.
+/// Puts a call to the built-in default of its world, if clients ask that world.
 pub(crate) fn ask_native(
     native: &mut Native,
     context: &CallContext,

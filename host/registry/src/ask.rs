@@ -1,5 +1,5 @@
-//! Asking the worlds that scheduling does not wait for: what is a finished program
-//! worth, how many units does an action get, how much is still to come.
+//! Questions of clients: what is a finished program worth, how many workers of each degree are to
+//! run, how much is still to come.
 
 use super::PluginRegistry;
 use super::ask_queues::WAITING_MAX;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use treadle_model::tenant::prefix_of;
 use treadle_model::{PolicyRef, World};
 use treadle_policy::calls::{self, NoAnswer, RecordedCall};
-use treadle_policy::evaluator::{is_asked_in_place, native_policy};
+use treadle_policy::evaluator::{BoundPolicy, native_policy};
 use treadle_policy_runtime::{CallContext, PolicyFault};
 
 /// An answer and who gave it.
@@ -51,7 +51,7 @@ impl PluginRegistry {
         job: String,
         call: RecordedCall,
     ) -> Result<Asked, AskError> {
-        let world = World::from_name(&call.world).filter(|world| !is_asked_in_place(*world));
+        let world = World::from_name(&call.world).filter(|world| answers_clients(*world));
         let Some(world) = world else {
             return Err(AskError::InPlace(call.world));
         };
@@ -59,13 +59,55 @@ impl PluginRegistry {
         let turn = turn.ok_or(AskError::QueueFull)?;
         let this = self.clone();
         // A policy has seconds for its answer, whether its client waits for that or not.
-        let asked = tokio::task::spawn_blocking(move || {
+        let asked = tokio::spawn(async move {
             let _turn = turn;
-            this.ask_now(world, &job, &call)
+            let own = match world {
+                World::Allocation => this.own_instance(world, &job).await,
+                _ => None,
+            };
+            let asking = tokio::task::spawn_blocking(move || match own {
+                Some(own) => this.ask_own(world, own, &call),
+                None => this.ask_now(world, &job, &call),
+            });
+            asking.await.map_err(|_| AskError::EndedEarly)?
         });
         asked.await.map_err(|_| AskError::EndedEarly)?
     }
 
+    /// A new instance of the policy that is bound for the job, in a world whose bound instances are
+    /// the driver's. Nothing where the built-in default has to answer.
+    async fn own_instance(&self, world: World, job: &str) -> Option<BoundPolicy> {
+        let (scope, bound) = self.driver.bound_for(world, job).await.ok()??;
+        let held = (&*bound.digest, &*bound.config);
+        let loaded = self.load(world, &scope, held, None).await;
+        loaded.unwrap_or_else(|error| {
+            let policy = &bound.policy;
+            tracing::warn!(%policy, %error, "the policy was not loaded; the built-in default answers");
+            None
+        })
+    }
+
+    /// Asks an instance that is there for this question.
+    fn ask_own(
+        &self,
+        world: World,
+        mut own: BoundPolicy,
+        call: &RecordedCall,
+    ) -> Result<Asked, AskError> {
+        let policy = own.policy;
+        match self.background.ask_unbound(&mut own.instance, call) {
+            Ok(answer) => Ok(Asked { policy, answer }),
+            Err(NoAnswer::BadLine(message)) => Err(AskError::BadCall(message)),
+            Err(NoAnswer::Fault(fault)) => {
+                if fault.is_policys_fault() {
+                    tracing::warn!(%policy, %fault, "the policy failed; the built-in default answers");
+                }
+                self.ask_default(world, call)
+            }
+        }
+    }
+
+    /// Asks the instance that is bound for the job.
     fn ask_now(&self, world: World, job: &str, call: &RecordedCall) -> Result<Asked, AskError> {
         let lengths = call.columns.values().filter_map(Value::as_array);
         let rows = lengths.map(Vec::len).max().unwrap_or(0);
@@ -86,6 +128,10 @@ impl PluginRegistry {
         if let Some((policy, answer)) = bound {
             return Ok(Asked { policy, answer });
         }
+        self.ask_default(world, call)
+    }
+
+    fn ask_default(&self, world: World, call: &RecordedCall) -> Result<Asked, AskError> {
         match self.background.ask_native(call) {
             Ok(answer) => Ok(Asked {
                 policy: native_policy(world),
@@ -97,14 +143,20 @@ impl PluginRegistry {
     }
 }
 
+/// Whether clients may ask a world.
+const fn answers_clients(world: World) -> bool {
+    matches!(world, World::Prediction | World::Allocation | World::Reward)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BindRequest;
     use futures_util::FutureExt;
     use std::sync::Arc;
     use treadle_core::{Core, CoreConfig};
     use treadle_model::Timestamp;
-    use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
+    use treadle_policy::evaluator::{EVERYONE, EvaluatorLimits, PolicyEvaluator, Role};
     use treadle_policy_runtime::{Limits, PolicyEngine};
     use treadle_scheduler::{Clock, DriverOptions, spawn_driver};
     use treadle_store::Location;
@@ -160,5 +212,49 @@ mod tests {
         }
         drop((waiting, turn));
         ask(of_acme).await.unwrap();
+    }
+
+    async fn bind(registry: &PluginRegistry, job: &str, policy: &str, config: &str) {
+        let request = BindRequest {
+            world: World::Allocation,
+            job: job.to_owned(),
+            policy: policy.to_owned(),
+            config: config.to_owned(),
+            role: Role::Active,
+            share_ppm: 0,
+        };
+        registry.bind(&request, |_| true).await.unwrap();
+    }
+
+    /// The name of the policy that answers, without its version, and the answer.
+    async fn plan(registry: &Arc<PluginRegistry>, job: &str) -> (String, Value) {
+        let call = serde_json::from_value(serde_json::json!({
+            "world": "allocation", "function": "parallelism",
+            "columns": {
+                "gpus": 8, "degree": [1, 2], "token_us": [9.0, 5.0],
+                "capacity_tokens": [500, 2_000], "expected_tokens": [50, 60],
+            },
+        }));
+        let asked = registry.ask(job.to_owned(), call.unwrap()).await.unwrap();
+        let name = asked.policy.0.split('@').next().unwrap().to_owned();
+        (name, asked.answer)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_plan_comes_from_the_policy_that_holds_for_the_job() {
+        let registry = registry().await;
+        let of_acme = "\u{1f}acme\u{1f}run";
+        assert_eq!(plan(&registry, "run").await.0, "default-allocation");
+        let all_of_acme = "\u{1f}acme\u{1f}*";
+        for (job, config) in [(EVERYONE, "{}"), (all_of_acme, r#"{"degree": 2}"#)] {
+            bind(&registry, job, "static-allocation", config).await;
+        }
+        for (job, counts) in [("run", [8, 0]), (of_acme, [0, 4])] {
+            let (policy, answer) = plan(&registry, job).await;
+            assert_eq!(policy, "static-allocation");
+            assert_eq!(answer, serde_json::json!(counts));
+        }
+        bind(&registry, of_acme, crate::NATIVE, "{}").await;
+        assert_eq!(plan(&registry, of_acme).await.0, "default-allocation");
     }
 }

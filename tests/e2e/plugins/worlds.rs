@@ -1,4 +1,4 @@
-//! The worlds that scheduling does not wait for, asked over REST: by the built-in default, by a bound
+//! The worlds that clients ask, asked over REST: by the built-in default, by a bound
 //! policy, and by the default again where a policy fails.
 
 use std::time::Duration;
@@ -59,27 +59,19 @@ async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
             .await
             .ok();
     }
-    let grants = json!({
-        "world": "allocation", "function": "grant",
+    let actions = json!({
+        "world": "allocation", "function": "arrange",
         "columns": {
-            "pool": [0, 0, 1], "units_min": [1, 2, 1], "units_max": [4, 4, 1],
-            "waited_ms": [5, 10, 0], "expected_ms": [100.0, -1.0, 50.0], "free_units": [3, 1],
+            "pool": [0, 0, 1], "candidate": [1, 1, 0], "waited_us": [9, 8, 7],
+            "option_start": [0, 2, 3, 4], "option_units": [1, 4, 2, 1],
+            "option_us": [900.0, 300.0, -1.0, 50.0], "option_load_us": [0.0, 0.0, 0.0, 0.0],
+            "pools": {"free_units": [3, 1], "chunked": [0, 0], "free_chunks": vec![0; 8]},
         },
     });
-    let granted = client.post("/api/v1/ask", &grants).await.ok();
-    assert!(
-        granted["policy"]
-            .as_str()
-            .unwrap()
-            .starts_with("static-allocation@")
-    );
-    let units: Vec<u64> = granted["answer"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|unit| unit.as_u64().unwrap())
-        .collect();
-    assert!(units[0] + units[1] <= 3 && units[2] <= 1, "{units:?}");
+    let arranged = client.post("/api/v1/ask", &actions).await.ok();
+    let policy = arranged["policy"].as_str().unwrap();
+    assert!(policy.starts_with("static-allocation@"), "{policy}");
+    assert_eq!(arranged["answer"], json!([0, 0, -1]));
     let live = json!({"group": [1], "tokens": [900], "output_tokens": [300], "steps": [2], "tool_ms": [1000]});
     let mut finished = live.clone();
     finished["remaining_tokens"] = json!([500]);

@@ -5,9 +5,13 @@ use super::*;
 const WORLD: World = World::Priority;
 
 fn bind(role: Role, digest: &str) -> BindingEvent {
+    bind_to("run", role, digest)
+}
+
+fn bind_to(scope: &str, role: Role, digest: &str) -> BindingEvent {
     BindingEvent::PolicyBound {
         world: WORLD,
-        scope: "run".into(),
+        scope: scope.into(),
         role,
         policy: PolicyRef(format!("p@1.0.0+{digest}")),
         digest: digest.into(),
@@ -175,4 +179,21 @@ fn bindings_have_bounds() {
         *config = "x".repeat(CONFIG_BYTES_MAX + 1).into();
     }
     assert_eq!(bindings.check(&event), Err(ChangeError::ConfigTooLarge));
+}
+
+#[test]
+fn the_binding_of_a_job_goes_before_that_of_its_tenant_and_that_before_everyones() {
+    let scopes = ["*", "\u{1f}acme\u{1f}*", "\u{1f}acme\u{1f}run"];
+    let mut bindings = Bindings::default();
+    for (scope, digest) in scopes.into_iter().zip(["a", "b", BUILT_IN]) {
+        bindings.apply(Timestamp(1), &bind_to(scope, Role::Active, digest));
+    }
+    let holding = |job| {
+        let (scope, bound) = bindings.active_of(WORLD, job)?;
+        Some((scope, &*bound.digest))
+    };
+    assert_eq!(holding("run"), Some((scopes[0], "a")));
+    assert_eq!(holding("\u{1f}acme\u{1f}other"), Some((scopes[1], "b")));
+    assert_eq!(holding(scopes[2]), Some((scopes[2], BUILT_IN)));
+    assert_eq!(bindings.active_of(World::Reward, "run"), None);
 }

@@ -280,9 +280,11 @@ impl PolicyEvaluator {
         kept
     }
 
-    /// A step of a program ended after so long; canaries are evaluated by it.
+    /// A step of a program ended after so long; canaries are evaluated by it. One of `allocation`
+    /// decides for no program.
     pub fn observe_step(&mut self, core: &Core, program: ProgramId, step_ms: f64) {
-        for world in World::ALL {
+        let decides = |world: &&World| **world != World::Allocation;
+        for world in World::ALL.iter().filter(decides) {
             if self
                 .bindings
                 .world(*world)

@@ -6,6 +6,7 @@
 //! ([`merge`]). Everything that changes a binding is in [`change`].
 
 mod answer;
+mod arrange;
 mod assignment;
 mod bindings;
 mod budget;
@@ -133,10 +134,15 @@ impl PolicyEvaluator {
             Purpose::Preempt { worker } => self.preempt(core, worker, programs, now_ms),
             _ => self.rank(core, question, now_ms),
         };
+        self.record_time(started);
+        answer
+    }
+
+    /// Counts the time for an answer.
+    fn record_time(&mut self, started: Instant) {
         let took_us = started.elapsed().as_micros() as u64;
         self.statistics.asked_us += took_us;
         self.statistics.slowest_us = self.statistics.slowest_us.max(took_us);
-        answer
     }
 
     /// Scores, and where placement policies are asked too, their wishes.
@@ -238,16 +244,16 @@ impl PolicyEvaluator {
         }
     }
 
-    /// False if the policy in an assignee's slot does not decide about caches: leaving that to the
+    /// False if the policy in an assignee's slot does not describe a function: leaving that to the
     /// default is none of its decisions.
-    fn retains(&mut self, assignee: &Assignee) -> bool {
+    fn describes(&mut self, assignee: &Assignee, function: &str) -> bool {
         let binding = self
             .bindings
             .world_mut(assignee.world)
             .get_mut(&assignee.scope);
         let slot = binding.and_then(|binding| binding.slot_mut(assignee.canary));
         let instance = slot.and_then(PolicySlot::instance);
-        instance.is_none_or(|instance| instance.description().answers("retain"))
+        instance.is_none_or(|instance| instance.description().answers(function))
     }
 
     /// Which extra columns the policy in an assignee's slot is given.
@@ -277,7 +283,7 @@ impl PolicyEvaluator {
         call: PolicyCall<'_>,
         now_ms: u64,
     ) -> (PolicyRef, Vec<f64>) {
-        let asked = if call.is_retention() && !self.retains(assignee) {
+        let asked = if call.is_retention() && !self.describes(assignee, "retain") {
             None
         } else {
             self.ask_slot(assignee, now_ms, call.programs.len(), |instance| {
@@ -429,7 +435,7 @@ impl Default for PolicyEvaluator {
 
 /// True if scheduling waits for this world's answers.
 pub fn is_asked_in_place(world: World) -> bool {
-    matches!(world, World::Priority | World::Placement | World::Eviction)
+    !matches!(world, World::Prediction | World::Reward)
 }
 
 /// The name of a world's built-in default.

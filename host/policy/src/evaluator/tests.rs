@@ -1,5 +1,6 @@
 //! The evaluator with real instances: which policy evaluates, and which is rolled back.
 
+mod arrange;
 mod retention;
 
 use super::*;

@@ -5,7 +5,7 @@ use crate::recording::DriverStopped;
 use crate::scheduler::Profile;
 use std::collections::BTreeMap;
 use treadle_core::accounts::{Account, TokenTime};
-use treadle_core::bindings::Bindings;
+use treadle_core::bindings::{Bindings, BoundPolicy};
 use treadle_core::program::Program;
 use treadle_core::programs::Counters;
 use treadle_core::step::Step;
@@ -205,6 +205,20 @@ impl DriverHandle {
     /// All bindings, as they are on record.
     pub async fn bindings(&self) -> Result<Bindings, DriverStopped> {
         self.read(|view| view.core.bindings().clone()).await
+    }
+
+    /// The active policy that holds for a job, and the scope for which it is bound.
+    pub async fn bound_for(
+        &self,
+        world: World,
+        job: &str,
+    ) -> Result<Option<(Box<str>, BoundPolicy)>, DriverStopped> {
+        let job = job.to_owned();
+        self.read(move |view| {
+            let active = view.core.bindings().active_of(world, &job);
+            active.map(|(scope, bound)| (scope.into(), bound.clone()))
+        })
+        .await
     }
 
     /// The bindings of the worlds that are asked in place, and how their policies fare.

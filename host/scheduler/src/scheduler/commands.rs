@@ -51,10 +51,13 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             }
             Command::ForgetProgram { program } => self.forget(&program, now),
             Command::Action(ActionCommand::AskElastic { ask, question, .. }) => {
+                let arranged = self.policies.arrange(&question, now.0 / 1_000);
+                let by_default = || (PolicyRef(BUILT_IN.into()), question.least());
+                let (policy, answer) = arranged.unwrap_or_else(by_default);
                 let event = ActionEvent::ElasticAnswered {
                     ask,
-                    policy: PolicyRef(BUILT_IN.into()),
-                    answer: question.least(),
+                    policy,
+                    answer,
                 };
                 answers.push_back(event.into());
             }
@@ -110,5 +113,109 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             priority: is_aware.then_some(priority),
             interruptible: has_queues && w.engine != EngineKind::Openai,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::{Input, Options};
+    use std::time::Instant;
+    use treadle_core::actions::{
+        ActionSpec, Demand, ElasticAnswer, ElasticQuestion, Resource, Supply,
+    };
+    use treadle_core::bindings::BindingEvent;
+    use treadle_core::{Core, CoreConfig, Question};
+    use treadle_model::{ActionId, AskId, Span};
+    use treadle_policy::evaluator::Changed;
+
+    /// Where it arranges, it gives every action the most that it can do with.
+    struct Generous {
+        arranges: bool,
+    }
+
+    impl Policies for Generous {
+        type Loaded = ();
+
+        fn follow(&mut self, _: &BindingEvent, _: Option<(u64, ())>, _: u64) -> Option<Changed> {
+            None
+        }
+
+        fn answer(&mut self, _: &Core, _: AskId, _: &Question, _: u64) -> Option<Event> {
+            None
+        }
+
+        fn arrange(
+            &mut self,
+            question: &ElasticQuestion,
+            now_ms: u64,
+        ) -> Option<(PolicyRef, ElasticAnswer)> {
+            assert_eq!(now_ms, 2);
+            let most = question.option_start[1..].iter();
+            let most = most.map(|end| question.option_units[*end as usize - 1]);
+            let start = question.action.iter().copied().zip(most).collect();
+            self.arranges
+                .then(|| (PolicyRef("generous".into()), ElasticAnswer { start }))
+        }
+    }
+
+    /// The units that an action starts with which can do with 1 or 3 of 4, and the journal's word
+    /// on who chose them.
+    fn units_and_policy(arranges: bool) -> (u64, String) {
+        let options = Options {
+            core: Core::new(CoreConfig::default()),
+            seq: 0,
+            journals: true,
+            snapshot_events: u64::MAX,
+            moves_caches: false,
+            started: Instant::now(),
+        };
+        let mut scheduler = Scheduler::new(options, Generous { arranges }, ());
+        let cpu = Resource {
+            name: "cpu".into(),
+            supply: Supply::Units { total: 4 },
+        };
+        let set = ActionEvent::ResourcesSet {
+            resources: vec![cpu],
+        };
+        let spec = ActionSpec {
+            program: None,
+            job: "job".into(),
+            kind: "tool".into(),
+            demands: vec![Demand {
+                resource: "cpu".into(),
+                options: vec![1, 3],
+            }],
+            durations: Vec::new(),
+            service: None,
+            run_max: Span::from_secs(100),
+            start_by: None,
+            idempotent: false,
+            idempotency_key: None,
+            body: "digest".into(),
+        };
+        let submitted = ActionEvent::ActionSubmitted {
+            action: ActionId(1),
+            spec: Box::new(spec),
+        };
+        scheduler.handle(Timestamp(1_000), Input::Event(set.into()));
+        scheduler.handle(Timestamp(2_000), Input::Event(submitted.into()));
+        let outputs = std::iter::from_fn(|| scheduler.poll_output());
+        let started = outputs.filter_map(|output| match output {
+            Output::Action(ActionCommand::StartAction { grants, .. }) => Some(grants[0].units),
+            _ => None,
+        });
+        let units: Vec<u64> = started.collect();
+        let events = scheduler.take_records().rows.events;
+        let answered = events.iter().find(|row| row.kind == "elastic_answered");
+        let body = &answered.expect("it is on record").body;
+        let body: serde_json::Value = serde_json::from_str(body).expect("it is JSON");
+        (units[0], body["policy"].as_str().unwrap_or_default().into())
+    }
+
+    #[test]
+    fn units_of_actions_are_shared_out_by_the_policy_and_the_journal_names_it() {
+        assert_eq!(units_and_policy(true), (3, "generous".into()));
+        assert_eq!(units_and_policy(false), (1, BUILT_IN.into()));
     }
 }

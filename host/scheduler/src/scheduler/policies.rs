@@ -1,9 +1,10 @@
 //! What a scheduler asks, and what may watch it.
 
+use treadle_core::actions::{ElasticAnswer, ElasticQuestion};
 use treadle_core::bindings::BindingEvent;
 use treadle_core::explain::Decision;
 use treadle_core::{Command, Core, Event, Origin, ProgramEvent, Question};
-use treadle_model::{AskId, ProgramId, Timestamp};
+use treadle_model::{AskId, PolicyRef, ProgramId, Timestamp};
 use treadle_policy::evaluator::{
     BoundPolicy, Changed, Forecast, Notice, PolicyEvaluator, is_asked_in_place,
 };
@@ -36,6 +37,15 @@ pub trait Policies {
         question: &Question,
         now_ms: u64,
     ) -> Option<Event>;
+
+    /// Which waiting actions start, and with how much; `None` where no policy says so.
+    fn arrange(
+        &mut self,
+        _question: &ElasticQuestion,
+        _now_ms: u64,
+    ) -> Option<(PolicyRef, ElasticAnswer)> {
+        None
+    }
 
     /// Learns what is expected of a program.
     fn expect(&mut self, _program: ProgramId, _forecast: Forecast) {}
@@ -79,6 +89,14 @@ impl Policies for PolicyEvaluator {
             answer: answer.answer,
             attribution: answer.attribution,
         }))
+    }
+
+    fn arrange(
+        &mut self,
+        question: &ElasticQuestion,
+        now_ms: u64,
+    ) -> Option<(PolicyRef, ElasticAnswer)> {
+        self.arrange(question, now_ms)
     }
 
     fn expect(&mut self, program: ProgramId, forecast: Forecast) {

@@ -1,4 +1,4 @@
-//! Questions to the policies that scheduling does not wait for.
+//! Questions of clients to policies.
 
 mod parallelism;
 
