@@ -367,7 +367,10 @@ mod tests {
             ("a.internal", "[64:ff9b::a00:1]:80"),
         ] {
             let refused = some.check(host, at(bad)).unwrap_err();
-            assert!(matches!(refused, Refused::Private(..)), "{host} {bad}: {refused}");
+            assert!(
+                matches!(refused, Refused::Private(..)),
+                "{host} {bad}: {refused}"
+            );
         }
         assert!(some.check("api.example", at("8.8.8.8:80")).is_err());
         let wide = Targets::egress(own, ["0.0.0.0/0"]).unwrap();
