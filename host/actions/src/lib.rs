@@ -8,7 +8,11 @@
 //!         None => run_again.push((action, attempt)), // it never began
 //!     }
 //! }
+//! let known: Vec<_> = recovery.attempts().collect();
 //! let executor = Executor::start(config, recovery, outputs, reports).await?;
+//! for (action, attempt) in known {
+//!     executor.acknowledge(action, attempt);         // all of their ends are on record by now
+//! }
 //! executor.execute(order);                           // once its start is on record
 //! executor.stop(action, attempt);
 //! executor.acknowledge(action, attempt);             // once its end is on record

@@ -53,11 +53,15 @@ impl ServiceHost {
         }
     }
 
-    /// Makes a service known, in the place of one of that name: that is replaced where it is next
-    /// asked for. Gives whether there was room.
+    /// Makes a service known, in the place of its tenant's one of that name: that is replaced where
+    /// it is next asked for. Gives whether there was room and the name is no other tenant's.
     pub(crate) fn declare(&self, tenant: &str, spec: ServiceSpec) -> bool {
         let mut held = self.lock();
-        if held.declared.len() >= SERVICES_MAX && !held.declared.contains_key(&spec.name) {
+        let may = match held.declared.get(&spec.name) {
+            Some(declared) => declared.tenant == tenant,
+            None => held.declared.len() < SERVICES_MAX,
+        };
+        if !may {
             return false;
         }
         let (name, tenant) = (spec.name.clone(), tenant.to_owned());
@@ -66,12 +70,19 @@ impl ServiceHost {
         true
     }
 
-    /// Has a service on some devices, in the place of all others there; gives where it answers.
+    /// Has a tenant's service on some devices, in the place of all others there; gives where it
+    /// answers.
     ///
     /// # Errors
     /// Why it is not there, for people.
-    pub(crate) async fn ensure(&self, name: &str, chunk: Option<Chunk>) -> Result<Server, String> {
+    pub(crate) async fn ensure(
+        &self,
+        tenant: &str,
+        name: &str,
+        chunk: Option<Chunk>,
+    ) -> Result<Server, String> {
         let declared = self.lock().declared.get(name).cloned();
+        let declared = declared.filter(|declared| declared.tenant == tenant);
         let declared = declared.ok_or_else(|| format!("there is no service {name}; declare it"))?;
         let place = Place::of(chunk, name);
         let _locked = self.locks.lock(&place).await;

@@ -160,13 +160,14 @@ impl Attempt {
         let name = load.and_then(|load| load.service.as_deref());
         let name = self.order.body.service().or(name).map(str::to_owned);
         let (services, chunk) = (self.parts.services.clone(), self.chunk());
+        let tenant = self.order.tenant.clone();
         if name.is_none() && chunk.is_none() {
             return Ok(None);
         }
         // It goes on if the action is stopped: devices are never left half changed.
         let changed = tokio::spawn(async move {
             match (name, chunk) {
-                (Some(name), chunk) => services.ensure(&name, chunk).await.map(Some),
+                (Some(name), chunk) => services.ensure(&tenant, &name, chunk).await.map(Some),
                 (None, Some(chunk)) => services.vacate(chunk).await.map(|()| None),
                 (None, None) => Ok(None),
             }

@@ -44,7 +44,7 @@ pub struct ActionOrder {
     pub run_max: Span,
     /// The RL run it belongs to, which it is told.
     pub job: String,
-    /// Whose action it is: decides what requests may reach.
+    /// Whose action it is: decides what requests may reach and which services there are.
     pub tenant: String,
 }
 
@@ -162,7 +162,8 @@ impl Executor {
         })))
     }
 
-    /// Makes a service known, or replaces the one of its name. Gives whether there was room for it.
+    /// Makes a service known to its tenant's actions, or replaces the one of its name. Gives whether
+    /// there was room for it and the name is no other tenant's.
     pub fn declare(&self, tenant: &str, service: ServiceSpec) -> bool {
         self.0.services.declare(tenant, service)
     }

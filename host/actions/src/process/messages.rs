@@ -122,9 +122,8 @@ pub(super) async fn receive<T: DeserializeOwned>(
 }
 
 fn room(head: [u8; HEAD_BYTES], bytes_max: (usize, usize)) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    let [a, b, c, d, e, f, g, h] = head;
-    let json = u32::from_be_bytes([a, b, c, d]) as usize;
-    let tail = u32::from_be_bytes([e, f, g, h]) as usize;
+    let both = u64::from_be_bytes(head);
+    let (json, tail) = ((both >> 32) as usize, (both & u64::from(u32::MAX)) as usize);
     if json > bytes_max.0 || tail > bytes_max.1 {
         return Err(io::Error::other("a frame is longer than it may be"));
     }

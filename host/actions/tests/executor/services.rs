@@ -168,12 +168,17 @@ async fn a_declaration_reaches_no_further_than_its_tenant() {
     let mut stage = Stage::new().await;
     let remote = spec("judge", &json!({ "control": { "url": answers.url("") } }));
     let remote = ServiceSpec::parse(remote.to_string().as_bytes()).unwrap();
-    assert!(stage.executor.declare("another", remote));
-    let (outcome, _) = ask(&mut stage, "judge", 0, 2).await;
-    assert!(
-        cause(&outcome).contains("tenant another may reach nothing"),
-        "{outcome:?}"
-    );
+    assert!(stage.executor.declare("another", remote.clone()));
+    assert!(!stage.executor.declare("default", remote));
+    let body = json!({ "service": { "name": "judge", "path": "/score" } });
+    for (tenant, told) in [
+        ("default", "there is no service judge"),
+        ("another", "tenant another may reach nothing"),
+    ] {
+        stage.start_with(&body, |order| order.tenant = tenant.to_owned());
+        let (outcome, _) = stage.end().await;
+        assert!(cause(&outcome).contains(told), "{tenant}: {outcome:?}");
+    }
     assert!(answers.asked().is_empty());
 }
 
