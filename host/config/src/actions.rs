@@ -55,6 +55,8 @@ section! {
             output_bytes_max: usize = 1 << 20, "bytes", 1 ..= 67_108_864;
             /// Requests to servers at once that name no quota.
             requests_max: u64 = 256, "requests", 1 ..= 65_536;
+            /// What supervises processes; the daemon's own binary without it.
+            supervisor: String = String::new(), "";
             /// Clients that wait for the end of an action at once.
             waiters_max: usize = 10_000, "clients", 1 ..= 1_000_000;
         }

@@ -248,7 +248,7 @@ impl PluginRegistry {
     }
 
     /// An instance of what is held; nothing for the built-in default.
-    async fn load(
+    pub(super) async fn load(
         &self,
         world: World,
         job: &str,

@@ -193,7 +193,7 @@ impl Actions {
         };
         let name: Box<str> = service.name.as_str().into();
         if !self.executor.declare(tenant.name(), service) {
-            let message = "as many services are declared as may be; declare fewer";
+            let message = "another tenant has a service of this name, or as many are declared as may be; take another name";
             return Err(ErrorBody::new(ErrorCode::TenantLimit, message).into());
         }
         self.store.put_service(&row).await?;

@@ -82,13 +82,13 @@ async fn give_up(driver: &DriverHandle) {
 }
 
 fn settings(config: &Config, epoch: u64) -> Result<ExecutorConfig, StartError> {
-    let own = std::env::current_exe().map_err(StartError::Thread)?;
-    let supervisor = SupervisorCommand {
-        program: own,
-        args: vec![SUPERVISE_SUBCOMMAND.into()],
-    };
     let actions = &config.actions;
     let given = |text: &String| (!text.is_empty()).then(|| PathBuf::from(text));
+    let own = || std::env::current_exe().unwrap_or_else(|_| "treadle".into());
+    let supervisor = SupervisorCommand {
+        program: given(&actions.supervisor).unwrap_or_else(own),
+        args: vec![SUPERVISE_SUBCOMMAND.into()],
+    };
     let listen = config.server.listen;
     let folder = given(&actions.folder).unwrap_or_else(|| match config.store.location() {
         Location::File(path) => {
