@@ -149,7 +149,7 @@ async fn a_broker_is_looked_at_without_a_trace() {
     for _ in 0..2 {
         // The second look would find what the first one had made.
         let checks = inspect(&settings).await;
-        assert_eq!(graded(&checks, Grade::Warn).len(), 5, "{checks:?}");
+        assert_eq!(graded(&checks, Grade::Warn).len(), 6, "{checks:?}");
         assert!(graded(&checks, Grade::Fail).is_empty(), "{checks:?}");
     }
     let broker = RabbitMq::start(settings.clone());
@@ -164,10 +164,13 @@ async fn a_broker_is_looked_at_without_a_trace() {
     assert_eq!(commands.finding, "1 messages wait, 0 consumers");
     assert_eq!(commands.grade, Grade::Warn);
 
-    let mut streams = [Queue::Commands, Queue::Actions].map(|queue| broker.consume(queue, 1));
+    let mut streams =
+        [Queue::Commands, Queue::Actions, Queue::Runs].map(|queue| broker.consume(queue, 1));
     assert_eq!(next_ids(&mut streams[0], 1).await, ["c-1"]);
     broker.send(Queue::Actions, &letter("a-1")).await.unwrap();
     assert_eq!(next_ids(&mut streams[1], 1).await, ["a-1"]);
+    broker.send(Queue::Runs, &letter("r-1")).await.unwrap();
+    assert_eq!(next_ids(&mut streams[2], 1).await, ["r-1"]);
     let checks = inspect(&settings).await;
     assert_eq!(graded(&checks, Grade::Ok).len(), checks.len(), "{checks:?}");
     broker.remove_topology().await.unwrap();
