@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use futures_util::Stream;
 use tokio::sync::mpsc;
 
-use crate::{Answer, BrokerError, REASON_BYTES_MAX, header};
+use crate::{Answer, BrokerError, REASON_BYTES_MAX, header, shortened};
 
 /// How a delivery is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub(crate) trait Settle: Send {
 pub(crate) struct Parts {
     pub(crate) id: Option<String>,
     pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) reply_to: Option<String>,
+    pub(crate) correlation_id: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -44,6 +46,11 @@ pub struct Delivery {
     pub routing_key: String,
     /// Headers whose values are strings or numbers.
     pub headers: BTreeMap<String, String>,
+    /// Where its sender waits for a reply, if it does: `to` of a [`crate::Reply`]. At most
+    /// [`crate::SHORT_BYTES_MAX`] bytes.
+    pub reply_to: Option<String>,
+    /// What its sender recognises the reply by. At most [`crate::SHORT_BYTES_MAX`] bytes.
+    pub correlation_id: Option<String>,
     /// JSON, if the sender is right.
     pub body: Vec<u8>,
     /// Whether it may have been delivered before.
@@ -57,6 +64,8 @@ impl fmt::Debug for Delivery {
             .field("id", &self.id)
             .field("routing_key", &self.routing_key)
             .field("headers", &self.headers)
+            .field("reply_to", &self.reply_to)
+            .field("correlation_id", &self.correlation_id)
             .field("body_bytes", &self.body.len())
             .field("redelivered", &self.redelivered)
             .finish_non_exhaustive()
@@ -94,11 +103,14 @@ impl Delivery {
     /// # Errors
     /// [`BrokerError::DeliveryLost`] if it comes again nevertheless.
     pub async fn reject(self, reason: &str) -> Result<(), BrokerError> {
-        self.settle(Settlement::Reject(shortened(reason))).await
+        self.settle(Settlement::Reject(
+            shortened(reason, REASON_BYTES_MAX).to_owned(),
+        ))
+        .await
     }
 
-    /// It can't be done at present: it comes again, up to [`crate::DELIVERY_LIMIT`] times, then
-    /// goes to the dead letters.
+    /// It can't be done at present: it comes again, up to [`crate::DELIVERY_LIMIT`] times
+    /// ([`crate::RUN_DELIVERY_LIMIT`] for [`crate::Queue::Runs`]), then goes to the dead letters.
     ///
     /// # Errors
     /// [`BrokerError::DeliveryLost`] if it was given back already.
@@ -110,18 +122,12 @@ impl Delivery {
         let parts = Parts {
             id: self.id,
             headers: self.headers,
+            reply_to: self.reply_to,
+            correlation_id: self.correlation_id,
             body: self.body,
         };
         self.settle.settle(parts, settlement).await
     }
-}
-
-fn shortened(reason: &str) -> String {
-    let mut end = reason.len().min(REASON_BYTES_MAX);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    reason[..end].to_owned()
 }
 
 /// A stream of deliveries.

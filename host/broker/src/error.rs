@@ -156,6 +156,15 @@ pub enum BrokerError {
         /// How large it may be.
         size_max: usize,
     },
+    /// A reply can't go there.
+    #[error(
+        "reply_to: {cause}; name an existing queue of the client's own in at most 255 bytes, not \
+         below broker.prefix, or amq.rabbitmq.reply-to, which RabbitMQ resolves"
+    )]
+    ReplyTo {
+        /// What is wrong with it.
+        cause: String,
+    },
     /// The delivery was of a connection that is gone: it comes, or has come, again.
     #[error("the delivery's connection is gone; the message comes again")]
     DeliveryLost,
@@ -187,6 +196,7 @@ impl BrokerError {
             Self::Lost { .. } => "broker-lost",
             Self::TimedOut { .. } => "broker-timed-out",
             Self::TooLarge { .. } => "broker-too-large",
+            Self::ReplyTo { .. } => "broker-reply-to",
             Self::DeliveryLost => "broker-delivery-lost",
             Self::Connecting => "broker-connecting",
             Self::Closed => "broker-closed",
@@ -197,7 +207,11 @@ impl BrokerError {
     pub const fn passes_by_itself(&self) -> bool {
         !matches!(
             self,
-            Self::Url { .. } | Self::Prefix { .. } | Self::TooLarge { .. } | Self::Closed
+            Self::Url { .. }
+                | Self::Prefix { .. }
+                | Self::TooLarge { .. }
+                | Self::ReplyTo { .. }
+                | Self::Closed
         )
     }
 }

@@ -13,9 +13,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use crate::delivery::{Parts, Settle, Settlement};
 use crate::health::Board;
 use crate::{
-    Answer, Broker, BrokerError, COMMANDS_HELD_MAX, DEAD_LETTERS_HELD_MAX, DELIVERY_LIMIT,
-    Deliveries, Delivery, EVENTS_HELD_MAX, Health, Letter, Message, Names, Queue, Subscription,
-    check_sizes, header, routing,
+    Answer, Broker, BrokerError, COMMANDS_HELD_MAX, DEAD_LETTERS_HELD_MAX, Deliveries, Delivery,
+    EVENTS_HELD_MAX, Health, Letter, Message, Names, Queue, Reply, Subscription, check_letter,
+    check_reply, check_sizes, header, routing,
 };
 
 /// [`Broker`] within the process.
@@ -58,15 +58,19 @@ struct MessageQueue {
     held_max: usize,
     /// What happens past the bound: the newcomer is refused, or the oldest goes.
     refuses: bool,
+    /// How often a letter comes again.
+    delivery_limit: u32,
     /// Where letters go that are given back too often or rejected.
     dead_letters: Option<String>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Stored {
     id: Option<String>,
     key: String,
     headers: BTreeMap<String, String>,
+    reply_to: Option<String>,
+    correlation_id: Option<String>,
     body: Vec<u8>,
     returns: u32,
     delivered: bool,
@@ -94,6 +98,7 @@ impl InProcess {
                     DEAD_LETTERS_HELD_MAX as usize
                 },
                 refuses: queue.has_dead_letters(),
+                delivery_limit: queue.delivery_limit(),
                 dead_letters: queue.has_dead_letters().then(|| dead_letters.clone()),
             };
             state.queues.insert(names.queue(queue), message_queue);
@@ -210,7 +215,8 @@ impl State {
             let Some(message_queue) = self.queues.get_mut(&unsettled.queue) else {
                 continue;
             };
-            if stored.returns > DELIVERY_LIMIT && message_queue.dead_letters.is_some() {
+            if stored.returns > message_queue.delivery_limit && message_queue.dead_letters.is_some()
+            {
                 self.bury(&unsettled.queue, stored, "delivery_limit", None);
             } else {
                 message_queue.waiting.push_front(stored);
@@ -314,6 +320,8 @@ impl Pump {
             id: stored.id,
             routing_key: stored.key,
             headers,
+            reply_to: stored.reply_to,
+            correlation_id: stored.correlation_id,
             body: stored.body,
             redelivered: stored.delivered,
             settle: Box::new(Receipt {
@@ -373,8 +381,7 @@ impl Broker for InProcess {
                     key: key.to_owned(),
                     headers: headers.map(|(name, value)| (name.into(), value)).collect(),
                     body: message.body.clone(),
-                    returns: 0,
-                    delivered: false,
+                    ..Stored::default()
                 };
                 for queue in queues {
                     state.put(&queue, stored.clone());
@@ -388,15 +395,16 @@ impl Broker for InProcess {
 
     fn send<'a>(&'a self, queue: Queue, letter: &'a Letter) -> Answer<'a, ()> {
         Box::pin(async move {
-            check_sizes(1, std::iter::once(letter.body.len()))?;
+            check_letter(letter)?;
             let queue = self.names.queue(queue);
             let stored = Stored {
                 id: (!letter.id.is_empty()).then(|| letter.id.clone()),
                 key: queue.clone(),
                 headers: letter.headers.clone(),
+                reply_to: letter.reply_to.clone().filter(|to| !to.is_empty()),
+                correlation_id: letter.correlation_id.clone(),
                 body: letter.body.clone(),
-                returns: 0,
-                delivered: false,
+                ..Stored::default()
             };
             if !self.shared.connected()?.put(&queue, stored) {
                 return Err(BrokerError::Nacked {
@@ -405,6 +413,28 @@ impl Broker for InProcess {
             }
             self.shared.stirred.notify_waiters();
             Ok(())
+        })
+    }
+
+    fn answer<'a>(&'a self, reply: &'a Reply) -> Answer<'a, bool> {
+        Box::pin(async move {
+            check_reply(&self.names, reply)?;
+            let mut state = self.shared.connected()?;
+            if !state.queues.contains_key(&reply.to) {
+                return Ok(false);
+            }
+            let stored = Stored {
+                id: (!reply.id.is_empty()).then(|| reply.id.clone()),
+                key: reply.to.clone(),
+                correlation_id: reply.correlation_id.clone(),
+                body: reply.body.clone(),
+                ..Stored::default()
+            };
+            // A full queue drops its oldest: those that refuse get no replies.
+            state.put(&reply.to, stored);
+            drop(state);
+            self.shared.stirred.notify_waiters();
+            Ok(true)
         })
     }
 
@@ -423,6 +453,7 @@ impl Broker for InProcess {
                     waiting: VecDeque::new(),
                     held_max: EVENTS_HELD_MAX as usize,
                     refuses: false,
+                    delivery_limit: u32::MAX,
                     dead_letters: None,
                 });
             for pattern in &subscription.patterns {

@@ -56,7 +56,7 @@ pub use delivery::{Deliveries, Delivery};
 pub use error::BrokerError;
 pub use health::Health;
 pub use in_process::InProcess;
-pub use message::{Attributes, Letter, Message, Subscription, header};
+pub use message::{Attributes, Letter, Message, Reply, Subscription, header};
 pub use names::{Names, Queue};
 pub use rabbitmq::{RabbitMq, Settings};
 pub use routing::RoutingKey;
@@ -66,8 +66,18 @@ use tokio::sync::watch;
 pub const BATCH_MESSAGES_MAX: usize = 10_000;
 /// Largest body of a message, in bytes; RabbitMQ 4 refuses more than 16 MiB.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
-/// How often a message of a command queue is given back before it is a dead letter.
+/// How often a message of a command queue comes again before it is a dead letter. It comes again
+/// when it is given back, and whenever its connection is lost.
 pub const DELIVERY_LIMIT: u32 = 5;
+/// As [`DELIVERY_LIMIT`], for [`Queue::Runs`]. RabbitMQ counts lost connections too, and before
+/// 3.12 it takes a message back after every `consumer_timeout`, 30 minutes by default: 48 times in
+/// [`RUN_UNSETTLED_MS_MAX`], which must not make an action that still runs a dead letter.
+pub const RUN_DELIVERY_LIMIT: u32 = 100;
+/// How long a delivery of [`Queue::Runs`] may stay unsettled before RabbitMQ 3.12 or later takes it
+/// back, in milliseconds: 24 hours. An older one takes it back after `consumer_timeout`.
+pub const RUN_UNSETTLED_MS_MAX: u32 = 24 * 60 * 60 * 1_000;
+/// Longest name, id or correlation id, in bytes: a short string of AMQP.
+pub const SHORT_BYTES_MAX: usize = 255;
 /// Most messages that wait in a command queue; more are refused to their sender.
 pub const COMMANDS_HELD_MAX: u32 = 100_000;
 /// Most dead letters that are kept; the oldest go first.
@@ -99,6 +109,19 @@ pub trait Broker: Send + Sync {
     /// As [`Broker::publish`]; [`BrokerError::Nacked`] if the queue is full.
     fn send<'a>(&'a self, queue: Queue, letter: &'a Letter) -> Answer<'a, ()>;
 
+    /// Puts a reply into the queue that its receiver named, and returns once the broker has
+    /// confirmed it; `false` if there is no such queue any more, so that nobody waits.
+    ///
+    /// RabbitMQ does not report whether a client still waits for a direct reply
+    /// (`amq.rabbitmq.reply-to.…`): `true` means that the broker has passed it on, if so.
+    ///
+    /// # Errors
+    /// [`BrokerError::ReplyTo`] if replies may not go there: to a queue of a daemon's own, to what
+    /// begins with the prefix and a dot, or to no name at all. [`BrokerError::TooLarge`] past
+    /// [`BODY_BYTES_MAX`] and [`SHORT_BYTES_MAX`]. Else as [`Broker::send`]; after an error the
+    /// reply may have arrived.
+    fn answer<'a>(&'a self, reply: &'a Reply) -> Answer<'a, bool>;
+
     /// What arrives in a queue, with at most `prefetch` (at least 1) deliveries unsettled.
     ///
     /// The stream outlives the connection: it goes on after each loss, and what was unsettled then
@@ -126,6 +149,41 @@ pub trait Broker: Send + Sync {
 
     /// Disconnects; later calls fail with [`BrokerError::Closed`] and streams end.
     fn close(&self) -> Answer<'_, ()>;
+}
+
+/// Refuses a reply that may not go where it is to, or is too large.
+fn check_reply(names: &Names, reply: &Reply) -> Result<(), BrokerError> {
+    names.check_reply_to(&reply.to)?;
+    check_short(reply.correlation_id.as_deref())?;
+    check_sizes(1, std::iter::once(reply.body.len()))
+}
+
+/// Refuses a letter that is too large.
+fn check_letter(letter: &Letter) -> Result<(), BrokerError> {
+    check_short(letter.reply_to.as_deref())?;
+    check_short(letter.correlation_id.as_deref())?;
+    check_sizes(1, std::iter::once(letter.body.len()))
+}
+
+/// A correlation id that is cut would be another.
+fn check_short(text: Option<&str>) -> Result<(), BrokerError> {
+    match text {
+        Some(text) if text.len() > SHORT_BYTES_MAX => Err(BrokerError::TooLarge {
+            what: "reply_to or correlation_id, in bytes,",
+            size: text.len(),
+            size_max: SHORT_BYTES_MAX,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The beginning of a text.
+fn shortened(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Refuses a batch or body that is too large.

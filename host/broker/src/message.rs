@@ -89,6 +89,23 @@ pub struct Letter {
     pub id: String,
     /// Headers, by name.
     pub headers: BTreeMap<String, String>,
+    /// The queue that its sender waits for a reply in.
+    pub reply_to: Option<String>,
+    /// What its sender recognises the reply by.
+    pub correlation_id: Option<String>,
+    /// JSON.
+    pub body: Vec<u8>,
+}
+
+/// An answer to a letter, for the queue that its sender named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// The letter's `reply_to`.
+    pub to: String,
+    /// The letter's, unchanged.
+    pub correlation_id: Option<String>,
+    /// The message's id.
+    pub id: String,
     /// JSON.
     pub body: Vec<u8>,
 }

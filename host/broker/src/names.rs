@@ -1,9 +1,12 @@
 //! What exchanges and queues are called.
 
-use crate::BrokerError;
+use crate::{BrokerError, DELIVERY_LIMIT, RUN_DELIVERY_LIMIT, SHORT_BYTES_MAX};
 
 /// Longest prefix, in bytes; with what follows it, names stay far below AMQP's 255.
 const PREFIX_BYTES_MAX: usize = 100;
+/// What a client names to get replies without a queue; the broker makes it a name of that client's,
+/// `amq.rabbitmq.reply-to.` and more.
+pub(crate) const DIRECT_REPLIES: &str = "amq.rabbitmq.reply-to";
 
 /// A queue of the daemon's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,17 +15,37 @@ pub enum Queue {
     Commands,
     /// What tool runners report about their actions.
     Actions,
+    /// Actions that treadle is asked to run; a delivery stays unsettled while its action runs.
+    Runs,
     /// What could not be done, with the reason in a header.
     DeadLetters,
 }
 
 impl Queue {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Commands, Self::Actions, Self::DeadLetters];
+    pub const ALL: [Self; 4] = [Self::Commands, Self::Actions, Self::Runs, Self::DeadLetters];
 
     /// Whether what can't be done goes to the dead letters.
     pub(crate) const fn has_dead_letters(self) -> bool {
         !matches!(self, Self::DeadLetters)
+    }
+
+    /// How often a message comes again before it is a dead letter.
+    pub(crate) const fn delivery_limit(self) -> u32 {
+        match self {
+            Self::Runs => RUN_DELIVERY_LIMIT,
+            Self::Commands | Self::Actions | Self::DeadLetters => DELIVERY_LIMIT,
+        }
+    }
+
+    /// What the queue's name ends in.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Commands => "commands",
+            Self::Actions => "actions",
+            Self::Runs => "runs",
+            Self::DeadLetters => "dead-letters",
+        }
     }
 }
 
@@ -79,12 +102,30 @@ impl Names {
 
     /// A queue's name.
     pub fn queue(&self, queue: Queue) -> String {
-        let last = match queue {
-            Queue::Commands => "commands",
-            Queue::Actions => "actions",
-            Queue::DeadLetters => "dead-letters",
-        };
-        format!("{}.{last}", self.prefix)
+        format!("{}.{}", self.prefix, queue.word())
+    }
+
+    /// Whether replies may go to a queue. The queues of the daemon and of others like it are
+    /// refused: one that may only ask for runs could have the daemon write commands.
+    pub(crate) fn check_reply_to(&self, to: &str) -> Result<(), BrokerError> {
+        let fails = |cause: String| Err(BrokerError::ReplyTo { cause });
+        if to.is_empty() || to.len() > SHORT_BYTES_MAX {
+            return fails(format!("it has {} bytes", to.len()));
+        }
+        if to == DIRECT_REPLIES {
+            return fails(format!(
+                "{to} was not made a name of one client by the broker"
+            ));
+        }
+        let is_below = to
+            .strip_prefix(self.prefix.as_str())
+            .is_some_and(|rest| rest.starts_with('.'));
+        let last = to.rsplit('.').next().filter(|last| last.len() < to.len());
+        let is_like_own = Queue::ALL.iter().any(|queue| last == Some(queue.word()));
+        if is_below || is_like_own {
+            return fails(format!("{to} is a queue of treadle, or named like one"));
+        }
+        Ok(())
     }
 }
 
@@ -103,6 +144,7 @@ mod tests {
             [
                 "treadle.commands",
                 "treadle.actions",
+                "treadle.runs",
                 "treadle.dead-letters"
             ]
         );
@@ -114,5 +156,38 @@ mod tests {
             assert!(Names::new(prefix).is_err(), "{prefix}");
         }
         assert!(Names::new("prod.treadle-2_b").is_ok());
+    }
+
+    #[test]
+    fn replies_go_to_no_queue_of_a_daemon() {
+        let names = Names::new("prod.b").unwrap();
+        for to in [
+            "",
+            &"x".repeat(256),
+            "amq.rabbitmq.reply-to",
+            "prod.b.commands",
+            "prod.b.",
+            "prod.b.replies",
+            // Of the first shard, another shard, another deployment.
+            "prod.commands",
+            "prod.c.runs",
+            "other.dead-letters",
+        ] {
+            let error = names.check_reply_to(to).unwrap_err();
+            assert!(
+                matches!(error, BrokerError::ReplyTo { .. }),
+                "{to}: {error}"
+            );
+        }
+        for to in [
+            "amq.rabbitmq.reply-to.g1h2AA5yZXBseQ==.key",
+            "amq.gen-JzTY20BRgKO-HjmUJj0wLg",
+            "prod.bee.replies",
+            "prod.b",
+            "commands",
+            &"x".repeat(255),
+        ] {
+            assert_eq!(names.check_reply_to(to), Ok(()), "{to}");
+        }
     }
 }

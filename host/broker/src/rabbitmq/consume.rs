@@ -123,6 +123,12 @@ async fn forward(
                 .map(ToString::to_string),
             routing_key: arrived.routing_key.to_string(),
             headers: properties::headers(&arrived.properties),
+            reply_to: properties::reply_to(&arrived.properties),
+            correlation_id: arrived
+                .properties
+                .correlation_id()
+                .as_ref()
+                .map(ToString::to_string),
             body: arrived.data,
             redelivered: arrived.redelivered,
             settle: Box::new(Receipt {
@@ -217,6 +223,8 @@ impl Burial<'_> {
         let mut letter = Letter {
             id: delivery.id.unwrap_or_default(),
             headers: delivery.headers,
+            reply_to: delivery.reply_to,
+            correlation_id: delivery.correlation_id,
             body: delivery.body,
         };
         letter.headers.insert(header::REASON.into(), reason);

@@ -27,8 +27,8 @@ use publish::Publisher;
 
 use crate::health::Board;
 use crate::{
-    Address, Answer, Broker, BrokerError, Deliveries, Health, Letter, Message, Names, Queue,
-    Subscription, check_sizes,
+    Address, Answer, Broker, BrokerError, Deliveries, Health, Letter, Message, Names, Queue, Reply,
+    Subscription, check_letter, check_reply, check_sizes,
 };
 
 /// How to work with a broker.
@@ -140,9 +140,16 @@ impl Broker for RabbitMq {
 
     fn send<'a>(&'a self, queue: Queue, letter: &'a Letter) -> Answer<'a, ()> {
         Box::pin(async move {
-            check_sizes(1, std::iter::once(letter.body.len()))?;
+            check_letter(letter)?;
             let queue = self.settings.names.queue(queue);
             self.publisher.send(String::new(), queue, letter).await
+        })
+    }
+
+    fn answer<'a>(&'a self, reply: &'a Reply) -> Answer<'a, bool> {
+        Box::pin(async move {
+            check_reply(&self.settings.names, reply)?;
+            self.publisher.answer(reply).await
         })
     }
 

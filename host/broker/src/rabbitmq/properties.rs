@@ -6,7 +6,8 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use crate::message::CONTENT_TYPE;
-use crate::{Letter, Message, header};
+use crate::names::DIRECT_REPLIES;
+use crate::{Letter, Message, Reply, SHORT_BYTES_MAX, header, shortened};
 
 /// Delivery mode of messages that survive a restart of the broker.
 const PERSISTENT: u8 = 2;
@@ -26,7 +27,32 @@ pub(super) fn of_letter(letter: &Letter) -> BasicProperties {
         .headers
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()));
-    properties(&letter.id, headers)
+    let properties = properties(&letter.id, headers);
+    let properties = match &letter.reply_to {
+        Some(to) => properties.with_reply_to(short(to)),
+        None => properties,
+    };
+    correlated(properties, letter.correlation_id.as_deref())
+}
+
+/// Properties of a reply.
+pub(super) fn of_reply(reply: &Reply) -> BasicProperties {
+    let properties = properties(&reply.id, std::iter::empty());
+    correlated(properties, reply.correlation_id.as_deref())
+}
+
+fn correlated(properties: BasicProperties, id: Option<&str>) -> BasicProperties {
+    match id {
+        Some(id) => properties.with_correlation_id(short(id)),
+        None => properties,
+    }
+}
+
+/// Where the sender waits for a reply. A name that the broker has not made one of the sender's is
+/// no place, and can't be sent on.
+pub(super) fn reply_to(properties: &BasicProperties) -> Option<String> {
+    let to = properties.reply_to().as_ref()?.as_str();
+    (!to.is_empty() && to != DIRECT_REPLIES).then(|| to.to_owned())
 }
 
 fn properties<'a>(id: &str, headers: impl Iterator<Item = (&'a str, &'a str)>) -> BasicProperties {
@@ -47,11 +73,7 @@ fn properties<'a>(id: &str, headers: impl Iterator<Item = (&'a str, &'a str)>) -
 
 /// AMQP's short strings have at most 255 bytes; the rest is cut off.
 fn short(text: &str) -> ShortString {
-    let mut end = text.len().min(255);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].into()
+    shortened(text, SHORT_BYTES_MAX).into()
 }
 
 /// Headers whose values are strings or numbers, and the first cause of a dead letter.

@@ -9,7 +9,8 @@ use tokio::sync::{Mutex, watch};
 
 use super::link::{Link, Session};
 use super::{Settings, failure, properties};
-use crate::{BrokerError, Letter, Message, Names};
+use crate::names::DIRECT_REPLIES;
+use crate::{BrokerError, Letter, Message, Names, Reply};
 
 /// Publishes one batch after the other.
 pub(super) struct Publisher {
@@ -55,6 +56,7 @@ impl Publisher {
             id: message.seq.to_string(),
             properties: properties::of_message(message),
             body: &message.body,
+            mandatory: false,
         });
         self.deliver(outgoing).await?;
         Ok(last.seq)
@@ -73,14 +75,31 @@ impl Publisher {
             id: letter.id.clone(),
             properties: properties::of_letter(letter),
             body: &letter.body,
+            mandatory: false,
         };
-        self.deliver(std::iter::once(outgoing)).await
+        self.deliver(std::iter::once(outgoing)).await.map(drop)
     }
 
+    /// Sends a reply to a queue; `false` if there is none of that name.
+    pub(super) async fn answer(&self, reply: &Reply) -> Result<bool, BrokerError> {
+        let outgoing = Outgoing {
+            exchange: "",
+            key: &reply.to,
+            id: reply.id.clone(),
+            properties: properties::of_reply(reply),
+            body: &reply.body,
+            // RabbitMQ passes a direct reply to a channel, and returns it as one without a queue.
+            mandatory: !reply.to.starts_with(DIRECT_REPLIES),
+        };
+        let returned = self.deliver(std::iter::once(outgoing)).await?;
+        Ok(returned == 0)
+    }
+
+    /// Sends messages; returns how many mandatory ones had no queue once all are confirmed.
     async fn deliver<'m>(
         &self,
         outgoing: impl Iterator<Item = Outgoing<'m>>,
-    ) -> Result<(), BrokerError> {
+    ) -> Result<usize, BrokerError> {
         let _turn = self.turn.lock().await;
         let session = self.session().await?;
         self.unblocked(&session).await?;
@@ -125,6 +144,8 @@ struct Outgoing<'m> {
     id: String,
     properties: BasicProperties,
     body: &'m [u8],
+    /// Whether the broker reports that no queue gets it.
+    mandatory: bool,
 }
 
 /// Messages that are sent and not confirmed.
@@ -133,6 +154,8 @@ struct Flight<'s> {
     channel: &'s Channel,
     blocked: watch::Receiver<Option<String>>,
     ahead: VecDeque<(String, PublisherConfirm)>,
+    /// Mandatory messages that no queue got.
+    returned: usize,
 }
 
 impl<'s> Flight<'s> {
@@ -142,23 +165,28 @@ impl<'s> Flight<'s> {
             channel: &session.channel,
             blocked: session.blocked.subscribe(),
             ahead: VecDeque::with_capacity(settings.window),
+            returned: 0,
         }
     }
 
     async fn all<'m>(
         mut self,
         outgoing: impl Iterator<Item = Outgoing<'m>>,
-    ) -> Result<(), BrokerError> {
+    ) -> Result<usize, BrokerError> {
         for message in outgoing {
             while self.ahead.len() >= self.settings.window.max(1) {
                 self.land().await?;
             }
+            let options = BasicPublishOptions {
+                mandatory: message.mandatory,
+                ..BasicPublishOptions::default()
+            };
             let confirm = self
                 .channel
                 .basic_publish(
                     message.exchange.into(),
                     message.key.into(),
-                    BasicPublishOptions::default(),
+                    options,
                     message.body,
                     message.properties,
                 )
@@ -169,7 +197,7 @@ impl<'s> Flight<'s> {
         while !self.ahead.is_empty() {
             self.land().await?;
         }
-        Ok(())
+        Ok(self.returned)
     }
 
     /// Waits for the oldest confirmation.
@@ -187,7 +215,10 @@ impl<'s> Flight<'s> {
             }
         };
         match confirmed {
-            Ok(Ok(Confirmation::Ack(_))) => Ok(()),
+            Ok(Ok(Confirmation::Ack(returned))) => {
+                self.returned += usize::from(returned.is_some());
+                Ok(())
+            }
             Ok(Ok(_)) => Err(BrokerError::Nacked { id }),
             Ok(Err(error)) => Err(failure::lost(&error)),
             Err(_) => Err(BrokerError::TimedOut {

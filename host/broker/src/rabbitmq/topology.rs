@@ -10,8 +10,8 @@ use lapin::{Channel, Connection, Error, ExchangeKind};
 use super::failure;
 use super::link::Session;
 use crate::{
-    BrokerError, COMMANDS_HELD_MAX, DEAD_LETTERS_HELD_MAX, DELIVERY_LIMIT, EVENTS_HELD_MAX, Names,
-    Queue, Subscription,
+    BrokerError, COMMANDS_HELD_MAX, DEAD_LETTERS_HELD_MAX, EVENTS_HELD_MAX, Names, Queue,
+    RUN_UNSETTLED_MS_MAX, Subscription,
 };
 
 /// Declares everything. What is there already stays as it is; what is there otherwise is an error.
@@ -20,7 +20,7 @@ pub(super) async fn declare(connection: &Connection, names: &Names) -> Result<()
     for exchange in [names.events_exchange(), names.dead_exchange()] {
         declare_exchange(&channel, &exchange).await?;
     }
-    for queue in [Queue::DeadLetters, Queue::Commands, Queue::Actions] {
+    for queue in Queue::ALL {
         declare_queue(&channel, &names.queue(queue), arguments(names, queue)).await?;
     }
     let dead_letters = names.queue(Queue::DeadLetters);
@@ -161,7 +161,11 @@ fn arguments(names: &Names, queue: Queue) -> FieldTable {
         return arguments;
     }
     insert(&mut arguments, "x-max-length", COMMANDS_HELD_MAX);
-    insert(&mut arguments, "x-delivery-limit", DELIVERY_LIMIT);
+    insert(&mut arguments, "x-delivery-limit", queue.delivery_limit());
+    if queue == Queue::Runs {
+        // RabbitMQ before 3.12 keeps it, and heeds it once it is upgraded.
+        insert(&mut arguments, "x-consumer-timeout", RUN_UNSETTLED_MS_MAX);
+    }
     // Senders past the bound are refused; and a dead letter leaves its queue only once it has
     // arrived among the dead letters.
     insert_text(&mut arguments, "x-overflow", "reject-publish");

@@ -1,11 +1,11 @@
 //! One suite for everything that implements [`Broker`].
 
 use treadle_broker::{
-    Address, BODY_BYTES_MAX, Broker, BrokerError, DELIVERY_LIMIT, InProcess, Names, Queue,
-    RabbitMq, Subscription, header,
+    Address, BODY_BYTES_MAX, Broker, BrokerError, DELIVERY_LIMIT, InProcess, Letter, Names, Queue,
+    RabbitMq, Reply, SHORT_BYTES_MAX, Subscription, header,
 };
 
-use crate::fixture::{event, healthy, letter, next, next_ids, prefix, server_url, settings};
+use crate::fixture::{event, healthy, letter, next, next_ids, prefix, reply, server_url, settings};
 use crate::proxy::Proxy;
 
 /// A broker whose connection a test may cut.
@@ -88,6 +88,10 @@ on_each!(
     a_poisonous_letter_is_dead_after_its_last_return,
     what_was_unsettled_comes_again_after_a_loss,
     deliveries_of_a_dropped_stream_go_to_others,
+    a_request_is_answered_as_long_as_its_queue_is_there,
+    a_dead_request_can_still_be_answered,
+    no_reply_goes_to_a_queue_of_the_daemon,
+    a_long_run_outlasts_many_losses,
     what_is_too_large_is_refused,
     after_the_close_nothing_is_done,
 );
@@ -316,6 +320,124 @@ async fn deliveries_of_a_dropped_stream_go_to_others(kind: &str) {
     assert_eq!(again.id.as_deref(), Some("c-1"));
     assert_eq!(held.ack().await, Err(BrokerError::DeliveryLost));
     again.ack().await.unwrap();
+    fixture.end(&[]).await;
+}
+
+/// A request for an action, with replies into `queue`.
+fn request(queue: &str) -> Letter {
+    Letter {
+        reply_to: Some(queue.into()),
+        correlation_id: Some("call-7".into()),
+        ..letter("r-1")
+    }
+}
+
+async fn a_request_is_answered_as_long_as_its_queue_is_there(kind: &str) {
+    let prefix = prefix("answer");
+    let Some(fixture) = Fixture::start(kind, &prefix).await else {
+        return;
+    };
+    let broker = fixture.broker();
+    let queue = format!("{prefix}-replies");
+    let own = Subscription::new(&queue, Vec::<String>::new());
+    let mut replies = broker.subscribe(&own).await.unwrap();
+    broker.send(Queue::Runs, &request(&queue)).await.unwrap();
+
+    let mut runs = broker.consume(Queue::Runs, 1);
+    let asked = next(&mut runs).await;
+    assert_eq!(asked.reply_to.as_deref(), Some(queue.as_str()));
+    assert_eq!(asked.correlation_id.as_deref(), Some("call-7"));
+    assert_eq!(broker.answer(&reply(&queue)).await, Ok(true));
+    asked.ack().await.unwrap();
+    let answered = next(&mut replies).await;
+    assert_eq!(answered.id.as_deref(), Some("reply-1"));
+    assert_eq!(answered.correlation_id.as_deref(), Some("call-7"));
+    assert_eq!(answered.reply_to, None);
+    assert_eq!(answered.routing_key, queue);
+    assert_eq!(answered.body, b"{\"ok\":true}");
+    answered.ack().await.unwrap();
+
+    drop(replies);
+    broker.unsubscribe(&queue).await.unwrap();
+    assert_eq!(broker.answer(&reply(&queue)).await, Ok(false));
+    // The next message is not taken for the one that came back.
+    broker.send(Queue::Runs, &letter("r-2")).await.unwrap();
+    let asked = next(&mut runs).await;
+    assert_eq!((&asked.reply_to, &asked.correlation_id), (&None, &None));
+    asked.ack().await.unwrap();
+    fixture.end(&[]).await;
+}
+
+async fn a_dead_request_can_still_be_answered(kind: &str) {
+    let prefix = prefix("deadrun");
+    let Some(fixture) = Fixture::start(kind, &prefix).await else {
+        return;
+    };
+    let broker = fixture.broker();
+    broker
+        .send(Queue::Runs, &request("somewhere"))
+        .await
+        .unwrap();
+    let mut runs = broker.consume(Queue::Runs, 1);
+    let asked = next(&mut runs).await;
+    asked.reject("run: no such program").await.unwrap();
+    let mut dead = broker.consume(Queue::DeadLetters, 1);
+    let delivery = next(&mut dead).await;
+    assert_eq!(delivery.reason(), Some("run: no such program"));
+    assert_eq!(delivery.routing_key, format!("{prefix}.runs"));
+    assert_eq!(delivery.reply_to.as_deref(), Some("somewhere"));
+    assert_eq!(delivery.correlation_id.as_deref(), Some("call-7"));
+    delivery.ack().await.unwrap();
+    fixture.end(&[]).await;
+}
+
+async fn no_reply_goes_to_a_queue_of_the_daemon(kind: &str) {
+    let prefix = prefix("own");
+    let Some(fixture) = Fixture::start(kind, &prefix).await else {
+        return;
+    };
+    let broker = fixture.broker();
+    for last in ["commands", "actions", "runs", "dead-letters", "events", "x"] {
+        let to = format!("{prefix}.{last}");
+        let error = broker.answer(&reply(&to)).await.unwrap_err();
+        assert!(matches!(error, BrokerError::ReplyTo { .. }), "{error}");
+        assert!(!error.passes_by_itself());
+        assert!(error.to_string().contains("of the client's own"), "{error}");
+    }
+    let long = Reply {
+        correlation_id: Some("x".repeat(SHORT_BYTES_MAX + 1)),
+        ..reply("somewhere")
+    };
+    let large = Reply {
+        body: vec![b' '; BODY_BYTES_MAX + 1],
+        ..reply("somewhere")
+    };
+    for refused in [long, large] {
+        let error = broker.answer(&refused).await.unwrap_err();
+        assert!(matches!(error, BrokerError::TooLarge { .. }), "{error}");
+    }
+    // Nothing came before this one.
+    broker.send(Queue::Commands, &letter("c-1")).await.unwrap();
+    let mut commands = broker.consume(Queue::Commands, 1);
+    assert_eq!(next_ids(&mut commands, 1).await, ["c-1"]);
+    fixture.end(&[]).await;
+}
+
+async fn a_long_run_outlasts_many_losses(kind: &str) {
+    let Some(fixture) = Fixture::start(kind, &prefix("outlast")).await else {
+        return;
+    };
+    let broker = fixture.broker();
+    broker.send(Queue::Runs, &letter("r-1")).await.unwrap();
+    let mut runs = broker.consume(Queue::Runs, 1);
+    let mut held = next(&mut runs).await;
+    // A command would be a dead letter after the last of them.
+    for _ in 0..=DELIVERY_LIMIT {
+        fixture.interrupt().await;
+        held = next(&mut runs).await;
+    }
+    assert_eq!(held.id.as_deref(), Some("r-1"));
+    held.ack().await.unwrap();
     fixture.end(&[]).await;
 }
 

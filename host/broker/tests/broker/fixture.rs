@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use treadle_broker::{
     Address, Attributes, Broker, Deliveries, Delivery, Health, Letter, Message, Names, RabbitMq,
-    RoutingKey, Settings,
+    Reply, RoutingKey, Settings,
 };
 
 /// How long something may take that should happen at once.
@@ -67,6 +67,16 @@ pub(crate) fn letter(id: &str) -> Letter {
         id: id.into(),
         body: b"{}".to_vec(),
         ..Letter::default()
+    }
+}
+
+/// A reply to the letter `c-1`.
+pub(crate) fn reply(to: &str) -> Reply {
+    Reply {
+        to: to.into(),
+        correlation_id: Some("call-7".into()),
+        id: "reply-1".into(),
+        body: b"{\"ok\":true}".to_vec(),
     }
 }
 

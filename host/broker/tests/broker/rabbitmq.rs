@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use lapin::options::{BasicConsumeOptions, BasicPublishOptions};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Consumer};
 use treadle_broker::rabbitmq::{BarePublisher, Check, Grade, inspect};
 use treadle_broker::{Address, Broker, BrokerError, Queue, RabbitMq, Settings, Subscription};
 
-use crate::fixture::{event, healthy, letter, next_ids, prefix, server_url, settings};
+use crate::fixture::{event, healthy, letter, next, next_ids, prefix, reply, server_url, settings};
 
 /// The error of a broker that can't be used, as an operation reports it once it is known.
 async fn refusal(settings: Settings, is_it: impl Fn(&BrokerError) -> bool) -> BrokerError {
@@ -149,7 +153,7 @@ async fn a_broker_is_looked_at_without_a_trace() {
     for _ in 0..2 {
         // The second look would find what the first one had made.
         let checks = inspect(&settings).await;
-        assert_eq!(graded(&checks, Grade::Warn).len(), 5, "{checks:?}");
+        assert_eq!(graded(&checks, Grade::Warn).len(), 6, "{checks:?}");
         assert!(graded(&checks, Grade::Fail).is_empty(), "{checks:?}");
     }
     let broker = RabbitMq::start(settings.clone());
@@ -164,10 +168,13 @@ async fn a_broker_is_looked_at_without_a_trace() {
     assert_eq!(commands.finding, "1 messages wait, 0 consumers");
     assert_eq!(commands.grade, Grade::Warn);
 
-    let mut streams = [Queue::Commands, Queue::Actions].map(|queue| broker.consume(queue, 1));
+    let mut streams =
+        [Queue::Commands, Queue::Actions, Queue::Runs].map(|queue| broker.consume(queue, 1));
     assert_eq!(next_ids(&mut streams[0], 1).await, ["c-1"]);
     broker.send(Queue::Actions, &letter("a-1")).await.unwrap();
     assert_eq!(next_ids(&mut streams[1], 1).await, ["a-1"]);
+    broker.send(Queue::Runs, &letter("r-1")).await.unwrap();
+    assert_eq!(next_ids(&mut streams[2], 1).await, ["r-1"]);
     let checks = inspect(&settings).await;
     assert_eq!(graded(&checks, Grade::Ok).len(), checks.len(), "{checks:?}");
     broker.remove_topology().await.unwrap();
@@ -189,6 +196,63 @@ async fn a_removed_exchange_is_made_again() {
         .unwrap_err();
     assert!(error.passes_by_itself(), "{error}");
     assert_eq!(broker.publish(&[event(2, "math", "p-1")]).await.unwrap(), 2);
+    broker.remove_topology().await.unwrap();
+    broker.close().await.unwrap();
+}
+
+/// What a client without a queue gets replies from.
+async fn direct_replies(channel: &Channel) -> Consumer {
+    let options = BasicConsumeOptions {
+        no_ack: true,
+        ..BasicConsumeOptions::default()
+    };
+    let consuming = channel.basic_consume(
+        "amq.rabbitmq.reply-to".into(),
+        "".into(),
+        options,
+        FieldTable::default(),
+    );
+    consuming.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_client_without_a_queue_is_answered() {
+    let Some(url) = server_url() else {
+        return;
+    };
+    let prefix = prefix("direct");
+    let broker = RabbitMq::start(settings(&url, &prefix));
+    let mut runs = broker.consume(Queue::Runs, 1);
+    healthy(&broker, treadle_broker::Health::is_connected).await;
+    let client = Connection::connect(&url, ConnectionProperties::default());
+    let client = client.await.unwrap();
+    let channel = client.create_channel().await.unwrap();
+    let mut replies = direct_replies(&channel).await;
+    let properties = BasicProperties::default()
+        .with_reply_to("amq.rabbitmq.reply-to".into())
+        .with_correlation_id("call-7".into());
+    let publishing = channel.basic_publish(
+        "".into(),
+        format!("{prefix}.runs").into(),
+        BasicPublishOptions::default(),
+        b"{}",
+        properties,
+    );
+    publishing.await.unwrap();
+
+    let asked = next(&mut runs).await;
+    let to = asked.reply_to.clone().unwrap();
+    assert!(to.starts_with("amq.rabbitmq.reply-to."), "{to}");
+    assert_eq!(broker.answer(&reply(&to)).await, Ok(true));
+    let answered = replies.next().await.unwrap().unwrap();
+    assert_eq!(answered.data, b"{\"ok\":true}");
+    let id = answered.properties.correlation_id().clone().unwrap();
+    assert_eq!(id.as_str(), "call-7");
+
+    // The broker drops a reply to a client that is gone, and says nothing.
+    client.close(200, "bye".into()).await.unwrap();
+    assert_eq!(broker.answer(&reply(&to)).await, Ok(true));
+    asked.ack().await.unwrap();
     broker.remove_topology().await.unwrap();
     broker.close().await.unwrap();
 }

@@ -1,13 +1,15 @@
-//! TLS and alarms, on a server of the test's own.
+//! TLS, alarms and timeouts, on a server of the test's own.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use treadle_broker::rabbitmq::{Grade, inspect};
-use treadle_broker::{Broker, BrokerError, Health, RabbitMq, Settings};
+use treadle_broker::{Broker, BrokerError, Health, Queue, RabbitMq, Settings};
 
-use crate::fixture::{TIMEOUT, event, healthy, prefix, publish_surely, server_url, settings};
+use crate::fixture::{
+    TIMEOUT, event, healthy, letter, next, prefix, publish_surely, server_url, settings,
+};
 use crate::server::Server;
 
 /// Makes an authority and a certificate for `localhost`, and configures TLS with them.
@@ -41,7 +43,7 @@ fn tls(folder: &Path, port: u16) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_and_alarms() {
+async fn tls_alarms_and_timeouts() {
     if server_url().is_none() {
         return;
     }
@@ -50,6 +52,7 @@ async fn tls_and_alarms() {
         .unwrap();
     by_tls(&server).await;
     alarms(&server).await;
+    timeouts(&server).await;
     tokio::task::spawn_blocking(move || drop(server))
         .await
         .unwrap();
@@ -124,6 +127,27 @@ async fn alarms(server: &Server) {
     server.control(&["set_vm_memory_high_watermark", "0.6"]);
     healthy(&broker, Health::is_connected).await;
     publish_surely(&broker, &[event(1, "math", "p-1")]).await;
+    broker.remove_topology().await.unwrap();
+    broker.close().await.unwrap();
+}
+
+/// A delivery that outlasts the broker's timeout comes again, and its stream goes on.
+async fn timeouts(server: &Server) {
+    let prefix = prefix("late");
+    server.control(&[
+        "eval",
+        "ok = application:set_env(rabbit, consumer_timeout, 2000), \
+         ok = application:set_env(rabbit, channel_tick_interval, 200).",
+    ]);
+    let broker = RabbitMq::start(settings(&server.url(), &prefix));
+    broker.send(Queue::Commands, &letter("c-1")).await.unwrap();
+    let mut commands = broker.consume(Queue::Commands, 1);
+    let held = next(&mut commands).await;
+    let again = next(&mut commands).await;
+    eprintln!("AGAIN {again:?} {:?}", broker.health().borrow());
+    assert_eq!(held.ack().await, Err(BrokerError::DeliveryLost));
+    assert_eq!(again.id.as_deref(), Some("c-1"));
+    again.ack().await.unwrap();
     broker.remove_topology().await.unwrap();
     broker.close().await.unwrap();
 }
