@@ -74,7 +74,9 @@ async fn used(client: &Client, resource: &str) -> u64 {
     let resources = client.get("/api/v1/resources").await.ok();
     let all = resources["resources"].as_array().expect("a list");
     let known = all.iter().find(|one| one["name"] == resource);
-    known.expect("it is there")["used"].as_u64().expect("a number")
+    known.expect("it is there")["used"]
+        .as_u64()
+        .expect("a number")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,8 +92,16 @@ async fn a_process_runs_and_its_output_is_kept() {
     let view = ended(client, action).await;
     assert_eq!(view["outcome"], json!({"outcome": "exited", "code": 3}));
     assert_eq!(view["output"]["text"], "in\nhello\n1\n");
-    assert_eq!((&view["cost"], &view["given"]), (&json!({"cpu": 1}), &json!({"cpu": 1})));
-    let times = ["submitted_at_us", "granted_at_us", "began_at_us", "ended_at_us"];
+    assert_eq!(
+        (&view["cost"], &view["given"]),
+        (&json!({"cpu": 1}), &json!({"cpu": 1}))
+    );
+    let times = [
+        "submitted_at_us",
+        "granted_at_us",
+        "began_at_us",
+        "ended_at_us",
+    ];
     let times = times.map(|field| view[field].as_u64().expect("a time"));
     assert!(times.is_sorted(), "{times:?}");
     assert_eq!(used(client, "cpu").await, 0);
@@ -118,10 +128,16 @@ async fn ends_are_typed_and_give_their_cores_back() {
     let absent = json!({"kind": "x", "run": {"process": {"command": ["/no/such/program"]}}});
     assert_eq!(outcome(absent).await["outcome"], "infrastructure_failure");
     let large = "x=$(head -c 200000000 /dev/zero | tr '\\0' a); sleep 5";
-    let large = with(shell(large), json!({"cost": {"cpu": 1, "memory": 64 << 20}}));
+    let large = with(
+        shell(large),
+        json!({"cost": {"cpu": 1, "memory": 64 << 20}}),
+    );
     assert_eq!(outcome(large).await["outcome"], "out_of_memory");
     let unreachable = json!({"kind": "get", "run": {"http": {"url": "http://127.0.0.1:9/"}}});
-    assert_eq!(outcome(unreachable).await["outcome"], "infrastructure_failure");
+    assert_eq!(
+        outcome(unreachable).await["outcome"],
+        "infrastructure_failure"
+    );
 
     // One waits for the core that another has, and is given up; a third is withdrawn as it runs.
     let runs = submit(client, &shell("sleep 60")).await;
@@ -144,7 +160,10 @@ async fn a_key_names_one_action() {
     let action = submit(client, &keyed).await;
     for _ in 0..3 {
         let again = client.post(ACTIONS, &keyed).await.ok();
-        assert_eq!((&again["action"], &again["repeated"]), (&json!(action), &json!(true)));
+        assert_eq!(
+            (&again["action"], &again["repeated"]),
+            (&json!(action), &json!(true))
+        );
     }
     ended(client, action).await;
     let written = std::fs::read_to_string(folder.path().join("count"));
@@ -176,7 +195,10 @@ async fn an_action_of_a_program_is_of_its_job_and_ends_with_it() {
     let phase = client.get("/api/v1/programs/p").await.ok();
     assert_eq!(phase["phase"], "acting");
     client.delete("/api/v1/programs/p").await.ok();
-    assert_eq!(ended(client, action).await["outcome"]["outcome"], "cancelled");
+    assert_eq!(
+        ended(client, action).await["outcome"]["outcome"],
+        "cancelled"
+    );
     let late = client.post(ACTIONS, &of_program).await;
     late.refused(404, "program_unknown");
     fixture.stop().await;
@@ -226,6 +248,12 @@ async fn requests_go_where_egress_lets_them_and_quotas_are_kept() {
     let view = ended(client, action).await;
     assert_eq!(view["outcome"], json!({"outcome": "exited", "code": 200}));
     assert_eq!(view["given"], json!({"search": 1}));
-    assert!(view["output"]["text"].as_str().expect("text").contains("object"), "{view}");
+    assert!(
+        view["output"]["text"]
+            .as_str()
+            .expect("text")
+            .contains("object"),
+        "{view}"
+    );
     fixture.stop().await;
 }

@@ -1,5 +1,6 @@
 //! End-to-end tests over real sockets: a whole daemon, engines around it, clients of every kind.
 
+mod actions;
 mod bodies;
 mod calibration;
 mod cluster;

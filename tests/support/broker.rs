@@ -93,6 +93,30 @@ impl Peer {
         self.broker.send(queue, &letter).await.expect("it is sent");
     }
 
+    /// Asks for an action to be run and answered.
+    pub async fn ask(&self, id: &str, correlation_id: &str, body: &str) {
+        let letter = Letter {
+            id: id.to_owned(),
+            reply_to: Some(self.replies_queue()),
+            correlation_id: Some(correlation_id.to_owned()),
+            body: body.as_bytes().to_vec(),
+            ..Letter::default()
+        };
+        let sent = self.broker.send(Queue::Runs, &letter).await;
+        sent.expect("it is sent");
+    }
+
+    /// What is answered.
+    pub async fn replies(&self) -> Deliveries {
+        // No event has this key.
+        let none = Subscription::new(self.replies_queue(), ["none"]);
+        self.broker.subscribe(&none).await.expect("a subscription")
+    }
+
+    fn replies_queue(&self) -> String {
+        format!("{}-replies", self.prefix)
+    }
+
     /// The next event, though it may have come before.
     pub async fn event(&mut self) -> Event {
         let delivery = next(&mut self.events).await;
@@ -140,10 +164,10 @@ impl Peer {
     /// Removes everything that the test made.
     pub async fn clean_up(self) {
         drop(self.events);
-        self.broker
-            .unsubscribe(&self.queue)
-            .await
-            .expect("it is gone");
+        for queue in [self.queue.clone(), self.replies_queue()] {
+            let gone = self.broker.unsubscribe(&queue).await;
+            gone.expect("it is gone");
+        }
         self.broker.remove_topology().await.expect("it is gone");
         self.broker.close().await.expect("it is closed");
     }

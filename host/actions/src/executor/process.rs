@@ -109,7 +109,7 @@ impl Attempt {
         let mut env = inherited(&self.parts.config.inherit);
         env.extend(body.env.clone());
         let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
-        set("TREADLE_ACTION_ID", self.id.action.to_string());
+        set("TREADLE_ACTION_ID", self.id.action.0.to_string());
         set("TREADLE_ATTEMPT", self.id.attempt.to_string());
         set("TREADLE_JOB", self.order.job.clone());
         let cores = self.granted(CPU).unwrap_or(1);

@@ -9,7 +9,10 @@ use super::submission::MEBIBYTE;
 
 /// There is no such action, or it is another tenant's.
 pub(super) fn unknown(action: ActionId) -> ErrorBody {
-    let message = format!("no action {action} is on record; GET /api/v1/actions has all");
+    let message = format!(
+        "no action {} is on record; GET /api/v1/actions has all",
+        action.0
+    );
     ErrorBody::new(ErrorCode::ActionUnknown, message)
 }
 
@@ -118,7 +121,8 @@ pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
         ActionError::QueueFull { .. } => ErrorBody::new(ErrorCode::QueueFull, error.to_string()),
         ActionError::KeyTaken { action, .. } => {
             let message = format!(
-                "`idempotency_key` is that of action {action}, which is another one; take a new key"
+                "`idempotency_key` is that of action {}, which is another one; take a new key",
+                action.0
             );
             ErrorBody::new(ErrorCode::IdempotencyKeyTaken, message).with_param("idempotency_key")
         }

@@ -10,6 +10,7 @@ mod effects;
 mod event_message;
 mod instant;
 mod outbox;
+mod runs;
 #[cfg(test)]
 mod tests;
 
@@ -81,16 +82,20 @@ impl Messaging {
             committed,
             stop: stop.subscribe(),
         };
-        let consumer = |queue| commands::Consumer {
+        let consumer = |queue, prefetch| commands::Consumer {
             app: app.clone(),
-            deliveries: self.broker.consume(queue, self.prefetch),
+            deliveries: self.broker.consume(queue, prefetch),
             status: Arc::clone(&self.status),
             stop: stop.subscribe(),
         };
         let tasks = vec![
             tokio::spawn(outbox.run()),
-            tokio::spawn(consumer(Queue::Commands).run()),
-            tokio::spawn(actions::run(consumer(Queue::Actions))),
+            tokio::spawn(consumer(Queue::Commands, self.prefetch).run()),
+            tokio::spawn(actions::run(consumer(Queue::Actions, self.prefetch))),
+            tokio::spawn(runs::run(
+                consumer(Queue::Runs, runs::PREFETCH),
+                self.broker.clone(),
+            )),
         ];
         let before = self.set(Some(Running { stop, tasks }));
         if let Some(before) = before {

@@ -54,7 +54,7 @@ enum Unable {
 
 impl Request {
     async fn handle(&self, delivery: Delivery) {
-        let (outcome, body) = match self.admit(&delivery).await {
+        let (outcome, body) = match self.admit(delivery.id.clone(), &delivery.body).await {
             Ok((actions, tenant, admitted)) => {
                 let outcome = if admitted.repeated {
                     Outcome::Repeated
@@ -74,20 +74,34 @@ impl Request {
                 (Outcome::Refused, error.to_json())
             }
             Err(Unable::Refused(error)) => {
-                tracing::warn!(id = delivery.id, reason = error.message, "an action is refused");
+                tracing::warn!(
+                    id = delivery.id,
+                    reason = error.message,
+                    "an action is refused"
+                );
                 self.status.settled(Outcome::Refused);
                 return settled(delivery.reject(&error.message).await);
             }
             Err(Unable::Over) => return,
         };
-        self.reply(&delivery, body).await;
+        self.reply(Reply {
+            to: delivery.reply_to.clone().unwrap_or_default(),
+            correlation_id: delivery.correlation_id.clone(),
+            id: delivery.id.clone().unwrap_or_default(),
+            body,
+        })
+        .await;
         self.status.settled(outcome);
         settled(delivery.ack().await);
     }
 
     /// Puts a message's action on record.
-    async fn admit(&self, delivery: &Delivery) -> Result<(Arc<Actions>, Tenant, Admitted), Unable> {
-        let mut written: Value = parse(&delivery.body).map_err(Unable::Refused)?;
+    async fn admit(
+        &self,
+        id: Option<String>,
+        body: &[u8],
+    ) -> Result<(Arc<Actions>, Tenant, Admitted), Unable> {
+        let mut written: Value = parse(body).map_err(Unable::Refused)?;
         let fields = written.as_object_mut();
         let tenant = fields.and_then(|fields| fields.remove("tenant"));
         let tenant = match &tenant {
@@ -107,7 +121,7 @@ impl Request {
                 message,
             )));
         };
-        let id = delivery.id.clone().filter(|id| !id.is_empty());
+        let id = id.filter(|id| !id.is_empty());
         if id.is_none() && written.get("idempotency_key").is_none() {
             let message = "the message has no id, by which its action is run once; set message-id, \
                            or `idempotency_key`";
@@ -130,14 +144,7 @@ impl Request {
     }
 
     /// Sends a reply until the broker has it, or nobody can have it.
-    async fn reply(&self, delivery: &Delivery, body: Vec<u8>) {
-        let id = delivery.id.clone().unwrap_or_default();
-        let reply = Reply {
-            to: delivery.reply_to.clone().unwrap_or_default(),
-            correlation_id: delivery.correlation_id.clone(),
-            id: format!("reply-{id}").chars().take(200).collect(),
-            body,
-        };
+    async fn reply(&self, reply: Reply) {
         loop {
             match self.broker.answer(&reply).await {
                 Ok(_) => return,
