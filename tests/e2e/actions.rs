@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use treadle_config::Config;
 use treadle_tests::support::client::Client;
-use treadle_tests::support::fixture::{Fixture, chat};
+use treadle_tests::support::fixture::{CHAT, Fixture, chat};
 use treadle_tests::support::process::binary;
 
 const ACTIONS: &str = "/api/v1/actions";
@@ -183,15 +183,24 @@ async fn an_action_of_a_program_is_of_its_job_and_ends_with_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = fixture(folder.path(), 1, |_| {}).await;
     let client = &fixture.client;
-    let mut step = chat("p", "go", 4);
-    step["job_id"] = json!("math");
-    client.post("/v1/chat/completions", &step).await.ok();
+    let step = chat("p", "go", 4).to_string();
+    let headers = [
+        ("content-type", "application/json"),
+        ("x-treadle-job", "math"),
+    ];
+    client
+        .send(http::Method::POST, CHAT, &headers, step)
+        .await
+        .ok();
     let program = client.get("/api/v1/programs/p").await.ok();
     let of_program = with(shell("sleep 60"), json!({"program_id": "p"}));
     let action = submit(client, &of_program).await;
     until_status(client, action, "running").await;
     let view = show(client, action).await;
-    assert_eq!(view["job"], program["job"]);
+    assert_eq!(
+        (&view["job"], &program["job"]),
+        (&json!("math"), &json!("math"))
+    );
     let phase = client.get("/api/v1/programs/p").await.ok();
     assert_eq!(phase["phase"], "acting");
     client.delete("/api/v1/programs/p").await.ok();
@@ -225,7 +234,10 @@ async fn an_elastic_action_gets_what_is_free_from_the_bound_policy() {
         .await;
     uploaded.ok();
     let bind = json!({"policy": "tangram-allocation", "job": "*", "world": "allocation"});
-    client.post("/api/v1/bindings", &bind).await.ok();
+    client
+        .send(http::Method::PUT, "/api/v1/bindings", &[], bind.to_string())
+        .await
+        .ok();
     let (given, _) = units().await;
     assert_eq!(given, json!(4));
     fixture.stop().await;

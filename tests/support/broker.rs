@@ -163,8 +163,9 @@ impl Peer {
 
     /// Removes everything that the test made.
     pub async fn clean_up(self) {
+        let queues = [self.queue.clone(), self.replies_queue()];
         drop(self.events);
-        for queue in [self.queue.clone(), self.replies_queue()] {
+        for queue in queues {
             let gone = self.broker.unsubscribe(&queue).await;
             gone.expect("it is gone");
         }
