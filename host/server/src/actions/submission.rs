@@ -203,11 +203,12 @@ fn bounded(field: &str, seconds: u64, most: u64) -> Result<u64, ErrorBody> {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use treadle_model::tenant::DEFAULT_TENANT;
 
     fn read(value: &Value) -> Result<Submitted, ErrorBody> {
         let submission = serde_json::from_value::<Submission>(value.clone());
         let submission = submission.expect("it is a submission");
-        submission.read(&Tenant::default())
+        submission.read(&Tenant::new(DEFAULT_TENANT))
     }
 
     fn with(field: &str, value: Value) -> Value {

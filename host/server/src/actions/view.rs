@@ -151,6 +151,7 @@ fn given(grant: &Grant) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use treadle_model::tenant::DEFAULT_TENANT;
 
     #[test]
     fn amounts_are_in_the_units_of_clients_and_names_without_tenants() {
@@ -180,7 +181,7 @@ mod tests {
             job: "\u{1f}acme\u{1f}j".to_owned(),
             ..row.clone()
         };
-        let tenant = Tenant::default();
+        let tenant = Tenant::new(DEFAULT_TENANT);
         assert!(ActionView::of(&tenant, other).is_none());
         let view = ActionView::of(&tenant, row).expect("it is one's own");
         assert_eq!(view.cost, json!({"cpu": [1, 2], "memory": 3 << 20}));

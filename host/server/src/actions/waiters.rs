@@ -91,7 +91,7 @@ fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_waits_is_told_and_leaves_nothing_behind() {
         let waiters = Waiters::new(2);
         let (one, two) = (waiters.enter(ActionId(1)), waiters.enter(ActionId(1)));
@@ -103,7 +103,7 @@ mod tests {
         waiters.over(ActionId(1));
         told.await.expect("it does not panic");
         let late = waiters.enter(ActionId(3)).expect("there is room");
-        late.told(hour).await;
+        late.told(Duration::from_millis(1)).await;
         let open = lock(&waiters.open);
         assert_eq!((open.count, open.by_action.len()), (0, 0));
     }
