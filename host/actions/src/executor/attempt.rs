@@ -40,31 +40,28 @@ pub(super) struct Attempt {
     pub(super) stop: watch::Receiver<Stop>,
 }
 
-pub(super) async fn run(
-    slot: Slot,
-    order: ActionOrder,
-    is_full: bool,
-    stop: watch::Receiver<Stop>,
-) {
+/// Tells that there is no room for an attempt. It has no marker: it did not begin.
+pub(super) async fn refuse(parts: Arc<Parts>, id: AttemptId) {
+    let cause = "actions run or have ends that are not on record";
+    let cause = format!("{} {cause}", parts.config.attempts_max);
+    let event = ended(id, failed(cause), None);
+    let _ = parts.reports.send(event).await;
+}
+
+pub(super) async fn run(slot: Slot, order: ActionOrder, stop: watch::Receiver<Stop>) {
     let (parts, id) = (slot.parts.clone(), slot.id);
     let quota = order.body.quota().map(Box::from);
-    let event = if is_full {
-        let cause = "actions run or have ends that are not on record";
-        let cause = format!("{} {cause}", parts.config.attempts_max);
-        ended(id, failed(cause), None)
-    } else {
-        let attempt = Attempt {
-            parts: parts.clone(),
-            id,
-            mark: mark(),
-            order,
-            stop,
-        };
-        match attempt.course().await {
-            Course::Over(outcome, output) => record(&parts, id, outcome, output).await,
-            Course::Refused(retry_after) => {
-                forget(&parts, id, quota.unwrap_or_default(), retry_after).await
-            }
+    let attempt = Attempt {
+        parts: parts.clone(),
+        id,
+        mark: mark(),
+        order,
+        stop,
+    };
+    let event = match attempt.course().await {
+        Course::Over(outcome, output) => record(&parts, id, outcome, output).await,
+        Course::Refused(retry_after) => {
+            forget(&parts, id, quota.unwrap_or_default(), retry_after).await
         }
     };
     // Whoever hears of the end finds the place free.

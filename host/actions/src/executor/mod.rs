@@ -169,7 +169,7 @@ impl Executor {
     }
 
     /// Runs an attempt whose start is on record. What becomes of it is reported; where there is no
-    /// room for it, that it could not be run. One that was executed before is left as it is.
+    /// room for it, that it could not be run. One that began before is left as it is.
     pub fn execute(&self, order: ActionOrder) {
         let parts = self.0.clone();
         let id = AttemptId {
@@ -185,14 +185,18 @@ impl Executor {
             tracing::error!(%id, "an attempt was to be executed twice");
             return;
         }
-        let is_full = state.held.len() >= parts.config.attempts_max;
+        if state.held.len() >= parts.config.attempts_max {
+            drop(state);
+            self.0.runtime.spawn(attempt::refuse(parts, id));
+            return;
+        }
         state.held.insert(id);
         state.running.insert(id, stop);
         parts.running.send_replace(state.running.len());
         drop(state);
         let slot = Slot { parts, id };
         let runtime = self.0.runtime.clone();
-        runtime.spawn(attempt::run(slot, order, is_full, stopped));
+        runtime.spawn(attempt::run(slot, order, stopped));
     }
 
     /// Ends an attempt; its end is reported. One that does not run is left as it is.

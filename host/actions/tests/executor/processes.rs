@@ -118,17 +118,13 @@ async fn what_is_executed_is_bounded_and_no_attempt_runs_twice() {
     execute(&stage, 4);
     let (action, ..) = stage.end_of_any().await;
     assert_eq!(action, ActionId(4), "an end is not acknowledged");
-    for action in [1, 3, 4] {
-        stage.executor.acknowledge(ActionId(action), 1);
-    }
-    let mut action = 5;
+    // Those that were refused hold no place, so that the next begins once the first is forgotten.
+    stage.executor.acknowledge(ActionId(1), 1);
     loop {
-        execute(&stage, action);
+        execute(&stage, 5);
         if matches!(stage.report().await, ActionEvent::ActionBegan { .. }) {
             break;
         }
-        stage.executor.acknowledge(ActionId(action), 1);
-        action += 1;
     }
     stage.executor.shutdown().await;
 }
