@@ -3,23 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use treadle_http::Exposition;
+use treadle_http::{Exposition, Histogram};
 use treadle_scheduler::JournalStatistics;
 use treadle_wire::Endpoint;
 
-/// Upper bounds of the request histogram, in seconds.
-const BUCKETS_S: [f64; 12] = [
-    0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 3_600.0,
-];
 const ENDPOINTS: usize = Endpoint::ALL.len();
 
 /// Counters that the gateway keeps itself.
 #[derive(Default)]
 pub struct Metrics {
     by_class: [[AtomicU64; 6]; ENDPOINTS],
-    buckets: [AtomicU64; BUCKETS_S.len()],
-    latency_us: AtomicU64,
-    requests: AtomicU64,
+    latency: Histogram,
     attempts_failed: AtomicU64,
     interruptions: AtomicU64,
     /// What became of the journal's rows.
@@ -35,15 +29,7 @@ impl Metrics {
             .position(|e| *e == endpoint)
             .unwrap_or(0);
         self.by_class[row][class].fetch_add(1, Ordering::Relaxed);
-        let bucket = BUCKETS_S
-            .iter()
-            .position(|bound| took.as_secs_f64() <= *bound);
-        if let Some(bucket) = bucket {
-            self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        }
-        self.latency_us
-            .fetch_add(took.as_micros() as u64, Ordering::Relaxed);
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.latency.observe(took);
     }
 
     /// An engine failed an attempt that may be repeated.
@@ -79,20 +65,7 @@ impl Metrics {
             "histogram",
             "Time until an answer began, including the wait for placement.",
         );
-        let mut sum = 0;
-        for (bound, count) in BUCKETS_S.iter().zip(&self.buckets) {
-            sum += count.load(Ordering::Relaxed);
-            text.row(
-                "treadle_request_seconds_bucket",
-                &format!("le=\"{bound}\""),
-                sum,
-            );
-        }
-        let requests = self.requests.load(Ordering::Relaxed);
-        text.row("treadle_request_seconds_bucket", "le=\"+Inf\"", requests);
-        let total_s = self.latency_us.load(Ordering::Relaxed) as f64 / 1e6;
-        text.row("treadle_request_seconds_sum", "", total_s);
-        text.row("treadle_request_seconds_count", "", requests);
+        self.latency.render(text, name, "");
         let failed = self.attempts_failed.load(Ordering::Relaxed);
         text.counter(
             "treadle_attempts_failed_total",

@@ -36,6 +36,8 @@ pub enum ActionWork {
         action: ActionId,
         /// Its last attempt; 0 if there was none.
         attempt: u32,
+        /// How long it waited for what it needs, until it began, and how long it ran.
+        times: (Span, Span, Span),
     },
 }
 

@@ -320,8 +320,11 @@ impl Driver {
                 Some(ActionWork::Stop { action, attempt })
             }
             ActionCommand::AnswerAction { action } => {
-                let attempt = state.action(action).map_or(0, |known| known.attempt);
-                Some(ActionWork::Over { action, attempt })
+                state.action(action).map(|known| ActionWork::Over {
+                    action,
+                    attempt: known.attempt,
+                    times: known.times(state.now),
+                })
             }
             // The scheduler answers it.
             ActionCommand::AskElastic { .. } => None,

@@ -2,6 +2,7 @@
 //! this machine's executor once their start is on record.
 
 mod blobs;
+mod counts;
 mod machine;
 mod refusal;
 mod running;
@@ -16,6 +17,7 @@ pub(crate) use submission::Submission;
 pub(crate) use view::{ActionView, OutputView};
 
 use blobs::Blobs;
+use counts::Times;
 use std::sync::Arc;
 use std::time::Duration;
 use submission::Submitted;
@@ -32,6 +34,7 @@ pub(crate) struct Actions {
     store: Arc<dyn Store>,
     blobs: Blobs,
     waiters: Waiters,
+    times: Times,
     executor: treadle_actions::Executor,
 }
 
@@ -175,6 +178,12 @@ impl Actions {
     /// What an action has written, as far as it is kept.
     pub(crate) async fn output(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.blobs.read(digest).await
+    }
+
+    /// What was counted, in Prometheus' text format.
+    pub(crate) async fn render(&self) -> Result<String, Failure> {
+        let overview = self.driver.actions_overview().await?;
+        Ok(counts::render(&overview, &self.times))
     }
 
     /// Makes a service known that devices may hold.

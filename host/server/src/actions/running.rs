@@ -69,7 +69,12 @@ impl Actions {
         match work {
             ActionWork::Start(start) => self.execute(*start).await,
             ActionWork::Stop { action, attempt } => self.executor.stop(action, attempt),
-            ActionWork::Over { action, attempt } => {
+            ActionWork::Over {
+                action,
+                attempt,
+                times,
+            } => {
+                self.times.observe(times);
                 self.waiters.over(action);
                 if attempt > 0 {
                     self.executor.acknowledge(action, attempt);

@@ -1,6 +1,7 @@
 //! Bringing up what runs actions: what there is, what the last daemon left, and the executor.
 
 use super::blobs::Blobs;
+use super::counts::Times;
 use super::waiters::Waiters;
 use super::{Actions, Running, machine};
 use crate::start::StartError;
@@ -58,6 +59,7 @@ impl Running {
             driver: driver.clone(),
             store: store.clone(),
             blobs,
+            times: Times::default(),
             waiters: Waiters::new(config.actions.waiters_max),
             executor,
         });

@@ -208,6 +208,12 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
     if let Some(broker) = &app.broker {
         text.push_str(&broker.render());
     }
+    if let Some(actions) = &app.actions {
+        match actions.render().await {
+            Ok(rendered) => text.push_str(&rendered),
+            Err(_) => return stopped(),
+        }
+    }
     // Names of policies are their tenants' affair.
     if caller.principal.root || app.auth.has_one_tenant() {
         text.push_str(&crate::policy_metrics::render(&versions));

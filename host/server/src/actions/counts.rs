@@ -1,0 +1,147 @@
+//! What is counted of actions.
+
+use std::time::Duration;
+use treadle_core::actions::Pool;
+use treadle_http::{Exposition, Histogram, escape};
+use treadle_model::Span;
+use treadle_scheduler::ActionsOverview;
+
+/// How long actions took that are over: their completion time in its parts.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    queue: Histogram,
+    overhead: Histogram,
+    execution: Histogram,
+}
+
+impl Times {
+    /// One is over.
+    pub(super) fn observe(&self, (queue, overhead, execution): (Span, Span, Span)) {
+        for (histogram, took) in [
+            (&self.queue, queue),
+            (&self.overhead, overhead),
+            (&self.execution, execution),
+        ] {
+            histogram.observe(Duration::from_micros(took.micros()));
+        }
+    }
+}
+
+/// All of it in Prometheus' text format.
+pub(super) fn render(overview: &ActionsOverview, times: &Times) -> String {
+    let mut text = Exposition::default();
+    let count = |number: usize| number as u64;
+    for (name, help, value) in [
+        (
+            "treadle_actions_waiting",
+            "Actions that wait for what they need.",
+            count(overview.waiting),
+        ),
+        (
+            "treadle_actions_started",
+            "Actions that have it and have not ended.",
+            count(overview.started),
+        ),
+    ] {
+        text.gauge(name, help, value);
+    }
+    let name = "treadle_action_seconds";
+    text.head(
+        name,
+        "histogram",
+        "Completion time of actions by part: queue until they were given what they need, overhead \
+         until they began, execution. Execution over overhead and execution is the active share of \
+         what they reserve.",
+    );
+    for (part, histogram) in [
+        ("queue", &times.queue),
+        ("overhead", &times.overhead),
+        ("execution", &times.execution),
+    ] {
+        histogram.render(&mut text, name, &format!("part=\"{part}\""));
+    }
+    render_resources(&mut text, overview);
+    render_counters(&mut text, overview);
+    text.into_string()
+}
+
+fn render_resources(text: &mut Exposition, overview: &ActionsOverview) {
+    type Column = (&'static str, &'static str, fn(&Pool) -> u64);
+    let columns: [Column; 2] = [
+        (
+            "treadle_resource_units",
+            "What there is of a resource: cores, mebibytes, devices, requests at once.",
+            Pool::total,
+        ),
+        (
+            "treadle_resource_used_units",
+            "What actions have of it.",
+            |pool| pool.used,
+        ),
+    ];
+    for (name, help, value) in columns {
+        text.head(name, "gauge", help);
+        for pool in overview.pools.iter().filter(|pool| pool.total() < u64::MAX) {
+            let labels = format!("resource=\"{}\"", escape(&pool.resource.name));
+            text.row(name, &labels, value(pool));
+        }
+    }
+}
+
+fn render_counters(text: &mut Exposition, overview: &ActionsOverview) {
+    let counters = overview.counters;
+    for (name, help, value) in [
+        (
+            "treadle_actions_submitted_total",
+            "Actions that were submitted.",
+            counters.submitted,
+        ),
+        (
+            "treadle_action_attempts_total",
+            "Attempts that were started.",
+            counters.started,
+        ),
+        (
+            "treadle_actions_exited_total",
+            "Actions that ran to their end.",
+            counters.exited,
+        ),
+        (
+            "treadle_actions_failed_total",
+            "Actions that ended otherwise, those that were withdrawn included.",
+            counters.failed,
+        ),
+        (
+            "treadle_actions_unknown_total",
+            "Of these, those of which nobody knows whether they ran.",
+            counters.unknown,
+        ),
+        (
+            "treadle_action_retries_total",
+            "Attempts of which nobody knows whether they ran, and that were made again.",
+            counters.retried,
+        ),
+        (
+            "treadle_quota_refusals_total",
+            "Requests that services refused for their quotas.",
+            counters.refusals,
+        ),
+        (
+            "treadle_service_loads_total",
+            "Services that were brought onto devices.",
+            counters.loads,
+        ),
+        (
+            "treadle_allocation_questions_total",
+            "Questions to the allocation policy.",
+            counters.asked,
+        ),
+        (
+            "treadle_allocation_corrected_total",
+            "Answers of it that could not be carried out as they were.",
+            counters.corrected,
+        ),
+    ] {
+        text.counter(name, help, value);
+    }
+}
