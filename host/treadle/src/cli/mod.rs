@@ -4,6 +4,7 @@
 //! and the remedy, and ends with exit code 1, or 2 if it was called wrongly.
 
 mod access;
+mod actions;
 mod audit;
 mod client;
 mod config;
@@ -71,6 +72,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Show programs, their steps, and the decisions about them.
     Programs(programs::ProgramsArgs),
+    /// Run actions, and show those that were run.
+    Actions(actions::ActionsArgs),
     /// List, add, remove and start engines, and show what their memory is used for.
     Workers(workers::WorkersArgs),
     /// Show the journal, or replay it.
@@ -147,6 +150,7 @@ impl Command {
             }
             Self::Status(args) => args.run().await,
             Self::Programs(args) => args.run().await,
+            Self::Actions(args) => args.run().await,
             Self::Workers(args) => args.run().await,
             Self::Events(args) => args.run().await,
             Self::Plugin(args) => args.run().await,
