@@ -72,7 +72,8 @@ pub async fn put(
     send(upstream, (Method::PUT, url, path), &HeaderMap::new(), body).await
 }
 
-async fn post(
+/// The same of a body that is posted there.
+pub async fn post(
     upstream: &Upstream,
     url: &str,
     path: &str,

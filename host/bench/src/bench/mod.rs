@@ -20,6 +20,7 @@ mod prediction;
 mod program;
 mod rollout;
 mod server;
+mod shell_actions;
 mod simulated;
 mod usage;
 mod whatif;
@@ -84,6 +85,10 @@ enum Part {
     /// Whether what-if replay predicts: workloads in real time under several sets of policies, and
     /// the changes in makespan that replays of the recordings predict. Takes a quarter of an hour.
     Lab(whatif::WhatIfArgs),
+    /// Agents whose tools are shell commands on this machine, with cores shared per action by
+    /// treadle and reserved per agent, and what treadle adds to a command. Takes a quarter of an
+    /// hour, and is not part of everything.
+    ShellActions(shell_actions::ShellActionsArgs),
     /// Simulate a rollout on a cluster of GPUs, in virtual time.
     Sim(Box<SimArgs>),
     /// Measure an engine, and write a profile that the simulator reads.
@@ -104,6 +109,7 @@ impl BenchArgs {
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
             Some(Part::Rollout(args)) => args.run(self.quick).await?,
+            Some(Part::ShellActions(args)) => args.run(self.quick).await?,
             Some(Part::Sim(args)) => return Ok(args.run(self.json).await?),
             Some(Part::Calibrate(args)) => return Ok(args.run(self.json).await?),
             Some(Part::Lab(args)) => Box::pin(args.run(self.quick)).await?,

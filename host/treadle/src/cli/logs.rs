@@ -13,6 +13,9 @@ use super::traces::Traces;
 use treadle_config::{Config, LogFormat};
 use treadle_gateway::TRACE_TARGET;
 
+/// Where the client of the broker logs messages that it could not deliver, bodies and all.
+const RETURNED_MESSAGES: &str = "lapin::returned_messages";
+
 /// Starts to log, and to trace. A second call in one process is an error.
 pub(super) fn start(config: &Config) -> Result<Traces, CliError> {
     let traces = Traces::start(config)?;
@@ -22,11 +25,11 @@ pub(super) fn start(config: &Config) -> Result<Traces, CliError> {
             "`logging.filter` is `{filter}`: {error}; write a level such as `info`, or `info,treadle_core=debug`"
         ))
     })?;
-    // The spans of steps are no lines of a log.
-    let filter = match format!("{TRACE_TARGET}=off").parse() {
-        Ok(none_of_steps) => filter.add_directive(none_of_steps),
-        Err(_) => filter,
-    };
+    // The spans of steps are no lines of a log, and what actions wrote is nobody's to read there.
+    let filter = [TRACE_TARGET, RETURNED_MESSAGES]
+        .into_iter()
+        .filter_map(|target| format!("{target}=off").parse().ok())
+        .fold(filter, EnvFilter::add_directive);
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let log = match config.logging.format {
         LogFormat::Text => {
