@@ -3,6 +3,7 @@
 mod crashes;
 mod messages;
 mod refusals;
+mod services;
 
 use serde_json::{Value, json};
 use std::path::Path;

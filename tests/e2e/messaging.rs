@@ -12,7 +12,7 @@ use treadle_tests::support::metrics::Metrics;
 
 #[allow(dead_code, reason = "these tests need no TLS and no alarms")]
 #[path = "../../host/broker/tests/broker/server.rs"]
-mod server;
+pub(crate) mod server;
 
 use server::Server;
 

@@ -1,0 +1,81 @@
+//! Two judges, real processes, share declared GPUs: each comes onto the devices of an action that
+//! asks for it, and goes when the other needs them.
+
+use super::{ended, fixture, submit, used};
+use serde_json::{Value, json};
+use treadle_tests::support::client::Client;
+
+/// Answers who it is, on which devices, and in which process.
+const JUDGE: &str = r#"
+import http.server, os
+class Judge(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        said = f"{os.environ['TREADLE_SERVICE']} {os.environ['TREADLE_DEVICES']} {os.getpid()}"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said.encode())
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("127.0.0.1", int(os.environ["TREADLE_PORT"])), Judge).serve_forever()
+"#;
+
+async fn declare(client: &Client, name: &str) {
+    let service = json!({
+        "load_ms": 200, "ready_path": "/", "ready_s_max": 30,
+        "lifecycle": {"process": {"command": ["python3", "-c", JUDGE]}},
+    });
+    let path = format!("/api/v1/services/{name}");
+    client
+        .send(http::Method::PUT, &path, &[], service.to_string())
+        .await
+        .ok();
+}
+
+fn judged(name: &str, gpus: Value) -> Value {
+    let run = json!({"service": {"name": name, "path": "/"}});
+    json!({"kind": "judge", "cost": {"gpu": gpus}, "run": run})
+}
+
+/// Who answered: service, devices, process.
+async fn answered(client: &Client, name: &str, gpus: Value) -> [String; 3] {
+    let action = submit(client, &judged(name, gpus)).await;
+    let view = ended(client, action).await;
+    let outcome = json!({"outcome": "exited", "code": 200});
+    assert_eq!(view["outcome"], outcome, "{view}");
+    let text = view["output"]["text"].as_str().expect("text").to_owned();
+    let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    words.try_into().expect("three words")
+}
+
+fn runs(process: &str) -> bool {
+    std::path::Path::new(&format!("/proc/{process}")).exists()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn judges_share_gpus_and_evict_one_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = fixture(folder.path(), 1, |config| config.actions.gpus = 2).await;
+    let client = &fixture.client;
+    for name in ["one", "two"] {
+        declare(client, name).await;
+    }
+    // Both fit beside one another, and are used again where they are.
+    let [_, first_devices, first] = answered(client, "one", json!(1)).await;
+    let [name, devices, second] = answered(client, "two", json!(1)).await;
+    assert_eq!(name, "two");
+    assert_ne!((&first_devices, &first), (&devices, &second));
+    let again = answered(client, "one", json!(1)).await;
+    assert_eq!(again, ["one".to_owned(), first_devices, first.clone()]);
+
+    // On two devices it is another instance, for which both go.
+    let [name, devices, third] = answered(client, "one", json!(2)).await;
+    assert_eq!((name.as_str(), devices.as_str()), ("one", "0,1"));
+    assert!(runs(&third) && !runs(&first) && !runs(&second));
+    assert_eq!(used(client, "gpu").await, 0);
+    let resources = client.get("/api/v1/resources").await.ok();
+    let loads = &resources["services"][0]["loads_ms"];
+    assert!(loads["1"].is_u64() && loads["2"].is_u64(), "{resources}");
+    fixture.stop().await;
+    assert!(!runs(&third), "it ends with the daemon");
+}
