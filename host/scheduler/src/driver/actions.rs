@@ -123,12 +123,16 @@ impl DriverHandle {
             .await
     }
 
-    /// Actions that have been started and have not ended.
-    pub async fn started_actions(&self) -> Result<Vec<(ActionId, Action)>, DriverStopped> {
+    /// Actions that were started before the daemon did, and of which nothing was heard since.
+    pub async fn actions_left(&self) -> Result<Vec<(ActionId, Action)>, DriverStopped> {
         self.read(|view| {
-            let live = view.core.actions().live.iter();
-            let started = live.filter(|(_, action)| action.started().is_some());
-            started.map(|(id, action)| (*id, action.clone())).collect()
+            let state = view.core.actions();
+            let is_left = |action: &Action| {
+                let started = action.started();
+                started.is_some_and(|started| started.run != state.run)
+            };
+            let left = state.live.iter().filter(|(_, action)| is_left(action));
+            left.map(|(id, action)| (*id, action.clone())).collect()
         })
         .await
     }

@@ -128,14 +128,14 @@ async fn restore(
     let resources = config
         .actions
         .resources(machine::cores(), machine::memory_bytes())?;
-    let started = driver.started_actions().await.unwrap_or_default();
+    let left = driver.actions_left().await.unwrap_or_default();
     driver.event(ActionEvent::ResourcesSet { resources }.into());
     for row in services {
         let (service, load) = (row.service.as_str().into(), Span(row.load_us));
         driver.event(ActionEvent::ServiceDeclared { service, load }.into());
     }
     let mut never_began = Vec::new();
-    for (action, known) in started {
+    for (action, known) in left {
         let attempt = known.attempt;
         let event = recovery.end(action, attempt).unwrap_or_else(|| {
             never_began.push((action, attempt));
