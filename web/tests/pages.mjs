@@ -14,6 +14,7 @@ const PAGES = () => {
     [`/console/programs/${name}?tab=steps`]: ".steps .table-row.body",
     [`/console/programs/${name}?tab=events`]: ".fixed-table .table-row.body",
     "/console/lanes": ".lanes canvas",
+    "/console/actions?action=1": "text=Output",
     "/console/workers?worker=0": "text=Where its memory went",
     "/console/policies": ".binding",
     "/console/policies?tab=plugins": "table >> text=foresight-eviction",
@@ -47,6 +48,7 @@ test("pages fit 375 px", async () => {
   const name = encodeURIComponent(at.program.program_id);
   for (const path of [
     "/console/",
+    "/console/actions?action=1",
     "/console/workers?worker=0",
     "/console/programs",
     "/console/policies",

@@ -101,6 +101,40 @@ export const bodies = (id: string, step: number) =>
       }),
   });
 
+export interface ActionFilter {
+  job?: string | undefined;
+  program?: string | undefined;
+  status?: string | undefined;
+}
+
+export const actions = ({ program, ...filter }: ActionFilter) =>
+  infiniteQueryOptions({
+    queryKey: ["actions", filter, program],
+    queryFn: ({ pageParam, signal }) =>
+      call("get", "/api/v1/actions", {
+        query: { ...filter, program_id: program, before: pageParam, limit: 200 },
+        signal,
+      }),
+    initialPageParam: null as number | null,
+    getNextPageParam: ({ next }) => next ?? undefined,
+    refetchInterval: 3000,
+  });
+
+/** One action with its output, read again until it has ended. */
+export const action = (id: number) =>
+  queryOptions({
+    queryKey: ["action", id],
+    queryFn: ({ signal }) =>
+      call("get", "/api/v1/actions/{action}", { path: { action: id }, signal }),
+    refetchInterval: (query) => (query.state.data?.status === "ended" ? false : 1000),
+  });
+
+export const resources = queryOptions({
+  queryKey: ["resources"],
+  queryFn: ({ signal }) => call("get", "/api/v1/resources", { signal }),
+  refetchInterval: 3000,
+});
+
 export const plugins = queryOptions({
   queryKey: ["plugins"],
   queryFn: ({ signal }) => call("get", "/api/v1/plugins", { signal }),

@@ -48,14 +48,33 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** Actions that treadle runs or ran, newest first */
+        get: operations["actions_list"];
         put?: never;
         /**
-         * A tool call has started or finished
-         * @description Acknowledged once it is on record. Reporting it twice changes nothing.
+         * Runs an action, or reports that a tool call has started or finished
+         * @description With `run`, treadle runs it: acknowledged once it is on record, and then run at most once, unless it is `idempotent`. With `event`, it is a report about a call that somebody else runs. Either of them twice changes nothing, where an action has an `idempotency_key`.
          */
-        post: operations["actions_report"];
+        post: operations["actions_submit"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/actions/{action}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** An action with its output; with `wait_s` once it has ended */
+        get: operations["actions_show"];
+        put?: never;
+        post?: never;
+        /** Withdraws an action: it is stopped if it runs */
+        delete: operations["actions_cancel"];
         options?: never;
         head?: never;
         patch?: never;
@@ -448,6 +467,43 @@ export interface paths {
         /** A step's request and answer, where `payloads.keep` keeps them */
         get: operations["bodies_show"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/resources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What actions draw from, what is free of it, and how many wait */
+        get: operations["resources_show"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/services/{service}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Declares a service that devices hold while actions use it, or replaces it
+         * @description It is brought onto the devices of an action that asks for it, and stays there until they are needed for another one.
+         */
+        put: operations["resources_declare"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1277,6 +1333,16 @@ export interface components {
             /** @description Always ok. */
             status: string;
         };
+        /** @description A page of actions. */
+        ActionList: {
+            /** @description Newest first. */
+            actions: components["schemas"]["ActionView"][];
+            /**
+             * Format: int64
+             * @description The `before` of the page that follows; absent on the last one.
+             */
+            next?: number | null;
+        };
         /** @description A tool runner's report about an action. */
         ActionReport: {
             /** @description Distinguishes it from other actions of the program. */
@@ -1295,6 +1361,64 @@ export interface components {
          * @enum {string}
          */
         ActionStage: "started" | "finished";
+        /** @description An action for treadle to run, or a report about a call that somebody else runs. */
+        ActionTaken: components["schemas"]["Submission"] | components["schemas"]["ActionReport"];
+        /** @description An action. Times are microseconds since 1970. */
+        ActionView: {
+            /**
+             * Format: int64
+             * @description Its number.
+             */
+            action: number;
+            /**
+             * Format: int64
+             * @description How often it was started.
+             */
+            attempts: number;
+            /**
+             * Format: int64
+             * @description When its process or request began.
+             */
+            began_at_us?: number | null;
+            /** @description The amounts of each resource that it can do with. */
+            cost: Record<string, never>;
+            /**
+             * Format: int64
+             * @description When it was over.
+             */
+            ended_at_us?: number | null;
+            /** @description What it has, or had of its key resource. */
+            given: Record<string, never>;
+            /**
+             * Format: int64
+             * @description When it was given what it needs.
+             */
+            granted_at_us?: number | null;
+            /** @description The client's name for it. */
+            idempotency_key?: string | null;
+            /** @description The RL run. */
+            job: string;
+            /** @description The tool or the reward. */
+            kind: string;
+            /**
+             * @description How it ended: `outcome` is exited (with `code`: that of the process, or the status of the
+             *     answer), killed (with `signal`), out_of_memory, timed_out, infrastructure_failure (with
+             *     `cause`), unknown, cancelled or expired. All but exited say nothing about the answer itself.
+             */
+            outcome?: Record<string, never> | null;
+            output?: null | components["schemas"]["OutputView"];
+            /** @description Digest of its output, where it has any. */
+            output_digest?: string | null;
+            /** @description The program whose action it is, if any. */
+            program_id?: string | null;
+            /** @description waiting, starting, running, stopping or ended. */
+            status: string;
+            /**
+             * Format: int64
+             * @description When it came.
+             */
+            submitted_at_us: number;
+        };
         /** @description An engine to be registered. Other fields are for other routers. */
         AddWorker: {
             /**
@@ -1511,6 +1635,19 @@ export interface components {
             /** @description Parts of the jobs. */
             shards: components["schemas"]["ShardView"][];
         };
+        /** @description What an action needs of one resource. */
+        Cost: number | number[] | {
+            /**
+             * Format: int64
+             * @description The most.
+             */
+            max: number;
+            /**
+             * Format: int64
+             * @description The least.
+             */
+            min: number;
+        };
         /** @description What treadle is doing; callers without the scope viewer see nothing of it. */
         DaemonLoad: {
             /**
@@ -1589,6 +1726,11 @@ export interface components {
             decisions: components["schemas"]["DecisionView"][];
             /** @description The `after` of the page that follows; absent on the last one. */
             next?: string | null;
+        };
+        /** @description The service is on record. */
+        Declared: {
+            /** @description Its name. */
+            service: string;
         };
         /** @description A request of the API that the path belongs to; treadle passes it on. */
         EngineRequest: {
@@ -1805,6 +1947,13 @@ export interface components {
             /** @description The policy that is asked beside the active one, and how far they agree. */
             shadow?: Record<string, never> | null;
         };
+        /** @description What an action wrote: of a process both outputs in one, of a request the answer's body. */
+        OutputView: {
+            /** @description Its length, where it is still kept. */
+            bytes: number;
+            /** @description Itself, as far as it is text. Of a long one the middle is left out, with a mark. */
+            text: string;
+        };
         /** @description A policy and how it fares. */
         PluginDetails: components["schemas"]["PluginView"] & {
             /** @description Columns that it asks for beyond those of its world. */
@@ -1962,10 +2111,17 @@ export interface components {
             /** @description Of which world. */
             world: string;
         };
-        /** @description A report is on record. */
+        /** @description It is on record. */
         Recorded: {
+            /**
+             * Format: int64
+             * @description The number of the action that treadle runs.
+             */
+            action?: number | null;
             /** @description Always true. */
             recorded: boolean;
+            /** @description Whether that was on record before. */
+            repeated?: boolean | null;
         };
         /** @description An engine was registered. */
         Registered: {
@@ -2044,6 +2200,43 @@ export interface components {
              * @description Requests that wait in it.
              */
             waiting?: number | null;
+        };
+        /** @description A resource. */
+        ResourceView: {
+            /**
+             * Format: int64
+             * @description What is free; absent where there is no bound.
+             */
+            free?: number | null;
+            /** @description units, devices or quota. */
+            kind: string;
+            /** @description Its name in `cost`. */
+            name: string;
+            /**
+             * Format: int64
+             * @description All of it, in the units of `cost`; absent where requests at once have no bound.
+             */
+            total?: number | null;
+            /**
+             * Format: int64
+             * @description What started actions have.
+             */
+            used: number;
+        };
+        /** @description What actions draw from, all tenants together. */
+        Resources: {
+            /** @description Whether this daemon runs actions. */
+            enabled: boolean;
+            /** @description What keeps actions from one another and from the daemon. */
+            isolation: string;
+            /** @description The resources. */
+            resources: components["schemas"]["ResourceView"][];
+            /** @description The services. */
+            services: components["schemas"]["ServiceView"][];
+            /** @description Actions that have been started and have not ended. */
+            started: number;
+            /** @description Actions that wait. */
+            waiting: number;
         };
         /** @description How well a program did. */
         RewardRequest: {
@@ -2155,6 +2348,42 @@ export interface components {
          * @enum {string}
          */
         Scope: "viewer" | "job" | "operator" | "admin";
+        /** @description A service: how it comes and goes. */
+        ServiceRequest: {
+            /** @description Variables of its environment. */
+            env?: Record<string, never>;
+            /** @description `process` (`command`), `commands` (`start`, `stop`, `restore`) or `control` (`url`). */
+            lifecycle: Record<string, never>;
+            /**
+             * Format: int64
+             * @description How long it is said to take to get it onto devices, in milliseconds; learnt from then on.
+             */
+            load_ms?: number;
+            /** @description The path that answers 2xx once it is ready. */
+            ready_path: string;
+            /**
+             * Format: int64
+             * @description How long it may take to get ready, or to go, in seconds; 600 without it.
+             */
+            ready_s_max?: number;
+            /**
+             * @description Where it answers: scheme, host and port, which the tenant must be allowed to reach. Without
+             *     it, it is a service of this machine at the port in `TREADLE_PORT`.
+             */
+            url?: string | null;
+        };
+        /** @description A service. */
+        ServiceView: {
+            /**
+             * Format: int64
+             * @description How long it takes to get it onto devices, as it was declared, in milliseconds.
+             */
+            load_ms: number;
+            /** @description How long it took, by number of devices: a moving average in milliseconds. */
+            loads_ms: Record<string, never>;
+            /** @description Its name. */
+            name: string;
+        };
         /** @description A session. */
         Session: {
             scope?: null | components["schemas"]["Scope"];
@@ -2290,6 +2519,47 @@ export interface components {
         Steps: {
             /** @description By rising number. */
             steps: components["schemas"]["StepView"][];
+        };
+        /** @description An action for treadle to run. */
+        Submission: {
+            /**
+             * @description What it needs of each resource: `cpu` in cores, `memory` in bytes, `gpu` in devices, or a
+             *     quota in requests. A process needs one core unless it says otherwise, a request one of the
+             *     quota that it names, and a service one device.
+             */
+            cost?: {
+                [key: string]: components["schemas"]["Cost"];
+            };
+            /**
+             * @description How long it lasts with each amount of the resource that it can use more or less of, in
+             *     microseconds and in the order of the amounts; learnt per job and kind without it.
+             */
+            durations_us?: number[];
+            /** @description A name of the client's: the same name with the same action is the same action. */
+            idempotency_key?: string | null;
+            /** @description Whether it may be run again where nobody knows whether it ran. */
+            idempotent?: boolean;
+            /** @description The RL run; the program's own where a program is named, else `default`. */
+            job?: string | null;
+            /** @description The tool or the reward: actions of a job and kind are taken to last equally long. */
+            kind: string;
+            /** @description The program whose action it is. It ends with its program; one without a program does not. */
+            program_id?: string | null;
+            /**
+             * @description What to run: one of `process` (`command`, `stdin`, `env`, `cwd`), `http` (`method`, `url`,
+             *     `headers`, `body`, `quota`) and `service` (`name`, `method`, `path`, `headers`, `body`).
+             */
+            run: Record<string, never>;
+            /**
+             * Format: int64
+             * @description After so long it is stopped.
+             */
+            run_s_max?: number | null;
+            /**
+             * Format: int64
+             * @description After so long in the queue it is given up.
+             */
+            start_s_max?: number | null;
         };
         /**
          * @description A tenant's limits; `None` is no limit beyond those of the daemon. Once there are several tenants,
@@ -2820,7 +3090,83 @@ export interface operations {
             };
         };
     };
-    actions_report: {
+    actions_list: {
+        parameters: {
+            query?: {
+                /** @description Only those of this job. */
+                job?: string | null;
+                /** @description Only those of this program. */
+                program_id?: string | null;
+                /** @description Only those of this status: waiting, starting, running, stopping or ended. */
+                status?: string | null;
+                /** @description Only those with a smaller number: `next` of the page before. */
+                before?: number | null;
+                /** @description Most actions; 100 without it. */
+                limit?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionList"];
+                };
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    actions_submit: {
         parameters: {
             query?: never;
             header?: never;
@@ -2829,7 +3175,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["ActionReport"];
+                "application/json": components["schemas"]["ActionTaken"];
             };
         };
         responses: {
@@ -2869,8 +3215,220 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description program_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description actions_disabled, idempotency_key_taken */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description queue_full, rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    actions_show: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Seconds to wait for the end of the action; 0 without it, 3600 at most. It is answered as it is
+                 *     then.
+                 */
+                wait_s?: number | null;
+            };
+            header?: never;
+            path: {
+                action: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionView"];
+                };
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description action_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description actions_disabled */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    actions_cancel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                action: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionView"];
+                };
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description action_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description actions_disabled */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4808,6 +5366,169 @@ export interface operations {
             };
             /** @description internal */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    resources_show: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Resources"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    resources_declare: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                service: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ServiceRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Declared"];
+                };
+            };
+            /** @description invalid_json, body_not_object, invalid_field, missing_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description tenant_limit, forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description actions_disabled */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

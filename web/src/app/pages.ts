@@ -2,7 +2,16 @@
 import type { IconName } from "../ui/Icon";
 
 export interface Page {
-  to: "/" | "/programs" | "/lanes" | "/workers" | "/policies" | "/what-if" | "/events" | "/admin";
+  to:
+    | "/"
+    | "/programs"
+    | "/lanes"
+    | "/actions"
+    | "/workers"
+    | "/policies"
+    | "/what-if"
+    | "/events"
+    | "/admin";
   label: string;
   icon: IconName;
   about: string;
@@ -12,6 +21,7 @@ export const PAGES: Page[] = [
   { to: "/", label: "Overview", icon: "overview", about: "throughput, memory, alarms" },
   { to: "/programs", label: "Programs", icon: "programs", about: "every trajectory, and why" },
   { to: "/lanes", label: "Swim lanes", icon: "lanes", about: "all programs of a job" },
+  { to: "/actions", label: "Actions", icon: "actions", about: "tool calls that treadle runs" },
   { to: "/workers", label: "Workers", icon: "workers", about: "engines and their memory" },
   { to: "/policies", label: "Policies", icon: "policies", about: "who decides" },
   { to: "/what-if", label: "What-if lab", icon: "lab", about: "replay other policies" },

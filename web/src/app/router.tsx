@@ -59,6 +59,12 @@ const lanes = createRoute({
   validateSearch: texts("job", "color", "live"),
   component: lazyRouteComponent(() => import("../pages/lanes/Lanes"), "Lanes"),
 });
+const actions = createRoute({
+  getParentRoute: () => root,
+  path: "/actions",
+  validateSearch: texts("action", "job", "program", "status"),
+  component: lazyRouteComponent(() => import("../pages/actions/Actions"), "Actions"),
+});
 const workers = createRoute({
   getParentRoute: () => root,
   path: "/workers",
@@ -115,6 +121,7 @@ export const router = createRouter({
     programs,
     program,
     lanes,
+    actions,
     workers,
     policies,
     policy,
