@@ -93,7 +93,7 @@ impl DriverHandle {
         start_max: Option<Span>,
     ) -> Result<Result<Admission, ActionError>, NotRecorded> {
         let (reply, admitted) = oneshot::channel();
-        let (recorder, recorded) = Recording::new();
+        let (recorder, done) = Recording::new();
         let input = SubmitAction {
             spec: Box::new(spec),
             start_max,
@@ -104,7 +104,7 @@ impl DriverHandle {
             .map_err(|_| NotRecorded::Stopped)?;
         let admitted = admitted.await.map_err(|_| NotRecorded::Stopped)?;
         if admitted.is_ok() {
-            recorded.await?;
+            done.await?;
         }
         Ok(admitted)
     }

@@ -98,7 +98,7 @@ impl JournalBatch {
 }
 
 enum Entry {
-    Batch(JournalBatch),
+    Batch(Box<JournalBatch>),
     Snapshot(Snapshot),
     Close,
 }
@@ -114,7 +114,7 @@ pub struct JournalHandle {
 impl JournalHandle {
     /// Queues rows; waits while the bound is reached.
     pub fn append(&self, batch: JournalBatch) {
-        self.send(Entry::Batch(batch));
+        self.send(Entry::Batch(Box::new(batch)));
     }
 
     /// Queues a snapshot.
@@ -186,7 +186,7 @@ impl Writer {
             let mut batch = JournalBatch::default();
             // Everything that came meanwhile goes into the same transaction.
             while let Some(Entry::Batch(more)) = next {
-                batch.absorb(more);
+                batch.absorb(*more);
                 let full = batch.rows.events.len() >= TRANSACTION_EVENTS_MAX;
                 next = if full { None } else { entries.try_recv().ok() };
             }

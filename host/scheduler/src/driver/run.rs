@@ -330,8 +330,8 @@ impl Driver {
             ActionCommand::AskElastic { .. } => None,
         };
         let Some(work) = work else { return };
-        let (recorder, recorded) = Recording::new();
-        self.committed.push((self.scheduler.seq(), recorder));
+        let (committed, recorded) = Recording::new();
+        self.committed.push((self.scheduler.seq(), committed));
         let _ = executor.send(ActionInstruction { recorded, work });
     }
 

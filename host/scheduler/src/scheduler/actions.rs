@@ -75,7 +75,7 @@ pub(crate) fn row(id: ActionId, action: &Action) -> ActionRow {
                 (None, Some(_)) => "running",
                 (None, None) => "starting",
             };
-            row.status = status.to_owned();
+            status.clone_into(&mut row.status);
             row.grants = Some(json(&started.grants));
             row.granted_at_us = Some(started.since.0);
             row.began_at_us = us(started.begun);

@@ -49,35 +49,31 @@ fn amount(resource: &str, units: u64) -> String {
     units.to_string()
 }
 
-/// What the core says of an action.
-pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
-    match error {
-        ActionError::NoDemands | ActionError::TooManyDemands { .. } => {
-            let message = format!("`cost`: {error}");
-            ErrorBody::new(ErrorCode::InvalidField, message).with_param("cost")
-        }
-        ActionError::ResourceTwice { resource } => of_cost(&resource, "is there twice; join them"),
+/// What the core says of what an action costs; `None` where it says something else.
+fn of_resource(error: &ActionError) -> Option<ErrorBody> {
+    Some(match error {
+        ActionError::ResourceTwice { resource } => of_cost(resource, "is there twice; join them"),
         ActionError::UnknownResource { resource } => of_cost(
-            &resource,
+            resource,
             "is no resource of this daemon; GET /api/v1/resources has all",
         ),
         ActionError::BadOptions { resource, options } => of_cost(
-            &resource,
+            resource,
             format_args!("has {options} amounts; give 1 to 64"),
         ),
         ActionError::NotAscending { resource } => {
-            of_cost(&resource, "must be amounts above 0 that ascend; sort them")
+            of_cost(resource, "must be amounts above 0 that ascend; sort them")
         }
         ActionError::TooManyUnits {
             resource,
             units,
             most,
         } => of_cost(
-            &resource,
+            resource,
             format_args!("has {units} units; give at most {most}"),
         ),
         ActionError::NoChunk { resource, units } => of_cost(
-            &resource,
+            resource,
             format_args!("is {units}; devices come in chunks of 1, 2, 4 and 8"),
         ),
         ActionError::NeverFits {
@@ -85,16 +81,26 @@ pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
             least,
             most,
         } => {
-            let (least, most) = (amount(&resource, least), amount(&resource, most));
+            let (least, most) = (amount(resource, *least), amount(resource, *most));
             of_cost(
-                &resource,
+                resource,
                 format_args!("asks for {least} at least; this daemon has {most}; ask for less"),
             )
         }
         ActionError::TwoElastic { first, second } => of_cost(
-            &second,
+            second,
             format_args!("has several amounts, and so has `cost.{first}`; fix one of them"),
         ),
+        _ => return None,
+    })
+}
+
+/// What the core says of an action.
+pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
+    if let Some(refused) = of_resource(&error) {
+        return refused;
+    }
+    match error {
         ActionError::DurationsMismatch {
             durations, options, ..
         } => {
@@ -125,6 +131,11 @@ pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
                 action.0
             );
             ErrorBody::new(ErrorCode::IdempotencyKeyTaken, message).with_param("idempotency_key")
+        }
+        // What is left is about the cost as a whole.
+        _ => {
+            let message = format!("`cost`: {error}");
+            ErrorBody::new(ErrorCode::InvalidField, message).with_param("cost")
         }
     }
 }

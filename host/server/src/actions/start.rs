@@ -38,7 +38,7 @@ impl Running {
             give_up(driver).await;
             return Ok(None);
         };
-        let settings = settings(config, epoch)?;
+        let settings = settings(config, epoch);
         let recovery = recover(&settings).await?;
         let services = store.services().await?;
         let again = restore(config, driver, &recovery, &services).await?;
@@ -83,7 +83,7 @@ async fn give_up(driver: &DriverHandle) {
     driver.event(ActionEvent::ActionsRecovered.into());
 }
 
-fn settings(config: &Config, epoch: u64) -> Result<ExecutorConfig, StartError> {
+fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
     let actions = &config.actions;
     let given = |text: &String| (!text.is_empty()).then(|| PathBuf::from(text));
     let own = || std::env::current_exe().unwrap_or_else(|_| "treadle".into());
@@ -105,7 +105,7 @@ fn settings(config: &Config, epoch: u64) -> Result<ExecutorConfig, StartError> {
     let started_max = config.core().actions.started_max;
     let attempts_max = started_max.saturating_mul(ATTEMPTS_FACTOR);
     let defaults = ExecutorConfig::new(supervisor, folder, listen);
-    Ok(ExecutorConfig {
+    ExecutorConfig {
         epoch,
         workdir: given(&actions.workdir).unwrap_or_else(|| defaults.workdir.clone()),
         attempts_max: usize::try_from(attempts_max).unwrap_or(usize::MAX),
@@ -114,7 +114,7 @@ fn settings(config: &Config, epoch: u64) -> Result<ExecutorConfig, StartError> {
         egress: actions.egress(),
         trust: config.tls.trust(),
         ..defaults
-    })
+    }
 }
 
 /// Reports to the core what there is and what became of what was started; gives the attempts that

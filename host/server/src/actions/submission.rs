@@ -148,7 +148,9 @@ fn demands(cost: BTreeMap<String, Cost>, body: &ActionBody) -> Result<Vec<Demand
         let field = format!("cost.{resource}");
         let mut options = cost.options(&field)?;
         if resource == MEMORY {
-            options.iter_mut().for_each(|n| *n = n.div_ceil(MEBIBYTE));
+            for amount in &mut options {
+                *amount = amount.div_ceil(MEBIBYTE);
+            }
             options.dedup();
         }
         demands.push(Demand {

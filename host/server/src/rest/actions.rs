@@ -103,6 +103,10 @@ enum ActionTaken {
 
 /// It is on record.
 #[derive(Serialize, ToSchema)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "clients know the field by this name"
+)]
 struct Recorded {
     /// Always true.
     recorded: bool,

@@ -41,6 +41,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 /// What actions draw from, all tenants together.
 #[derive(Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the field is named as its path")]
 struct Resources {
     /// Whether this daemon runs actions.
     enabled: bool,

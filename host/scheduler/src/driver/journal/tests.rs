@@ -354,7 +354,7 @@ async fn relayed_events_are_recorded_once_the_writer_confirms() {
         tokio::select! {
             biased;
             _ = &mut recorded => panic!("nothing is on disk yet"),
-            Some(Entry::Batch(batch)) = received.recv() => taken.push(batch),
+            Some(Entry::Batch(batch)) = received.recv() => taken.push(*batch),
         }
     }
     tokio::select! {
