@@ -38,7 +38,7 @@ fn shell(script: &str) -> Value {
     json!({"kind": "sh", "run": {"process": {"command": command}}})
 }
 
-fn with(mut action: Value, fields: Value) -> Value {
+fn with(mut action: Value, fields: &Value) -> Value {
     let all = action.as_object_mut().expect("an object");
     all.extend(fields.as_object().expect("an object").clone());
     action
@@ -122,7 +122,7 @@ async fn ends_are_typed_and_give_their_cores_back() {
         let action = submit(client, &action).await;
         ended(client, action).await["outcome"].clone()
     };
-    let late = with(shell("sleep 60"), json!({"run_s_max": 1}));
+    let late = with(shell("sleep 60"), &json!({"run_s_max": 1}));
     assert_eq!(outcome(late).await["outcome"], "timed_out");
     let killed = outcome(shell("kill -9 $$")).await;
     assert_eq!(killed, json!({"outcome": "killed", "signal": 9}));
@@ -131,7 +131,7 @@ async fn ends_are_typed_and_give_their_cores_back() {
     let large = "x=$(head -c 200000000 /dev/zero | tr '\\0' a); sleep 5";
     let large = with(
         shell(large),
-        json!({"cost": {"cpu": 1, "memory": 64 << 20}}),
+        &json!({"cost": {"cpu": 1, "memory": 64 << 20}}),
     );
     assert_eq!(outcome(large).await["outcome"], "out_of_memory");
     let unreachable = json!({"kind": "get", "run": {"http": {"url": "http://127.0.0.1:9/"}}});
@@ -143,7 +143,7 @@ async fn ends_are_typed_and_give_their_cores_back() {
     // One waits for the core that another has, and is given up; a third is withdrawn as it runs.
     let runs = submit(client, &shell("sleep 60")).await;
     until_status(client, runs, "running").await;
-    let waits = submit(client, &with(shell("true"), json!({"start_s_max": 1}))).await;
+    let waits = submit(client, &with(shell("true"), &json!({"start_s_max": 1}))).await;
     assert_eq!(show(client, waits).await["status"], "waiting");
     assert_eq!(ended(client, waits).await["outcome"]["outcome"], "expired");
     client.delete(&format!("{ACTIONS}/{runs}")).await.ok();
@@ -157,7 +157,7 @@ async fn a_key_names_one_action() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = fixture(folder.path(), 1, |_| {}).await;
     let client = &fixture.client;
-    let keyed = with(shell("echo x >> count"), json!({"idempotency_key": "k"}));
+    let keyed = with(shell("echo x >> count"), &json!({"idempotency_key": "k"}));
     let action = submit(client, &keyed).await;
     for _ in 0..3 {
         let again = client.post(ACTIONS, &keyed).await.ok();
@@ -169,12 +169,12 @@ async fn a_key_names_one_action() {
     ended(client, action).await;
     let written = std::fs::read_to_string(folder.path().join("count"));
     assert_eq!(written.expect("it ran"), "x\n");
-    let other = with(shell("true"), json!({"idempotency_key": "k"}));
+    let other = with(shell("true"), &json!({"idempotency_key": "k"}));
     let refused = client.post(ACTIONS, &other).await;
     let message = refused.refused(409, "idempotency_key_taken");
     assert!(message.contains("new key"), "{message}");
     // Another job's key is another one.
-    let elsewhere = with(other, json!({"job": "other"}));
+    let elsewhere = with(other, &json!({"job": "other"}));
     assert_ne!(submit(client, &elsewhere).await, action);
     fixture.stop().await;
 }
@@ -194,7 +194,7 @@ async fn an_action_of_a_program_is_of_its_job_and_ends_with_it() {
         .await
         .ok();
     let program = client.get("/api/v1/programs/p").await.ok();
-    let of_program = with(shell("sleep 60"), json!({"program_id": "p"}));
+    let of_program = with(shell("sleep 60"), &json!({"program_id": "p"}));
     let action = submit(client, &of_program).await;
     until_status(client, action, "running").await;
     let view = show(client, action).await;
@@ -221,7 +221,7 @@ async fn an_elastic_action_gets_what_is_free_from_the_bound_policy() {
     let client = &fixture.client;
     let elastic = with(
         shell("nproc"),
-        json!({"cost": {"cpu": [1, 2, 4]}, "durations_us": [4_000_000, 2_000_000, 1_000_000]}),
+        &json!({"cost": {"cpu": [1, 2, 4]}, "durations_us": [4_000_000, 2_000_000, 1_000_000]}),
     );
     let units = async || {
         let action = submit(client, &elastic).await;

@@ -40,7 +40,7 @@ async fn what_ran_is_unknown_what_waited_runs_and_what_may_runs_again() {
     let once = submit(client, &shell(&mark("once"))).await;
     let idempotent = with(
         shell("echo x >> again; test $(wc -l < again) -gt 1 || sleep 30"),
-        json!({"idempotent": true}),
+        &json!({"idempotent": true}),
     );
     let again = submit(client, &idempotent).await;
     for action in [once, again] {

@@ -18,7 +18,7 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
     let fixture = fixture(folder.path(), 2, |_| {}).await;
     let client = &fixture.client;
     let before = client.get("/api/v1/events").await.ok()["events"].clone();
-    let cost = |cost: Value| with(shell("true"), json!({"cost": cost}));
+    let cost = |cost: Value| with(shell("true"), &json!({"cost": cost}));
     let run = |run: Value| json!({"kind": "x", "run": run});
     let process = |command: Value| run(json!({"process": {"command": command}}));
     let stdin = json!({"process": {"command": ["cat"], "stdin": "x".repeat((1 << 20) + 1)}});
@@ -40,12 +40,12 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
             run(json!({"service": {"name": "judge", "path": "/"}})),
             "cost.gpu",
         ),
-        (with(shell("true"), json!({"run_s_max": 0})), "run_s_max"),
+        (with(shell("true"), &json!({"run_s_max": 0})), "run_s_max"),
         (
-            with(shell("true"), json!({"durations_us": [1, 2]})),
+            with(shell("true"), &json!({"durations_us": [1, 2]})),
             "durations_us",
         ),
-        (with(shell("true"), json!({"kind": ""})), "kind"),
+        (with(shell("true"), &json!({"kind": ""})), "kind"),
     ] {
         let answer = client.post(ACTIONS, &action).await;
         let error = answer.json();
@@ -53,7 +53,7 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
         assert_eq!(answer.status, 400, "{message}");
         assert_eq!(error["error"]["param"], param, "{message}");
     }
-    let none = with(shell("true"), json!({"program_id": "nobody"}));
+    let none = with(shell("true"), &json!({"program_id": "nobody"}));
     refused(client, none, 404, "program_unknown", "program_id").await;
     let large = json!({"process": {"command": ["cat"], "stdin": "x".repeat(100 << 20)}});
     let answer = client.post(ACTIONS, &run(large)).await;

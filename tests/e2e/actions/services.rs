@@ -32,13 +32,13 @@ async fn declare(client: &Client, name: &str) {
         .ok();
 }
 
-fn judged(name: &str, gpus: Value) -> Value {
+fn judged(name: &str, gpus: u64) -> Value {
     let run = json!({"service": {"name": name, "path": "/"}});
     json!({"kind": "judge", "cost": {"gpu": gpus}, "run": run})
 }
 
 /// Who answered: service, devices, process.
-async fn answered(client: &Client, name: &str, gpus: Value) -> [String; 3] {
+async fn answered(client: &Client, name: &str, gpus: u64) -> [String; 3] {
     let action = submit(client, &judged(name, gpus)).await;
     let view = ended(client, action).await;
     let outcome = json!({"outcome": "exited", "code": 200});
@@ -61,15 +61,15 @@ async fn judges_share_gpus_and_evict_one_another() {
         declare(client, name).await;
     }
     // Both fit beside one another, and are used again where they are.
-    let [_, first_devices, first] = answered(client, "one", json!(1)).await;
-    let [name, devices, second] = answered(client, "two", json!(1)).await;
+    let [_, first_devices, first] = answered(client, "one", 1).await;
+    let [name, devices, second] = answered(client, "two", 1).await;
     assert_eq!(name, "two");
     assert_ne!((&first_devices, &first), (&devices, &second));
-    let again = answered(client, "one", json!(1)).await;
+    let again = answered(client, "one", 1).await;
     assert_eq!(again, ["one".to_owned(), first_devices, first.clone()]);
 
     // On two devices it is another instance, for which both go.
-    let [name, devices, third] = answered(client, "one", json!(2)).await;
+    let [name, devices, third] = answered(client, "one", 2).await;
     assert_eq!((name.as_str(), devices.as_str()), ("one", "0,1"));
     assert!(runs(&third) && !runs(&first) && !runs(&second));
     assert_eq!(used(client, "gpu").await, 0);

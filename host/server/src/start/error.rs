@@ -60,8 +60,14 @@ pub enum StartError {
     Actions(#[from] treadle_actions::ExecutorError),
     /// The configuration can't be used.
     #[error("{0}")]
-    Config(#[from] treadle_config::ConfigError),
+    Config(Box<treadle_config::ConfigError>),
     /// No thread could be started.
     #[error("the scheduler's thread could not be started: {0}")]
     Thread(std::io::Error),
+}
+
+impl From<treadle_config::ConfigError> for StartError {
+    fn from(error: treadle_config::ConfigError) -> Self {
+        Self::Config(Box::new(error))
+    }
 }
