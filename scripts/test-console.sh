@@ -29,6 +29,7 @@ trap end EXIT
 start_daemon() {
   "$BINARY" up --listen 127.0.0.1:0 --engines 3 --kv-tokens 40000 --time-scale 10 \
     --set payloads.keep=all --set kv.host_tokens_max=60000 --set kv.migration_tokens_per_s=200000 \
+    --set actions.enabled=true --set actions.gpus=4 --set "actions.workdir=$FOLDER" \
     --set "store.path=$FOLDER/console.db" \
     >"$FOLDER/out" 2>"$FOLDER/log" &
   DAEMON=$!
@@ -56,6 +57,15 @@ start_agents() {
   done
 }
 
+# One of each that the page of actions distinguishes; the first has an output.
+run_actions() {
+  local script run=("$BINARY" actions run --url "$URL" --token "$TOKEN" --)
+  for script in 'echo hello; nproc' 'exit 3' 'kill -9 $$'; do
+    "${run[@]}" sh -c "$script" >/dev/null
+  done
+  "${run[@]}" /no/such/program >/dev/null
+}
+
 main() {
   if [[ ! -f web/dist/index.html || -n "${TREADLE_SKIP_BROWSER_TESTS:-}" ]]; then
     say "there is no console, or no browser: not tested"
@@ -65,6 +75,7 @@ main() {
   export CHROMIUM
   start_daemon
   start_agents
+  run_actions
   local run=test:e2e
   [[ "${1:-}" != screenshots ]] || run=screenshots
   npm --prefix web run --silent "$run" -- \

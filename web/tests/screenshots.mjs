@@ -18,6 +18,7 @@ const pages = {
   program: `/console/programs/${name}`,
   steps: `/console/programs/${name}?tab=steps`,
   lanes: "/console/lanes",
+  actions: "/console/actions?action=1",
   workers: "/console/workers?worker=0",
   policies: "/console/policies",
   plugins: "/console/policies?tab=plugins",
