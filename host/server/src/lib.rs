@@ -17,6 +17,7 @@ pub mod metrics;
 mod policy_metrics;
 mod rest;
 pub mod start;
+mod start_error;
 pub mod streams;
 
 pub use actions::SUPERVISE_SUBCOMMAND;

@@ -4,7 +4,7 @@ use super::blobs::Blobs;
 use super::counts::Times;
 use super::waiters::Waiters;
 use super::{Actions, Running, machine};
-use crate::start::StartError;
+use crate::start_error::StartError;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, channel};

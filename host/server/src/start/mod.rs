@@ -2,11 +2,10 @@
 //! which they go down.
 
 mod daemon;
-mod error;
 mod leading;
 mod listen;
 
+pub use crate::start_error::StartError;
 pub use daemon::Daemon;
-pub use error::StartError;
 pub(crate) use leading::{GatewayContext, Leading, gateway_state};
 pub(crate) use listen::{listen, serve_limits};
