@@ -4,8 +4,11 @@
 mod api;
 mod clock;
 mod coding;
+mod course;
 mod deployed;
+mod machine;
 mod outcome;
+mod plain;
 mod pods;
 mod search;
 mod services;
@@ -13,8 +16,11 @@ mod work;
 
 pub use api::OnTheirOwn;
 pub use coding::{Coding, TEST_CORES};
+pub use course::Pools;
 pub use deployed::Deployed;
+pub use machine::{Allocator, Machine};
 pub use outcome::{Means, Outcome, Times, bound_s};
+pub use plain::{Greedy, Plain};
 pub use pods::{Pods, RETRIES_MAX, TIMEOUT_US};
 pub use search::{APIS, Api, Search};
 pub use services::{MODEL_DEVICES, Services};

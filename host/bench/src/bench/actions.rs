@@ -1,0 +1,110 @@
+//! `treadle-bench actions`: the grids of `ARL-Tangram` §6 in virtual time, beside the paper's
+//! figures.
+
+use super::figures::{Figure, Report};
+use super::{BenchError, report_progress};
+use crate::actions::{self, Grid, GridOptions};
+use clap::Args;
+use serde_json::json;
+
+/// Arguments of `treadle-bench actions`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ActionsArgs {
+    /// Grids: coding, services, search; all unless given.
+    #[arg(long, value_delimiter = ',', value_parser = grid)]
+    grids: Vec<Grid>,
+    /// First seed. Parameters were chosen on seeds 1 to 5.
+    #[arg(long, default_value_t = 6)]
+    seed: u64,
+    /// Seeds from that one on; figures are means over them.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    seeds: u64,
+    /// Threads. Figures do not depend on them.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: u32,
+}
+
+impl Default for ActionsArgs {
+    fn default() -> Self {
+        Self {
+            grids: Vec::new(),
+            seed: 6,
+            seeds: 1,
+            jobs: 1,
+        }
+    }
+}
+
+fn grid(name: &str) -> Result<Grid, String> {
+    let found = Grid::ALL.into_iter().find(|grid| grid.name() == name);
+    found.ok_or_else(|| "give coding, services or search".to_owned())
+}
+
+impl ActionsArgs {
+    /// Runs the grids.
+    pub(super) async fn run(self, quick: bool) -> Result<Report, BenchError> {
+        // They keep their threads busy for as long as they run.
+        let done = tokio::task::spawn_blocking(move || self.measure(quick));
+        done.await
+            .map_err(|error| BenchError::Ended(error.to_string()))
+    }
+
+    fn measure(&self, quick: bool) -> Report {
+        let all = Grid::ALL.to_vec();
+        let options = GridOptions {
+            grids: if self.grids.is_empty() {
+                all
+            } else {
+                self.grids.clone()
+            },
+            seeds: (self.seed..self.seed + self.seeds).collect(),
+            jobs: self.jobs,
+            small: quick,
+        };
+        let spreads = actions::run(&options, &|cell| {
+            report_progress(&format!("actions: {cell} ..."));
+        });
+        let mut report = Report::new("actions");
+        report.setting("seed", self.seed);
+        report.setting("seeds", self.seeds);
+        for spread in &spreads {
+            let figure = Figure::new(spread.name.clone(), spread.mean, spread.unit);
+            report.push(match spread.paper {
+                Some(paper) => figure.reference(paper),
+                None => figure,
+            });
+        }
+        report.detail("spreads", json!(spreads));
+        report.note(
+            "In virtual time, except for cost: figures are the same on any machine. A ratio is the \
+             completion time of actions per trajectory of the system named over treadle's: pods \
+             is one pod per trajectory with 0.5 cores requested and 4 at most, pods_started the \
+             same with pods that cost nothing to start, pods_best and reserved_best the best of \
+             several limits and of several reservations for that batch and seed, fixed4 and \
+             fixed16 actions one by one whose tests always have so many cores. always is ten \
+             models that stay on four devices each, always_best with the best degree of \
+             parallelism, always_known with replicas in proportion to what each will be asked \
+             for; on_demand brings models from a disk. to_bound is treadle's time over that of \
+             actions which never wait. details.spreads of the JSON has the least and the most \
+             over seeds.",
+        );
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_figures_are_there() {
+        let args = ActionsArgs {
+            grids: vec![Grid::Services],
+            ..ActionsArgs::default()
+        };
+        let json = args.measure(true).to_json();
+        let ratio = json["figures"]["services.ratio.always.batch0128"]["value"].as_f64();
+        assert!(ratio > Some(0.0), "{json}");
+        assert!(json["details"]["spreads"][0]["min"].is_number());
+    }
+}
