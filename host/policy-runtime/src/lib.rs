@@ -58,7 +58,9 @@ pub use signature::{
 };
 pub use smoke::SmokeTiming;
 pub use state::{BindingState, StateError};
-pub use worlds::allocation::{AllocationInstance, GrantColumns, ParallelismColumns};
+pub use worlds::allocation::{
+    ActionColumns, AllocationInstance, ParallelismColumns, PoolColumns, RunningColumns,
+};
 pub use worlds::eviction::{
     ActingColumns, ActiveColumns, CacheAction, EvictionInstance, RetentionColumns, WaitingColumns,
 };

@@ -15,12 +15,12 @@ pub struct Limits {
     /// interpreter's table of functions is large.
     pub table_elements_max: usize,
     /// Time for a decision that scheduling waits for: all of the worlds `priority`
-    /// and `eviction`, and `assign` and `route` of `placement`. Kept to one tick,
-    /// 1 ms. Default 2.
+    /// and `eviction`, `assign` and `route` of `placement`, and `arrange` of `allocation`. Kept to
+    /// one tick, 1 ms. Default 2.
     pub hot_deadline_ms: u64,
     /// Time for any other call: starting, describing, configuring, saving and
-    /// restoring an instance, all of the worlds `prediction`, `allocation` and
-    /// `reward`, and `migrate` of `placement`. Default 2,000.
+    /// restoring an instance, all of the worlds `prediction` and `reward`, `migrate` of
+    /// `placement`, and `parallelism` of `allocation`. Default 2,000.
     pub background_deadline_ms: u64,
     /// Rows of a call, and so of its answer; entries of its other columns too.
     /// Default 8,192.

@@ -9,7 +9,7 @@ use treadle_plugin::{
     AllocationPolicy, Estimates, Policy, PolicyError, PredictionPolicy, RewardPolicy, Scores,
 };
 use treadle_policy_runtime::{
-    AllocationInstance, AnswerColumns, CallContext, FinishedColumns, GrantColumns, LiveColumns,
+    ActionColumns, AllocationInstance, AnswerColumns, CallContext, FinishedColumns, LiveColumns,
     ParallelismColumns, PolicyFault, PredictionInstance, RewardInstance,
 };
 
@@ -91,7 +91,7 @@ answered! {
 answered! {
     /// The world `allocation`.
     Allocation: AllocationInstance, DefaultAllocation as AllocationPolicy {
-        grant(GrantColumns 0) -> Vec<u32>;
+        arrange(ActionColumns 0) -> Vec<i32>;
         parallelism(ParallelismColumns) -> Vec<u32>;
     }
 }

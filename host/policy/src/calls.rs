@@ -8,10 +8,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use treadle_plugin::Phase;
 use treadle_policy_runtime::{
-    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, CacheAction, CallContext,
-    EvictionInstance, FinishedColumns, GrantColumns, LiveColumns, MigrateColumns,
-    ParallelismColumns, PlacementInstance, PolicyFault, PolicyInstance, PreemptColumns,
-    PriorityInstance, QueueColumns, RetentionColumns, RouteColumns, WaitingColumns, WorkerColumns,
+    ActingColumns, ActionColumns, ActiveColumns, AnswerColumns, AssignColumns, CacheAction,
+    CallContext, EvictionInstance, FinishedColumns, LiveColumns, MigrateColumns,
+    ParallelismColumns, PlacementInstance, PolicyFault, PolicyInstance, PoolColumns,
+    PreemptColumns, PriorityInstance, QueueColumns, RetentionColumns, RouteColumns, RunningColumns,
+    WaitingColumns, WorkerColumns,
 };
 
 use super::background_native::{Allocation, Native, Prediction, Reward};
@@ -288,6 +289,45 @@ fn placement(
     }
 }
 
+/// What actions draw from.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pools {
+    free_units: Vec<u32>,
+    chunked: Vec<u8>,
+    free_chunks: Vec<u32>,
+}
+
+/// Running actions, none unless given.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Running {
+    pool: Vec<u32>,
+    units: Vec<u32>,
+    left_us: Vec<u64>,
+}
+
+fn arrange(policy: &mut impl Allocation, context: &CallContext, given: &Columns<'_>) -> Answered {
+    let pools: Pools = given.take("pools")?;
+    let running: Running = given.take_or("running", Running::default)?;
+    let all = PoolColumns {
+        free_units: &pools.free_units,
+        chunked: &pools.chunked,
+        free_chunks: &pools.free_chunks,
+    };
+    let ends = RunningColumns {
+        pool: &running.pool,
+        units: &running.units,
+        left_us: &running.left_us,
+    };
+    Ok(json!(
+        answer!(policy.arrange(context, given: ActionColumns {
+            pool, candidate, waited_us, option_start, option_units, option_us, option_load_us,
+            pools = all, running = ends, extra,
+        }))
+    ))
+}
+
 fn allocation(
     policy: &mut impl Allocation,
     context: &CallContext,
@@ -295,9 +335,7 @@ fn allocation(
     given: &Columns<'_>,
 ) -> Answered {
     match function {
-        "grant" => Ok(json!(answer!(policy.grant(context, given: GrantColumns {
-            pool, units_min, units_max, waited_ms, expected_ms, free_units, extra,
-        })))),
+        "arrange" => arrange(policy, context, given),
         "parallelism" => {
             let degrees = given.take::<Vec<u32>>("degree")?.len();
             let unknown = || vec![-1.0; degrees];
@@ -315,7 +353,7 @@ fn allocation(
                 }))
             ))
         }
-        _ => unknown(function, "grant and parallelism"),
+        _ => unknown(function, "arrange and parallelism"),
     }
 }
 

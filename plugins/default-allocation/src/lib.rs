@@ -1,20 +1,19 @@
 //! The default allocation.
 //!
-//! - **Units of actions**: in order of arrival each action gets the least that it can
-//!   run with. One that does not fit is passed over until it has waited `reserve_s`;
-//!   then its pool is kept for it. Units left over go where they make the slowest
-//!   action end soonest.
+//! - **Units of actions**: the candidates of each pool start in order with the least that
+//!   each can do with. Units left over go, step by step, where each saves most time.
 //! - **Degrees of parallelism**: a batch ends with its longest program, which a worker
 //!   of a high degree runs fastest; the many short ones need throughput. Of all mixes
 //!   of two degrees the one is chosen that ends soonest by the given figures.
 
 mod config;
-mod grant;
 mod parallelism;
 
 pub use config::Config;
 
-use treadle_plugin::{AllocationPolicy, GrantColumns, ParallelismColumns, Policy, PolicyError};
+use treadle_plugin::{
+    ActionColumns, AllocationPolicy, Arrangement, ParallelismColumns, Policy, PolicyError,
+};
 
 /// The policy. It keeps nothing between calls but its configuration.
 #[derive(Debug, Clone, Default)]
@@ -32,10 +31,15 @@ impl Policy for DefaultAllocation {
 }
 
 impl AllocationPolicy for DefaultAllocation {
-    const FUNCTIONS: &'static [&'static str] = &["grant", "parallelism"];
+    const FUNCTIONS: &'static [&'static str] = &["arrange", "parallelism"];
 
-    fn grant(&mut self, actions: &GrantColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        Ok(grant::grant(&self.config, actions))
+    fn arrange(&mut self, actions: &ActionColumns<'_>) -> Result<Vec<i32>, PolicyError> {
+        let mut arrangement = Arrangement::new(actions);
+        arrangement.in_order(|_| 0);
+        if self.config.elastic {
+            arrangement.share_out();
+        }
+        Ok(arrangement.answer())
     }
 
     fn parallelism(&mut self, degrees: &ParallelismColumns<'_>) -> Result<Vec<u32>, PolicyError> {
@@ -47,16 +51,39 @@ treadle_plugin::allocation_policy!(DefaultAllocation);
 
 #[cfg(test)]
 mod tests {
-    use treadle_plugin::harness::Harness;
+    use treadle_plugin::harness::{Actions, Harness};
+    use treadle_plugin::random::SplitMix64;
 
     use super::*;
 
     #[test]
     fn every_answer_is_valid() {
-        for config in ["{}", r#"{"reserve_s": 0, "elastic": false}"#] {
+        for config in ["{}", r#"{"elastic": false}"#] {
             Harness::new(config)
                 .by_row()
                 .allocation::<DefaultAllocation>();
+        }
+    }
+
+    #[test]
+    fn candidates_start_with_their_least_and_never_with_less_time_for_more() {
+        let mut random = SplitMix64::new(6);
+        for _ in 0..300 {
+            let table = Actions::draw(&mut random, 12, 0, 2);
+            let actions = table.columns();
+            let elastic = DefaultAllocation::default().arrange(&actions).unwrap();
+            let mut rigid = DefaultAllocation::configure(r#"{"elastic": false}"#).unwrap();
+            let rigid = rigid.arrange(&actions).unwrap();
+            for row in 0..actions.len() {
+                let started = i32::from(actions.is_candidate(row)) - 1;
+                assert_eq!(rigid[row], started, "{table:?}");
+                assert!(elastic[row] >= started, "{table:?}");
+                if elastic[row] > 0 {
+                    let options = actions.options(row).start;
+                    let time_us = |option: i32| actions.option_time_us(options + option as usize);
+                    assert!(time_us(elastic[row]) < time_us(0), "{table:?}");
+                }
+            }
         }
     }
 }

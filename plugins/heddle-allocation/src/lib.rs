@@ -10,8 +10,8 @@
 //! runs at most as many programs at once as its KV cache holds of mean length; the
 //! members of a larger group take turns.
 //!
-//! The paper does not treat units of actions: each gets the least that it can run with, the one
-//! that has waited longest first. Further rollouts are left to the host.
+//! The paper does not treat units of actions. They are shared out as `default-allocation` does it:
+//! the least for each in order, what is left where it saves most time.
 
 mod anneal;
 mod cluster;
@@ -22,7 +22,7 @@ pub use cluster::Cluster;
 pub use config::{Class, Config, Goal, Search};
 
 use treadle_plugin::{
-    AllocationPolicy, GrantColumns, ParallelismColumns, Policy, PolicyError, host,
+    ActionColumns, AllocationPolicy, Arrangement, ParallelismColumns, Policy, PolicyError, host,
 };
 
 /// The policy. It keeps nothing between calls but its configuration.
@@ -58,22 +58,13 @@ impl Policy for HeddleAllocation {
 }
 
 impl AllocationPolicy for HeddleAllocation {
-    const FUNCTIONS: &'static [&'static str] = &["grant", "parallelism"];
+    const FUNCTIONS: &'static [&'static str] = &["arrange", "parallelism"];
 
-    fn grant(&mut self, actions: &GrantColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        let mut free = actions.free_units.to_vec();
-        let mut units = vec![0; actions.len()];
-        let mut rows: Vec<usize> = (0..actions.len()).collect();
-        rows.sort_by_key(|&row| std::cmp::Reverse(actions.waited_ms[row]));
-        for row in rows {
-            let least = actions.units_min[row].max(1);
-            let left = &mut free[actions.pool[row] as usize];
-            if least <= actions.units_max[row] && least <= *left {
-                *left -= least;
-                units[row] = least;
-            }
-        }
-        Ok(units)
+    fn arrange(&mut self, actions: &ActionColumns<'_>) -> Result<Vec<i32>, PolicyError> {
+        let mut arrangement = Arrangement::new(actions);
+        arrangement.in_order(|_| 0);
+        arrangement.share_out();
+        Ok(arrangement.answer())
     }
 
     fn parallelism(&mut self, degrees: &ParallelismColumns<'_>) -> Result<Vec<u32>, PolicyError> {

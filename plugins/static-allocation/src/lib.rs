@@ -1,12 +1,14 @@
-//! The same for all: each action gets `units` units, in order of arrival; all devices
-//! run one degree of tensor parallelism. A baseline to compare with.
+//! The same for all: each action starts with `units` units, strictly in order, whatever that costs
+//! those after it; all devices run one degree of tensor parallelism. A baseline to compare with.
 
-use treadle_plugin::{AllocationPolicy, GrantColumns, ParallelismColumns, Policy, PolicyError};
+use treadle_plugin::{
+    ActionColumns, AllocationPolicy, Arrangement, ParallelismColumns, Policy, PolicyError,
+};
 
 treadle_plugin::config! {
     /// What the policy does.
     pub struct Config {
-        /// Units of each action, within what it can run with.
+        /// Units of each action: its largest option that is not above them, else its smallest.
         units: u32 = 1, 1..=u32::MAX;
         /// Degree of tensor parallelism; the largest on offer that is not above it, else the
         /// smallest.
@@ -29,24 +31,16 @@ impl Policy for StaticAllocation {
 }
 
 impl AllocationPolicy for StaticAllocation {
-    const FUNCTIONS: &'static [&'static str] = &["grant", "parallelism"];
+    const FUNCTIONS: &'static [&'static str] = &["arrange", "parallelism"];
 
-    fn grant(&mut self, actions: &GrantColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        let mut free = actions.free_units.to_vec();
-        let mut rows: Vec<usize> = (0..actions.len()).collect();
-        rows.sort_by_key(|&row| std::cmp::Reverse(actions.waited_ms[row]));
-        let mut granted = vec![0; actions.len()];
-        for row in rows {
-            let least = actions.units_min[row];
-            // Not `clamp`, which panics when the bounds contradict each other.
-            let units = self.config.units.max(least).min(actions.units_max[row]);
-            let left = &mut free[actions.pool[row] as usize];
-            if units >= least && units <= *left {
-                *left -= units;
-                granted[row] = units;
-            }
-        }
-        Ok(granted)
+    fn arrange(&mut self, actions: &ActionColumns<'_>) -> Result<Vec<i32>, PolicyError> {
+        let mut arrangement = Arrangement::new(actions);
+        arrangement.in_order(|row| {
+            let options = &actions.option_units[actions.options(row)];
+            let up_to = options.partition_point(|units| *units <= self.config.units);
+            up_to.saturating_sub(1)
+        });
+        Ok(arrangement.answer())
     }
 
     fn parallelism(&mut self, degrees: &ParallelismColumns<'_>) -> Result<Vec<u32>, PolicyError> {
@@ -66,6 +60,7 @@ treadle_plugin::allocation_policy!(StaticAllocation);
 
 #[cfg(test)]
 mod tests {
+    use treadle_plugin::PoolColumns;
     use treadle_plugin::harness::Harness;
 
     use super::*;
@@ -80,19 +75,27 @@ mod tests {
     }
 
     #[test]
-    fn units_go_to_those_that_have_waited_longest() {
-        let granted = StaticAllocation::configure(r#"{"units": 2}"#)
-            .unwrap()
-            .grant(&GrantColumns {
-                pool: &[0, 0, 0, 1],
-                units_min: &[1, 1, 3, 1],
-                units_max: &[4, 4, 4, 1],
-                waited_ms: &[1, 9, 5, 0],
-                expected_ms: &[-1.0; 4],
-                free_units: &[5, 5],
-                extra: &[],
-            });
-        assert_eq!(granted, Ok(vec![0, 2, 3, 1]));
+    fn the_first_that_does_not_fit_keeps_those_after_it_waiting() {
+        let actions = ActionColumns {
+            pool: &[0, 0, 1, 0, 0],
+            candidate: &[1, 1, 1, 1, 0],
+            waited_us: &[9, 8, 7, 6, 5],
+            option_start: &[0, 3, 4, 6, 7, 8],
+            option_units: &[1, 4, 8, 6, 1, 2, 1, 1],
+            option_us: &[-1.0; 8],
+            option_load_us: &[0.0; 8],
+            pools: PoolColumns {
+                free_units: &[9, 4],
+                chunked: &[0, 1],
+                free_chunks: &[0, 0, 0, 0, 2, 1, 0, 0],
+            },
+            ..ActionColumns::default()
+        };
+        for (units, chosen) in [(4, [1, -1, 1, -1, -1]), (1, [0, 0, 0, 0, -1])] {
+            let config = format!("{{\"units\": {units}}}");
+            let mut policy = StaticAllocation::configure(&config).unwrap();
+            assert_eq!(policy.arrange(&actions), Ok(chosen.to_vec()), "{units}");
+        }
     }
 
     #[test]

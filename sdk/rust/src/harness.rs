@@ -23,13 +23,15 @@
 //!
 //! The tables in here are public, for tests of a policy's own properties.
 
+mod actions;
 mod checks;
 pub mod draw;
 mod tables;
 mod worlds;
 
+pub use actions::Actions;
 pub use tables::{
-    Acting, Active, Answers, Assign, Finished, Grant, Live, Migrate, Parallelism, Preempt, Queue,
+    Acting, Active, Answers, Assign, Finished, Live, Migrate, Parallelism, Preempt, Queue,
     Retention, Route, Waiting, Workers,
 };
 
@@ -63,7 +65,7 @@ impl<'c> Harness<'c> {
     }
 
     /// Demands too that the answer for a row is the same wherever the row stands.
-    /// Holds for scores and estimates; assignments, grants and the like depend on
+    /// Holds for scores and estimates; assignments, arrangements and the like depend on
     /// the order of the rows, so it does not apply to them.
     #[must_use]
     pub fn by_row(mut self) -> Self {

@@ -9,6 +9,7 @@
 #![allow(clippy::test_attr_in_doctest)]
 
 mod allocation;
+mod arrangement;
 mod columns;
 #[doc(hidden)]
 pub mod configuration;
@@ -29,7 +30,10 @@ pub mod random;
 mod reward;
 pub mod ridge;
 
-pub use allocation::{AllocationPolicy, GrantColumns, ParallelismColumns};
+pub use allocation::{
+    ActionColumns, AllocationPolicy, ParallelismColumns, PoolColumns, RunningColumns,
+};
+pub use arrangement::{Arrangement, FreeUnits};
 pub use configuration::{Config, ConfigValue, NoConfig};
 pub use error::PolicyError;
 pub use eviction::{

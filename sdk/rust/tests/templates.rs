@@ -21,7 +21,7 @@ mod reward;
 #[test]
 fn templates_answer_whatever_they_are_asked() {
     let harness = Harness::new("{}");
-    harness.allocation::<allocation::LongestWaiting>();
+    harness.allocation::<allocation::FirstComeFirstServed>();
     harness.eviction::<eviction::LongestActing>();
     harness.placement::<placement::MostRoom>();
     harness.prediction::<prediction::RunningMean>();

@@ -5,7 +5,9 @@ use super::rows::Rows;
 use crate::call::Urgency::{Background, Hot};
 use crate::error::UploadRefusal;
 use crate::module::PolicyInstance;
-use crate::worlds::allocation::{AllocationInstance, GrantColumns, ParallelismColumns};
+use crate::worlds::allocation::{
+    ActionColumns, AllocationInstance, ParallelismColumns, PoolColumns, RunningColumns,
+};
 use crate::worlds::eviction::{
     ActingColumns, ActiveColumns, EvictionInstance, RetentionColumns, WaitingColumns,
 };
@@ -25,7 +27,17 @@ const WORKERS: WorkerColumns<'_> = WorkerColumns {
     step_us: &[-1.0, 0.0, 60.0],
     prefill_us: &[-1.0, 100.0, 65.5],
 };
-const FREE_UNITS: &[u32] = &[0, 5, 200];
+/// Three pools: nothing free, some devices, many units.
+const POOLS: PoolColumns<'_> = PoolColumns {
+    free_units: &[0, 13, 200],
+    chunked: &[0, 1, 0],
+    free_chunks: &[0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0, 0],
+};
+const RUNNING: RunningColumns<'_> = RunningColumns {
+    pool: &[0, 1, 2],
+    units: &[4, 8, 56],
+    left_us: &[0, 2_500_000, 90_000_000],
+};
 
 type Tried = Result<(), UploadRefusal>;
 
@@ -133,16 +145,19 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
 }
 
 fn allocation(trial: &mut Trial<'_>, policy: &mut AllocationInstance, rows: &Rows) -> Tried {
-    let grant = GrantColumns {
+    let arrange = ActionColumns {
         pool: &rows.thirds,
-        units_min: &rows.units_min,
-        units_max: &rows.units_max,
-        waited_ms: &rows.times_ms,
-        expected_ms: &rows.predicted,
-        free_units: FREE_UNITS,
+        candidate: &rows.candidates,
+        waited_us: &rows.times_ms,
+        option_start: &rows.option_start,
+        option_units: &rows.option_units,
+        option_us: &rows.option_us,
+        option_load_us: &rows.option_load_us,
+        pools: POOLS,
+        running: RUNNING,
         extra: &rows.extra,
     };
-    trial.time("grant", Background, |context| policy.grant(context, &grant))?;
+    trial.time("arrange", Hot, |context| policy.arrange(context, &arrange))?;
     let parallelism = ParallelismColumns {
         gpus: 16,
         degree: &[1, 2, 4, 8],

@@ -17,12 +17,44 @@ pub(super) struct Rows {
     pub(super) rewards: Vec<f64>,
     /// Rows of three pools or workers.
     pub(super) thirds: Vec<u32>,
-    pub(super) units_min: Vec<u32>,
-    pub(super) units_max: Vec<u32>,
+    /// 1 for the first eighth of the rows.
+    pub(super) candidates: Vec<u8>,
+    /// None to four options for each row, and one entry more for their number.
+    pub(super) option_start: Vec<u32>,
+    pub(super) option_units: Vec<u32>,
+    /// The time with so many, -1 where it is not known.
+    pub(super) option_us: Vec<f64>,
+    pub(super) option_load_us: Vec<f64>,
     pub(super) answers: Vec<String>,
     pub(super) references: Vec<String>,
     /// As many columns as the policy asks for, one after the other.
     pub(super) extra: Vec<f32>,
+}
+
+/// What actions can do with.
+#[derive(Default)]
+struct Options {
+    start: Vec<u32>,
+    units: Vec<u32>,
+    us: Vec<f64>,
+}
+
+impl Options {
+    /// So many options for each row, twice the units from one to the next, and the time with one.
+    fn draw(&mut self, counts: &[u64], alone_us: &[u64]) {
+        self.start.push(0);
+        for (count, alone_us) in counts.iter().zip(alone_us) {
+            for option in 0..*count as u32 {
+                let units = 1 << option;
+                self.units.push(units);
+                self.us.push(match alone_us % 4 {
+                    0 => -1.0,
+                    _ => *alone_us as f64 / f64::from(units).powf(0.8),
+                });
+            }
+            self.start.push(self.units.len() as u32);
+        }
+    }
 }
 
 fn phase_of(drawn: u64) -> Phase {
@@ -47,8 +79,8 @@ impl Rows {
         let magnitudes = column(8);
         let times = column(10_000_000);
         let predicted = column(50_000);
-        let units_min: Vec<u32> = small(column(8));
-        let units_max = units_min.iter().map(|min| min * 2 + 1).collect();
+        let mut options = Options::default();
+        options.draw(&column(5), &column(60_000_000));
         let texts = column(1_000);
         let extra = predicted.iter().cycle().take(rows * columns);
         Self {
@@ -72,8 +104,11 @@ impl Rows {
                 .map(|&reward| reward as f64 / 2.0)
                 .collect(),
             thirds: small(column(3)),
-            units_min,
-            units_max,
+            candidates: (0..rows).map(|row| u8::from(row < rows / 8)).collect(),
+            option_start: options.start,
+            option_load_us: options.us.iter().map(|us| (us / 8.0).max(0.0)).collect(),
+            option_units: options.units,
+            option_us: options.us,
             answers: texts
                 .iter()
                 .map(|text| format!("so it is {text}"))

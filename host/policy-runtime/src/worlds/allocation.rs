@@ -10,7 +10,7 @@ use crate::error::PolicyFault;
 use crate::instance::{Answer, Check, Description};
 use crate::sandbox::Sandbox;
 
-pub use treadle_plugin::{GrantColumns, ParallelismColumns};
+pub use treadle_plugin::{ActionColumns, ParallelismColumns, PoolColumns, RunningColumns};
 
 world! {
     /// A running policy of the world `allocation`.
@@ -19,33 +19,40 @@ world! {
 
 use raw::exports::treadle::policy::allocation_policy as given;
 
+/// Sizes of chunks of devices.
+const SIZES: [u32; 4] = [1, 2, 4, 8];
+
 impl AllocationInstance {
-    /// Units for each queued action, 0 to let it wait.
+    /// For each waiting action the option with which it starts, -1 to let it wait.
     ///
     /// # Errors
     /// A fault; the next call starts from a fresh instance where needed.
-    pub fn grant(
+    pub fn arrange(
         &mut self,
         context: &CallContext,
-        actions: &GrantColumns<'_>,
-    ) -> Result<Vec<u32>, PolicyFault> {
+        actions: &ActionColumns<'_>,
+    ) -> Result<Vec<i32>, PolicyFault> {
+        let (pools, running) = (&actions.pools, &actions.running);
         self.0.admit(
-            "grant",
-            &[actions.len(), actions.free_units.len()],
+            "arrange",
+            &[actions.len(), pools.len(), running.len()],
             |extra| actions.check(extra),
         )?;
-        let columns = record!(given::GrantColumns of actions {
-            pool, units_min, units_max, waited_ms, expected_ms, free_units, extra,
+        let columns = record!(given::ActionColumns of actions {
+            pool, candidate, waited_us, option_start, option_units, option_us, option_load_us,
+            extra,
         });
+        let pools = record!(given::PoolColumns of pools { free_units, chunked, free_chunks });
+        let running = record!(given::RunningColumns of running { pool, units, left_us });
         self.0.ask(
             context,
-            Urgency::Background,
+            Urgency::Hot,
             |guest, store| {
                 guest
                     .treadle_policy_allocation_policy()
-                    .call_grant(store, columns)
+                    .call_arrange(store, columns, pools, running)
             },
-            |units| check_grant(units, actions),
+            |options| check_arrangement(options, actions),
         )
     }
 
@@ -80,24 +87,58 @@ impl AllocationInstance {
     }
 }
 
-fn check_grant(units: &[u32], actions: &GrantColumns<'_>) -> Check {
-    let expected = "0, or from units_min to units_max";
-    answers::each("units", units, actions.len(), expected, |row, units| {
-        units == 0 || (actions.units_min[row]..=actions.units_max[row]).contains(&units)
-    })?;
-    let mut granted = vec![0_u64; actions.free_units.len()];
-    for (row, &units) in units.iter().enumerate() {
+fn check_arrangement(options: &[i32], actions: &ActionColumns<'_>) -> Check {
+    let expected = "-1, or an option of the row";
+    answers::each(
+        "options",
+        options,
+        actions.len(),
+        expected,
+        |row, option| {
+            option == -1 || usize::try_from(option).is_ok_and(|at| at < actions.options(row).len())
+        },
+    )?;
+    let mut taken = vec![[0_u64; SIZES.len()]; actions.pools.len()];
+    for (row, &option) in options.iter().enumerate() {
+        let Ok(option) = usize::try_from(option) else {
+            continue;
+        };
         let pool = actions.pool[row] as usize;
-        granted[pool] += u64::from(units);
-        let free = actions.free_units[pool];
-        if granted[pool] > u64::from(free) {
-            return Err(format!(
-                "units: {} from pool {pool} by row {row}, expected at most its {free}",
-                granted[pool]
-            ));
+        let units = actions.option_units[actions.options(row).start + option];
+        let told = |what: String| Err(format!("options: {what} from pool {pool} by row {row}"));
+        let Some(chunks) = actions.pools.chunks(pool) else {
+            taken[pool][0] += u64::from(units);
+            let (taken, free) = (taken[pool][0], actions.pools.free_units[pool]);
+            if taken > u64::from(free) {
+                return told(format!("{taken} units of {free}"));
+            }
+            continue;
+        };
+        let Some(chunk) = SIZES.into_iter().find(|size| *size >= units) else {
+            return told(format!("a chunk of {units}, expected at most 8"));
+        };
+        if units > 0 && !fits(chunk, &mut taken[pool], chunks) {
+            return told(format!("a chunk of {chunk} too many"));
         }
     }
     Ok(())
+}
+
+/// Takes a chunk. Chunks are split in halves and never put together; so for each size what is
+/// taken of that size and above has to fit into the free chunks of that size and above, which is
+/// enough because sizes are powers of two.
+fn fits(chunk: u32, taken: &mut [u64; SIZES.len()], free: [u32; SIZES.len()]) -> bool {
+    let mut there = 0;
+    for level in (0..SIZES.len()).rev() {
+        there += u64::from(free[level]) * u64::from(SIZES[level]);
+        if SIZES[level] <= chunk {
+            taken[level] += u64::from(chunk);
+            if taken[level] > there {
+                return false;
+            }
+        }
+    }
+    true
 }
 
 fn check_parallelism(counts: &[u32], degrees: &ParallelismColumns<'_>) -> Check {

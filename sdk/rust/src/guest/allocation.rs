@@ -14,10 +14,25 @@ use raw::exports::treadle::policy::allocation_policy as world;
 pub struct Guest<P>(PhantomData<P>);
 
 impl<P: Exported + AllocationPolicy> world::Guest for Guest<P> {
-    fn grant(given: world::GrantColumns) -> Result<Vec<u32>, Failure> {
-        let columns = lent!(GrantColumns of given { pool, units_min, units_max, waited_ms, expected_ms, free_units, extra });
+    fn arrange(
+        given: world::ActionColumns,
+        pools: world::PoolColumns,
+        running: world::RunningColumns,
+    ) -> Result<Vec<i32>, Failure> {
+        let columns = crate::ActionColumns {
+            pool: &given.pool,
+            candidate: &given.candidate,
+            waited_us: &given.waited_us,
+            option_start: &given.option_start,
+            option_units: &given.option_units,
+            option_us: &given.option_us,
+            option_load_us: &given.option_load_us,
+            pools: lent!(PoolColumns of pools { free_units, chunked, free_chunks }),
+            running: lent!(RunningColumns of running { pool, units, left_us }),
+            extra: &given.extra,
+        };
         P::ask(columns.check(P::COLUMNS.len()), |policy| {
-            policy.grant(&columns)
+            policy.arrange(&columns)
         })
     }
 

@@ -1,6 +1,6 @@
 //! What the host demands of an answer, written down apart from the host.
 
-use crate::{Estimates, GrantColumns, ParallelismColumns, PreemptColumns, Scores};
+use crate::{ActionColumns, Estimates, ParallelismColumns, PreemptColumns, Scores};
 
 /// Says what is wrong.
 pub(super) type Check = Result<(), String>;
@@ -84,24 +84,49 @@ pub(super) fn preempt(gives_way: &[bool], steps: &PreemptColumns<'_>) -> Check {
     Err(format!("preempt: {giving} give way to {waiting}"))
 }
 
-pub(super) fn grants(units: &[u32], actions: &GrantColumns<'_>) -> Check {
-    let expected = "0, or from units_min to units_max";
-    each("grant", units, actions.len(), expected, |row, units| {
-        units == 0 || (actions.units_min[row]..=actions.units_max[row]).contains(&units)
+/// Takes what each row starts with, from chunks as the host hands them out: of the smallest one
+/// that has it, split in halves.
+pub(super) fn arrangement(chosen: &[i32], actions: &ActionColumns<'_>) -> Check {
+    let expected = "-1, or an option of the row";
+    each("arrange", chosen, actions.len(), expected, |row, option| {
+        option == -1 || usize::try_from(option).is_ok_and(|at| at < actions.options(row).len())
     })?;
-    for (pool, &free) in actions.free_units.iter().enumerate() {
-        let of_pool = actions.pool.iter().zip(units);
-        let granted: u64 = of_pool
-            .filter(|(drawn, _)| **drawn as usize == pool)
-            .map(|(_, units)| u64::from(*units))
-            .sum();
-        if granted > u64::from(free) {
+    let mut free = actions.pools.free_units.to_vec();
+    let mut chunks = actions.pools.free_chunks.to_vec();
+    for (row, &option) in chosen.iter().enumerate() {
+        let Ok(option) = usize::try_from(option) else {
+            continue;
+        };
+        let pool = actions.pool[row] as usize;
+        let units = actions.option_units[actions.options(row).start + option];
+        let is_there = if actions.pools.chunked[pool] == 0 {
+            let left = free[pool].checked_sub(units);
+            free[pool] = left.unwrap_or(free[pool]);
+            left.is_some()
+        } else {
+            units == 0 || split(&mut chunks[pool * 4..][..4], units)
+        };
+        if !is_there {
             return Err(format!(
-                "grant: {granted} from pool {pool}, which has {free}"
+                "arrange: {units} units in row {row}, which pool {pool} no longer has"
             ));
         }
     }
     Ok(())
+}
+
+fn split(chunks: &mut [u32], units: u32) -> bool {
+    let Some(level) = (0..4).find(|level| units <= 1 << level) else {
+        return false;
+    };
+    let Some(from) = (level..4).find(|&from| chunks[from] > 0) else {
+        return false;
+    };
+    chunks[from] -= 1;
+    for half in &mut chunks[level..from] {
+        *half += 1;
+    }
+    true
 }
 
 pub(super) fn parallelism(counts: &[u32], degrees: &ParallelismColumns<'_>) -> Check {

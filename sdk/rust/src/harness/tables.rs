@@ -3,9 +3,9 @@
 use super::draw;
 use crate::random::SplitMix64;
 use crate::{
-    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, FinishedColumns, GrantColumns,
-    LiveColumns, MigrateColumns, ParallelismColumns, Phase, PreemptColumns, QueueColumns,
-    RetentionColumns, RouteColumns, WaitingColumns, WorkerColumns,
+    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, FinishedColumns, LiveColumns,
+    MigrateColumns, ParallelismColumns, Phase, PreemptColumns, QueueColumns, RetentionColumns,
+    RouteColumns, WaitingColumns, WorkerColumns,
 };
 
 macro_rules! tables {
@@ -110,15 +110,6 @@ tables! {
         phase: Phase = draw::phase,
         growth: f64 = draw::predicted,
         tool_us: f64 = draw::predicted,
-    }
-
-    /// Queued actions. The pools come with [`Grant::draw_with`].
-    Grant => GrantColumns {
-        pool: u32 = draw::count,
-        units_min: u32 = draw::count,
-        units_max: u32 = draw::count,
-        waited_ms: u64 = draw::amount,
-        expected_ms: f64 = draw::predicted,
     }
 
     /// Acting programs.
@@ -279,24 +270,6 @@ impl Migrate {
             workers: workers.columns(),
             ..self.columns()
         }
-    }
-}
-
-impl Grant {
-    /// Actions that draw from so many pools, at least one, with `units_min` at most
-    /// `units_max`.
-    pub fn draw_with(
-        random: &mut SplitMix64,
-        rows: usize,
-        extra_columns: usize,
-        pools: usize,
-    ) -> Self {
-        let mut table = Self::draw(random, rows, extra_columns);
-        for row in 0..rows {
-            table.pool[row] = draw::below(random, pools as u64) as u32;
-            table.units_max[row] = table.units_max[row].max(table.units_min[row]);
-        }
-        table
     }
 }
 

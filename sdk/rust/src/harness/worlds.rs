@@ -1,14 +1,15 @@
 //! One check for each world.
 
+use super::actions::Actions;
 use super::checks::{self, Check};
 use super::tables::{
-    Acting, Active, Answers, Assign, Finished, Grant, Live, Migrate, Parallelism, Preempt, Queue,
+    Acting, Active, Answers, Assign, Finished, Live, Migrate, Parallelism, Preempt, Queue,
     Retention, Route, Waiting, Workers,
 };
 use super::{Case, Harness, answered, draw, optional};
 use crate::{
-    AllocationPolicy, Estimates, EvictionPolicy, GrantColumns, PlacementPolicy, PredictionPolicy,
-    PriorityPolicy, RetentionColumns, RewardPolicy, Scores,
+    AllocationPolicy, Estimates, EvictionPolicy, PlacementPolicy, PredictionPolicy, PriorityPolicy,
+    RetentionColumns, RewardPolicy, Scores,
 };
 
 /// Most workers, pools and degrees of a case.
@@ -99,7 +100,7 @@ impl Harness<'_> {
     /// Checks a policy of the world `allocation`.
     pub fn allocation<P: AllocationPolicy>(&self) {
         self.run::<P>(|case| {
-            grant(case)?;
+            arrange(case)?;
             let degrees = draw::below(&mut case.random, 9) as usize;
             let degrees = Parallelism::draw(&mut case.random, degrees, case.rows);
             let answer = case.policy.parallelism(&degrees.columns());
@@ -200,17 +201,13 @@ fn retain<P: EvictionPolicy>(case: &mut Case<P>) -> Check {
     }
 }
 
-fn grant<P: AllocationPolicy>(case: &mut Case<P>) -> Check {
-    let pools = 1 + draw::below(&mut case.random, WORKERS_MAX) as usize;
+fn arrange<P: AllocationPolicy>(case: &mut Case<P>) -> Check {
     let random = &mut case.random;
-    let free_units: Vec<u32> = (0..pools).map(|_| draw::count(random)).collect();
-    let table = Grant::draw_with(random, case.rows, case.extra_columns, pools);
-    let columns = GrantColumns {
-        free_units: &free_units,
-        ..table.columns()
-    };
-    let units = answered("grant", case.policy.grant(&columns))?;
-    checks::grants(&units.ok_or(UNANSWERED)?, &columns)
+    let pools = 1 + draw::below(random, WORKERS_MAX) as usize;
+    let table = Actions::draw(random, case.rows, case.extra_columns, pools);
+    let columns = table.columns();
+    let chosen = answered("arrange", case.policy.arrange(&columns))?;
+    checks::arrangement(&chosen.ok_or(UNANSWERED)?, &columns)
 }
 
 fn reward<P: RewardPolicy>(case: &mut Case<P>) -> Check {

@@ -1,24 +1,22 @@
 //! Shares out resources.
 
-use std::cmp::Reverse;
-
-use treadle_plugin::{AllocationPolicy, GrantColumns, Policy, PolicyError};
+use treadle_plugin::{ActionColumns, AllocationPolicy, Arrangement, Policy, PolicyError};
 
 treadle_plugin::config! {
     /// The keys of the configuration.
     pub struct Config {
-        /// Units of each pool that are never granted.
+        /// Units of each pool that no action is started with.
         reserve_units: u32 = 0, 0..=1_000_000;
     }
 }
 
-/// The actions that have waited longest get the least that they can run with.
+/// The actions that came first start with the least that they can do with.
 #[derive(Debug, Clone, Default)]
-pub struct LongestWaiting {
+pub struct FirstComeFirstServed {
     config: Config,
 }
 
-impl Policy for LongestWaiting {
+impl Policy for FirstComeFirstServed {
     type Config = Config;
 
     fn with_config(config: Config) -> Result<Self, PolicyError> {
@@ -26,28 +24,23 @@ impl Policy for LongestWaiting {
     }
 }
 
-impl AllocationPolicy for LongestWaiting {
-    fn grant(&mut self, actions: &GrantColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        let free = actions.free_units.iter();
-        let mut free: Vec<u32> = free
-            .map(|units| units.saturating_sub(self.config.reserve_units))
-            .collect();
-        let mut granted = vec![0; actions.len()];
-        let mut rows: Vec<usize> = (0..actions.len()).collect();
-        // On equal times the first row goes first, because sorting is stable.
-        rows.sort_by_key(|&row| Reverse(actions.waited_ms[row]));
-        for row in rows {
-            let (left, units) = (
-                &mut free[actions.pool[row] as usize],
-                actions.units_min[row],
-            );
-            if *left >= units {
-                *left -= units;
-                granted[row] = units;
+impl AllocationPolicy for FirstComeFirstServed {
+    fn arrange(&mut self, actions: &ActionColumns<'_>) -> Result<Vec<i32>, PolicyError> {
+        let reserve = u64::from(self.config.reserve_units);
+        let mut arrangement = Arrangement::new(actions);
+        let mut ended = vec![false; actions.pools.len()];
+        for row in 0..actions.len() {
+            let pool = actions.pool[row] as usize;
+            if !actions.is_candidate(row) || ended[pool] {
+                continue;
             }
+            let least = actions.option_units[actions.options(row).start];
+            let is_there = arrangement.free(pool).units() >= u64::from(least) + reserve;
+            // The first that does not fit keeps those after it waiting.
+            ended[pool] = !(is_there && arrangement.start(row, 0));
         }
-        Ok(granted)
+        Ok(arrangement.answer())
     }
 }
 
-treadle_plugin::allocation_policy!(LongestWaiting);
+treadle_plugin::allocation_policy!(FirstComeFirstServed);

@@ -131,8 +131,15 @@ pub(super) fn comparison(
         }
         World::Allocation => {
             let native: DefaultAllocation = configured(world)?;
-            let actions = || Pooled::draw(rows);
-            comparison!(world, native, instance, as_allocation_mut, grant, actions())
+            let actions = || Draw::new().actions(rows);
+            comparison!(
+                world,
+                native,
+                instance,
+                as_allocation_mut,
+                arrange,
+                actions()
+            )
         }
         World::Eviction => {
             let native: ThunderAgentEviction = configured(world)?;
@@ -201,22 +208,6 @@ impl Placed {
 
     fn columns(&self) -> treadle_plugin::AssignColumns<'_> {
         self.0.columns_with(&self.1)
-    }
-}
-
-/// Actions, and what their pools have left.
-struct Pooled(treadle_plugin::harness::Grant, Vec<u32>);
-
-impl Pooled {
-    fn draw(rows: usize) -> Self {
-        Self(Draw::new().grant(rows), Draw::free_units(rows))
-    }
-
-    fn columns(&self) -> treadle_plugin::GrantColumns<'_> {
-        treadle_plugin::GrantColumns {
-            free_units: &self.1,
-            ..self.0.columns()
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use treadle_plugin::NOWHERE;
 use treadle_plugin::harness::{
-    Active, Answers, Assign, Finished, Grant, Live, Queue, Workers, draw,
+    Actions, Active, Answers, Assign, Finished, Live, Queue, Workers, draw,
 };
 use treadle_plugin::random::SplitMix64;
 
@@ -116,22 +116,45 @@ impl Draw {
         }
     }
 
-    /// Queued actions.
-    pub(super) fn grant(&mut self, rows: usize) -> Grant {
-        let units_min: Vec<u32> = (0..rows).map(|_| 1 + self.below(4) as u32).collect();
-        Grant {
+    /// Waiting actions of a few pools, a quarter of them of devices.
+    pub(super) fn actions(&mut self, rows: usize) -> Actions {
+        let mut actions = Actions {
             pool: self.counts(rows, POOLS),
-            units_max: units_min.iter().map(|least| least * 4).collect(),
-            units_min,
-            waited_ms: self.column(rows, 20_000),
-            expected_ms: self.predicted(rows, 60_000),
-            extra: Vec::new(),
+            waited_us: self.column(rows, 20_000_000),
+            option_start: vec![0],
+            // Enough for the least of most, and for more of some.
+            free_units: vec![8 + rows as u32 / 2; POOLS as usize],
+            chunked: vec![0; POOLS as usize],
+            free_chunks: vec![0; 4 * POOLS as usize],
+            ..Actions::default()
+        };
+        let nodes = 1 + rows as u32 / 16;
+        actions.chunked[0] = 1;
+        actions.free_units[0] = 8 * nodes;
+        actions.free_chunks[3] = nodes;
+        actions.waited_us.sort_unstable_by(|a, b| b.cmp(a));
+        for _ in 0..rows {
+            self.options(&mut actions, 3);
         }
+        actions.mark_candidates(rows);
+        actions
     }
 
-    /// Units that are free for them: enough for most.
-    pub(super) fn free_units(rows: usize) -> Vec<u32> {
-        vec![8 + rows as u32 / 2; POOLS as usize]
+    /// Options of up to `2^doublings` units, or one of 1 to 4; one in eight is not known.
+    fn options(&mut self, actions: &mut Actions, doublings: u32) {
+        let alone_us = 1_000.0 + self.below(60_000_000) as f64;
+        let (known, elastic) = (self.below(8) > 0, self.below(4) > 0);
+        let parallel = 0.5 + self.below(500) as f64 / 1_000.0;
+        let powers = if elastic { 0..=doublings } else { 0..=0 };
+        for power in powers {
+            let units = 1 << power;
+            let time_us = alone_us * (1.0 - parallel + parallel / f64::from(units));
+            actions.option_units.push(units);
+            actions.option_us.push(if known { time_us } else { -1.0 });
+            actions.option_load_us.push(0.0);
+        }
+        let options = actions.option_units.len() as u32;
+        actions.option_start.push(options);
     }
 
     /// Placed programs.

@@ -2,8 +2,8 @@
 
 use crate::harness::Harness;
 use crate::{
-    ActingColumns, ActiveColumns, AllocationPolicy, AssignColumns, CacheAction, Config, Estimates,
-    EvictionPolicy, GrantColumns, LiveColumns, NoConfig, PlacementPolicy, Policy, PolicyError,
+    ActingColumns, ActionColumns, ActiveColumns, AllocationPolicy, AssignColumns, CacheAction,
+    Config, Estimates, EvictionPolicy, LiveColumns, NoConfig, PlacementPolicy, Policy, PolicyError,
     PredictionPolicy, PreemptColumns, PriorityPolicy, QueueColumns, RetentionColumns,
     WaitingColumns,
 };
@@ -144,14 +144,18 @@ fn a_place_must_be_a_worker() {
 policy!(Generous);
 
 impl AllocationPolicy for Generous {
-    fn grant(&mut self, actions: &GrantColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        Ok(actions.units_max.to_vec())
+    fn arrange(&mut self, actions: &ActionColumns<'_>) -> Result<Vec<i32>, PolicyError> {
+        let most = |row: usize| match actions.options(row).len() {
+            0 => -1,
+            options => i32::try_from(options - 1).unwrap_or(-1),
+        };
+        Ok((0..actions.len()).map(most).collect())
     }
 }
 
 #[test]
-#[should_panic(expected = "from pool")]
-fn grants_must_be_there() {
+#[should_panic(expected = "no longer has")]
+fn what_starts_must_be_there() {
     Harness::new("{}").allocation::<Generous>();
 }
 

@@ -1,0 +1,187 @@
+//! What waits for each pool, in whole microseconds.
+
+use treadle_plugin::{ActionColumns, FreeUnits};
+
+/// Longest time that is told from longer ones, about 200 days. The sum of as many as a call can have
+/// stays a number.
+const TIME_MAX_US: f64 = (1_u64 << 44) as f64;
+
+/// One way to run an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// Index within the options of the row.
+    pub(crate) option: u32,
+    /// What it takes from the pool: of chunks a whole one.
+    pub(crate) units: u32,
+    /// From its start to its end.
+    pub(crate) us: u64,
+}
+
+/// One action.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    /// Its row in the question.
+    pub(crate) row: usize,
+    /// The least that it can do with, then what takes more units and less time. Only those that can
+    /// be candidates or the first behind them have more than one.
+    pub(crate) choices: Vec<Choice>,
+    /// Whether its run time with the least is known.
+    pub(crate) is_known: bool,
+}
+
+impl Waiting {
+    /// The least that it can do with.
+    pub(crate) fn least(&self) -> &Choice {
+        &self.choices[0]
+    }
+}
+
+/// What waits for one pool, what it has, and what runs there.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue {
+    pub(crate) free: FreeUnits,
+    /// Free chunks of 1, 2, 4 and 8, where units come in chunks.
+    pub(crate) chunks: Option<[u32; 4]>,
+    /// In the order in which they are served, as far as the estimate looks.
+    pub(crate) waiting: Vec<Waiting>,
+    /// How many of them are candidates.
+    pub(crate) candidates: usize,
+    /// How many wait behind these.
+    pub(crate) beyond: usize,
+    /// When each running action ends, and with how many units.
+    pub(crate) running: Vec<(u64, u32)>,
+}
+
+/// The queues of all pools; of each `horizon` rows behind its candidates.
+pub(crate) fn of_pools(actions: &ActionColumns<'_>, horizon: usize) -> Vec<Queue> {
+    let pools = 0..actions.pools.len();
+    let mut building: Vec<Building> = pools
+        .map(|pool| {
+            let free = FreeUnits::of(&actions.pools, pool);
+            Building::new(free, actions.pools.chunks(pool))
+        })
+        .collect();
+    for row in 0..actions.len() {
+        building[actions.pool[row] as usize].push(actions, row, horizon);
+    }
+    let running = &actions.running;
+    for (row, &pool) in running.pool.iter().enumerate() {
+        let left_us = running.left_us[row].min(TIME_MAX_US as u64);
+        let ends = &mut building[pool as usize].queue.running;
+        ends.push((left_us, running.units[row]));
+    }
+    building.into_iter().map(Building::done).collect()
+}
+
+struct Building {
+    queue: Queue,
+    /// What is free with the candidates so far on their least.
+    left: FreeUnits,
+    /// Whether all candidates are there.
+    ended: bool,
+}
+
+impl Building {
+    fn new(free: FreeUnits, chunks: Option<[u32; 4]>) -> Self {
+        Self {
+            queue: Queue {
+                free,
+                chunks,
+                waiting: Vec::new(),
+                candidates: 0,
+                beyond: 0,
+                running: Vec::new(),
+            },
+            left: free,
+            ended: false,
+        }
+    }
+
+    fn push(&mut self, actions: &ActionColumns<'_>, row: usize, horizon: usize) {
+        let queue = &mut self.queue;
+        let behind = queue.waiting.len() - queue.candidates;
+        if self.ended && behind >= horizon {
+            queue.beyond += 1;
+            return;
+        }
+        let first = actions.options(row).start;
+        let least = actions.options(row).next();
+        let least = least.and_then(|least| queue.free.taken(actions.option_units[least]));
+        // What can never start keeps nobody waiting.
+        let Some(units) = least else {
+            return;
+        };
+        self.ended |= !actions.is_candidate(row) || !self.left.take(units);
+        let known_us = time_us(actions, first);
+        let mut choices = vec![Choice {
+            option: 0,
+            units,
+            us: known_us.unwrap_or(0),
+        }];
+        if let Some(least_us) = known_us
+            && (!self.ended || behind == 0)
+        {
+            add_faster(actions, row, &queue.free, least_us, &mut choices);
+        }
+        queue.candidates += usize::from(!self.ended);
+        queue.waiting.push(Waiting {
+            row,
+            choices,
+            is_known: known_us.is_some(),
+        });
+    }
+
+    /// Takes unknown run times for the mean of the known ones.
+    fn done(self) -> Queue {
+        let mut queue = self.queue;
+        let known = queue.waiting.iter().filter(|waiting| waiting.is_known);
+        let (count, sum) = known.fold((0_u64, 0_u64), |(count, sum), waiting| {
+            (count + 1, sum + waiting.least().us)
+        });
+        let mean_us = sum.checked_div(count).unwrap_or(0);
+        for waiting in &mut queue.waiting {
+            if !waiting.is_known {
+                waiting.choices[0].us = mean_us;
+            }
+        }
+        queue
+    }
+}
+
+/// The options that take more units and less time than those before them.
+fn add_faster(
+    actions: &ActionColumns<'_>,
+    row: usize,
+    free: &FreeUnits,
+    least_us: u64,
+    choices: &mut Vec<Choice>,
+) {
+    let options = actions.options(row);
+    let (mut fastest_us, first) = (least_us, options.start);
+    for at in options.skip(1) {
+        let units = free.taken(actions.option_units[at]);
+        let (Some(units), Some(us)) = (units, time_us(actions, at)) else {
+            continue;
+        };
+        if us >= fastest_us {
+            continue;
+        }
+        fastest_us = us;
+        let choice = Choice {
+            option: (at - first) as u32,
+            units,
+            us,
+        };
+        match choices.last_mut() {
+            // Three and four devices take the same chunk.
+            Some(last) if last.units == units => *last = choice,
+            _ => choices.push(choice),
+        }
+    }
+}
+
+/// What an option takes from start to end, if that is known.
+fn time_us(actions: &ActionColumns<'_>, option: usize) -> Option<u64> {
+    let time_us = actions.option_time_us(option)?;
+    Some(time_us.min(TIME_MAX_US) as u64)
+}
