@@ -66,14 +66,23 @@ fn measure(seed: u64, cell: &Cell, tested: &mut Tested, found: &mut Found) -> f6
     found.put(format!("coding.s.queue.{label}"), means.queue_s);
     found.put(format!("coding.s.overhead.{label}"), means.overhead_s);
     found.put(format!("coding.s.run.{label}"), means.run_s);
-    found.put(format!("coding.count.cores_of_tests.{label}"), ours.last_units());
+    found.put(
+        format!("coding.count.cores_of_tests.{label}"),
+        ours.last_units(),
+    );
+    Tested::others(&pools, &trajectories, act_s, |name, value| {
+        found.put(format!("coding.ratio.{name}.{label}"), value);
+    });
     for (name, test_cores) in FIXED {
         let fixed = Coding {
             test_cores,
             ..workload.clone()
         };
         let theirs = tested.run(&pools, &fixed.generate());
-        found.put(format!("coding.ratio.{name}.{label}"), theirs.act_s() / act_s);
+        found.put(
+            format!("coding.ratio.{name}.{label}"),
+            theirs.act_s() / act_s,
+        );
     }
     against_pods(cell, &trajectories, &ours, found);
     act_s
@@ -102,7 +111,16 @@ fn against_pods(cell: &Cell, trajectories: &[Trajectory], ours: &Outcome, found:
     ratio("pods_best", tuned.min(paper.act_s()) / act_s);
     let reserved = least(&mut RESERVED.iter().map(|k| of((u64::from(*k) * 1_000, *k))));
     ratio("reserved_best", reserved / act_s);
-    found.put(format!("coding.active.pods.{label}"), paper.active(trajectories));
-    found.put(format!("coding.active.treadle.{label}"), ours.active(trajectories));
-    found.put(format!("coding.count.timeouts.{label}"), paper.timeouts as f64);
+    found.put(
+        format!("coding.active.pods.{label}"),
+        paper.active(trajectories),
+    );
+    found.put(
+        format!("coding.active.treadle.{label}"),
+        ours.active(trajectories),
+    );
+    found.put(
+        format!("coding.count.timeouts.{label}"),
+        paper.timeouts as f64,
+    );
 }

@@ -2,6 +2,7 @@
 //! under treadle and under what the paper compares with.
 
 mod coding;
+mod policy;
 mod search;
 mod services;
 mod setup;
@@ -122,7 +123,11 @@ fn spreads(found: &[Found]) -> Vec<Spread> {
         return Vec::new();
     };
     let spread = |name: &String| {
-        let values: Vec<f64> = found.iter().filter_map(|f| f.values.get(name)).copied().collect();
+        let values: Vec<f64> = found
+            .iter()
+            .filter_map(|f| f.values.get(name))
+            .copied()
+            .collect();
         let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         Spread {

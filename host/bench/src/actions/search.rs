@@ -28,13 +28,22 @@ pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut Found
             means.queue_s + means.overhead_s + means.run_s
         };
         found.put(format!("search.s.treadle.{label}"), requests(ours.means()));
-        found.put(format!("search.share.failed_treadle.{label}"), ours.failed());
+        found.put(
+            format!("search.share.failed_treadle.{label}"),
+            ours.failed(),
+        );
         let alone = WAITS_S.map(|wait_s| {
             let apis = APIS.to_vec();
             OnTheirOwn { apis, wait_s }.run(&trajectories)
         });
-        found.put(format!("search.s.alone.{label}"), requests(alone[0].means()));
-        found.put(format!("search.share.failed_alone.{label}"), alone[0].failed());
+        found.put(
+            format!("search.s.alone.{label}"),
+            requests(alone[0].means()),
+        );
+        found.put(
+            format!("search.share.failed_alone.{label}"),
+            alone[0].failed(),
+        );
         let fewest = alone.iter().map(|outcome| outcome.failed());
         found.put(
             format!("search.share.failed_alone_best.{label}"),

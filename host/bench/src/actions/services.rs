@@ -26,6 +26,14 @@ pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut Found
         let label = format!("batch{batch:04}");
         let ours = tested.run(&pools(&workload, DEVICES), &trajectories);
         let always_s = against(&workload, &trajectories, &ours, &label, found);
+        Tested::others(
+            &pools(&workload, DEVICES),
+            &trajectories,
+            ours.act_s(),
+            |name, value| {
+                found.put(format!("services.ratio.{name}.{label}"), value);
+            },
+        );
         if batch == COUNTED {
             count(&workload, &trajectories, always_s, tested, found);
         }
@@ -64,21 +72,29 @@ fn against(
         found.put(format!("services.ratio.{name}.{label}"), value / act_s);
     };
     let all = u64::from(DEVICES);
-    let always_s = Deployed::even(workload.services, all, 4).run(trajectories).act_s();
+    let always_s = Deployed::even(workload.services, all, 4)
+        .run(trajectories)
+        .act_s();
     ratio("always", always_s);
     let best = [1, 2, 4].map(|devices| {
         Deployed::even(workload.services, all, devices)
             .run(trajectories)
             .act_s()
     });
-    ratio("always_best", best.into_iter().fold(f64::INFINITY, f64::min));
+    ratio(
+        "always_best",
+        best.into_iter().fold(f64::INFINITY, f64::min),
+    );
     let shares = workload.shares();
     let known = [1, 2, 4].map(|devices| {
         Deployed::proportional(&shares, all, devices)
             .run(trajectories)
             .act_s()
     });
-    ratio("always_known", known.into_iter().fold(f64::INFINITY, f64::min));
+    ratio(
+        "always_known",
+        known.into_iter().fold(f64::INFINITY, f64::min),
+    );
     let on_demand = |devices: u64, load_s: f64| {
         let slots = (all / devices) as u32;
         Deployed::OnDemand {
@@ -97,7 +113,10 @@ fn against(
         }
     }
     ratio("on_demand_best", best_s);
-    found.put(format!("services.share.on_demand_failed.{label}"), paper.failed());
+    found.put(
+        format!("services.share.on_demand_failed.{label}"),
+        paper.failed(),
+    );
     always_s
 }
 

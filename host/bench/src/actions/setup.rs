@@ -1,7 +1,10 @@
 //! The set-up of the paper, as far as it is published, and its figures.
 
 use super::Found;
+use super::policy::Linked;
+use default_allocation::DefaultAllocation;
 use std::time::{Duration, Instant};
+use tangram_allocation::TangramAllocation;
 use treadle_core::actions::{ElasticAnswer, ElasticQuestion};
 use treadle_simulator::actions::{Allocator, Greedy, Outcome, Plain, Pods, Pools, Trajectory};
 
@@ -68,16 +71,34 @@ impl Tested {
     /// Runs a batch.
     pub(super) fn run(&mut self, pools: &Pools, trajectories: &[Trajectory]) -> Outcome {
         let began = Instant::now();
-        let (mut machine, mut policy) = (Plain::default(), Greedy);
+        let mut policy = Linked(TangramAllocation::default());
         let mut timed = Timed {
             inner: &mut policy,
             spent: Duration::ZERO,
         };
-        let outcome = pools.run(trajectories, &mut machine, &mut timed);
+        let outcome = pools.run(trajectories, &mut Plain::default(), &mut timed);
         self.policy += timed.spent;
         self.whole += began.elapsed();
         self.actions += outcome.actions.len() as u64;
         outcome
+    }
+
+    /// Time per trajectory with other policies, as a multiple.
+    pub(super) fn others(
+        pools: &Pools,
+        trajectories: &[Trajectory],
+        act_s: f64,
+        mut ratio: impl FnMut(&str, f64),
+    ) {
+        let mut of = |name: &str, policy: &mut dyn Allocator| {
+            let theirs = pools.run(trajectories, &mut Plain::default(), policy);
+            ratio(name, theirs.act_s() / act_s);
+        };
+        of("greedy", &mut Greedy);
+        of(
+            "default_allocation",
+            &mut Linked(DefaultAllocation::default()),
+        );
     }
 
     /// Time of this machine for each action; it differs from run to run.
@@ -103,18 +124,33 @@ pub(super) fn unit(name: &str) -> &'static str {
 
 /// The paper's figures, by the names of ours.
 const PAPER: &[(&str, &str)] = &[
-    ("coding.ratio.pods.batch0128", "3.1 at the least of batches 128 to 1536"),
-    ("coding.ratio.pods.batch1280", "4.3 (4.33 in Figure 8(a) right)"),
+    (
+        "coding.ratio.pods.batch0128",
+        "3.1 at the least of batches 128 to 1536",
+    ),
+    (
+        "coding.ratio.pods.batch1280",
+        "4.3 (4.33 in Figure 8(a) right)",
+    ),
     ("coding.ratio.pods.batch1536", "27.7, with queuing timeouts"),
-    ("coding.ratio.pods.cores0768", "1.89 at the least of its cores"),
-    ("coding.ratio.pods.cores1280", "4.33 at the most of its cores"),
+    (
+        "coding.ratio.pods.cores0768",
+        "1.89 at the least of its cores",
+    ),
+    (
+        "coding.ratio.pods.cores1280",
+        "4.33 at the most of its cores",
+    ),
     ("coding.ratio.fixed4.batch0256", "2.0 (Figure 9)"),
     ("coding.ratio.fixed16.batch1280", "3.0 (Figure 9)"),
     ("coding.ratio.fixed4.cores1280", "1.8 (Figure 9, 1x cores)"),
     ("coding.ratio.pods_commands.batch1280", "9.0 (Figure 7)"),
     ("coding.ratio.pods_tests.batch1280", "2.8 (Figure 7)"),
     ("coding.active.pods.batch1280", "0.47 (Figure 3(c))"),
-    ("coding.s.queue.batch1280", "0.015 (Table 1, unit not given)"),
+    (
+        "coding.s.queue.batch1280",
+        "0.015 (Table 1, unit not given)",
+    ),
     ("coding.s.overhead.batch1280", "0.024 (Table 1)"),
     ("coding.s.run.batch1280", "0.975 (Table 1)"),
     ("coding.s.queue.batch1536", "0.428 (Table 1)"),

@@ -29,7 +29,11 @@ impl Gate {
     /// Lets a request through, or refuses it. A refused request counts for nothing.
     pub(super) fn begin(&mut self, now_us: u64) -> bool {
         let period_us = self.api.period_us;
-        while self.recent.front().is_some_and(|at| at + period_us <= now_us) {
+        while self
+            .recent
+            .front()
+            .is_some_and(|at| at + period_us <= now_us)
+        {
             self.recent.pop_front();
         }
         let is_full = |count: u64, most: Option<u64>| most.is_some_and(|most| count >= most);

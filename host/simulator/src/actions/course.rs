@@ -12,7 +12,8 @@ use super::search::Api;
 use super::services::Services;
 use super::work::{Draws, Trajectory, Work, micros};
 use treadle_core::actions::{
-    ActionCommand, ActionEvent, ActionSpec, Demand, Grant, Load, Outcome as Ending, Resource, Supply,
+    ActionCommand, ActionEvent, ActionSpec, Demand, Grant, Load, Outcome as Ending, Resource,
+    Supply,
 };
 use treadle_model::{ActionId, PolicyRef, Span, Timestamp};
 
@@ -55,8 +56,7 @@ impl Pools {
             name: cores_of(node),
             supply: Supply::Units { total: *total },
         };
-        let mut resources: Vec<Resource> =
-            self.node_cores.iter().enumerate().map(units).collect();
+        let mut resources: Vec<Resource> = self.node_cores.iter().enumerate().map(units).collect();
         if !self.node_devices.is_empty() {
             resources.push(Resource {
                 name: "gpu".into(),
@@ -162,8 +162,7 @@ impl Course<'_> {
         }
         for (index, trajectory) in self.trajectories.iter().enumerate() {
             if let Some(turn) = trajectory.turns.first() {
-                self.clock
-                    .at(turn.generation_us, Due::Submit(index as u32));
+                self.clock.at(turn.generation_us, Due::Submit(index as u32));
             }
         }
     }

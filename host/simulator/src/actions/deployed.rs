@@ -120,7 +120,9 @@ impl Deployed {
                 Some((slot.free_us.max(now_us) + load_us, load_us))
             };
             let best = (0..slots.len())
-                .filter_map(|slot| begins(&slots[slot]).map(|(at_us, load_us)| (at_us, load_us, slot)))
+                .filter_map(|slot| {
+                    begins(&slots[slot]).map(|(at_us, load_us)| (at_us, load_us, slot))
+                })
                 .min();
             let mut times = Times {
                 trajectory: index,

@@ -144,7 +144,9 @@ mod tests {
         for service in 0..workload.services {
             let draws = Draws::Devices { service };
             let trajectories = workload.generate();
-            let asked = trajectories.iter().filter(|t| t.turns[0].work.draws == draws);
+            let asked = trajectories
+                .iter()
+                .filter(|t| t.turns[0].work.draws == draws);
             assert!(asked.count() > 20);
         }
     }

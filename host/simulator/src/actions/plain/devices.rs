@@ -84,7 +84,8 @@ impl Devices {
 
     /// Whether a free chunk of this size holds a service.
     pub(super) fn has(&self, size: u32, service: &str) -> bool {
-        self.aligned(size).any(|chunk| self.holds(chunk, service).is_some())
+        self.aligned(size)
+            .any(|chunk| self.holds(chunk, service).is_some())
     }
 
     /// Takes a chunk: one that holds the service, else one of the smallest whole chunk whose models

@@ -205,7 +205,9 @@ impl Plain {
                     .option_load_us
                     .push(self.load_us(pool, spec, *units as u32));
             }
-            question.option_start.push(question.option_units.len() as u32);
+            question
+                .option_start
+                .push(question.option_units.len() as u32);
         }
         let chunks = match &self.pools[pool].stock {
             Stock::Devices(devices) => Some(devices.free_chunks()),

@@ -79,14 +79,19 @@ impl Shares {
     fn objective(&self, question: &ElasticQuestion, rows: &[usize]) -> u64 {
         let times = self.options.iter().map(|option| time_us(question, *option));
         let exact: u64 = times.clone().sum();
-        let mut ends: BinaryHeap<Reverse<u64>> =
-            question.running_left_us.iter().copied().map(Reverse).collect();
+        let mut ends: BinaryHeap<Reverse<u64>> = question
+            .running_left_us
+            .iter()
+            .copied()
+            .map(Reverse)
+            .collect();
         ends.extend(times.map(Reverse));
         let rest = rows.len()..question.action.len();
         let Some(first) = rest.clone().next() else {
             return exact;
         };
-        let options = question.option_start[first] as usize..question.option_start[first + 1] as usize;
+        let options =
+            question.option_start[first] as usize..question.option_start[first + 1] as usize;
         let estimates = options.take(DEPTH).map(|option| {
             let mut ends = ends.clone();
             rest.clone()

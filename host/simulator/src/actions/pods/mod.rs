@@ -162,15 +162,16 @@ impl Course<'_> {
     /// Admits pods for as long as the first one fits.
     fn admit(&mut self, now_us: u64) {
         while let Some(index) = self.queue.front().copied() {
-            let most = (0..self.nodes.len()).rev().max_by_key(|n| self.free_milli[*n]);
+            let most = (0..self.nodes.len())
+                .rev()
+                .max_by_key(|n| self.free_milli[*n]);
             let Some(node) = most else { return };
             if self.free_milli[node] < self.options.request_milli {
                 return;
             }
             self.queue.pop_front();
             self.free_milli[node] -= self.options.request_milli;
-            self.control_us =
-                self.control_us.max(now_us) + micros(1.0 / self.options.starts_per_s);
+            self.control_us = self.control_us.max(now_us) + micros(1.0 / self.options.starts_per_s);
             self.pods[index as usize].node = Some(node);
             let ready_us = self.control_us + micros(self.options.start_s);
             self.clock.at(ready_us, Due::Ready(index));

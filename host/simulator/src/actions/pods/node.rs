@@ -124,7 +124,11 @@ mod tests {
     fn cores_are_shared_up_to_the_limit() {
         let mut node = Node::new(2.0);
         node.begin(0, 0, 1e6, 4.0, Speedup::Amdahl(1.0));
-        assert_eq!(node.next_us(), Some(250_000), "half of its limit is there, but");
+        assert_eq!(
+            node.next_us(),
+            Some(250_000),
+            "half of its limit is there, but"
+        );
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! `treadle-bench actions`: the grids of `ARL-Tangram` §6 in virtual time, beside the paper's
 //! figures.
 
+mod decisions;
+
 use super::figures::{Figure, Report};
+use super::policy::GuestFolder;
 use super::{BenchError, report_progress};
 use crate::actions::{self, Grid, GridOptions};
 use clap::Args;
@@ -22,6 +25,14 @@ pub(super) struct ActionsArgs {
     /// Threads. Figures do not depend on them.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
+    /// Measure only what a decision takes.
+    #[arg(long, conflicts_with = "grids")]
+    decisions: bool,
+    /// Measure only in virtual time.
+    #[arg(long, conflicts_with = "decisions")]
+    virtual_time: bool,
+    #[command(flatten)]
+    guests: GuestFolder,
 }
 
 impl Default for ActionsArgs {
@@ -31,6 +42,9 @@ impl Default for ActionsArgs {
             seed: 6,
             seeds: 1,
             jobs: 1,
+            decisions: false,
+            virtual_time: false,
+            guests: GuestFolder::default(),
         }
     }
 }
@@ -46,10 +60,22 @@ impl ActionsArgs {
         // They keep their threads busy for as long as they run.
         let done = tokio::task::spawn_blocking(move || self.measure(quick));
         done.await
-            .map_err(|error| BenchError::Ended(error.to_string()))
+            .map_err(|error| BenchError::Ended(error.to_string()))?
     }
 
-    fn measure(&self, quick: bool) -> Report {
+    fn measure(&self, quick: bool) -> Result<Report, BenchError> {
+        let mut report = Report::new("actions");
+        if !self.decisions {
+            self.grids(quick, &mut report);
+        }
+        if !self.virtual_time {
+            report_progress("actions: decisions ...");
+            decisions::measure(&self.guests, quick, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    fn grids(&self, quick: bool, report: &mut Report) {
         let all = Grid::ALL.to_vec();
         let options = GridOptions {
             grids: if self.grids.is_empty() {
@@ -64,7 +90,6 @@ impl ActionsArgs {
         let spreads = actions::run(&options, &|cell| {
             report_progress(&format!("actions: {cell} ..."));
         });
-        let mut report = Report::new("actions");
         report.setting("seed", self.seed);
         report.setting("seeds", self.seeds);
         for spread in &spreads {
@@ -88,7 +113,6 @@ impl ActionsArgs {
              actions which never wait. details.spreads of the JSON has the least and the most \
              over seeds.",
         );
-        report
     }
 }
 
@@ -100,9 +124,10 @@ mod tests {
     fn the_papers_figures_are_there() {
         let args = ActionsArgs {
             grids: vec![Grid::Services],
+            virtual_time: true,
             ..ActionsArgs::default()
         };
-        let json = args.measure(true).to_json();
+        let json = args.measure(true).unwrap().to_json();
         let ratio = json["figures"]["services.ratio.always.batch0128"]["value"].as_f64();
         assert!(ratio > Some(0.0), "{json}");
         assert!(json["details"]["spreads"][0]["min"].is_number());

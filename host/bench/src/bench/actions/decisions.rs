@@ -1,0 +1,215 @@
+//! What one decision of `tangram-allocation` takes: as a metered component, and linked in.
+
+use super::super::policy::{Comparison, GuestFolder, arrangement, load};
+use super::super::{BenchError, figures::Figure, figures::Report};
+use std::time::Instant;
+use treadle_plugin::harness::{Actions, draw};
+use treadle_plugin::random::SplitMix64;
+use treadle_policy_runtime::{Limits, PolicyEngine};
+use treadle_report::latencies::Latencies;
+
+const POLICY: &str = "tangram-allocation";
+/// Units of the pool: cores of a node, or devices of 32 nodes.
+const UNITS: u32 = 256;
+/// Actions in the queue.
+const QUEUED: usize = 1_500;
+/// Candidates and others in one question of the core, by default.
+const ASKED: (usize, usize) = (64, 64);
+/// Questions of a kind, each in another state of the pool.
+const QUESTIONS: u64 = 200;
+/// Times that each is asked.
+const REPEATS: usize = 10;
+
+/// A kind of question.
+struct Kind {
+    name: &'static str,
+    chunked: bool,
+    rows: usize,
+    candidates_max: usize,
+    options: &'static [u32],
+}
+
+const KINDS: [Kind; 4] = [
+    Kind {
+        name: "cores",
+        chunked: false,
+        rows: ASKED.0 + ASKED.1,
+        candidates_max: ASKED.0,
+        options: &[
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
+            25, 26, 27, 28, 29, 30, 31, 32,
+        ],
+    },
+    Kind {
+        name: "cores_all",
+        chunked: false,
+        rows: QUEUED,
+        candidates_max: QUEUED,
+        options: &[1, 2, 4, 8, 16],
+    },
+    Kind {
+        name: "devices",
+        chunked: true,
+        rows: ASKED.0 + ASKED.1,
+        candidates_max: ASKED.0,
+        options: &[1, 2, 4, 8],
+    },
+    Kind {
+        name: "devices_all",
+        chunked: true,
+        rows: QUEUED,
+        candidates_max: QUEUED,
+        options: &[1, 2, 4, 8],
+    },
+];
+
+/// Measures all kinds.
+pub(super) fn measure(
+    guests: &GuestFolder,
+    quick: bool,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let engine = PolicyEngine::new(Limits::default()).map_err(|error| failed(&error))?;
+    let module = load(&engine, guests, POLICY)?;
+    let questions = if quick { 4 } else { QUESTIONS };
+    for kind in &KINDS {
+        let (mut sandboxed, mut native) = (Latencies::default(), Latencies::default());
+        for seed in 0..questions {
+            let mut comparison = arrangement::<tangram_allocation::TangramAllocation>(
+                &module,
+                &kind.draw(&mut SplitMix64::new(seed)),
+            )?;
+            time(&mut comparison, &mut sandboxed, &mut native)?;
+        }
+        for (side, times) in [("metered", &mut sandboxed), ("native", &mut native)] {
+            for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
+                let us = times.percentile(share).as_secs_f64() * 1e6;
+                let name = format!("decision.us.{side}.{}.{name}", kind.name);
+                let figure = Figure::new(name, us, "us");
+                report.push(match (side, share < 0.9) {
+                    ("metered", false) => figure.reference("below 1000 is aimed at"),
+                    _ => figure,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn failed(cause: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Comparison {
+        policy: POLICY.to_owned(),
+        cause: cause.to_string(),
+    }
+}
+
+fn time(
+    comparison: &mut Comparison,
+    sandboxed: &mut Latencies,
+    native: &mut Latencies,
+) -> Result<(), BenchError> {
+    for _ in 0..REPEATS {
+        let began = Instant::now();
+        (comparison.sandboxed)().map_err(|fault| failed(&fault))?;
+        sandboxed.push(began.elapsed());
+        let began = Instant::now();
+        (comparison.native)();
+        native.push(began.elapsed());
+    }
+    Ok(())
+}
+
+impl Kind {
+    /// A pool of which some part is free, and the queue for it.
+    fn draw(&self, random: &mut SplitMix64) -> Actions {
+        let mut actions = Actions {
+            pool: vec![0; self.rows],
+            waited_us: (0..self.rows as u64)
+                .rev()
+                .map(|row| row * 10_000)
+                .collect(),
+            option_start: vec![0],
+            chunked: vec![u8::from(self.chunked)],
+            ..Actions::default()
+        };
+        self.draw_pool(random, &mut actions);
+        for _ in 0..self.rows {
+            self.draw_options(random, &mut actions);
+        }
+        actions.mark_candidates(self.candidates_max);
+        actions
+    }
+
+    /// Actions run in the pool until some part of it is taken, from none to all but one unit.
+    fn draw_pool(&self, random: &mut SplitMix64, actions: &mut Actions) {
+        let busy = draw::below(random, u64::from(UNITS)) as u32;
+        let mut nodes = [8_u32; UNITS as usize / 8];
+        let mut free = UNITS;
+        while UNITS - free < busy {
+            let units = 1 << draw::below(random, 4);
+            let node = draw::below(random, nodes.len() as u64) as usize;
+            if nodes[node] < units {
+                continue;
+            }
+            nodes[node] -= units;
+            free -= units;
+            actions.running_pool.push(0);
+            actions.running_units.push(units);
+            actions
+                .running_left_us
+                .push(draw::below(random, 60_000_000));
+        }
+        actions.free_units = vec![free];
+        actions.free_chunks = vec![0; 4];
+        if self.chunked {
+            for left in nodes {
+                for level in 0..4 {
+                    actions.free_chunks[level] += left >> level & 1;
+                }
+            }
+        }
+    }
+
+    /// Most have all options, as rewards have; one in four has the least, as commands have.
+    fn draw_options(&self, random: &mut SplitMix64, actions: &mut Actions) {
+        let alone_us = 1_000.0 + draw::below(random, 120_000_000) as f64;
+        let parallel = 0.8 + draw::below(random, 190) as f64 / 1_000.0;
+        let load_us = draw::below(random, 2) as f64 * 800_000.0;
+        let options = match draw::below(random, 4) {
+            0 => &self.options[..1],
+            _ => self.options,
+        };
+        for units in options {
+            let time_us = alone_us * (1.0 - parallel + parallel / f64::from(*units));
+            actions.option_units.push(*units);
+            actions.option_us.push(time_us);
+            let load_us = if self.chunked {
+                load_us / f64::from(*units)
+            } else {
+                0.0
+            };
+            actions.option_load_us.push(load_us);
+        }
+        actions.option_start.push(actions.option_units.len() as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_have_the_pool_and_are_within_bounds() {
+        for kind in &KINDS {
+            for seed in 0..20 {
+                let actions = kind.draw(&mut SplitMix64::new(seed));
+                let running: u32 = actions.running_units.iter().sum();
+                assert_eq!(running + actions.free_units[0], UNITS);
+                actions.columns().check(0).unwrap();
+                assert!(actions.option_units.len() <= Limits::default().output_rows_max);
+                let candidates = actions.candidate.iter().filter(|row| **row != 0);
+                assert!((1..=UNITS as usize).contains(&candidates.count()));
+            }
+        }
+    }
+}
