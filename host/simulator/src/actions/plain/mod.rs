@@ -15,8 +15,10 @@ use treadle_core::actions::{
 };
 use treadle_model::{ActionId, AskId, Timestamp};
 
-/// Waiting actions that a question has at most.
-const ROWS_MAX: usize = 256;
+/// Candidates that a question has at most, as the core's by default.
+const CANDIDATES_MAX: usize = 64;
+/// Waiting actions behind them.
+const FOLLOWERS_MAX: usize = 64;
 
 #[derive(Debug)]
 enum Stock {
@@ -158,7 +160,7 @@ impl Plain {
         let mut free = self.free(pool);
         let mut candidates = 0;
         let mut elastic = false;
-        for id in self.pools[pool].waiting.iter().take(ROWS_MAX) {
+        for id in self.pools[pool].waiting.iter().take(CANDIDATES_MAX) {
             let options = &self.specs[id].0.demands[0].options;
             if options[0] > free {
                 break;
@@ -191,7 +193,8 @@ impl Plain {
             free_units: vec![self.free(pool) as u32],
             ..ElasticQuestion::default()
         };
-        for (row, id) in self.pools[pool].waiting.iter().take(ROWS_MAX).enumerate() {
+        let waiting = self.pools[pool].waiting.iter();
+        for (row, id) in waiting.take(candidates + FOLLOWERS_MAX).enumerate() {
             let (spec, since_us) = &self.specs[id];
             question.action.push(ActionId(*id));
             question.pool.push(0);
@@ -245,6 +248,7 @@ impl Plain {
     }
 
     fn answered(&mut self, answer: &ElasticAnswer) {
+        let mut last = None;
         for (action, units) in &answer.start {
             let found = (0..self.pools.len()).find_map(|pool| {
                 let waiting = &self.pools[pool].waiting;
@@ -255,7 +259,14 @@ impl Plain {
                 && self.start(pool, action.0, Some(u64::from(*units)))
             {
                 self.pools[pool].waiting.remove(place);
+                last = Some(pool);
             }
+        }
+        // There may be more behind those that were asked for.
+        if let Some(pool) = last
+            && answer.start.len() == CANDIDATES_MAX
+        {
+            self.settle(pool);
         }
     }
 
