@@ -12,8 +12,15 @@ const NODES: [u32; 5] = [3, 4, 5, 6, 7];
 const LIMITS: [u32; 5] = [1, 2, 8, 16, 32];
 /// Whole cores that are reserved for a trajectory.
 const RESERVED: [u32; 4] = [1, 2, 4, 8];
-/// Cores that tests always have.
-const FIXED: [(&str, &[u64]); 2] = [("fixed4", &[4]), ("fixed16", &[16])];
+/// Cores that tests always have; the best of all is reported besides the paper's two.
+const FIXED: [(&str, &[u64]); 6] = [
+    ("fixed1", &[1]),
+    ("fixed2", &[2]),
+    ("fixed4", &[4]),
+    ("fixed8", &[8]),
+    ("fixed16", &[16]),
+    ("fixed32", &[32]),
+];
 
 /// A cell of a grid.
 struct Cell {
@@ -73,17 +80,17 @@ fn measure(seed: u64, cell: &Cell, tested: &mut Tested, found: &mut Found) -> f6
     Tested::others(&pools, &trajectories, act_s, |name, value| {
         found.put(format!("coding.ratio.{name}.{label}"), value);
     });
+    let mut best_s = f64::INFINITY;
     for (name, test_cores) in FIXED {
         let fixed = Coding {
             test_cores,
             ..workload.clone()
         };
-        let theirs = tested.run(&pools, &fixed.generate());
-        found.put(
-            format!("coding.ratio.{name}.{label}"),
-            theirs.act_s() / act_s,
-        );
+        let theirs_s = tested.run(&pools, &fixed.generate()).act_s();
+        best_s = best_s.min(theirs_s);
+        found.put(format!("coding.ratio.{name}.{label}"), theirs_s / act_s);
     }
+    found.put(format!("coding.ratio.fixed_best.{label}"), best_s / act_s);
     against_pods(cell, &trajectories, &ours, found);
     act_s
 }

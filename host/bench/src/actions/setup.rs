@@ -4,7 +4,7 @@ use super::Found;
 use super::policy::Linked;
 use default_allocation::DefaultAllocation;
 use std::time::{Duration, Instant};
-use tangram_allocation::TangramAllocation;
+use tangram_allocation::{Config, TangramAllocation};
 use treadle_core::actions::{ElasticAnswer, ElasticQuestion};
 use treadle_simulator::actions::{Allocator, Greedy, Outcome, Plain, Pods, Pools, Trajectory};
 
@@ -94,6 +94,11 @@ impl Tested {
             let theirs = pools.run(trajectories, &mut Plain::default(), policy);
             ratio(name, theirs.act_s() / act_s);
         };
+        let config = Config {
+            share_percent: 0,
+            ..Config::default()
+        };
+        of("algorithm1", &mut Linked(TangramAllocation { config }));
         of("greedy", &mut Greedy);
         of(
             "default_allocation",
