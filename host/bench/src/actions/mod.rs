@@ -55,6 +55,8 @@ pub struct GridOptions {
 pub struct Spread {
     /// Its name.
     pub name: String,
+    /// Median over seeds.
+    pub median: f64,
     /// Mean over seeds.
     pub mean: f64,
     /// The least.
@@ -123,18 +125,19 @@ fn spreads(found: &[Found]) -> Vec<Spread> {
         return Vec::new();
     };
     let spread = |name: &String| {
-        let values: Vec<f64> = found
+        let mut values: Vec<f64> = found
             .iter()
             .filter_map(|f| f.values.get(name))
             .copied()
             .collect();
-        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        values.sort_by(f64::total_cmp);
+        let last = values.len() - 1;
         Spread {
             name: name.clone(),
+            median: f64::midpoint(values[last / 2], values[last.div_ceil(2)]),
             mean: values.iter().sum::<f64>() / values.len() as f64,
-            min: least,
-            max: most,
+            min: values[0],
+            max: values[last],
             unit: setup::unit(name),
             paper: setup::paper(name),
         }

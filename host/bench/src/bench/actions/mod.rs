@@ -19,7 +19,7 @@ pub(super) struct ActionsArgs {
     /// First seed. Parameters were chosen on seeds 1 to 5.
     #[arg(long, default_value_t = 6)]
     seed: u64,
-    /// Seeds from that one on; figures are means over them.
+    /// Seeds from that one on; figures are medians over them.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
     /// Threads. Figures do not depend on them.
@@ -93,7 +93,7 @@ impl ActionsArgs {
         report.setting("seed", self.seed);
         report.setting("seeds", self.seeds);
         for spread in &spreads {
-            let figure = Figure::new(spread.name.clone(), spread.mean, spread.unit);
+            let figure = Figure::new(spread.name.clone(), spread.median, spread.unit);
             report.push(match spread.paper {
                 Some(paper) => figure.reference(paper),
                 None => figure,
@@ -101,17 +101,20 @@ impl ActionsArgs {
         }
         report.detail("spreads", json!(spreads));
         report.note(
-            "In virtual time, except for cost: figures are the same on any machine. A ratio is the \
-             completion time of actions per trajectory of the system named over treadle's: pods \
-             is one pod per trajectory with 0.5 cores requested and 4 at most, pods_started the \
-             same with pods that cost nothing to start, pods_best and reserved_best the best of \
-             several limits and of several reservations for that batch and seed, fixed4 and \
-             fixed16 actions one by one whose tests always have so many cores. always is ten \
-             models that stay on four devices each, always_best with the best degree of \
-             parallelism, always_known with replicas in proportion to what each will be asked \
-             for; on_demand brings models from a disk. to_bound is treadle's time over that of \
-             actions which never wait. details.spreads of the JSON has the least and the most \
-             over seeds.",
+            "In virtual time, except for cost and decision: figures are the same on any machine, \
+             medians over seeds. The machine is the simulator's own, which serves each resource \
+             first come, first served; its policy is tangram-allocation. A ratio is the \
+             completion time of actions per trajectory of the system named over that: pods is one \
+             pod per trajectory with 0.5 cores requested and 4 at most, pods_started the same \
+             with pods that cost nothing to start, pods_best and reserved_best the best of \
+             several limits and of several reservations for that batch and seed; fixed4 and \
+             fixed16 are the same machine with tests that always have so many cores, fixed_best \
+             the best number for that batch and seed; algorithm1 is the paper's algorithm as \
+             printed, default_allocation and greedy are other policies. always is ten models that \
+             stay on four devices each, always_best with the best degree of parallelism, \
+             always_known with replicas in proportion to what each will be asked for; on_demand \
+             brings models from a disk. to_bound is the time over that of actions which never \
+             wait. details.spreads of the JSON has the mean, the least and the most over seeds.",
         );
     }
 }
