@@ -23,25 +23,52 @@ const REPEATS: usize = 11;
 /// A kind of question.
 struct Kind {
     name: &'static str,
+    config: &'static str,
     chunked: bool,
     rows: usize,
     candidates_max: usize,
     options: &'static [u32],
 }
 
-const KINDS: [Kind; 4] = [
+/// Each number of cores up to 32, as tests can use.
+const CORES: [u32; 32] = {
+    let mut cores = [0; 32];
+    let mut index = 0;
+    while index < 32 {
+        cores[index] = index as u32 + 1;
+        index += 1;
+    }
+    cores
+};
+
+const KINDS: [Kind; 6] = [
     Kind {
         name: "cores",
+        config: "{}",
         chunked: false,
         rows: ASKED.0 + ASKED.1,
         candidates_max: ASKED.0,
-        options: &[
-            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
-            25, 26, 27, 28, 29, 30, 31, 32,
-        ],
+        options: &CORES,
+    },
+    Kind {
+        name: "cores_paper",
+        config: r#"{"share_percent": 0}"#,
+        chunked: false,
+        rows: ASKED.0 + ASKED.1,
+        candidates_max: ASKED.0,
+        options: &CORES,
+    },
+    Kind {
+        name: "cores_all_paper",
+        config: r#"{"share_percent": 0}"#,
+        chunked: false,
+        rows: QUEUED,
+        candidates_max: QUEUED,
+        options: &[1, 2, 4, 8, 16],
     },
     Kind {
         name: "cores_all",
+        config: "{}",
         chunked: false,
         rows: QUEUED,
         candidates_max: QUEUED,
@@ -49,6 +76,7 @@ const KINDS: [Kind; 4] = [
     },
     Kind {
         name: "devices",
+        config: "{}",
         chunked: true,
         rows: ASKED.0 + ASKED.1,
         candidates_max: ASKED.0,
@@ -56,6 +84,7 @@ const KINDS: [Kind; 4] = [
     },
     Kind {
         name: "devices_all",
+        config: "{}",
         chunked: true,
         rows: QUEUED,
         candidates_max: QUEUED,
@@ -77,6 +106,7 @@ pub(super) fn measure(
         for seed in 0..questions {
             let mut comparison = arrangement::<tangram_allocation::TangramAllocation>(
                 &module,
+                kind.config,
                 &kind.draw(&mut SplitMix64::new(seed)),
             )?;
             time(&mut comparison, &mut sandboxed, &mut native)?;

@@ -129,7 +129,9 @@ pub(super) fn comparison(
                 programs()
             )
         }
-        World::Allocation => arrangement::<DefaultAllocation>(module, &Draw::new().actions(rows)),
+        World::Allocation => {
+            arrangement::<DefaultAllocation>(module, "{}", &Draw::new().actions(rows))
+        }
         World::Eviction => {
             let native: ThunderAgentEviction = configured(world)?;
             let active = || Draw::new().active(rows);
@@ -153,10 +155,13 @@ pub(super) fn comparison(
 /// The comparison of a policy that shares out units, for one question.
 pub(in crate::bench) fn arrangement<P: AllocationPolicy + 'static>(
     module: &PolicyModule,
+    config: &str,
     actions: &Actions,
 ) -> Result<Comparison, BenchError> {
     let world = World::Allocation;
-    let (instance, native) = (start(module, world)?, configured::<P>(world)?);
+    let instance = module.instance(&InstanceOptions::configured(config));
+    let instance = instance.map_err(|error| differs(world, &error.to_string()))?;
+    let native = P::configure(config).map_err(|error| differs(world, &error.to_string()))?;
     comparison!(
         world,
         native,
