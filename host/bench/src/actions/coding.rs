@@ -97,27 +97,27 @@ fn measure(seed: u64, cell: &Cell, tested: &mut Tested, found: &mut Found) -> f6
 
 fn against_pods(cell: &Cell, trajectories: &[Trajectory], ours: &Outcome, found: &mut Found) {
     let label = &cell.label;
-    let act_s = ours.act_s();
+    let ours_s = ours.act_s();
     let of = |pod| pods(cell.nodes, cell.node_cores, pod);
     let paper = of(PAPER_POD).run(trajectories);
     let mut ratio = |name: &str, value: f64| {
         found.put(format!("coding.ratio.{name}.{label}"), value);
     };
-    ratio("pods", paper.act_s() / act_s);
+    ratio("pods", paper.act_s() / ours_s);
     let commands_s = |outcome: &Outcome| outcome.act_s() - outcome.last_act_s();
     ratio("pods_commands", commands_s(&paper) / commands_s(ours));
     ratio("pods_tests", paper.last_act_s() / ours.last_act_s());
-    let started = ready(of(PAPER_POD)).run(trajectories);
-    ratio("pods_started", started.act_s() / act_s);
+    let started = ready(&of(PAPER_POD)).run(trajectories);
+    ratio("pods_started", started.act_s() / ours_s);
     let least = |all: &mut dyn Iterator<Item = Pods>| {
         let acts = all.map(|pods| pods.run(trajectories).act_s());
         acts.fold(f64::INFINITY, f64::min)
     };
     let (request_milli, _) = PAPER_POD;
     let tuned = least(&mut LIMITS.iter().map(|limit| of((request_milli, *limit))));
-    ratio("pods_best", tuned.min(paper.act_s()) / act_s);
+    ratio("pods_best", tuned.min(paper.act_s()) / ours_s);
     let reserved = least(&mut RESERVED.iter().map(|k| of((u64::from(*k) * 1_000, *k))));
-    ratio("reserved_best", reserved / act_s);
+    ratio("reserved_best", reserved / ours_s);
     found.put(
         format!("coding.active.pods.{label}"),
         paper.active(trajectories),

@@ -3,7 +3,7 @@
 
 use super::Found;
 use super::setup::Tested;
-use treadle_simulator::actions::{APIS, OnTheirOwn, Pools, Search};
+use treadle_simulator::actions::{APIS, OnTheirOwn, Outcome, Pools, Search};
 
 const BATCHES: [u32; 3] = [512, 1_024, 2_048];
 /// Waits after the first refusal that are tried, in seconds; the first is the one that is compared.
@@ -44,7 +44,7 @@ pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut Found
             format!("search.share.failed_alone.{label}"),
             alone[0].failed(),
         );
-        let fewest = alone.iter().map(|outcome| outcome.failed());
+        let fewest = alone.iter().map(Outcome::failed);
         found.put(
             format!("search.share.failed_alone_best.{label}"),
             fewest.fold(f64::INFINITY, f64::min),

@@ -37,11 +37,11 @@ pub(super) fn pods(nodes: u32, node_cores: u32, (request_milli, limit): (u64, u3
 }
 
 /// Pods that cost nothing to start.
-pub(super) fn ready(pods: Pods) -> Pods {
+pub(super) fn ready(pods: &Pods) -> Pods {
     Pods {
         start_s: 0.0,
         starts_per_s: 1e9,
-        ..pods
+        ..pods.clone()
     }
 }
 

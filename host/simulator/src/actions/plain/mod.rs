@@ -203,7 +203,7 @@ impl Plain {
             for (index, units) in spec.demands[0].options.iter().enumerate() {
                 let known = self.expected_us(spec, index);
                 question.option_units.push(*units as u32);
-                question.option_us.push(known.map_or(-1, |us| us as i64));
+                question.option_us.push(known.map_or(-1, u64::cast_signed));
                 question
                     .option_load_us
                     .push(self.load_us(pool, spec, *units as u32));
