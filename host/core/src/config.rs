@@ -95,6 +95,67 @@ impl Default for KvConfig {
     }
 }
 
+/// How actions are admitted that treadle runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ActionsConfig {
+    /// Serve actions first that hold KV memory up; otherwise they are served as they came.
+    pub joint_order: bool,
+    /// Keep the caches of programs by how long their actions are expected to wait and run.
+    pub joint_retention: bool,
+    /// After this wait an action is served as it came, whatever else there is.
+    pub starvation: Span,
+    /// Waiting actions at once.
+    pub waiting_max: u64,
+    /// Of these, actions of one tenant.
+    pub tenant_waiting_max: u64,
+    /// Of these, actions of one job.
+    pub job_waiting_max: u64,
+    /// Actions that have been started and have not ended, at once.
+    pub started_max: u64,
+    /// Ended actions that are remembered, with their idempotency keys; the oldest go first.
+    pub ended_max: u64,
+    /// Candidates in one question to the allocation policy.
+    pub candidates_max: usize,
+    /// Actions after them in the question.
+    pub followers_max: usize,
+    /// How often an action is begun that may be run again.
+    pub attempts_max: u32,
+    /// How often a quota may refuse an action.
+    pub refusals_max: u32,
+    /// How long a started action may take until it begins.
+    pub begin_max: Span,
+    /// How long a stopped action may take until it ends.
+    pub stop_max: Span,
+    /// Services that one device holds at once.
+    pub device_services_max: u32,
+    /// Time that the allocation policy has for its answer.
+    pub ask_deadline: Span,
+}
+
+impl Default for ActionsConfig {
+    fn default() -> Self {
+        Self {
+            joint_order: true,
+            joint_retention: true,
+            starvation: Span::from_secs(30),
+            waiting_max: 20_000,
+            tenant_waiting_max: 15_000,
+            job_waiting_max: 10_000,
+            started_max: 10_000,
+            ended_max: 20_000,
+            candidates_max: 64,
+            followers_max: 64,
+            attempts_max: 3,
+            refusals_max: 32,
+            begin_max: Span::from_secs(600),
+            stop_max: Span::from_secs(30),
+            device_services_max: 1,
+            ask_deadline: Span::from_secs(5),
+        }
+    }
+}
+
 /// The core's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -105,6 +166,8 @@ pub struct CoreConfig {
     pub rollout: RolloutConfig,
     /// What may become of KV caches.
     pub kv: KvConfig,
+    /// How actions are admitted.
+    pub actions: ActionsConfig,
     /// Period of the thrashing check (delta-t in `ThunderAgent` §4.3.1).
     pub tick: Span,
     /// Share of capacity, in millionths, above which programs are paused.
@@ -155,6 +218,7 @@ impl Default for CoreConfig {
             mode: Mode::ProgramAware,
             rollout: RolloutConfig::default(),
             kv: KvConfig::default(),
+            actions: ActionsConfig::default(),
             tick: Span::from_secs(1),
             high_watermark_ppm: 1_000_000,
             low_watermark_ppm: 900_000,

@@ -59,6 +59,22 @@ impl Distribution {
         }
     }
 
+    /// The value that a share of all, in millionths, stays below or reaches; `None` while too few
+    /// values are known.
+    pub fn quantile(&self, ppm: u32) -> Option<u64> {
+        if self.values < VALUES_MIN {
+            return None;
+        }
+        let wanted = u64::from(self.values) * u64::from(ppm.min(1_000_000));
+        let mut below = 0_u64;
+        let reaches = |(_, values): &(&u8, &u32)| {
+            below += u64::from(**values) * 1_000_000;
+            below >= wanted
+        };
+        let bucket = self.buckets.iter().find(reaches);
+        bucket.map(|(bucket, _)| middle(*bucket))
+    }
+
     /// What is to come beyond `so_far`, by the values that went beyond it. What has
     /// gone beyond all goes as far again. `None` while too few values are known.
     pub fn rest(&self, so_far: u64) -> Option<Rest> {
@@ -130,6 +146,15 @@ impl RemainingTime {
         }
     }
 
+    /// Of a call that is known to be expected to last so long yet.
+    pub fn expected(left: Span) -> Self {
+        Self {
+            mean: left,
+            soonest: Span(left.micros() / 2),
+            price: left,
+        }
+    }
+
     /// The later of two calls that both must end.
     #[must_use]
     pub fn later(self, other: Self) -> Self {
@@ -168,6 +193,17 @@ mod tests {
     fn a_few_values_give_no_estimate() {
         assert_eq!(learnt(&[1; 7]).rest(0), None);
         assert!(learnt(&[1; 8]).rest(0).is_some());
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_values() {
+        let mut values = vec![1_000; 90];
+        values.extend([100_000; 10]);
+        let learnt = learnt(&values);
+        let at = |ppm| learnt.quantile(ppm).unwrap();
+        assert!((900..1_150).contains(&at(900_000)), "{}", at(900_000));
+        assert!(at(900_001) > 85_000 && at(1_000_000) == at(900_001));
+        assert_eq!(at(0), at(500_000));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Events are journaled as they are handled, in this order and with the time
 //! at which they were handled; replaying them gives the same state.
 
+use crate::actions::ActionEvent;
 use crate::bindings::BindingEvent;
 use crate::config::CoreConfig;
 use crate::programs::ProgramEvent;
@@ -51,6 +52,9 @@ pub enum Event {
     /// To a binding.
     #[serde(untagged)]
     Binding(BindingEvent),
+    /// To an action that treadle runs.
+    #[serde(untagged)]
+    Action(ActionEvent),
 }
 
 impl Event {
@@ -64,6 +68,7 @@ impl Event {
             Self::RecordRefused { .. } => "record_refused",
             Self::Program(event) => event.kind(),
             Self::Binding(event) => event.kind(),
+            Self::Action(event) => event.kind(),
         }
     }
 
@@ -73,6 +78,7 @@ impl Event {
     pub fn within_bounds(self) -> Self {
         match self {
             Self::Program(event) => Self::Program(event.within_bounds()),
+            Self::Action(event) => Self::Action(event.within_bounds()),
             other => other,
         }
     }
@@ -87,5 +93,11 @@ impl From<ProgramEvent> for Event {
 impl From<BindingEvent> for Event {
     fn from(event: BindingEvent) -> Self {
         Self::Binding(event)
+    }
+}
+
+impl From<ActionEvent> for Event {
+    fn from(event: ActionEvent) -> Self {
+        Self::Action(event)
     }
 }

@@ -1,10 +1,11 @@
 //! The scheduling state machine: synchronous, deterministic, without IO.
 //!
 //! It is composed of machines, each with its own state, events, bounds, timers and invariants:
-//! [`programs`] (programs, their steps and the workers that serve them) and [`bindings`] (which
-//! policy has which role). [`Core`] hands each event to the machine it is for and events of the
-//! daemon to all, settles every machine after each event, and composes their states to what a
-//! snapshot holds. One journal has the events of all.
+//! [`programs`] (programs, their steps and the workers that serve them), [`bindings`] (which
+//! policy has which role) and [`actions`] (tool calls and rewards that treadle runs). [`Core`] hands
+//! each event to the machine it is for and events of the daemon to all, settles every machine after
+//! each event, and composes their states to what a snapshot holds. One journal has the events of
+//! all.
 //!
 //! # Contract
 //!
@@ -54,8 +55,9 @@ pub mod distribution;
 mod event;
 pub mod programs;
 mod state;
+mod timers;
 
-pub use config::{CoreConfig, KvConfig, Mode, RolloutConfig};
+pub use config::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
 pub use event::{Event, Origin};
 pub use programs::{
     About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, Command, CostEstimates,
@@ -66,10 +68,12 @@ pub use programs::{
 };
 pub use state::State;
 
+use actions::{ActionError, ActionEvent, ActionSpec, Actions, Admission};
 use bindings::Bindings;
 use explain::Decision;
 use programs::Programs;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use treadle_model::{GatewayId, Span, Timestamp, WorkerId};
 use worker::Worker;
@@ -85,6 +89,7 @@ pub struct Core {
     gateways: BTreeMap<GatewayId, u64>,
     programs: Programs,
     bindings: Bindings,
+    actions: Actions,
 }
 
 impl Core {
@@ -97,10 +102,13 @@ impl Core {
     /// come before those that are given.
     pub fn with_state(config: CoreConfig, state: State<'_>) -> Self {
         let bindings = state.bindings.into_owned();
+        let programs = Programs::with_state(config, state.programs.into_owned(), &bindings);
+        let settings = programs.config().actions.clone();
         Self {
             now: state.now,
             gateways: state.gateways.into_owned(),
-            programs: Programs::with_state(config, state.programs.into_owned(), &bindings),
+            actions: Actions::with_state(settings, state.actions.into_owned()),
+            programs,
             bindings,
         }
     }
@@ -109,15 +117,27 @@ impl Core {
     pub fn handle(&mut self, now: Timestamp, event: &Event) {
         self.now = self.now.max(now);
         self.programs.advance(self.now);
+        self.actions.advance(self.now);
         match event {
             Event::Program(event) => self.programs.apply(event),
             Event::Binding(event) => {
                 self.bindings.apply(self.now, event);
                 self.programs.follow_bindings(&self.bindings);
             }
-            Event::TimerFired => self.programs.timer_fired(),
-            Event::Configured { config } => self.programs.configured(config),
-            Event::DaemonRestarted => self.programs.daemon_restarted(),
+            Event::Action(event) => self.apply_action(event),
+            Event::TimerFired => {
+                self.programs.timer_fired();
+                self.actions.timer_fired();
+            }
+            Event::Configured { config } => {
+                self.programs.configured(config);
+                let settings = self.programs.config().actions.clone();
+                self.actions.configured(settings);
+            }
+            Event::DaemonRestarted => {
+                self.programs.daemon_restarted();
+                self.actions.daemon_restarted();
+            }
             Event::GatewayLost { gateway } => {
                 self.programs.gateway_lost(*gateway);
                 self.forget_gateways();
@@ -125,7 +145,35 @@ impl Core {
             Event::RecordRefused { .. } => {}
         }
         let adopts = matches!(event, Event::Program(ProgramEvent::StepAdopted { .. }));
+        self.tell_programs();
         self.programs.settle(adopts);
+        for program in self.programs.take_closed() {
+            self.actions.program_over(&program);
+        }
+        let (programs, unplaced) = (&self.programs, OnceCell::new());
+        self.actions.settle(|program| {
+            let unplaced = unplaced.get_or_init(|| programs.any_unplaced());
+            programs.standing(program, *unplaced)
+        });
+        self.tell_programs();
+    }
+
+    /// A program may end after its action was checked and before that is on record.
+    fn apply_action(&mut self, event: &ActionEvent) {
+        self.actions.apply(event);
+        if let ActionEvent::ActionSubmitted { spec, .. } = event
+            && let Some(program) = &spec.program
+            && !self.programs.is_live(program)
+        {
+            self.actions.program_over(program);
+        }
+    }
+
+    /// Programs act from the moment at which they submit an action.
+    fn tell_programs(&mut self) {
+        while let Some(notice) = self.actions.poll_notice() {
+            self.programs.action_noticed(&notice);
+        }
     }
 
     /// Handles an event that a gateway in another process has numbered. A gateway resends what has
@@ -148,7 +196,8 @@ impl Core {
 
     /// The next thing to do, if any.
     pub fn poll_command(&mut self) -> Option<Command> {
-        self.programs.poll_command()
+        let of_programs = self.programs.poll_command();
+        of_programs.or_else(|| self.actions.poll_command().map(Command::Action))
     }
 
     /// The next decision to record, if any.
@@ -158,7 +207,8 @@ impl Core {
 
     /// When [`Event::TimerFired`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.programs.next_deadline()
+        let deadlines = [self.programs.next_deadline(), self.actions.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The time of the latest event.
@@ -173,6 +223,7 @@ impl Core {
             gateways: Cow::Borrowed(&self.gateways),
             programs: Cow::Borrowed(self.programs.state()),
             bindings: Cow::Borrowed(&self.bindings),
+            actions: Cow::Borrowed(self.actions.state()),
         }
     }
 
@@ -184,6 +235,21 @@ impl Core {
     /// Which policies are bound.
     pub fn bindings(&self) -> &Bindings {
         &self.bindings
+    }
+
+    /// Actions that treadle runs, and what they draw from.
+    pub fn actions(&self) -> &actions::State {
+        self.actions.state()
+    }
+
+    /// Whether an action may be submitted: ask before [`ActionEvent::ActionSubmitted`], and hand that
+    /// over before the next question; one that is refused here changes nothing.
+    ///
+    /// # Errors
+    /// [`ActionError`], which names the field and the remedy.
+    pub fn check_action(&self, spec: &ActionSpec) -> Result<Admission, ActionError> {
+        self.actions
+            .check(spec, |program| self.programs.is_live(program))
     }
 
     /// Whether a priority policy ranks the steps of a job.
@@ -229,6 +295,7 @@ impl Core {
     /// Panics with the first invariant that does not hold.
     pub fn assert_invariants(&self) {
         self.programs.assert_invariants();
+        self.actions.assert_invariants();
     }
 
     /// A gateway that is gone may come back, and relay again what was handled before: its number

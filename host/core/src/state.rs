@@ -1,5 +1,6 @@
 //! All that the core knows: what a snapshot holds and a replay reproduces.
 
+use crate::actions;
 use crate::bindings::Bindings;
 use crate::programs;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,9 @@ pub struct State<'c> {
     pub programs: Cow<'c, programs::State>,
     /// Which policies are bound.
     pub bindings: Cow<'c, Bindings>,
+    /// Actions that treadle runs, and what they draw from.
+    #[serde(default)]
+    pub actions: Cow<'c, actions::State>,
 }
 
 impl State<'_> {
@@ -28,6 +32,7 @@ impl State<'_> {
             gateways: Cow::Owned(self.gateways.into_owned()),
             programs: Cow::Owned(self.programs.into_owned()),
             bindings: Cow::Owned(self.bindings.into_owned()),
+            actions: Cow::Owned(self.actions.into_owned()),
         }
     }
 }

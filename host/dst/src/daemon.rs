@@ -350,7 +350,7 @@ impl Simulation {
                 }
             }
             Output::Transfer(order) => return self.order_transfer(order),
-            Output::Observed(_) | Output::PolicyFailed(_) => {}
+            Output::Action(_) | Output::Observed(_) | Output::PolicyFailed(_) => {}
         }
         Ok(())
     }

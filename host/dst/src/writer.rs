@@ -10,6 +10,7 @@ use super::schedule::FaultKind;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use treadle_core::Command;
+use treadle_core::actions::ActionCommand;
 use treadle_scheduler::link::ToGateway;
 use treadle_scheduler::scheduler::Records;
 
@@ -194,11 +195,28 @@ fn command_bytes(command: &Command) -> [u8; 16] {
         Command::LoadProgram { program, to, .. } => (7, program.0, 2 << 32 | u64::from(to.0)),
         Command::DropCopy { program, .. } => (7, program.0, 3 << 32),
         Command::CancelTransfer { program } => (7, program.0, u64::MAX),
+        Command::Action(command) => {
+            let (what, whom) = action_numbers(command);
+            (0, what, whom)
+        }
     };
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(what << 3 | kind).to_le_bytes());
     bytes[8..].copy_from_slice(&whom.to_le_bytes());
     bytes
+}
+
+fn action_numbers(command: &ActionCommand) -> (u64, u64) {
+    match command {
+        ActionCommand::StartAction {
+            action, attempt, ..
+        } => (action.0, u64::from(*attempt)),
+        ActionCommand::StopAction { action, attempt } => (action.0, 1 << 32 | u64::from(*attempt)),
+        ActionCommand::AskElastic { ask, question, .. } => {
+            (ask.0, 2 << 32 | question.action.len() as u64)
+        }
+        ActionCommand::AnswerAction { action } => (action.0, 3 << 32),
+    }
 }
 
 fn brief(command: &Command) -> String {

@@ -1,8 +1,8 @@
 //! What to do with actions.
 
 use crate::actions::question::ElasticQuestion;
-use crate::actions::resource::Grant;
-use treadle_model::{ActionId, AskId};
+use crate::actions::resource::{Grant, Instance};
+use treadle_model::{ActionId, AskId, Timestamp};
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,8 @@ pub enum ActionCommand {
         ask: AskId,
         /// The question.
         question: Box<ElasticQuestion>,
+        /// After this the core answers it itself.
+        deadline: Timestamp,
     },
     /// An action is over: whoever waits for it is told, once that is on record.
     AnswerAction {
@@ -39,11 +41,11 @@ pub enum ActionCommand {
     },
 }
 
-/// Services that change on the devices of an action before it begins (§5.3).
+/// What changes on the devices of an action before it begins (§5.3).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Load {
-    /// The one that comes.
-    pub service: Box<str>,
-    /// Those that go.
-    pub evicted: Vec<Box<str>>,
+    /// The service that comes onto all devices of the action, if one does.
+    pub service: Option<Box<str>>,
+    /// The instances that go first.
+    pub evicted: Vec<Instance>,
 }

@@ -88,8 +88,11 @@ pub enum ActionEvent {
     QuotaRefused {
         /// The quota.
         resource: Box<str>,
-        /// How long nothing more is asked of it.
+        /// How long nothing more is asked of it; 0 where that was not said.
         retry_after: Span,
+        /// The action that was refused and its attempt: it did not run, and waits again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        action: Option<(ActionId, u32)>,
     },
     /// A policy, or the built-in default in its stead, shared out units.
     ElasticAnswered {
@@ -100,6 +103,9 @@ pub enum ActionEvent {
         /// The answer.
         answer: ElasticAnswer,
     },
+    /// After a restart of the daemon its driver has reported all that the executor knows: of every
+    /// other action that was started before nobody knows whether it ran.
+    ActionsRecovered,
 }
 
 impl ActionEvent {
@@ -114,6 +120,7 @@ impl ActionEvent {
             Self::ActionCancelled { .. } => "action_cancelled",
             Self::QuotaRefused { .. } => "quota_refused",
             Self::ElasticAnswered { .. } => "elastic_answered",
+            Self::ActionsRecovered => "actions_recovered",
         }
     }
 }

@@ -37,6 +37,25 @@ pub struct ElasticQuestion {
     pub running_left_us: Vec<u64>,
 }
 
+impl ElasticQuestion {
+    /// The built-in default's answer: each candidate with the least that it can do with.
+    pub fn least(&self) -> ElasticAnswer {
+        let rows = self
+            .action
+            .iter()
+            .zip(&self.candidate)
+            .zip(&self.option_start);
+        let candidates = rows.filter(|((_, candidate), _)| **candidate == 1);
+        let start = candidates.filter_map(|((action, _), option)| {
+            let units = self.option_units.get(*option as usize)?;
+            Some((*action, *units))
+        });
+        ElasticAnswer {
+            start: start.collect(),
+        }
+    }
+}
+
 /// Which actions start, and with how much of their key resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ElasticAnswer {

@@ -54,6 +54,15 @@ pub struct Grant {
     pub chunk: Option<Chunk>,
 }
 
+/// An instance of a service on devices.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub struct Instance {
+    /// The service.
+    pub service: Box<str>,
+    /// Its devices; on another number of them it is another instance.
+    pub chunk: Chunk,
+}
+
 /// Devices of one node, the first at a multiple of their number.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Chunk {
@@ -63,4 +72,18 @@ pub struct Chunk {
     pub first: u32,
     /// Their number: 1, 2, 4 or 8.
     pub size: u32,
+}
+
+impl Chunk {
+    /// Its devices, by their numbers on the node.
+    pub fn devices(self) -> std::ops::Range<usize> {
+        self.first as usize..(self.first + self.size) as usize
+    }
+
+    /// Whether two chunks share a device.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.node == other.node
+            && self.first < other.first + other.size
+            && other.first < self.first + self.size
+    }
 }

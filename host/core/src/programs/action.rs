@@ -13,6 +13,9 @@ pub const TOOLS_MAX: usize = 256;
 /// Jobs that tool times are kept of; further ones are not followed.
 pub const TOOL_JOBS_MAX: usize = 4_096;
 
+/// What the ids of actions begin with that treadle runs, among those that runners report.
+pub(crate) const OWN: &str = "treadle/";
+
 /// The tool whose calls are programs that a program starts and waits for.
 pub const SUBAGENT: &str = "subagent";
 
@@ -23,6 +26,9 @@ pub struct Action {
     pub tool: Box<str>,
     /// When it began.
     pub since: Timestamp,
+    /// When it is expected to end, where treadle runs it and knows that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Timestamp>,
 }
 
 /// What is known of one tool of a job.

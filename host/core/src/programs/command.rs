@@ -1,5 +1,6 @@
 //! What to do: everything the core asks of its surroundings, in the imperative.
 
+use crate::actions::ActionCommand;
 use crate::programs::program::Program;
 use crate::programs::question::Question;
 use serde::{Deserialize, Serialize};
@@ -154,4 +155,6 @@ pub enum Command {
         /// The program.
         program: Box<Program>,
     },
+    /// Something about an action that treadle runs.
+    Action(ActionCommand),
 }

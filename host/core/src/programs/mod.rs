@@ -57,6 +57,8 @@ pub(crate) struct Programs {
     state: State,
     commands: VecDeque<Command>,
     decisions: VecDeque<Decision>,
+    /// Programs that are over, by their keys, whose actions are to end.
+    closed: Vec<Box<str>>,
     due: Due,
 }
 
@@ -82,6 +84,7 @@ impl Programs {
             state,
             commands: VecDeque::new(),
             decisions: VecDeque::new(),
+            closed: Vec::new(),
             due: Due::default(),
         };
         let live = programs.state.live.values().map(|p| &*p.job);
@@ -104,6 +107,16 @@ impl Programs {
 
     pub(crate) fn poll_decision(&mut self) -> Option<Decision> {
         self.decisions.pop_front()
+    }
+
+    /// Programs that are over since this was asked last.
+    pub(crate) fn take_closed(&mut self) -> Vec<Box<str>> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Whether there is such a program.
+    pub(crate) fn is_live(&self, program: &str) -> bool {
+        self.state.keys.contains_key(program)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {

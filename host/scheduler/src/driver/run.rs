@@ -259,6 +259,8 @@ impl Driver {
                     feed.send(*observation);
                 }
             }
+            // Nothing submits actions yet, so there is nothing to run.
+            Output::Action(_) => {}
             Output::PolicyFailed(notice) => {
                 if let Some(notices) = &self.notices {
                     let _ = notices.send(*notice);

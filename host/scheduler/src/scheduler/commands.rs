@@ -5,9 +5,13 @@ use super::{Observer, Output, Policies, Scheduler, projection};
 use crate::instruction::{Dispatch, Instruction};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::program::Program;
 use treadle_core::{Command, Event, Mode};
-use treadle_model::{EngineKind, GatewayId, StepId, Timestamp, WorkerId};
+use treadle_model::{EngineKind, GatewayId, PolicyRef, StepId, Timestamp, WorkerId};
+
+/// Who shares out the units of actions where no policy does.
+const BUILT_IN: &str = "core";
 
 impl<P: Policies, O: Observer> Scheduler<P, O> {
     pub(super) fn carry_out(
@@ -46,6 +50,15 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 answers.extend(self.policies.answer(&self.core, ask, &question, now_ms));
             }
             Command::ForgetProgram { program } => self.forget(&program, now),
+            Command::Action(ActionCommand::AskElastic { ask, question, .. }) => {
+                let event = ActionEvent::ElasticAnswered {
+                    ask,
+                    policy: PolicyRef(BUILT_IN.into()),
+                    answer: question.least(),
+                };
+                answers.push_back(event.into());
+            }
+            Command::Action(command) => self.outputs.push_back(Output::Action(command)),
         }
     }
 

@@ -29,6 +29,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use transfers::Transfers;
+use treadle_core::actions::ActionCommand;
 use treadle_core::{Command, Core, Event, Origin, ProgramEvent, StepArrival};
 use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::Notice;
@@ -74,6 +75,8 @@ pub enum Output {
     Transfer(Order),
     /// A program whose rest is to be predicted.
     Observed(Box<Observation>),
+    /// Something for the executor of actions.
+    Action(ActionCommand),
     /// A policy that lost its role by its own fault.
     PolicyFailed(Box<Notice>),
 }

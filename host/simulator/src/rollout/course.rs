@@ -420,7 +420,8 @@ impl<'a> Course<'a> {
             // Rollouts offload nothing.
             Command::OffloadProgram { .. }
             | Command::LoadProgram { .. }
-            | Command::DropCopy { .. } => {}
+            | Command::DropCopy { .. }
+            | Command::Action(_) => {}
             Command::ForgetProgram { program } => {
                 let index = self.places.remove(&program.id);
                 let tool_ms = index.map_or(0, |index| program_tool_ms(&self.programs[index]));

@@ -279,6 +279,7 @@ impl LoadGenerator {
             | Command::LoadProgram { .. }
             | Command::DropCopy { .. }
             | Command::CancelTransfer { .. }
+            | Command::Action(_)
             | Command::ForgetProgram { .. } => {}
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::Programs;
 use crate::distribution::RemainingTime;
-use crate::programs::action::SUBAGENT;
+use crate::programs::action::{Action, SUBAGENT};
 use crate::programs::program::Program;
 use crate::programs::question::{CostEstimates, NEVER};
 use crate::programs::step::StepState;
@@ -17,12 +17,21 @@ impl Programs {
         let tools = self.state.tools.get(&p.job);
         // All actions under way must end before the next step, and all programs that it waits for.
         let of_others = p.waits_for_others().map(|since| (SUBAGENT, since));
-        let actions = p.actions.values().map(|a| (&*a.tool, a.since));
+        // Where it is known when one of treadle's own ends, that counts.
+        let is_open = |action: &&Action| action.ends.is_none_or(|ends| ends <= now);
+        let actions = p
+            .actions
+            .values()
+            .filter(is_open)
+            .map(|a| (&*a.tool, a.since));
+        let ends = p.actions.values().filter_map(|action| action.ends);
+        let expected = ends.filter(|ends| *ends > now).map(|ends| ends.since(now));
+        let expected = expected.map(RemainingTime::expected);
         let of_actions = actions.chain(of_others).filter_map(|(tool, since)| {
             let known = tools?.get(tool)?;
             RemainingTime::of(&known.times, now.since(since))
         });
-        if let Some(remaining_tool_time) = of_actions.reduce(RemainingTime::later) {
+        if let Some(remaining_tool_time) = of_actions.chain(expected).reduce(RemainingTime::later) {
             return remaining_tool_time;
         }
         let elapsed = now.since(p.phase_since);

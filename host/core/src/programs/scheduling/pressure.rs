@@ -5,6 +5,7 @@
 //! interrupted: its program can be paused the moment the step ends, where the
 //! worker is checked again.
 
+use crate::actions::Standing;
 use crate::programs::explain::Because;
 use crate::programs::program::Program;
 use crate::programs::question::ProgramColumns;
@@ -17,6 +18,22 @@ use crate::{Command, Mode, Programs, Purpose, Question};
 use treadle_model::{AskId, Phase, ProgramId, WorkerId};
 
 impl Programs {
+    /// What a program holds up, and how long it goes on; `unplaced` tells whether any waits for a
+    /// place.
+    pub(crate) fn standing(&self, program: &str, unplaced: bool) -> Standing {
+        let id = self.state.keys.get(program);
+        let Some(p) = id.and_then(|id| self.state.live.get(id)) else {
+            return Standing::default();
+        };
+        let place = p.placement.map(|place| place.worker);
+        let worker = place.and_then(|worker| self.state.workers.get(&worker));
+        let is_short = |w: &Worker| unplaced || w.used_tokens() >= self.fill_tokens(w);
+        Standing {
+            holds_up: worker.is_some_and(is_short),
+            remaining_tokens: p.remaining_tokens.unwrap_or(0),
+        }
+    }
+
     /// Asks which programs to pause if the worker is above its high watermark.
     pub(crate) fn relieve(&mut self, worker: WorkerId) {
         let excess = self.excess_tokens(worker);

@@ -1,7 +1,8 @@
-//! Actions begin and end, as tool runners report.
+//! Actions begin and end, as tool runners report and as treadle runs them.
 
+use crate::actions::{Notice, Noticed};
 use crate::programs::Programs;
-use crate::programs::action::{self, ACTIONS_MAX, Action};
+use crate::programs::action::{self, ACTIONS_MAX, Action, OWN};
 
 impl Programs {
     /// An action of a program that is not live is ignored.
@@ -17,8 +18,25 @@ impl Programs {
             let started = Action {
                 tool: tool.into(),
                 since: now,
+                ends: None,
             };
             p.actions.insert(action.into(), started);
+        }
+    }
+
+    /// An action that treadle runs has come further.
+    pub(crate) fn action_noticed(&mut self, notice: &Notice) {
+        let key = format!("{OWN}{}", notice.action);
+        match notice.what {
+            Noticed::Expected { at } => {
+                self.action_started(&notice.program, &key, &notice.kind);
+                let id = self.state.keys.get(&notice.program);
+                let program = id.and_then(|id| self.state.live.get_mut(id));
+                if let Some(action) = program.and_then(|p| p.actions.get_mut(&*key)) {
+                    action.ends = at;
+                }
+            }
+            Noticed::Over { ok } => self.action_finished(&notice.program, &key, ok),
         }
     }
 

@@ -152,6 +152,7 @@ impl Programs {
             self.state.timers.disarm(at, Timer::ProgramIdle(program));
         }
         self.state.counters.programs_closed += 1;
+        self.closed.push(p.key.clone());
         self.command(Command::ForgetProgram {
             program: Box::new(p),
         });

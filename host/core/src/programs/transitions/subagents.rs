@@ -49,6 +49,7 @@ impl Programs {
             let call = Action {
                 tool: SUBAGENT.into(),
                 since: awaited.since,
+                ends: None,
             };
             action::learn(&mut self.state.tools, &p.job, &call, now, true);
         }

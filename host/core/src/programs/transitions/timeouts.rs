@@ -1,5 +1,6 @@
 //! Deadlines that pass.
 
+use crate::programs::action::OWN;
 use crate::programs::timers::Timer;
 use crate::{Mode, Programs, Refusal};
 use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId};
@@ -105,6 +106,12 @@ impl Programs {
         p.idle_check_at = None;
         if p.phase == Phase::Reasoning || !p.is_between_steps() {
             return;
+        }
+        if p.actions.keys().any(|action| action.starts_with(OWN)) {
+            // Its action waits or runs here: it is not forgotten before that is over.
+            p.idle_check_at = Some(now + bound);
+            let timer = Timer::ProgramIdle(program);
+            return self.state.timers.arm(now + bound, timer);
         }
         if now.since(p.silent_since()) >= bound {
             self.close_program(program);

@@ -1,0 +1,80 @@
+//! Which of the waiting actions can start: the longest run of them, in the order in which they are
+//! served, that fits together with the least of everything (line 2 of Algorithm 1).
+
+use crate::actions::Actions;
+use crate::actions::trial::Trial;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use treadle_model::ActionId;
+
+/// What a pass found.
+#[derive(Debug, Default)]
+pub(crate) struct Candidates {
+    /// Those that can start, in the order in which they are served.
+    pub(crate) rows: Vec<ActionId>,
+    /// There may be more of them.
+    pub(crate) more: bool,
+    /// Resources that the next ones are short of.
+    pub(crate) short: BTreeSet<u32>,
+}
+
+impl Actions {
+    /// Looks at the first of each queue in turn. One that can't start holds up its whole queue, all
+    /// of which needs the same key resource, so that each queue is looked at up to there.
+    pub(crate) fn candidates(&self) -> Candidates {
+        let bounds = &self.config;
+        let startable = bounds.started_max.saturating_sub(self.index.started);
+        let most = usize::try_from(startable).unwrap_or(usize::MAX);
+        let most = most.min(bounds.candidates_max.max(1));
+        let mut found = Candidates::default();
+        let mut trial = Trial::of(&self.state.pools, self.state.now);
+        let mut queues: Vec<_> = self.index.queues.values().map(|q| q.iter()).collect();
+        let mut heads = BinaryHeap::new();
+        for (number, queue) in queues.iter_mut().enumerate() {
+            heads.extend(queue.next().map(|head| Reverse((*head, number))));
+        }
+        while let Some(Reverse(((_, id), number))) = heads.pop() {
+            if found.rows.len() >= most {
+                found.more = !found.rows.is_empty();
+                break;
+            }
+            let Some(needs) = self.index.needs.get(&id) else {
+                continue;
+            };
+            if trial.take(needs, needs.least_of_key()) {
+                found.rows.push(id);
+                let next = queues.get_mut(number).and_then(Iterator::next);
+                heads.extend(next.map(|head| Reverse((*head, number))));
+            } else {
+                found
+                    .short
+                    .extend(trial.short_of(needs, needs.least_of_key()));
+                trial.block(needs);
+            }
+        }
+        found
+    }
+
+    /// The next actions of some queues, beyond their first ones, in the order in which they are
+    /// served: so many of each queue are left out.
+    pub(crate) fn followers(&self, beyond: &[(u32, usize)]) -> Vec<ActionId> {
+        let queue = |(pool, first): &(u32, usize)| {
+            let queue = self.index.queues.get(pool)?;
+            Some(queue.iter().skip(*first))
+        };
+        let mut queues: Vec<_> = beyond.iter().filter_map(queue).collect();
+        let mut heads = BinaryHeap::new();
+        for (number, queue) in queues.iter_mut().enumerate() {
+            heads.extend(queue.next().map(|head| Reverse((*head, number))));
+        }
+        let mut rows = Vec::new();
+        while rows.len() < self.config.followers_max
+            && let Some(Reverse(((_, id), number))) = heads.pop()
+        {
+            rows.push(id);
+            let next = queues.get_mut(number).and_then(Iterator::next);
+            heads.extend(next.map(|head| Reverse((*head, number))));
+        }
+        rows
+    }
+}

@@ -1,0 +1,317 @@
+//! Whether an action may be submitted, before anything is on record of it.
+
+use crate::actions::Actions;
+use crate::actions::pool::Pool;
+use crate::actions::spec::{ActionSpec, DEMANDS_MAX, Demand, OPTIONS_MAX};
+use std::collections::BTreeSet;
+use treadle_model::tenant::prefix_of;
+use treadle_model::{ActionId, BYTES_MAX};
+
+/// What becomes of an action that may be submitted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Admission {
+    /// It is new, and this is its id.
+    New(ActionId),
+    /// It was submitted before, as this one.
+    Known(ActionId),
+}
+
+/// Why an action may not be submitted.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ActionError {
+    /// It draws from nothing.
+    #[error("demands is empty: name what the action uses, at least one resource")]
+    NoDemands,
+    /// It draws from too much.
+    #[error("demands has {demands} entries: {DEMANDS_MAX} are possible")]
+    TooManyDemands {
+        /// How many it has.
+        demands: usize,
+    },
+    /// One resource is named twice.
+    #[error("demands names {resource:?} twice: put all of it in one entry")]
+    ResourceTwice {
+        /// The resource.
+        resource: Box<str>,
+    },
+    /// There is no such resource.
+    #[error(
+        "demands names {resource:?}, which this daemon does not have: take one that it declares"
+    )]
+    UnknownResource {
+        /// The resource.
+        resource: Box<str>,
+    },
+    /// No amount, or too many.
+    #[error("options of {resource:?} has {options} amounts: give 1 to {OPTIONS_MAX}")]
+    BadOptions {
+        /// The resource.
+        resource: Box<str>,
+        /// How many it has.
+        options: usize,
+    },
+    /// An amount of 0, or one that does not exceed the one before it.
+    #[error("options of {resource:?} must be above 0 and ascend")]
+    NotAscending {
+        /// The resource.
+        resource: Box<str>,
+    },
+    /// An amount that can't be counted.
+    #[error("options of {resource:?} has {units} units: {most} can be counted; use larger units")]
+    TooManyUnits {
+        /// The resource.
+        resource: Box<str>,
+        /// The amount.
+        units: u64,
+        /// What can be counted.
+        most: u64,
+    },
+    /// Devices come in chunks.
+    #[error("options of {resource:?} has {units} devices: they come in chunks of 1, 2, 4 and 8")]
+    NoChunk {
+        /// The resource.
+        resource: Box<str>,
+        /// The amount.
+        units: u64,
+    },
+    /// It could never run.
+    #[error(
+        "demands asks for {least} of {resource:?} at least: {most} can be had at once; ask for less"
+    )]
+    NeverFits {
+        /// The resource.
+        resource: Box<str>,
+        /// What it needs.
+        least: u64,
+        /// What there is.
+        most: u64,
+    },
+    /// More than one demand has several amounts.
+    #[error("demands has several options for {first:?} and for {second:?}: one may be elastic")]
+    TwoElastic {
+        /// An elastic resource.
+        first: Box<str>,
+        /// The next one.
+        second: Box<str>,
+    },
+    /// A time for each amount, or none.
+    #[error(
+        "durations has {durations} entries for {options} options of {resource:?}: give one each, or none"
+    )]
+    DurationsMismatch {
+        /// The resource.
+        resource: Box<str>,
+        /// How many times there are.
+        durations: usize,
+        /// How many amounts there are.
+        options: usize,
+    },
+    /// There is no such service.
+    #[error("service {service:?} is not declared: declare it first, or leave it out")]
+    UnknownService {
+        /// The service.
+        service: Box<str>,
+    },
+    /// A service needs devices, of one resource.
+    #[error(
+        "service {service:?} needs one entry of demands that is made of devices, not {devices}"
+    )]
+    ServiceWithoutDevices {
+        /// The service.
+        service: Box<str>,
+        /// How many entries are.
+        devices: usize,
+    },
+    /// The program is not live.
+    #[error("program {program:?} is not live: begin it with a step, or leave it out")]
+    UnknownProgram {
+        /// The program.
+        program: Box<str>,
+    },
+    /// It may not run at all.
+    #[error("run_max is 0: give the longest time that the action may run")]
+    NoRunTime,
+    /// Too many wait.
+    #[error("{waiting} actions wait, which is the most {whose} may have: submit it again later")]
+    QueueFull {
+        /// Whose bound it is.
+        whose: &'static str,
+        /// How many wait.
+        waiting: u64,
+    },
+    /// The key names something else.
+    #[error(
+        "idempotency_key {key:?} is that of action {action}, which is another one: take a new key"
+    )]
+    KeyTaken {
+        /// The key.
+        key: Box<str>,
+        /// What it names.
+        action: ActionId,
+    },
+}
+
+impl Actions {
+    pub(crate) fn check(
+        &self,
+        spec: &ActionSpec,
+        is_live: impl Fn(&str) -> bool,
+    ) -> Result<Admission, ActionError> {
+        if let Some(known) = self.known(spec)? {
+            return Ok(Admission::Known(known));
+        }
+        self.check_demands(spec)?;
+        self.check_service(spec)?;
+        if let Some(program) = spec.program.as_ref().filter(|program| !is_live(program)) {
+            return Err(ActionError::UnknownProgram {
+                program: program.clone(),
+            });
+        }
+        if spec.run_max.0 == 0 {
+            return Err(ActionError::NoRunTime);
+        }
+        self.check_queue(&spec.job)?;
+        Ok(Admission::New(ActionId(self.state.last_action + 1)))
+    }
+
+    /// An action that was submitted before under the same key.
+    fn known(&self, spec: &ActionSpec) -> Result<Option<ActionId>, ActionError> {
+        let Some(key) = &spec.idempotency_key else {
+            return Ok(None);
+        };
+        let of_job = self.index.keys.get(&spec.job);
+        let Some(action) = of_job.and_then(|of_job| of_job.get(key)).copied() else {
+            return Ok(None);
+        };
+        let known = self.state.action(action);
+        if known.is_some_and(|known| known.spec.body == spec.body) {
+            return Ok(Some(action));
+        }
+        Err(ActionError::KeyTaken {
+            key: key.clone(),
+            action,
+        })
+    }
+
+    fn check_demands(&self, spec: &ActionSpec) -> Result<(), ActionError> {
+        let demands = &spec.demands;
+        if demands.is_empty() {
+            return Err(ActionError::NoDemands);
+        }
+        if demands.len() > DEMANDS_MAX {
+            return Err(ActionError::TooManyDemands {
+                demands: demands.len(),
+            });
+        }
+        let mut named = BTreeSet::new();
+        for demand in demands {
+            let resource = demand.resource.clone();
+            if !named.insert(&demand.resource) {
+                return Err(ActionError::ResourceTwice { resource });
+            }
+            let pool = self.state.pool_of(&resource);
+            let pool = pool.and_then(|pool| self.state.pools.get(pool as usize));
+            let pool = pool.ok_or(ActionError::UnknownResource { resource })?;
+            check_options(demand, pool)?;
+        }
+        let mut elastic = demands.iter().filter(|d| d.options.len() > 1);
+        if let (Some(first), Some(second)) = (elastic.next(), elastic.next()) {
+            return Err(ActionError::TwoElastic {
+                first: first.resource.clone(),
+                second: second.resource.clone(),
+            });
+        }
+        let (key, durations) = (&demands[spec.key_demand()], spec.durations.len());
+        if durations != 0 && durations != key.options.len() {
+            return Err(ActionError::DurationsMismatch {
+                resource: key.resource.clone(),
+                durations,
+                options: key.options.len(),
+            });
+        }
+        Ok(())
+    }
+
+    fn check_service(&self, spec: &ActionSpec) -> Result<(), ActionError> {
+        let Some(service) = spec.service.clone() else {
+            return Ok(());
+        };
+        if !self.state.services.contains_key(&service) {
+            return Err(ActionError::UnknownService { service });
+        }
+        let is_devices = |demand: &&Demand| {
+            let pool = self.state.pool_of(&demand.resource);
+            let pool = pool.and_then(|pool| self.state.pools.get(pool as usize));
+            pool.is_some_and(|pool| pool.devices.is_some())
+        };
+        match spec.demands.iter().filter(is_devices).count() {
+            1 => Ok(()),
+            devices => Err(ActionError::ServiceWithoutDevices { service, devices }),
+        }
+    }
+
+    fn check_queue(&self, job: &str) -> Result<(), ActionError> {
+        let of = |counts: &std::collections::BTreeMap<Box<str>, u64>, name: &str| {
+            counts.get(name).copied().unwrap_or(0)
+        };
+        let (index, bounds) = (&self.index, &self.config);
+        let of_tenant = of(&index.by_tenant, prefix_of(job));
+        let queues = [
+            ("the daemon", index.waiting, bounds.waiting_max),
+            ("a tenant", of_tenant, bounds.tenant_waiting_max),
+            ("a job", of(&index.by_job, job), bounds.job_waiting_max),
+        ];
+        let full = queues.iter().find(|(_, waiting, most)| waiting >= most);
+        full.map_or(Ok(()), |(whose, waiting, _)| {
+            Err(ActionError::QueueFull {
+                whose,
+                waiting: *waiting,
+            })
+        })
+    }
+}
+
+fn check_options(demand: &Demand, pool: &Pool) -> Result<(), ActionError> {
+    let resource = || demand.resource.clone();
+    let options = &demand.options;
+    if options.is_empty() || options.len() > OPTIONS_MAX {
+        return Err(ActionError::BadOptions {
+            resource: resource(),
+            options: options.len(),
+        });
+    }
+    if options[0] == 0 || options.windows(2).any(|pair| pair[0] >= pair[1]) {
+        return Err(ActionError::NotAscending {
+            resource: resource(),
+        });
+    }
+    // Policies are told amounts in 32 bits.
+    let elastic = options.len() > 1;
+    let most = if elastic {
+        u64::from(u32::MAX)
+    } else {
+        BYTES_MAX
+    };
+    if let Some(units) = options.iter().find(|units| **units > most) {
+        return Err(ActionError::TooManyUnits {
+            resource: resource(),
+            units: *units,
+            most,
+        });
+    }
+    if let Some(units) = options.iter().find(|units| !pool.has_amount(**units)) {
+        return Err(ActionError::NoChunk {
+            resource: resource(),
+            units: *units,
+        });
+    }
+    let (least, most) = (options[0], pool.most());
+    if least > most {
+        return Err(ActionError::NeverFits {
+            resource: resource(),
+            least,
+            most,
+        });
+    }
+    Ok(())
+}

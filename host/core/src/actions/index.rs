@@ -1,0 +1,238 @@
+//! Where actions are found: by what they wait for, by program, job and tenant. All of it follows
+//! from the state and is no part of a snapshot.
+
+use crate::actions::action::{Action, Rank, Stage};
+use crate::actions::pool::Pool;
+use crate::actions::spec::ActionSpec;
+use crate::actions::state::State;
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::tenant::prefix_of;
+use treadle_model::{ActionId, Timestamp};
+
+/// What an action draws from, by the positions of its resources.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Needs {
+    /// Its key resource, the one that more of makes it faster.
+    pub(crate) key: u32,
+    /// The demand for it, by its position in the specification.
+    pub(crate) key_demand: usize,
+    /// Resources and the least units that it can do with of each, as its demands are listed.
+    pub(crate) least: Vec<(u32, u64)>,
+}
+
+impl Needs {
+    /// `None` if there is no such resource.
+    pub(crate) fn of(spec: &ActionSpec, pools: &BTreeMap<&str, u32>) -> Option<Self> {
+        let least = spec.demands.iter().map(|demand| {
+            let pool = pools.get(&*demand.resource)?;
+            Some((*pool, *demand.options.first()?))
+        });
+        let least: Vec<_> = least.collect::<Option<_>>()?;
+        let key_demand = spec.key_demand();
+        let (key, _) = *least.get(key_demand)?;
+        Some(Self {
+            key,
+            key_demand,
+            least,
+        })
+    }
+
+    /// Those of a started action whose resources are gone.
+    pub(crate) fn gone() -> Self {
+        Self {
+            key: u32::MAX,
+            key_demand: 0,
+            least: Vec::new(),
+        }
+    }
+
+    /// What it takes with so many units of its key resource.
+    pub(crate) fn with(&self, units: u64) -> impl Iterator<Item = (u32, u64)> {
+        let all = self.least.iter().enumerate();
+        all.map(move |(demand, (pool, least))| {
+            let is_key = demand == self.key_demand;
+            (*pool, if is_key { units } else { *least })
+        })
+    }
+
+    pub(crate) fn least_of_key(&self) -> u64 {
+        self.least
+            .get(self.key_demand)
+            .map_or(0, |(_, least)| *least)
+    }
+}
+
+/// Positions of resources by name.
+pub(crate) fn positions(pools: &[Pool]) -> BTreeMap<&str, u32> {
+    let named = (0..).zip(pools);
+    named.map(|(at, pool)| (&*pool.resource.name, at)).collect()
+}
+
+/// Attempts that run, by their key resource.
+pub(crate) type Running = BTreeSet<(Timestamp, ActionId, u64)>;
+
+/// See the module.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Index {
+    /// What each action that has not ended draws from.
+    pub(crate) needs: BTreeMap<ActionId, Needs>,
+    /// Those that wait, by key resource and then by when they are served.
+    pub(crate) queues: BTreeMap<u32, BTreeSet<(Rank, ActionId)>>,
+    /// Those that wait and are not served as they came.
+    pub(crate) overtaken: BTreeSet<ActionId>,
+    /// Those that run, by key resource and then by their expected end.
+    pub(crate) running: BTreeMap<u32, Running>,
+    /// Work that waits for a resource: the sum over those that wait for it as their key resource.
+    pub(crate) work: BTreeMap<u32, u128>,
+    /// Actions that have not ended by program.
+    pub(crate) by_program: BTreeMap<Box<str>, BTreeSet<ActionId>>,
+    /// Those that wait, by job.
+    pub(crate) by_job: BTreeMap<Box<str>, u64>,
+    /// Those that wait, by the prefix of their tenant.
+    pub(crate) by_tenant: BTreeMap<Box<str>, u64>,
+    /// How many wait.
+    pub(crate) waiting: u64,
+    /// How many have been started.
+    pub(crate) started: u64,
+    /// Idempotency keys by job, of all that are remembered.
+    pub(crate) keys: BTreeMap<Box<str>, BTreeMap<Box<str>, ActionId>>,
+}
+
+fn count(counts: &mut BTreeMap<Box<str>, u64>, name: &str, adds: bool) {
+    match counts.get_mut(name) {
+        Some(count) if adds => *count += 1,
+        Some(count) => {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(name);
+            }
+        }
+        None => {
+            counts.insert(name.into(), 1);
+        }
+    }
+}
+
+impl Index {
+    pub(crate) fn of(state: &State) -> Self {
+        let mut index = Self::default();
+        let positions = positions(&state.pools);
+        for (id, action) in &state.live {
+            let needs = Needs::of(&action.spec, &positions);
+            index.open(*id, needs.unwrap_or_else(Needs::gone), action);
+        }
+        for (id, action) in state.live.iter().chain(&state.ended) {
+            index.remember(*id, &action.spec);
+        }
+        index
+    }
+
+    /// An action begins.
+    pub(crate) fn open(&mut self, id: ActionId, needs: Needs, action: &Action) {
+        self.needs.insert(id, needs);
+        if let Some(program) = &action.spec.program {
+            let of_program = self.by_program.entry(program.clone()).or_default();
+            of_program.insert(id);
+        }
+        self.add(id, action);
+    }
+
+    /// An action is over; it is in no stage any more.
+    pub(crate) fn close(&mut self, id: ActionId, spec: &ActionSpec) {
+        self.needs.remove(&id);
+        if let Some(program) = &spec.program
+            && let Some(of_program) = self.by_program.get_mut(program)
+        {
+            of_program.remove(&id);
+            if of_program.is_empty() {
+                self.by_program.remove(program);
+            }
+        }
+    }
+
+    /// Its key is taken.
+    pub(crate) fn remember(&mut self, id: ActionId, spec: &ActionSpec) {
+        if let Some(key) = &spec.idempotency_key {
+            let of_job = self.keys.entry(spec.job.clone()).or_default();
+            of_job.insert(key.clone(), id);
+        }
+    }
+
+    /// Its key is free again.
+    pub(crate) fn forget(&mut self, id: ActionId, spec: &ActionSpec) {
+        if let Some(key) = &spec.idempotency_key
+            && let Some(of_job) = self.keys.get_mut(&spec.job)
+            && of_job.get(key) == Some(&id)
+        {
+            of_job.remove(key);
+            if of_job.is_empty() {
+                self.keys.remove(&spec.job);
+            }
+        }
+    }
+
+    /// Files an action under its stage.
+    pub(crate) fn add(&mut self, id: ActionId, action: &Action) {
+        let Some(key) = self.needs.get(&id).map(|needs| needs.key) else {
+            return;
+        };
+        match &action.stage {
+            Stage::Waiting { rank, work } => {
+                self.queues.entry(key).or_default().insert((*rank, id));
+                if *work > 0 {
+                    *self.work.entry(key).or_default() += u128::from(*work);
+                }
+                if rank.class > 0 {
+                    self.overtaken.insert(id);
+                }
+                self.waiting += 1;
+                count(&mut self.by_job, &action.spec.job, true);
+                count(&mut self.by_tenant, prefix_of(&action.spec.job), true);
+            }
+            Stage::Started(started) => {
+                self.started += 1;
+                let entry = (started.expected.unwrap_or_default(), id, started.units);
+                self.running.entry(key).or_default().insert(entry);
+            }
+            Stage::Ended(_) => {}
+        }
+    }
+
+    /// Takes an action out of its stage.
+    pub(crate) fn remove(&mut self, id: ActionId, action: &Action) {
+        let Some(key) = self.needs.get(&id).map(|needs| needs.key) else {
+            return;
+        };
+        match &action.stage {
+            Stage::Waiting { rank, work } => {
+                if let Some(queue) = self.queues.get_mut(&key) {
+                    queue.remove(&(*rank, id));
+                    if queue.is_empty() {
+                        self.queues.remove(&key);
+                    }
+                }
+                if let Some(sum) = self.work.get_mut(&key) {
+                    *sum = sum.saturating_sub(u128::from(*work));
+                    if *sum == 0 {
+                        self.work.remove(&key);
+                    }
+                }
+                self.overtaken.remove(&id);
+                self.waiting -= 1;
+                count(&mut self.by_job, &action.spec.job, false);
+                count(&mut self.by_tenant, prefix_of(&action.spec.job), false);
+            }
+            Stage::Started(started) => {
+                self.started -= 1;
+                if let Some(running) = self.running.get_mut(&key) {
+                    let entry = (started.expected.unwrap_or_default(), id, started.units);
+                    running.remove(&entry);
+                    if running.is_empty() {
+                        self.running.remove(&key);
+                    }
+                }
+            }
+            Stage::Ended(_) => {}
+        }
+    }
+}

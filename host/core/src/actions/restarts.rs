@@ -1,0 +1,135 @@
+//! The daemon begins anew: what it has, and what became of what ran.
+
+use crate::actions::Actions;
+use crate::actions::action::Started;
+use crate::actions::event::Outcome;
+use crate::actions::index::Index;
+use crate::actions::pool::Pool;
+use crate::actions::resource::{RESOURCES_MAX, Resource};
+use crate::actions::state::Timer;
+use std::collections::BTreeSet;
+use treadle_model::ActionId;
+
+impl Actions {
+    /// Nobody answers what the last run asked.
+    pub(crate) fn daemon_restarted(&mut self) {
+        self.state.run += 1;
+        self.drop_ask();
+        self.look_again();
+    }
+
+    fn drop_ask(&mut self) {
+        if let Some(open) = self.state.ask.take() {
+            self.state
+                .timers
+                .disarm(open.deadline, Timer::Ask(open.ask));
+        }
+    }
+
+    /// Of what was started before and was not heard of since, nobody knows whether it ran.
+    pub(crate) fn actions_recovered(&mut self) {
+        let run = self.state.run;
+        let lost = self.state.live.iter().filter(|(_, action)| {
+            let started = action.started();
+            started.is_some_and(|started| started.run != run)
+        });
+        let lost: Vec<ActionId> = lost.map(|(id, _)| *id).collect();
+        for id in lost {
+            let action = self.state.live.get(&id);
+            if action.is_some_and(|a| a.may_run_again(self.config.attempts_max)) {
+                self.state.counters.retried += 1;
+                self.queue_again(id);
+            } else {
+                self.end(id, Outcome::Unknown, None);
+            }
+        }
+    }
+
+    /// What there is replaces what there was. Waiting actions that could never start with it are
+    /// over, and started ones that have what is gone are stopped. Devices are taken to hold the
+    /// services of those that run, and no others.
+    pub(crate) fn resources_set(&mut self, resources: &[Resource]) {
+        self.drop_ask();
+        self.state.held_back.clear();
+        let mut pools: Vec<Pool> = Vec::new();
+        let mut named = BTreeSet::new();
+        let distinct = resources.iter().filter(|r| named.insert(&r.name));
+        for resource in distinct.take(RESOURCES_MAX) {
+            let mut pool = Pool::new(resource.clone());
+            let before = self.state.pools.iter();
+            let before = before.filter(|before| before.resource.name == resource.name);
+            if pool.quota.is_some() {
+                let asked = before.filter_map(|before| before.quota.clone()).next();
+                pool.quota = asked.or(pool.quota);
+            }
+            pools.push(pool);
+        }
+        for (number, pool) in (0..).zip(&self.state.pools) {
+            if let Some(at) = pool.wake_at {
+                self.state.timers.disarm(at, Timer::Quota(number));
+            }
+        }
+        self.state.pools = pools;
+        let gone = self.take_all_again();
+        self.index = Index::of(&self.state);
+        self.end_hopeless();
+        let cause = "what it ran on is gone";
+        for id in gone {
+            self.stop(
+                id,
+                Outcome::InfrastructureFailure {
+                    cause: cause.into(),
+                },
+            );
+        }
+        self.look_again();
+    }
+
+    /// Started actions keep what is still there. Those that don't have all of it any more.
+    fn take_all_again(&mut self) -> Vec<ActionId> {
+        let mut gone = Vec::new();
+        let pools = &mut self.state.pools;
+        for (id, action) in &mut self.state.live {
+            let service = action.spec.service.clone();
+            let Some(started) = action.started_mut() else {
+                continue;
+            };
+            let before = started.grants.len();
+            take_again(pools, started, service.as_deref());
+            if started.grants.len() < before {
+                gone.push(*id);
+            }
+        }
+        gone
+    }
+
+    fn end_hopeless(&mut self) {
+        let waiting = self.state.waiting();
+        let hopeless = waiting.filter_map(|(id, action)| {
+            let cause = self.missing(&action.spec)?;
+            Some((id, cause))
+        });
+        let hopeless: Vec<_> = hopeless.collect();
+        for (id, cause) in hopeless {
+            self.end(id, Outcome::InfrastructureFailure { cause }, None);
+        }
+    }
+}
+
+fn take_again(pools: &mut [Pool], started: &mut Started, service: Option<&str>) {
+    let since = started.since;
+    started.grants.retain(|grant| {
+        let pool = pools.iter_mut().find(|p| p.resource.name == grant.resource);
+        let Some(pool) = pool else {
+            return false;
+        };
+        let is_kept = pool.take_again(grant);
+        if is_kept
+            && let (Some(service), Some(chunk)) = (service, grant.chunk)
+            && let Some(devices) = &mut pool.devices
+        {
+            devices.hold(service, chunk, since);
+        }
+        is_kept
+    });
+}

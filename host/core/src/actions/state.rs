@@ -1,0 +1,141 @@
+//! What the machine of actions knows.
+
+use crate::actions::action::{Action, Stage};
+use crate::actions::pool::Pool;
+use crate::actions::profiles::Profiles;
+use crate::timers::Timers;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use treadle_model::{ActionId, AskId, Span, Timestamp};
+
+/// Services at most; further ones are not declared.
+pub const SERVICES_MAX: usize = 4_096;
+
+/// What a deadline is for.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub enum Timer {
+    /// A question without an answer.
+    Ask(AskId),
+    /// An action that must have started, begun or ended.
+    Action(ActionId),
+    /// A resource of which time alone frees some, by its position.
+    Quota(u32),
+}
+
+/// A question that waits for its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ask {
+    /// Names the answer.
+    pub ask: AskId,
+    /// The candidates, in the order in which they are served.
+    pub candidates: Vec<ActionId>,
+    /// When the core answers itself.
+    pub deadline: Timestamp,
+}
+
+/// A service that devices may hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    /// How long it is said to take to get it onto devices.
+    pub load: Span,
+    /// How long it took, by number of devices: a moving average.
+    #[serde(default)]
+    pub loads: BTreeMap<u64, Span>,
+}
+
+impl Service {
+    /// The time to get it onto so many devices.
+    pub fn load_on(&self, devices: u64) -> Span {
+        self.loads.get(&devices).copied().unwrap_or(self.load)
+    }
+
+    pub(crate) fn learn(&mut self, devices: u64, took: Span) {
+        let known = self.loads.entry(devices).or_insert(took);
+        known.0 = known.0 - known.0 / 8 + took.0 / 8;
+    }
+}
+
+/// Counters since the state began.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Actions that were submitted.
+    pub submitted: u64,
+    /// Attempts that were started.
+    pub started: u64,
+    /// Actions that ran to their end.
+    pub exited: u64,
+    /// Actions that ended otherwise, those that were withdrawn included.
+    pub failed: u64,
+    /// Of these, those of which nobody knows whether they ran.
+    pub unknown: u64,
+    /// Attempts of which nobody knows whether they ran, and that are made again.
+    pub retried: u64,
+    /// Refusals by quotas.
+    pub refusals: u64,
+    /// Questions to the allocation policy.
+    pub asked: u64,
+    /// Of these, those that the core had to answer itself.
+    pub unanswered: u64,
+    /// Answers that could not be carried out as they were.
+    pub corrected: u64,
+    /// Services that were brought onto devices.
+    pub loads: u64,
+}
+
+/// What the machine of actions knows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// The latest time at which the core handled an event.
+    pub now: Timestamp,
+    /// The resources.
+    pub pools: Vec<Pool>,
+    /// Services that devices may hold.
+    pub services: BTreeMap<Box<str>, Service>,
+    /// Actions that have not ended.
+    pub live: BTreeMap<ActionId, Action>,
+    /// Actions that have, the latest.
+    pub ended: BTreeMap<ActionId, Action>,
+    /// Their order.
+    pub ended_order: VecDeque<ActionId>,
+    /// Pending deadlines.
+    pub timers: Timers<Timer>,
+    /// The question without an answer, if there is one.
+    pub ask: Option<Ask>,
+    /// Candidates that the last answer left out.
+    pub held_back: BTreeSet<ActionId>,
+    /// Something may be possible that was not before.
+    pub pass_wanted: bool,
+    /// The waiting action that was ranked last.
+    pub ranked: ActionId,
+    /// The latest action's id.
+    pub last_action: u64,
+    /// The next question's id.
+    pub next_ask: u64,
+    /// Which run of the daemon this is.
+    pub run: u64,
+    /// How long actions last.
+    pub profiles: Profiles,
+    /// Counters.
+    pub counters: Counters,
+}
+
+impl State {
+    /// An action that has not ended, or one of the latest that have.
+    pub fn action(&self, action: ActionId) -> Option<&Action> {
+        self.live.get(&action).or_else(|| self.ended.get(&action))
+    }
+
+    /// Actions that wait.
+    pub fn waiting(&self) -> impl Iterator<Item = (ActionId, &Action)> {
+        let waits = |a: &Action| matches!(a.stage, Stage::Waiting { .. });
+        let live = self.live.iter().filter(move |(_, a)| waits(a));
+        live.map(|(id, a)| (*id, a))
+    }
+
+    /// The position of a resource.
+    pub(crate) fn pool_of(&self, resource: &str) -> Option<u32> {
+        let named = |pool: &Pool| &*pool.resource.name == resource;
+        let position = self.pools.iter().position(named);
+        position.and_then(|position| u32::try_from(position).ok())
+    }
+}
