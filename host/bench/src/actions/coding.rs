@@ -1,7 +1,8 @@
 //! Coding agents on cores: Figures 8(a) and 9 and Table 1.
 
 use super::Found;
-use super::setup::{CONTAINER_S, EXEC_S, NODE_CORES, PAPER_POD, Tested, pods, ready};
+use super::setup::{CONTAINER_S, EXEC_S, NODE_CORES, PAPER_POD, pods, ready};
+use super::tested::Tested;
 use treadle_simulator::actions::{Coding, Outcome, Pods, Pools, Trajectory, bound_s};
 
 /// Batches on five nodes (Figure 8(a) left).

@@ -6,11 +6,12 @@ mod policy;
 mod search;
 mod services;
 mod setup;
+mod tested;
 #[cfg(test)]
 mod tests;
 
-use setup::Tested;
 use std::collections::BTreeMap;
+use tested::Tested;
 
 /// Parts of the grids.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -2,7 +2,7 @@
 //! and 7.
 
 use super::Found;
-use super::setup::Tested;
+use super::tested::Tested;
 use treadle_simulator::actions::{APIS, OnTheirOwn, Outcome, Pools, Search};
 
 const BATCHES: [u32; 3] = [512, 1_024, 2_048];

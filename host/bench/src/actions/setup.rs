@@ -1,12 +1,6 @@
 //! The set-up of the paper, as far as it is published, and its figures.
 
-use super::Found;
-use super::policy::Linked;
-use default_allocation::DefaultAllocation;
-use std::time::{Duration, Instant};
-use tangram_allocation::{Config, TangramAllocation};
-use treadle_core::actions::{ElasticAnswer, ElasticQuestion};
-use treadle_simulator::actions::{Allocator, Greedy, Outcome, Plain, Pods, Pools, Trajectory};
+use treadle_simulator::actions::Pods;
 
 /// Cores of a node (§6.1).
 pub(super) const NODE_CORES: u32 = 256;
@@ -42,75 +36,6 @@ pub(super) fn ready(pods: &Pods) -> Pods {
         start_s: 0.0,
         starts_per_s: 1e9,
         ..pods.clone()
-    }
-}
-
-/// The machine and the policy under test, and the processor time that they take.
-#[derive(Debug, Default)]
-pub(super) struct Tested {
-    actions: u64,
-    whole: Duration,
-    policy: Duration,
-}
-
-struct Timed<'a> {
-    inner: &'a mut dyn Allocator,
-    spent: Duration,
-}
-
-impl Allocator for Timed<'_> {
-    fn allocate(&mut self, question: &ElasticQuestion) -> ElasticAnswer {
-        let began = Instant::now();
-        let answer = self.inner.allocate(question);
-        self.spent += began.elapsed();
-        answer
-    }
-}
-
-impl Tested {
-    /// Runs a batch.
-    pub(super) fn run(&mut self, pools: &Pools, trajectories: &[Trajectory]) -> Outcome {
-        let began = Instant::now();
-        let mut policy = Linked(TangramAllocation::default());
-        let mut timed = Timed {
-            inner: &mut policy,
-            spent: Duration::ZERO,
-        };
-        let outcome = pools.run(trajectories, &mut Plain::default(), &mut timed);
-        self.policy += timed.spent;
-        self.whole += began.elapsed();
-        self.actions += outcome.actions.len() as u64;
-        outcome
-    }
-
-    /// Time per trajectory with other policies, as a multiple.
-    pub(super) fn others(
-        pools: &Pools,
-        trajectories: &[Trajectory],
-        act_s: f64,
-        mut ratio: impl FnMut(&str, f64),
-    ) {
-        let mut of = |name: &str, policy: &mut dyn Allocator| {
-            let theirs = pools.run(trajectories, &mut Plain::default(), policy);
-            ratio(name, theirs.act_s() / act_s);
-        };
-        let config = Config {
-            share_percent: 0,
-            ..Config::default()
-        };
-        of("algorithm1", &mut Linked(TangramAllocation { config }));
-        of("greedy", &mut Greedy);
-        of(
-            "default_allocation",
-            &mut Linked(DefaultAllocation::default()),
-        );
-    }
-
-    /// Time of this machine for each action; it differs from run to run.
-    pub(super) fn costs(&self, found: &mut Found) {
-        let each = |time: Duration| time.as_secs_f64() * 1e6 / self.actions.max(1) as f64;
-        found.put("cost.us.policy", each(self.policy));
-        found.put("cost.us.all", each(self.whole));
     }
 }
 

@@ -92,7 +92,12 @@ enum Due {
     Wake,
 }
 
-/// An action that was submitted; its id is its place.
+/// The place of an action among those that were submitted: ids begin at 1.
+fn place(id: u64) -> usize {
+    id as usize - 1
+}
+
+/// An action that was submitted.
 struct Submitted {
     trajectory: u32,
     turn: usize,
@@ -152,12 +157,12 @@ impl Pools {
 impl Course<'_> {
     fn set_up(&mut self) {
         let resources = self.pools.resources();
-        self.tell(0, &ActionEvent::ResourcesSet { resources });
+        self.tell(0, ActionEvent::ResourcesSet { resources });
         if let Some(services) = &self.pools.services {
             for index in 0..services.services {
                 let load = Span(services.load_us(4));
                 let service = service(index);
-                self.tell(0, &ActionEvent::ServiceDeclared { service, load });
+                self.tell(0, ActionEvent::ServiceDeclared { service, load });
             }
         }
         for (index, trajectory) in self.trajectories.iter().enumerate() {
@@ -175,7 +180,7 @@ impl Course<'_> {
                     action: ActionId(id),
                     attempt: 1,
                 };
-                self.tell(now_us, &event);
+                self.tell(now_us, event);
             }
             Due::End(id) => self.end(now_us, id),
             Due::Wake => {
@@ -188,7 +193,7 @@ impl Course<'_> {
         }
     }
 
-    fn tell(&mut self, now_us: u64, event: &ActionEvent) {
+    fn tell(&mut self, now_us: u64, event: ActionEvent) {
         self.machine.handle(Timestamp(now_us), event);
         self.follow(now_us);
     }
@@ -203,14 +208,14 @@ impl Course<'_> {
                     load,
                     ..
                 } => self.start(now_us, action.0, &grants, load.as_ref()),
-                ActionCommand::AskElastic { ask, question } => {
+                ActionCommand::AskElastic { ask, question, .. } => {
                     let answer = self.allocator.allocate(&question);
                     let event = ActionEvent::ElasticAnswered {
                         ask,
                         policy: PolicyRef("allocator".into()),
                         answer,
                     };
-                    self.machine.handle(Timestamp(now_us), &event);
+                    self.machine.handle(Timestamp(now_us), event);
                 }
                 ActionCommand::AnswerAction { action } => self.answered(now_us, action.0),
                 ActionCommand::StopAction { .. } => {}
@@ -229,7 +234,7 @@ impl Course<'_> {
         let place = trajectory as usize;
         let turn = self.turns_begun[place];
         let work = &self.trajectories[place].turns[turn].work;
-        let id = self.submitted.len() as u64;
+        let id = self.submitted.len() as u64 + 1;
         let spec = self.spec(trajectory, work, id);
         self.submitted.push(Submitted {
             trajectory,
@@ -247,7 +252,7 @@ impl Course<'_> {
             action: ActionId(id),
             spec: Box::new(spec),
         };
-        self.tell(now_us, &event);
+        self.tell(now_us, event);
     }
 
     fn spec(&mut self, trajectory: u32, work: &Work, id: u64) -> ActionSpec {
@@ -257,7 +262,7 @@ impl Course<'_> {
             Draws::Quota { api } => self.pools.apis[api as usize].name.into(),
         };
         ActionSpec {
-            program: Some(format!("trajectory-{trajectory}").into()),
+            program: None,
             job: "batch".into(),
             kind: work.kind.into(),
             demands: vec![Demand {
@@ -290,14 +295,15 @@ impl Course<'_> {
     }
 
     fn start(&mut self, now_us: u64, id: u64, grants: &[Grant], load: Option<&Load>) {
-        let submitted = &mut self.submitted[id as usize];
+        let submitted = &mut self.submitted[place(id)];
         let work = &self.trajectories[submitted.trajectory as usize].turns[submitted.turn].work;
         let units = grants.first().map_or(1, |grant| grant.units);
         let mut overhead_us = micros(self.pools.exec_s);
         if work.draws == Draws::Cores && submitted.turn == 0 {
             overhead_us += micros(self.pools.container_s);
         }
-        if let (Some(_), Some(services)) = (load, &self.pools.services) {
+        let service = load.and_then(|load| load.service.as_ref());
+        if let (Some(_), Some(services)) = (service, &self.pools.services) {
             overhead_us += services.load_us(units);
         }
         if let Draws::Quota { api } = work.draws {
@@ -314,7 +320,7 @@ impl Course<'_> {
     }
 
     fn end(&mut self, now_us: u64, id: u64) {
-        let submitted = &mut self.submitted[id as usize];
+        let submitted = &mut self.submitted[place(id)];
         let work = &self.trajectories[submitted.trajectory as usize].turns[submitted.turn].work;
         if let Draws::Quota { api } = work.draws
             && !submitted.refused
@@ -328,11 +334,11 @@ impl Course<'_> {
             outcome: Ending::Exited { code: 0 },
             output: None,
         };
-        self.tell(now_us, &event);
+        self.tell(now_us, event);
     }
 
     fn answered(&mut self, now_us: u64, id: u64) {
-        let submitted = &self.submitted[id as usize];
+        let submitted = &self.submitted[place(id)];
         let trajectory = submitted.trajectory;
         let next = submitted.turn + 1;
         self.outcome.actions.push(submitted.times);
@@ -346,3 +352,6 @@ impl Course<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,19 +102,20 @@ impl ActionsArgs {
         report.detail("spreads", json!(spreads));
         report.note(
             "In virtual time, except for cost and decision: figures are the same on any machine, \
-             medians over seeds. The machine is the simulator's own, which serves each resource \
-             first come, first served; its policy is tangram-allocation. A ratio is the \
-             completion time of actions per trajectory of the system named over that: pods is one \
-             pod per trajectory with 0.5 cores requested and 4 at most, pods_started the same \
-             with pods that cost nothing to start, pods_best and reserved_best the best of \
-             several limits and of several reservations for that batch and seed; fixed4 and \
-             fixed16 are the same machine with tests that always have so many cores, fixed_best \
-             the best number for that batch and seed; algorithm1 is the paper's algorithm as \
-             printed, default_allocation and greedy are other policies. always is ten models that \
+             medians over seeds. A ratio is the completion time of actions per trajectory of the \
+             system named over that of treadle, which is the daemon's core with \
+             tangram-allocation: pods is one pod per trajectory with 0.5 cores requested and 4 at \
+             most, pods_started the same with pods that cost nothing to start, pods_best and \
+             reserved_best the best of several limits and of several reservations for that batch \
+             and seed; fixed4 and fixed16 are treadle with tests that always have so many cores, \
+             fixed_best the best number for that batch and seed; algorithm1 is the paper's \
+             algorithm as printed, default_allocation another policy. always is ten models that \
              stay on four devices each, always_best with the best degree of parallelism, \
              always_known with replicas in proportion to what each will be asked for; on_demand \
-             brings models from a disk. to_bound is the time over that of actions which never \
-             wait. details.spreads of the JSON has the mean, the least and the most over seeds.",
+             brings models from a disk, on_demand_best with the best number of devices, \
+             on_demand_host from host memory as fast as treadle. to_bound is the time over that \
+             of actions which never wait. details.spreads of the JSON has the mean, the least and \
+             the most over seeds.",
         );
     }
 }
