@@ -10,6 +10,8 @@ mod tested;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use policy::Linked;
+
 use std::collections::BTreeMap;
 use tested::Tested;
 

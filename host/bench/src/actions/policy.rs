@@ -8,39 +8,41 @@ use treadle_simulator::actions::Allocator;
 
 /// A policy that is linked in.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Linked<P>(pub(super) P);
+pub(crate) struct Linked<P>(pub(crate) P);
+
+impl<P> Linked<P> {
+    /// A question as policies get it.
+    pub(crate) fn table(question: &ElasticQuestion) -> Actions {
+        Actions {
+            pool: question.pool.clone(),
+            candidate: question.candidate.clone(),
+            waited_us: question.waited_us.clone(),
+            option_start: question.option_start.clone(),
+            option_units: question.option_units.clone(),
+            option_us: question.option_us.iter().map(|us| *us as f64).collect(),
+            option_load_us: question
+                .option_load_us
+                .iter()
+                .map(|us| *us as f64)
+                .collect(),
+            free_units: question.free_units.clone(),
+            chunked: question.chunked.clone(),
+            free_chunks: question.free_chunks.clone(),
+            running_pool: question.running_pool.clone(),
+            running_units: question.running_units.clone(),
+            running_left_us: question.running_left_us.clone(),
+            extra: Vec::new(),
+        }
+    }
+}
 
 impl<P: AllocationPolicy> Allocator for Linked<P> {
     fn allocate(&mut self, question: &ElasticQuestion) -> ElasticAnswer {
-        let chosen = self.0.arrange(&table(question).columns());
+        let chosen = self.0.arrange(&Self::table(question).columns());
         // What the host would do with an error: the candidates start with their least.
         let least = |candidate: &u8| i32::from(*candidate) - 1;
         let chosen = chosen.unwrap_or_else(|_| question.candidate.iter().map(least).collect());
         answer(question, &chosen)
-    }
-}
-
-/// A question as policies get it.
-fn table(question: &ElasticQuestion) -> Actions {
-    Actions {
-        pool: question.pool.clone(),
-        candidate: question.candidate.clone(),
-        waited_us: question.waited_us.clone(),
-        option_start: question.option_start.clone(),
-        option_units: question.option_units.clone(),
-        option_us: question.option_us.iter().map(|us| *us as f64).collect(),
-        option_load_us: question
-            .option_load_us
-            .iter()
-            .map(|us| *us as f64)
-            .collect(),
-        free_units: question.free_units.clone(),
-        chunked: question.chunked.clone(),
-        free_chunks: question.free_chunks.clone(),
-        running_pool: question.running_pool.clone(),
-        running_units: question.running_units.clone(),
-        running_left_us: question.running_left_us.clone(),
-        extra: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! figures.
 
 mod decisions;
+mod queue;
 
 use super::figures::{Figure, Report};
 use super::policy::GuestFolder;
