@@ -11,9 +11,9 @@ use treadle_core::actions::{
     ActionCommand, ActionEvent, ActionSpec, Demand, Outcome, Resource, Supply,
 };
 use treadle_model::{ActionId, PolicyRef, Span, Timestamp};
-use treadle_plugin::AllocationPolicy;
 use treadle_plugin::harness::{Actions, draw};
 use treadle_plugin::random::SplitMix64;
+use treadle_plugin::{Policy, PolicyError};
 use treadle_report::latencies::Latencies;
 use treadle_simulator::actions::{Allocator, Machine, Treadle};
 
@@ -40,7 +40,7 @@ pub(super) struct Queue {
 
 impl Queue {
     /// One with all actions queued, of cores or of devices.
-    pub(super) fn new(config: &str, chunked: bool) -> Result<Self, treadle_plugin::PolicyError> {
+    pub(super) fn new(config: &str, chunked: bool) -> Result<Self, PolicyError> {
         let mut queue = Self {
             core: Treadle::default(),
             policy: Linked(TangramAllocation::configure(config)?),
