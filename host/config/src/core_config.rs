@@ -1,6 +1,6 @@
 //! The core's part of the configuration, in the core's units.
 
-use treadle_core::{CoreConfig, KvConfig, Mode, RolloutConfig};
+use treadle_core::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
 use treadle_model::Span;
 
 use super::section::Key;
@@ -14,6 +14,7 @@ impl Config {
             mode: scheduler.mode,
             rollout: self.rollout.core(),
             kv: self.kv.core(scheduler.mode),
+            actions: ActionsConfig::default(),
             tick: Span::from_millis(scheduler.tick_ms),
             high_watermark_ppm: millionths(scheduler.high_watermark),
             low_watermark_ppm: millionths(scheduler.low_watermark),

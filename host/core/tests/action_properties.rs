@@ -61,7 +61,7 @@ fn resources(cores: u64, nodes: &[u32]) -> Vec<Resource> {
         units("cpu", cores),
         units("memory", 64),
         devices("gpu", nodes),
-        quota("search", 3, 12, Span::from_secs(20)),
+        quota("search", 3, 4, Span::from_secs(20)),
     ]
 }
 
@@ -168,25 +168,25 @@ fn play(e: &mut Executor, one: &Move) {
         Move::Wait { ms } => {
             e.wait(Span::from_millis(u64::from(ms)));
         }
-        Move::Restart { heard, shrinks } => {
-            e.handle(Event::DaemonRestarted);
-            let less = if shrinks {
-                resources(4, &[4])
-            } else {
-                resources(6, &[8, 4])
-            };
-            // What runs on what is gone is stopped, and counts no more.
-            e.resources = less.clone();
-            e.set(&less);
-            let heard = running.iter().filter(|id| id.0 % 3 == u64::from(heard) % 3);
-            for id in heard {
-                if e.running.contains_key(id) {
-                    e.begin(*id);
-                }
-            }
-            e.handle(ActionEvent::ActionsRecovered);
+        Move::Restart { heard, shrinks } => restart(e, &running, heard, shrinks),
+    }
+}
+
+/// The daemon begins anew, perhaps with less, and hears of some of those that run.
+fn restart(e: &mut Executor, running: &[ActionId], heard: u8, shrinks: bool) {
+    e.handle(Event::DaemonRestarted);
+    e.set(&if shrinks {
+        resources(4, &[4])
+    } else {
+        resources(6, &[8, 4])
+    });
+    let heard = u64::from(heard) % 3;
+    for id in running.iter().filter(|id| id.0 % 3 == heard) {
+        if e.running.contains_key(id) {
+            e.begin(*id);
         }
     }
+    e.handle(ActionEvent::ActionsRecovered);
 }
 
 fn answers() -> impl Strategy<Value = Answers> {

@@ -223,6 +223,19 @@ fn no_period_has_more_requests_than_it_may() {
 }
 
 #[test]
+fn a_quota_is_looked_at_again_when_its_period_is_over() {
+    let minute = Span::from_secs(60);
+    let mut e = Executor::new(&[units("cpu", 1), quota("search", 2, 1, minute)]);
+    let blocker = e.submit(action(&[("cpu", &[1])]));
+    e.submit(action(&[("cpu", &[1]), ("search", &[1])]));
+    let waits = e.submit(action(&[("search", &[1])]));
+    e.exit(blocker);
+    assert!(!e.running.contains_key(&waits) && e.running.len() == 1);
+    e.wait_s(62);
+    assert!(e.running.contains_key(&waits));
+}
+
+#[test]
 fn what_is_cancelled_or_lasts_too_long_is_stopped_and_has_its_own_end() {
     let mut e = Executor::new(&[units("cpu", 2)]);
     let long = e.submit(action(&[("cpu", &[1])]));

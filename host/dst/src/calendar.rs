@@ -1,6 +1,7 @@
 //! What is going to happen, in order of time; at one time, in the order in
 //! which it was put down.
 
+use super::actions::ActionHappening;
 use super::gateway::{Order, Report};
 use std::collections::BTreeMap;
 use treadle_core::Event;
@@ -70,6 +71,8 @@ pub(crate) enum Happening {
         transfer_id: u64,
         event: Box<Event>,
     },
+    /// Something about an action.
+    Action(ActionHappening),
     /// The daemon looks after an engine.
     Probe { session: u32, engine: usize },
     /// The database answers a transaction.

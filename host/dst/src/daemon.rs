@@ -107,6 +107,7 @@ impl Simulation {
             self.handle(Event::DaemonRestarted, None)?;
         }
         self.bind_policies()?;
+        self.report_actions()?;
         self.compare_copies();
         for engine in 0..engines {
             self.report_owner_wish(engine)?;
@@ -164,6 +165,7 @@ impl Simulation {
             self.database.commit(&rows, daemon.snapshot.as_ref())?;
         }
         self.disconnect_gateways();
+        self.daemon_of_actions_died();
         Ok(())
     }
 
@@ -350,7 +352,8 @@ impl Simulation {
                 }
             }
             Output::Transfer(order) => return self.order_transfer(order),
-            Output::Action(_) | Output::Observed(_) | Output::PolicyFailed(_) => {}
+            Output::Action(command) => return self.hold_action(command),
+            Output::Observed(_) | Output::PolicyFailed(_) => {}
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ impl Simulation {
         self.now_us >= self.plan.faults_end_us
             && self.is_quiet()
             && self.agents.iter().all(Agent::is_done)
+            && self.executor.is_done()
     }
 
     /// Nothing is left to do and everything is written and published.
@@ -35,6 +36,7 @@ impl Simulation {
         };
         self.database
             .compare(&bytes_of(daemon.scheduler.core())?, daemon.scheduler.seq())?;
+        self.check_actions_at_end()?;
         let state = daemon.scheduler.core().programs();
         for (id, worker) in &state.workers {
             if worker.used_tokens() > 0
@@ -66,11 +68,12 @@ impl Simulation {
             .filter(|agent| !self.agents[*agent].is_done())
             .collect();
         format!(
-            "agents {agents:?}; {} programs; steps {:?}; workers {:?}; {}",
+            "agents {agents:?}; {} programs; steps {:?}; workers {:?}; {}; {}",
             state.live.len(),
             state.steps,
             state.workers,
-            self.transfers.what_is_left()
+            self.transfers.what_is_left(),
+            self.executor.what_is_left()
         )
     }
 }

@@ -1,6 +1,7 @@
 //! Injected bugs: deliberate faults of the parts that must not have any, to check that the rules
 //! find them.
 
+use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::backlog::Backlog;
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::program::Program;
@@ -127,6 +128,16 @@ injected_bugs! {
     ForgetCordon => "forget-cordon",
     /// Draining workers keep their programs.
     ForgetDrain => "forget-drain",
+    /// Actions are begun before their starts are on record.
+    StartBeforeCommit => "start-before-commit",
+    /// Now and then an action is started twice.
+    RunActionTwice => "run-action-twice",
+    /// Now and then an action keeps a unit when it ends.
+    KeepUnits => "keep-units",
+    /// Another action starts in place of the first that waits.
+    OvertakeHead => "overtake-head",
+    /// Now and then the end of an action is not answered.
+    ForgetActionEnd => "forget-action-end",
 }
 
 /// A tampering core tampers once in so many events.
@@ -170,6 +181,9 @@ impl InjectedBug {
     /// Changes what the core did.
     pub(crate) fn tamper(self, core: &mut Core, did: &mut Did, event: &Event, events: u64) {
         match self {
+            Self::RunActionTwice | Self::KeepUnits | Self::OvertakeHead | Self::ForgetActionEnd => {
+                self.tamper_with_actions(core, did, event, events);
+            }
             Self::DispatchTwice
             | Self::DispatchToLost
             | Self::DispatchElsewhere
@@ -192,6 +206,46 @@ impl InjectedBug {
                 }
             }
             _ => self.tamper_with_commands(core.programs(), &mut did.commands, events),
+        }
+    }
+
+    fn tamper_with_actions(self, core: &mut Core, did: &mut Did, event: &Event, events: u64) {
+        let commands = &mut did.commands;
+        let starts = |c: &&Command| matches!(c, Command::Action(ActionCommand::StartAction { .. }));
+        match self {
+            Self::RunActionTwice if events.is_multiple_of(3) => {
+                let again = commands.iter().find(starts).cloned();
+                commands.extend(again);
+            }
+            Self::ForgetActionEnd if events.is_multiple_of(3) => {
+                let answers =
+                    |c: &Command| matches!(c, Command::Action(ActionCommand::AnswerAction { .. }));
+                commands.retain(|command| !answers(command));
+            }
+            Self::KeepUnits if matches!(event, Event::Action(ActionEvent::ActionEnded { .. })) => {
+                let mut state = core.state().into_owned();
+                if let Some(pool) = state.actions.to_mut().pools.first_mut() {
+                    pool.used += 1;
+                }
+                replace(core, state);
+            }
+            Self::OvertakeHead => {
+                let started = commands.iter_mut().rev();
+                let mut started = started.filter_map(|command| match command {
+                    Command::Action(ActionCommand::StartAction {
+                        action, attempt, ..
+                    }) => Some((action, attempt)),
+                    _ => None,
+                });
+                if let Some((action, attempt)) = started.next() {
+                    let others = core.actions().waiting();
+                    let other = others.filter(|(id, _)| id > action).last();
+                    if let Some((id, other)) = other {
+                        (*action, *attempt) = (id, other.attempt + 1);
+                    }
+                }
+            }
+            _ => {}
         }
     }
 

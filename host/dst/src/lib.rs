@@ -5,6 +5,8 @@
 //! faults and when they strike. Faults stop at some time; after it, everything
 //! must finish. `docs/internals/simulation-testing.md` lists the rules.
 
+mod action_plans;
+mod actions;
 mod agents;
 mod calendar;
 mod daemon;
@@ -34,6 +36,7 @@ pub use outcome::{EventCounts, Outcome, Violation};
 pub use schedule::FaultKind;
 pub use shrink::{Shrunk, shrink};
 
+use actions::{ActionExecutor, ActionHappening};
 use agents::Agent;
 use calendar::{Calendar, Happening};
 use daemon::Daemon;
@@ -69,6 +72,8 @@ pub struct Options {
     pub without: Vec<FaultKind>,
     /// A deliberate fault of a part that must not have any.
     pub injected_bug: Option<InjectedBug>,
+    /// Actions are submitted and run in any case.
+    pub actions: bool,
     /// Write down what happens.
     pub trace: bool,
 }
@@ -82,6 +87,7 @@ struct Streams {
     sink: Stream,
     faults: Stream,
     transfers: Stream,
+    actions: Stream,
 }
 
 struct Simulation {
@@ -104,6 +110,7 @@ struct Simulation {
     requests: BTreeMap<u64, Request>,
     agents: Vec<Agent>,
     transfers: TransferExecutor,
+    executor: ActionExecutor,
     native: NativeEviction,
     next_request: u64,
     next_step: u64,
@@ -177,6 +184,7 @@ impl Simulation {
                 sink: Stream::new(seed, "sink"),
                 faults: Stream::new(seed, "faults' doings"),
                 transfers: Stream::new(seed, "carrier's doings"),
+                actions: Stream::new(seed, "actions' doings"),
             },
             session: 0,
             daemon: None,
@@ -188,6 +196,7 @@ impl Simulation {
             requests: BTreeMap::new(),
             agents: plan.agents.iter().map(|_| Agent::new()).collect(),
             transfers: TransferExecutor::default(),
+            executor: ActionExecutor::new(&plan.actions),
             native: NativeEviction::default(),
             next_request: 1,
             next_step: 1,
@@ -207,6 +216,14 @@ impl Simulation {
         for (index, agent) in self.plan.agents.iter().enumerate() {
             self.calendar
                 .put(agent.starts_us, Happening::AgentDue(index));
+        }
+        for (index, action) in self.plan.actions.actions.iter().enumerate() {
+            let due = Happening::Action(ActionHappening::Due(index));
+            self.calendar.put(action.at_us, due);
+            if let Some(after_us) = action.cancelled_us {
+                let withdrawn = Happening::Action(ActionHappening::Withdrawn(index));
+                self.calendar.put(action.at_us + after_us, withdrawn);
+            }
         }
         for (index, fault) in self.plan.faults.iter().enumerate() {
             self.calendar
@@ -280,6 +297,7 @@ impl Simulation {
                 transfer_id,
                 event,
             } => return self.transfer_reported(session, transfer_id, *event),
+            Happening::Action(happening) => return self.action_happens(happening),
             Happening::Probe { session, engine } => return self.probe(session, engine),
             Happening::Commit { session } => return self.committed(session),
             Happening::Publish { session } => return self.publish(session),

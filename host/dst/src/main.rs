@@ -9,7 +9,7 @@ use std::time::Instant;
 use treadle_dst::{EventCounts, FaultKind, InjectedBug, Options, Outcome, explore, shrink};
 
 const USAGE: &str = "usage: dst [--seeds N] [--from SEED] [--jobs N] | dst --seed SEED [--trace] \
-[--programs N] [--faults N] [--without KIND,KIND] [--inject NAME]";
+[--actions] [--programs N] [--faults N] [--without KIND,KIND] [--inject NAME]";
 /// Failing seeds after which the search ends.
 const FAILURES_MAX: usize = 5;
 /// Lines of a trace that are shown without `--trace`.
@@ -51,6 +51,10 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
     while let Some(name) = arguments.next() {
         if name == "--trace" {
             parsed.options.trace = true;
+            continue;
+        }
+        if name == "--actions" {
+            parsed.options.actions = true;
             continue;
         }
         let value = arguments
@@ -207,6 +211,7 @@ fn flags(options: &Options) -> String {
         options
             .injected_bug
             .map(|kind| format!("--inject {}", kind.name())),
+        options.actions.then(|| "--actions".into()),
     ];
     let flags: Vec<String> = flags.into_iter().flatten().collect();
     if flags.is_empty() {

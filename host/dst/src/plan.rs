@@ -1,10 +1,13 @@
 //! The plan of a simulation: all that its seed decides before it begins.
 
+use super::action_plans::{self, ActionsPlan};
 use super::schedule::{self, Fault, FaultKind};
 use super::settings::{self, TransferProfile};
 use super::stream::Stream;
 use super::{LIVENESS_US_MAX, Options};
-use treadle_core::{Capacity, CoreConfig, KvConfig, Mode, Parent, PrefixSegment, RolloutConfig};
+use treadle_core::{
+    ActionsConfig, Capacity, CoreConfig, KvConfig, Mode, Parent, PrefixSegment, RolloutConfig,
+};
 use treadle_model::{EngineKind, Span};
 
 const SECOND_US: u64 = 1_000_000;
@@ -79,6 +82,7 @@ pub(crate) struct Plan {
     /// For each gateway whether it is a process of its own.
     pub(crate) gateways: Vec<bool>,
     pub(crate) agents: Vec<AgentPlan>,
+    pub(crate) actions: ActionsPlan,
     pub(crate) faults: Vec<Fault>,
     /// No fault begins or lasts after this.
     pub(crate) faults_end_us: u64,
@@ -93,7 +97,13 @@ impl Plan {
         let engines = engines(&mut Stream::new(seed, "engines"));
         let mut agents = agents(&mut Stream::new(seed, "agents"), &engines, faults_end_us);
         agents.truncate(options.programs_max.unwrap_or(usize::MAX));
-        let (config, ranked) = settings_of(seed);
+        let (mut config, ranked) = settings_of(seed);
+        let mut submitted = Stream::new(seed, settings::ACTIONS);
+        let actions = if submitted.percent(15) || options.actions {
+            action_plans::draw(&mut submitted, faults_end_us, &mut config.actions)
+        } else {
+            ActionsPlan::default()
+        };
         let ordinary = FaultKind::ordinary();
         let mut faults = schedule::draw(&mut Stream::new(seed, "faults"), &ordinary, faults_end_us);
         if config.kv != KvConfig::default() {
@@ -122,6 +132,7 @@ impl Plan {
                 .map(|_| gateways.percent(remote))
                 .collect(),
             agents,
+            actions,
             faults,
             faults_end_us,
             habits: Habits {
@@ -183,6 +194,7 @@ fn config(s: &mut Stream) -> CoreConfig {
         mode,
         rollout: RolloutConfig::default(),
         kv: KvConfig::default(),
+        actions: ActionsConfig::default(),
         tick: Span::from_millis(s.between(500, 3_000)),
         high_watermark_ppm: high,
         low_watermark_ppm: low.min(high),

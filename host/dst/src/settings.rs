@@ -13,6 +13,9 @@ pub(crate) const CACHES: &str = "caches 8467";
 /// What the stream of operators' doings is called. The number is such that the simulations of
 /// `tests/seeds.txt` stayed as they were.
 pub(crate) const OPERATORS: &str = "operators 8839281";
+/// What the stream of actions is called. The number is such that the simulations of
+/// `tests/seeds.txt` that are older stayed as they were.
+pub(crate) const ACTIONS: &str = "actions 226946";
 /// What the stream of bounds on waits is called.
 pub(crate) const BOUNDS: &str = "bounds";
 

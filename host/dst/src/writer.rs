@@ -129,8 +129,9 @@ impl Simulation {
         Ok(())
     }
 
-    /// Notifies gateways in other processes of what is on record.
+    /// Notifies gateways in other processes, and the executor, of what is on record.
     fn notify_recorded(&mut self, through: u64) {
+        self.actions_recorded(through);
         let Some(daemon) = &mut self.daemon else {
             return;
         };

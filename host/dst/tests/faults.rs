@@ -48,6 +48,18 @@ fn simulations_end_well_last_quarter() {
     run_share(3);
 }
 
+/// Actions are submitted and run in each of these; elsewhere they are in one of seven.
+#[test]
+fn simulations_with_actions_end_well() {
+    let options = Options {
+        actions: true,
+        ..Options::default()
+    };
+    for seed in 1..=SEEDS_PER_TEST {
+        run_seed(seed, &options);
+    }
+}
+
 #[test]
 fn seeds_that_found_bugs_end_well() {
     let mut told = 0;
@@ -197,4 +209,9 @@ const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::ForgetPrompts, 300, &["fill"]),
     (InjectedBug::ForgetCordon, 300, &["cordon"]),
     (InjectedBug::ForgetDrain, 300, &["drain"]),
+    (InjectedBug::StartBeforeCommit, 400, &["action-commits"]),
+    (InjectedBug::RunActionTwice, 60, &["action-once"]),
+    (InjectedBug::KeepUnits, 60, &["action-sums"]),
+    (InjectedBug::OvertakeHead, 60, &["action-order"]),
+    (InjectedBug::ForgetActionEnd, 60, &["action-ends"]),
 ];

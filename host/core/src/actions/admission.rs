@@ -41,7 +41,9 @@ impl Actions {
             let Some(needs) = self.index.needs.get(&id) else {
                 continue;
             };
-            if trial.take(needs, needs.least_of_key()) {
+            if self.state.held_back.contains(&id) {
+                trial.set_aside(needs);
+            } else if trial.take(needs, needs.least_of_key()) {
                 found.rows.push(id);
                 let next = queues.get_mut(number).and_then(Iterator::next);
                 heads.extend(next.map(|head| Reverse((*head, number))));

@@ -144,10 +144,15 @@ impl Actions {
         starts: &[(ActionId, u64)],
         policy: Option<&PolicyRef>,
     ) {
-        self.state.held_back = rows.iter().copied().collect();
+        let mut left_out: BTreeSet<ActionId> = rows.iter().copied().collect();
         for (id, units) in starts {
             self.start(*id, *units, policy);
-            self.state.held_back.remove(id);
+            left_out.remove(id);
         }
+        // What changed since the question was asked may make more of them possible.
+        if !self.state.pass_wanted {
+            self.state.held_back = left_out;
+        }
+        self.state.pass_wanted = true;
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::actions::action::Action;
 use crate::actions::command::ActionCommand;
-use crate::actions::question::ElasticQuestion;
+use crate::actions::index::Needs;
+use crate::actions::question::{ElasticQuestion, RUNNING_MAX};
 use crate::actions::spec::ActionSpec;
 use crate::actions::state::{Ask, Timer};
 use crate::actions::trial::Trial;
@@ -10,23 +11,18 @@ use crate::actions::{Actions, Standing};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{ActionId, AskId, Span};
 
-/// Running actions of one resource in a question: those that are expected to end first.
-const RUNNING_MAX: usize = 1_024;
-
 impl Actions {
     /// Starts what can be started, or asks which of it is to be.
     pub(crate) fn settle(&mut self, standing: impl Fn(&str) -> Standing) {
         self.rank_waiting(standing);
         while self.state.pass_wanted && self.state.ask.is_none() {
             self.state.pass_wanted = false;
-            self.state.held_back.clear();
             self.pass();
         }
     }
 
     fn pass(&mut self) {
         let found = self.candidates();
-        self.watch_quotas(&found.short);
         let elastic: BTreeSet<u32> = found
             .rows
             .iter()
@@ -41,8 +37,11 @@ impl Actions {
             let least = self.least(id);
             self.start(id, least, None);
         }
-        self.state.pass_wanted |= found.more;
-        if !asked.is_empty() {
+        if asked.is_empty() {
+            self.state.pass_wanted |= found.more;
+            self.watch_quotas(&found.short);
+        } else {
+            // The answer is followed by another pass.
             self.ask_elastic(asked);
         }
     }
@@ -57,7 +56,7 @@ impl Actions {
 
     pub(crate) fn least(&self, id: ActionId) -> u64 {
         let needs = self.index.needs.get(&id);
-        needs.map_or(0, |needs| needs.least_of_key())
+        needs.map_or(0, Needs::least_of_key)
     }
 
     fn ask_elastic(&mut self, candidates: Vec<ActionId>) {

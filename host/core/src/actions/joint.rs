@@ -3,6 +3,7 @@
 
 use crate::actions::action::{Noticed, Rank, Stage};
 use crate::actions::event::Outcome;
+use crate::actions::question::RUNNING_MAX;
 use crate::actions::spec::ActionSpec;
 use crate::actions::{Actions, Notice, Standing};
 use treadle_model::{ActionId, Span, Timestamp};
@@ -74,20 +75,28 @@ impl Actions {
     }
 
     /// How long an action that comes now waits until those before it have had their turn: the work
-    /// that waits for its key resource, shared by all units of that.
+    /// that waits for its key resource and what is left of the work that runs, shared by all units.
     pub(crate) fn wait_for(&self, spec: &ActionSpec) -> Span {
-        let key = spec.demands.get(spec.key_demand());
-        let pool = key.and_then(|key| self.state.pool_of(&key.resource));
-        let Some(number) = pool else {
+        let Some(key) = spec.demands.get(spec.key_demand()) else {
             return Span(0);
         };
-        let work = self.index.work.get(&number).copied().unwrap_or(0);
-        let total = self
-            .state
-            .pools
-            .get(number as usize)
-            .map_or(1, |pool| pool.total());
-        let wait = work / u128::from(total.max(1));
+        let Some(number) = self.state.pool_of(&key.resource) else {
+            return Span(0);
+        };
+        let now = self.state.now;
+        let pool = self.state.pools.get(number as usize);
+        let least = key.options.first().copied().unwrap_or(0);
+        let waits = self.index.queues.contains_key(&number);
+        let Some(pool) = pool.filter(|pool| waits || pool.free(now) < least) else {
+            return Span(0);
+        };
+        let running = self.index.running.get(&number).into_iter().flatten();
+        let left = running.take(RUNNING_MAX).map(|(expected, _, units)| {
+            u128::from(expected.since(now).micros()) * u128::from(*units)
+        });
+        let queued = self.index.work.get(&number).copied().unwrap_or(0);
+        let work = queued.saturating_add(left.sum());
+        let wait = work / u128::from(pool.total().max(1));
         Span(u64::try_from(wait).unwrap_or(u64::MAX))
     }
 

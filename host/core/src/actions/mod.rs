@@ -3,12 +3,13 @@
 //!
 //! # Order
 //!
-//! Actions that wait are served in one order: as they came, unless programs that hold up memory go
-//! first ([`crate::ActionsConfig::joint_order`]). An action starts when the least that it can do
-//! with is free of all that it draws from, and no action before it waits for any of these: nobody
-//! overtakes on a resource. Those that draw on other resources are not held up. There is a queue for
-//! each key resource, and a pass over them looks at no action beyond the first of each that does not
-//! fit.
+//! There is a queue for each key resource: the one that more of makes an action faster. Queues are
+//! served in one order: as actions came, unless programs that hold up memory go first
+//! ([`crate::ActionsConfig::joint_order`]). An action starts when the least that it can do with is
+//! free of all that it draws from, it is the first of its queue, and no first of another queue that
+//! came before it waits for any of these: nobody overtakes the first of a queue on anything that it
+//! needs. Actions of other queues that draw on other resources are not held up. A pass looks at no
+//! action beyond the first of each queue that can't start, so its cost does not grow with what waits.
 //!
 //! # Units
 //!
@@ -102,7 +103,7 @@ impl Actions {
     pub(crate) fn configured(&mut self, config: ActionsConfig) {
         self.config = config;
         self.forget_oldest();
-        self.state.pass_wanted = true;
+        self.look_again();
     }
 
     pub(crate) fn poll_command(&mut self) -> Option<ActionCommand> {

@@ -76,7 +76,8 @@ impl Pool {
     pub fn total(&self) -> u64 {
         match &self.resource.supply {
             Supply::Devices { nodes } => FreeDevices::of(nodes).units(),
-            Supply::Units { .. } | Supply::Quota { .. } => self.most(),
+            Supply::Units { total } => *total,
+            Supply::Quota { concurrent_max, .. } => concurrent_max.unwrap_or(u64::MAX),
         }
     }
 

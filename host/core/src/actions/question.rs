@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use treadle_model::ActionId;
 
+/// Running actions of one resource that are looked at: those that are expected to end first.
+pub(crate) const RUNNING_MAX: usize = 1_024;
+
 /// Waiting actions, in the order in which they are served, and what there is for them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ElasticQuestion {

@@ -18,7 +18,8 @@ impl Actions {
         self.look_again();
     }
 
-    fn drop_ask(&mut self) {
+    /// What was asked is asked again, if it is still of interest.
+    pub(crate) fn drop_ask(&mut self) {
         if let Some(open) = self.state.ask.take() {
             self.state
                 .timers
@@ -50,16 +51,15 @@ impl Actions {
     /// services of those that run, and no others.
     pub(crate) fn resources_set(&mut self, resources: &[Resource]) {
         self.drop_ask();
-        self.state.held_back.clear();
         let mut pools: Vec<Pool> = Vec::new();
         let mut named = BTreeSet::new();
         let distinct = resources.iter().filter(|r| named.insert(&r.name));
         for resource in distinct.take(RESOURCES_MAX) {
             let mut pool = Pool::new(resource.clone());
             let before = self.state.pools.iter();
-            let before = before.filter(|before| before.resource.name == resource.name);
+            let mut before = before.filter(|before| before.resource.name == resource.name);
             if pool.quota.is_some() {
-                let asked = before.filter_map(|before| before.quota.clone()).next();
+                let asked = before.find_map(|before| before.quota.clone());
                 pool.quota = asked.or(pool.quota);
             }
             pools.push(pool);

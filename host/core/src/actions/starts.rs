@@ -14,6 +14,7 @@ impl Actions {
     /// Something may be possible that was not before.
     pub(crate) fn look_again(&mut self) {
         self.state.pass_wanted = true;
+        self.state.held_back.clear();
     }
 
     /// An action must have gone on by then.
@@ -193,7 +194,8 @@ impl Actions {
         self.command(ActionCommand::AnswerAction { action: id });
     }
 
-    /// It waits again, at its place.
+    /// It waits again, at its place: an answer that does not know of it would let others overtake
+    /// it.
     pub(crate) fn queue_again(&mut self, id: ActionId) {
         let Some(action) = self.state.live.get(&id) else {
             return;
@@ -207,6 +209,7 @@ impl Actions {
         }
         self.set_deadline(id, start_by);
         self.unranked.push(id);
+        self.drop_ask();
         self.look_again();
         self.notice(id);
     }

@@ -101,7 +101,7 @@ pub struct State {
     pub timers: Timers<Timer>,
     /// The question without an answer, if there is one.
     pub ask: Option<Ask>,
-    /// Candidates that the last answer left out.
+    /// Candidates that the last answer left out: they wait until something else changes.
     pub held_back: BTreeSet<ActionId>,
     /// Something may be possible that was not before.
     pub pass_wanted: bool,

@@ -41,7 +41,8 @@ impl Actions {
         }
     }
 
-    /// Looks again when time alone has freed some of the quotas that actions wait for.
+    /// Looks again when time alone has freed some of the quotas that actions wait for. To be called
+    /// once all has started that can.
     pub(crate) fn watch_quotas(&mut self, short: &BTreeSet<u32>) {
         let now = self.state.now;
         for number in short {

@@ -11,6 +11,7 @@ use treadle_model::{ActionId, AskId, PolicyRef, Span, Timestamp};
 
 /// How the policy answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(dead_code, reason = "each test file needs other ones")]
 pub(crate) enum Answers {
     /// The built-in default's way.
     Least,
@@ -46,6 +47,8 @@ pub(crate) struct Executor {
     pub(crate) answered: BTreeMap<ActionId, Outcome>,
     pub(crate) asked: Vec<(AskId, ElasticQuestion)>,
     pub(crate) log: Vec<ActionCommand>,
+    /// All that were submitted.
+    specs: BTreeMap<ActionId, ActionSpec>,
     attempts: BTreeMap<ActionId, u32>,
     /// When requests of quotas began.
     requests: BTreeMap<Box<str>, Vec<(Timestamp, u64)>>,
@@ -58,6 +61,7 @@ pub(crate) fn units(name: &str, total: u64) -> Resource {
     }
 }
 
+#[allow(dead_code, reason = "each test file needs other parts")]
 pub(crate) fn devices(name: &str, nodes: &[u32]) -> Resource {
     Resource {
         name: name.into(),
@@ -67,6 +71,7 @@ pub(crate) fn devices(name: &str, nodes: &[u32]) -> Resource {
     }
 }
 
+#[allow(dead_code, reason = "each test file needs other parts")]
 pub(crate) fn quota(name: &str, at_once: u64, requests: u64, period: Span) -> Resource {
     Resource {
         name: name.into(),
@@ -123,6 +128,7 @@ impl Executor {
             answered: BTreeMap::new(),
             asked: Vec::new(),
             log: Vec::new(),
+            specs: BTreeMap::new(),
             attempts: BTreeMap::new(),
             requests: BTreeMap::new(),
         };
@@ -155,6 +161,7 @@ impl Executor {
             Admission::New(id) => id,
         };
         self.waiting.insert(id, spec.clone());
+        self.specs.insert(id, spec.clone());
         self.handle(ActionEvent::ActionSubmitted {
             action: id,
             spec: Box::new(spec),
@@ -174,7 +181,11 @@ impl Executor {
 
     pub(crate) fn end(&mut self, id: ActionId, outcome: Outcome) -> &mut Self {
         let attempt = self.running.remove(&id).expect("it was started").number;
-        self.stopped.remove(&id);
+        let stops = self.stopped.remove(&id);
+        let spec = &self.specs[&id];
+        if outcome == Outcome::Unknown && spec.idempotent && !stops {
+            self.waiting.insert(id, spec.clone());
+        }
         self.handle(ActionEvent::ActionEnded {
             action: id,
             attempt,
@@ -194,6 +205,7 @@ impl Executor {
     pub(crate) fn refuse(&mut self, id: ActionId, resource: &str, after: Span) -> &mut Self {
         let attempt = self.running.remove(&id).expect("it was started").number;
         self.stopped.remove(&id);
+        self.waiting.insert(id, self.specs[&id].clone());
         self.handle(ActionEvent::QuotaRefused {
             resource: resource.into(),
             retry_after: after,
@@ -250,10 +262,7 @@ impl Executor {
             } => {
                 // A refused one may start again at once.
                 self.find_who_waits_again();
-                let spec = self
-                    .waiting
-                    .remove(&action)
-                    .expect("only what waits is started");
+                let spec = self.waiting.remove(&action).expect("it waits");
                 let before = self.attempts.insert(action, attempt).unwrap_or(0);
                 assert_eq!(attempt, before + 1, "{action}: attempts are counted");
                 started.push((action, spec));
@@ -337,29 +346,25 @@ impl Executor {
         Some(answer)
     }
 
-    /// Attempts that were refused or lost wait again, and those whose resources are gone have less.
+    /// Attempts that were lost are made again, if that does no harm, and those whose resources are
+    /// gone have less.
     fn find_who_waits_again(&mut self) {
+        let mut lost = Vec::new();
         for (id, attempt) in &mut self.running {
-            let known = self.core.actions().live.get(id).and_then(|a| a.started());
-            let kept = known.map_or(0, |started| started.grants.len());
-            if known.is_some() && kept < attempt.grants.len() {
-                attempt
-                    .grants
-                    .retain(|grant| known.is_some_and(|s| s.grants.contains(grant)));
+            let Some(known) = self.core.actions().live.get(id) else {
+                continue;
+            };
+            match known.started().filter(|_| known.attempt == attempt.number) {
+                Some(started) => attempt.grants.retain(|g| started.grants.contains(g)),
+                None => lost.push(*id),
             }
         }
-        for (id, action) in self.core.actions().waiting() {
-            self.waiting
-                .entry(id)
-                .or_insert_with(|| (*action.spec).clone());
-            if self
-                .running
-                .get(&id)
-                .is_some_and(|r| r.number == action.attempt)
-            {
-                self.running.remove(&id);
-                self.stopped.remove(&id);
-            }
+        for id in lost {
+            let spec = self.specs[&id].clone();
+            assert!(spec.idempotent, "{id} runs once at most");
+            self.running.remove(&id);
+            self.stopped.remove(&id);
+            self.waiting.insert(id, spec);
         }
     }
 
@@ -397,13 +402,18 @@ impl Executor {
         }
     }
 
-    /// None of those that wait was overtaken on anything that it needs.
+    /// None of those that are the first to wait for their key resource was overtaken on anything
+    /// that it needs.
     fn check_order(&self, started: &[(ActionId, ActionSpec)]) {
         if !self.in_order || self.answers != Answers::Least {
             return;
         }
+        let mut queues = BTreeSet::new();
+        let key = |spec: &ActionSpec| spec.demands[spec.key_demand()].resource.clone();
+        let mut firsts = self.waiting.iter().collect::<Vec<_>>();
+        firsts.retain(|(_, spec)| queues.insert(key(spec)));
         for (later, spec) in started {
-            for (earlier, waits) in self.waiting.range(..*later) {
+            for (earlier, waits) in firsts.iter().filter(|(id, _)| *id < later) {
                 let shared = |d: &&Demand| spec.demands.iter().any(|o| o.resource == d.resource);
                 let shared = waits.demands.iter().find(shared);
                 assert!(shared.is_none(), "{later} overtook {earlier} on {shared:?}");
@@ -413,6 +423,8 @@ impl Executor {
 
     /// Everything that runs ends, until nothing is left.
     pub(crate) fn run_out(&mut self) {
+        // What was asked before may be answered late.
+        self.in_order &= self.answers == Answers::Least;
         self.answers = Answers::Least;
         for _ in 0..10_000 {
             if let Some(id) = self.running.keys().next().copied() {

@@ -4,6 +4,7 @@
 //! questions itself and asks the core only to compare. It is written for clarity: every sum is made
 //! from scratch.
 
+mod actions;
 mod caches;
 mod cordons;
 mod facts;
@@ -20,6 +21,7 @@ mod transfers;
 mod turns;
 
 use super::outcome::Checked;
+use actions::ActionsFacts;
 use caches::Caches;
 use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +73,7 @@ pub(crate) struct Model {
     head: Option<turns::HeadOfQueue>,
     stuck: Option<turns::Stuck>,
     caches: Caches,
+    actions: ActionsFacts,
     ranked_jobs: BoundJobs,
     /// Scores of the answer about who is placed.
     placed: BTreeMap<ProgramId, f64>,
@@ -118,6 +121,7 @@ impl Model {
             head: None,
             stuck: None,
             caches: Caches::default(),
+            actions: ActionsFacts::default(),
             ranked_jobs: BoundJobs::default(),
             placed: BTreeMap::new(),
             placed_now: BTreeSet::new(),
@@ -142,6 +146,7 @@ impl Model {
         self.pass(at, sim_us, event);
         self.ranked_jobs = core.bindings().jobs_of(World::Priority);
         self.learn(event)?;
+        self.learn_of_actions(event);
         let leaves = |d: &&Decision| matches!(d.kind, DecisionKind::Pause | DecisionKind::Offload);
         let leaving = decisions.iter().filter(leaves).map(|d| d.program);
         self.settle_useless_placements(core, &leaving.collect());
@@ -158,6 +163,7 @@ impl Model {
         self.check_caches(core, event)?;
         self.check_run_queues(core, event)?;
         self.check_draining(core)?;
+        self.check_actions(core)?;
         self.check_time(core, event)
     }
 

@@ -221,7 +221,7 @@ impl Model {
             | Command::LoadProgram { .. }
             | Command::DropCopy { .. }
             | Command::CancelTransfer { .. } => self.cache_commanded(event, command),
-            Command::Action(_) => Ok(()),
+            Command::Action(command) => self.action_commanded(command),
         }
     }
 

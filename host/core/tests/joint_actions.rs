@@ -1,0 +1,162 @@
+//! What programs and their actions know of each other.
+
+mod executor;
+
+use executor::{Executor, action, units};
+use treadle_core::actions::{ActionSpec, Outcome};
+use treadle_core::{Capacity, ProgramEvent, StepArrival, StepTokens};
+use treadle_model::{ActionId, EngineKind, FinishReason, Span, StepId, Timestamp, WorkerId};
+
+/// A program that acts, with its cache on an engine that it has to itself.
+fn program(e: &mut Executor, number: u32, context: u64, engine: u64) {
+    let worker = WorkerId(number);
+    e.handle(ProgramEvent::WorkerAdded {
+        worker,
+        url: format!("http://{number}").into(),
+        engine: EngineKind::Vllm,
+        capacity: Capacity {
+            tokens: Some(engine),
+            ..Capacity::default()
+        },
+    });
+    let step = StepId(u64::from(number));
+    e.handle(ProgramEvent::StepArrived(StepArrival {
+        step,
+        program: name(number).into(),
+        job: "job".into(),
+        prompt_tokens: context,
+        exact: true,
+        prompt_bytes: 0,
+        text: None,
+        output_tokens_max: None,
+        prefix: vec![],
+        one_shot: false,
+        inferred: false,
+        parent: None,
+        group: None,
+    }));
+    e.wait_s(5);
+    e.handle(ProgramEvent::StepFinished {
+        step,
+        tokens: StepTokens {
+            prompt: context,
+            output: 0,
+            cached: None,
+        },
+        finish: FinishReason::Stop,
+        weights: None,
+    });
+    let place = e.core.programs().program(name(number)).unwrap().placement;
+    assert_eq!(place.map(|place| place.worker), Some(worker));
+}
+
+fn name(number: u32) -> &'static str {
+    ["small", "large"][number as usize]
+}
+
+fn of(program: &str, seconds: u64) -> ActionSpec {
+    ActionSpec {
+        program: Some(program.into()),
+        durations: vec![Span::from_secs(seconds)],
+        ..action(&[("cpu", &[1])])
+    }
+}
+
+/// Two programs, the larger of which fills its engine, and an action that takes the only core.
+fn set_up(joint_order: bool) -> (Executor, ActionId) {
+    let mut e = Executor::with(&[units("cpu", 1)], |config| {
+        config.actions.joint_order = joint_order;
+        config.actions.joint_retention = true;
+    });
+    program(&mut e, 1, 40_000, 43_000);
+    program(&mut e, 0, 1_000, 50_000);
+    let running = e.submit(ActionSpec {
+        durations: vec![Span::from_secs(20)],
+        ..action(&[("cpu", &[1])])
+    });
+    e.begin(running);
+    (e, running)
+}
+
+#[test]
+fn what_holds_up_memory_goes_first_until_others_starve() {
+    let order = |joint_order: bool, waits_s: u64| {
+        let (mut e, running) = set_up(joint_order);
+        let nobodys = e.submit(action(&[("cpu", &[1])]));
+        let small = e.submit(of("small", 1));
+        e.wait_s(waits_s);
+        let large = e.submit(of("large", 1));
+        let mut order = Vec::new();
+        let mut next = running;
+        for _ in 0..3 {
+            e.exit(next);
+            next = *e.running.keys().next().expect("one runs");
+            order.push(next);
+        }
+        (order, [nobodys, small, large])
+    };
+    let (started, [nobodys, small, large]) = order(true, 0);
+    assert_eq!(started, [large, nobodys, small]);
+    let (started, as_they_came) = order(true, 31);
+    assert_eq!(started, as_they_came);
+    let (started, as_they_came) = order(false, 0);
+    assert_eq!(started, as_they_came);
+}
+
+#[test]
+fn a_program_is_expected_back_when_its_action_has_waited_and_run() {
+    let (mut e, running) = set_up(false);
+    let ends = |e: &Executor| {
+        let program = e.core.programs().program("small").expect("live");
+        let action = program.actions.values().next();
+        action.map(|action| action.ends.expect("that is known"))
+    };
+    let from = e.now;
+    e.submit(of("large", 10));
+    let id = e.submit(of("small", 7));
+    assert_eq!(ends(&e), Some(from + Span::from_secs(20 + 10 + 7)));
+    e.wait_s(3).exit(running);
+    let first = *e.running.keys().next().expect("one runs");
+    e.exit(first);
+    assert_eq!(ends(&e), Some(from + Span::from_secs(3 + 7)));
+    e.wait_s(2).begin(id);
+    assert_eq!(ends(&e), Some(from + Span::from_secs(3 + 2 + 7)));
+    e.exit(id);
+    assert_eq!(ends(&e), None);
+    assert_eq!(e.core.programs().tools["job"]["tool"].finished, 2);
+}
+
+#[test]
+fn with_its_program_an_action_ends() {
+    let (mut e, running) = set_up(false);
+    let waits = e.submit(of("small", 7));
+    let other = e.submit(of("large", 7));
+    e.handle(ProgramEvent::ProgramReleased {
+        program: "small".into(),
+        aborted: false,
+    });
+    assert_eq!(e.answered[&waits], Outcome::Cancelled);
+    e.exit(running);
+    e.handle(ProgramEvent::ProgramReleased {
+        program: "large".into(),
+        aborted: true,
+    });
+    assert!(e.stopped.contains(&other));
+    e.end(other, Outcome::Killed { signal: 15 });
+    assert_eq!(e.answered[&other], Outcome::Cancelled);
+}
+
+#[test]
+fn a_program_is_not_idle_while_its_action_waits() {
+    let (mut e, running) = set_up(false);
+    let id = e.submit(ActionSpec {
+        run_max: Span::from_secs(100_000),
+        ..of("small", 7)
+    });
+    e.exit(running).begin(id).wait_s(7_000);
+    let lives = |e: &Executor, key: &str| e.core.programs().program(key).is_some();
+    assert!(lives(&e, "small") && !lives(&e, "large"));
+    e.exit(id).wait_s(7_300);
+    assert!(!lives(&e, "small"));
+    assert!(e.now > Timestamp(0));
+}

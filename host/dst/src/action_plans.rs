@@ -1,0 +1,128 @@
+//! Actions of a simulation, and what there is to run them with.
+
+use super::stream::Stream;
+use treadle_core::ActionsConfig;
+use treadle_core::actions::{ActionSpec, Demand, Outcome, Resource, Supply};
+use treadle_model::Span;
+
+const SECOND_US: u64 = 1_000_000;
+/// The quota that refuses.
+pub(crate) const SEARCH: &str = "search";
+/// Services that devices may hold.
+pub(crate) const SERVICES: [&str; 3] = ["judge", "reward", "verifier"];
+
+/// An action, and what becomes of it.
+#[derive(Clone, Debug)]
+pub(crate) struct ActionPlan {
+    pub(crate) at_us: u64,
+    pub(crate) spec: ActionSpec,
+    /// It waits no longer than this for its start.
+    pub(crate) patience: Option<Span>,
+    pub(crate) begins_us: u64,
+    pub(crate) runs_us: u64,
+    pub(crate) outcome: Outcome,
+    /// How many of its attempts are refused.
+    pub(crate) refusals: u32,
+    /// Its client withdraws it so long after it was submitted first.
+    pub(crate) cancelled_us: Option<u64>,
+    /// It does not end when it is told to.
+    pub(crate) hangs: bool,
+}
+
+/// What there is to run actions with, and the actions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ActionsPlan {
+    pub(crate) resources: Vec<Resource>,
+    pub(crate) actions: Vec<ActionPlan>,
+}
+
+/// Actions of a simulation, which all begin by `end_us`.
+pub(crate) fn draw(s: &mut Stream, end_us: u64, settings: &mut ActionsConfig) -> ActionsPlan {
+    settings.joint_order = s.percent(40);
+    settings.begin_max = Span::from_secs(s.between(20, 200));
+    settings.stop_max = Span::from_secs(s.between(1, 30));
+    settings.attempts_max = s.between(1, 3) as u32;
+    settings.candidates_max = s.pick(&[2, 8, 64]) as usize;
+    let units = |name: &str, total| Resource {
+        name: name.into(),
+        supply: Supply::Units { total },
+    };
+    let nodes = (0..s.between(1, 3)).map(|_| s.pick(&[4, 6, 8]) as u32);
+    let nodes = Supply::Devices {
+        nodes: nodes.collect(),
+    };
+    let period = Span::from_secs(s.between(5, 30));
+    let search = Supply::Quota {
+        concurrent_max: Some(s.between(2, 6)),
+        requests_max: s.percent(70).then(|| s.between(2, 12)),
+        period,
+    };
+    let resources = vec![
+        units("cpu", s.between(4, 16)),
+        units("memory", s.between(20, 60)),
+        Resource {
+            name: "gpu".into(),
+            supply: nodes,
+        },
+        Resource {
+            name: SEARCH.into(),
+            supply: search,
+        },
+    ];
+    let actions = (0..s.between_low(5, 80)).map(|number| action(s, number, end_us));
+    ActionsPlan {
+        actions: actions.collect(),
+        resources,
+    }
+}
+
+fn action(s: &mut Stream, number: u64, end_us: u64) -> ActionPlan {
+    let demand = |resource: &str, options: &[u64]| Demand {
+        resource: resource.into(),
+        options: options.to_vec(),
+    };
+    let memory = demand("memory", &[s.between_low(1, 15)]);
+    let demands = match s.below(6) {
+        0 => vec![demand("cpu", &[s.between(1, 4)])],
+        1 => vec![demand("cpu", &[1, 2, 4]), memory],
+        2 => vec![demand(SEARCH, &[s.between(1, 2)])],
+        3 => vec![demand("cpu", &[1]), demand(SEARCH, &[1])],
+        4 => vec![memory, demand("gpu", &[s.pick(&[1, 2, 4])])],
+        _ => vec![demand("gpu", &[1, 2, 4]), memory],
+    };
+    let has_devices = demands.iter().any(|d| &*d.resource == "gpu");
+    let service = (has_devices && s.percent(70)).then(|| s.pick(&SERVICES).into());
+    let runs_us = s.between_low(10_000, 20 * SECOND_US);
+    let codes = [0, 0, 0, 1].map(|code| Outcome::Exited { code });
+    let ends = [Outcome::Unknown, Outcome::OutOfMemory];
+    let outcome = if s.percent(85) {
+        codes[s.below(4) as usize].clone()
+    } else {
+        ends[s.below(2) as usize].clone()
+    };
+    ActionPlan {
+        at_us: s.below(end_us),
+        spec: ActionSpec {
+            program: None,
+            job: format!("job-{}", s.below(3)).into(),
+            kind: format!("kind-{}", demands.len()).into(),
+            demands,
+            durations: Vec::new(),
+            service,
+            run_max: Span(s.pick(&[runs_us / 2 + 1, 60 * SECOND_US, 60 * SECOND_US])),
+            start_by: None,
+            idempotent: s.percent(40),
+            idempotency_key: Some(format!("client-{number}").into()),
+            body: format!("body-{number}").into(),
+        },
+        patience: s
+            .percent(10)
+            .then(|| Span(s.between_low(1, 60) * SECOND_US)),
+        begins_us: s.between_low(1_000, 3 * SECOND_US),
+        runs_us,
+        outcome,
+        refusals: s.between_low(0, 3) as u32,
+        cancelled_us: s.percent(10).then(|| s.between_low(1_000, 30 * SECOND_US)),
+        hangs: s.percent(10),
+    }
+}

@@ -1,0 +1,377 @@
+//! Clients that submit actions until they have their ends, and the executor that runs them: in
+//! processes that may outlive the daemon.
+
+use super::Simulation;
+use super::action_plans::{ActionsPlan, SEARCH, SERVICES};
+use super::calendar::Happening;
+use super::injected_bug::InjectedBug;
+use super::outcome::{Checked, broken};
+use std::collections::{BTreeMap, VecDeque};
+use treadle_core::Event;
+use treadle_core::actions::{ActionCommand, ActionEvent, Admission, Outcome};
+use treadle_model::{ActionId, Span};
+
+const SECOND_US: u64 = 1_000_000;
+
+/// Something that is going to happen.
+#[derive(Clone, Debug)]
+pub(crate) enum ActionHappening {
+    /// A client looks after its action.
+    Due(usize),
+    /// A client withdraws its action.
+    Withdrawn(usize),
+    /// What the daemon commanded is on record, up to an event.
+    Recorded { session: u32, through: u64 },
+    /// A process begins, or what it asks for is refused.
+    Begins {
+        action: ActionId,
+        attempt: u32,
+        refused: bool,
+    },
+    /// A process ends.
+    Ends {
+        action: ActionId,
+        attempt: u32,
+        outcome: Outcome,
+    },
+}
+
+/// A process that runs an attempt.
+#[derive(Clone, Debug)]
+struct Process {
+    attempt: u32,
+    client: usize,
+    begun: bool,
+    ended: Option<Outcome>,
+}
+
+/// Clients and processes.
+#[derive(Debug, Default)]
+pub(crate) struct ActionExecutor {
+    processes: BTreeMap<ActionId, Process>,
+    /// Clients that have their answers.
+    answered: Vec<bool>,
+    /// How often the action of each client began.
+    begun: Vec<u32>,
+    /// What the daemon commands, until that is on record.
+    held: VecDeque<(u64, ActionCommand)>,
+}
+
+impl ActionExecutor {
+    pub(crate) fn new(plan: &ActionsPlan) -> Self {
+        Self {
+            answered: vec![false; plan.actions.len()],
+            begun: vec![0; plan.actions.len()],
+            ..Self::default()
+        }
+    }
+
+    /// Every client has its answer.
+    pub(crate) fn is_done(&self) -> bool {
+        self.answered.iter().all(|answered| *answered)
+    }
+
+    /// Clients without an answer, for people.
+    pub(crate) fn what_is_left(&self) -> String {
+        let open = self.answered.iter().enumerate().filter(|(_, done)| !**done);
+        let open: Vec<usize> = open.map(|(client, _)| client).collect();
+        format!("clients {open:?}, processes {:?}", self.processes)
+    }
+}
+
+impl Simulation {
+    pub(crate) fn action_happens(&mut self, happening: ActionHappening) -> Checked {
+        match happening {
+            ActionHappening::Due(client) => self.action_due(client),
+            ActionHappening::Withdrawn(client) => self.action_withdrawn(client),
+            ActionHappening::Recorded { session, through } => {
+                if self.session_is_over(session) {
+                    return Ok(());
+                }
+                self.carry_out_actions(through)
+            }
+            ActionHappening::Begins {
+                action,
+                attempt,
+                refused,
+            } => self.action_begins(action, attempt, refused),
+            ActionHappening::Ends {
+                action,
+                attempt,
+                outcome,
+            } => self.action_ends(action, attempt, outcome),
+        }
+    }
+
+    /// A client looks whether its action is over; one that the daemon does not know is submitted,
+    /// the first time or once more.
+    fn action_due(&mut self, client: usize) -> Checked {
+        if self.executor.answered[client] {
+            return Ok(());
+        }
+        let again = self.now_us + self.streams.actions.between(1, 15 * SECOND_US);
+        let due = ActionHappening::Due(client);
+        self.calendar.put(again, Happening::Action(due));
+        let Some(daemon) = &self.daemon else {
+            return Ok(());
+        };
+        let plan = &self.plan.actions.actions[client];
+        let core = daemon.scheduler.core();
+        match core.check_action(&plan.spec) {
+            Ok(Admission::New(action)) => {
+                let mut spec = Box::new(plan.spec.clone());
+                spec.start_by = plan.patience.map(|patience| self.clock() + patience);
+                self.handle(ActionEvent::ActionSubmitted { action, spec }.into(), None)
+            }
+            Ok(Admission::Known(action)) => {
+                let known = core.actions().action(action);
+                let is_over = known.is_some_and(|known| known.ended().is_some());
+                let is_on_record = daemon.unwritten.is_empty() && daemon.transaction.is_none();
+                self.executor.answered[client] = is_over && is_on_record;
+                Ok(())
+            }
+            Err(error) => broken("action-once", error.to_string()),
+        }
+    }
+
+    /// A client withdraws its action.
+    fn action_withdrawn(&mut self, client: usize) -> Checked {
+        let spec = &self.plan.actions.actions[client].spec;
+        let core = self.daemon.as_ref().map(|d| d.scheduler.core());
+        match core.map(|core| core.check_action(spec)) {
+            Some(Ok(Admission::Known(action))) => {
+                self.handle(ActionEvent::ActionCancelled { action }.into(), None)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A daemon begins: what there is, what still runs, what does not.
+    pub(crate) fn report_actions(&mut self) -> Checked {
+        if self.plan.actions.actions.is_empty() {
+            return Ok(());
+        }
+        let resources = self.plan.actions.resources.clone();
+        self.handle(ActionEvent::ResourcesSet { resources }.into(), None)?;
+        for service in SERVICES {
+            let load = Span(SECOND_US);
+            let service = service.into();
+            self.handle(ActionEvent::ServiceDeclared { service, load }.into(), None)?;
+        }
+        for action in self.executor.processes.keys() {
+            self.check_is_known(*action)?;
+        }
+        self.executor.processes.retain(|_, process| process.begun);
+        for (action, process) in self.executor.processes.clone() {
+            let attempt = process.attempt;
+            let event = match process.ended {
+                Some(outcome) => ended(action, attempt, outcome),
+                None => ActionEvent::ActionBegan { action, attempt }.into(),
+            };
+            self.handle(event, None)?;
+        }
+        self.handle(ActionEvent::ActionsRecovered.into(), None)
+    }
+
+    /// Nothing runs that is not on record.
+    fn check_is_known(&self, action: ActionId) -> Checked {
+        let daemon = self.daemon.as_ref();
+        let process = &self.executor.processes[&action];
+        let known = daemon.and_then(|d| d.scheduler.core().actions().action(action));
+        if known.is_some_and(|known| known.attempt >= process.attempt) {
+            return Ok(());
+        }
+        broken(
+            "action-commits",
+            format!("{action} runs, and the journal has {known:?}"),
+        )
+    }
+
+    /// The daemon died, and perhaps all that ran with it.
+    pub(crate) fn daemon_of_actions_died(&mut self) {
+        self.executor.held.clear();
+        if !self.plan.actions.actions.is_empty() && self.streams.actions.percent(30) {
+            self.executor.processes.clear();
+        }
+    }
+
+    /// A command waits until what led to it is on record.
+    pub(crate) fn hold_action(&mut self, command: ActionCommand) -> Checked {
+        let Some(daemon) = &self.daemon else {
+            return Ok(());
+        };
+        let held = (daemon.scheduler.seq(), command);
+        self.executor.held.push_back(held);
+        if self.injected_bug == Some(InjectedBug::StartBeforeCommit) {
+            return self.carry_out_actions(u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// Events are on record up to a number.
+    pub(crate) fn actions_recorded(&mut self, through: u64) {
+        let Some(daemon) = &self.daemon else {
+            return;
+        };
+        let through = through.min(daemon.scheduler.seq());
+        let first = self.executor.held.front();
+        if first.is_some_and(|(seq, _)| *seq <= through) {
+            let session = self.session;
+            let recorded = ActionHappening::Recorded { session, through };
+            self.calendar.put(self.now_us, Happening::Action(recorded));
+        }
+    }
+
+    /// Carries out what is on record.
+    fn carry_out_actions(&mut self, through: u64) -> Checked {
+        let is_due = |(seq, _): &mut (u64, ActionCommand)| *seq <= through;
+        while let Some((_, command)) = self.executor.held.pop_front_if(is_due) {
+            match command {
+                ActionCommand::StartAction {
+                    action,
+                    attempt,
+                    grants,
+                    ..
+                } => {
+                    let asks = grants.iter().any(|grant| &*grant.resource == SEARCH);
+                    self.start_process(action, attempt, asks)?;
+                }
+                ActionCommand::StopAction { action, attempt } => self.stop_process(action, attempt),
+                ActionCommand::AnswerAction { action } => {
+                    if let Some(client) = self.client_of(action) {
+                        self.executor.answered[client] = true;
+                    }
+                    self.executor.processes.remove(&action);
+                }
+                // The scheduler answers that itself.
+                ActionCommand::AskElastic { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn client_of(&self, action: ActionId) -> Option<usize> {
+        let core = self.daemon.as_ref()?.scheduler.core();
+        let spec = &core.actions().action(action)?.spec;
+        let mut plans = self.plan.actions.actions.iter();
+        plans.position(|plan| plan.spec.idempotency_key == spec.idempotency_key)
+    }
+
+    fn start_process(&mut self, action: ActionId, attempt: u32, asks: bool) -> Checked {
+        let Some(client) = self.client_of(action) else {
+            return broken("action-once", format!("{action} is started, and nobody's"));
+        };
+        let process = Process {
+            attempt,
+            client,
+            begun: false,
+            ended: None,
+        };
+        let before = self.executor.processes.insert(action, process);
+        if before.is_some_and(|before| before.attempt >= attempt) {
+            return broken("action-once", format!("{action} is started twice"));
+        }
+        let plan = &self.plan.actions.actions[client];
+        let at = self.now_us + plan.begins_us;
+        let refused = asks && attempt <= plan.refusals;
+        let begins = ActionHappening::Begins {
+            action,
+            attempt,
+            refused,
+        };
+        self.calendar.put(at, Happening::Action(begins));
+        Ok(())
+    }
+
+    fn stop_process(&mut self, action: ActionId, attempt: u32) {
+        let process = self.executor.processes.get(&action);
+        let Some(process) = process.filter(|p| p.attempt == attempt && p.ended.is_none()) else {
+            return;
+        };
+        if !self.plan.actions.actions[process.client].hangs {
+            let at = self.now_us + self.streams.actions.below(2 * SECOND_US);
+            let outcome = Outcome::Killed { signal: 15 };
+            let ends = ActionHappening::Ends {
+                action,
+                attempt,
+                outcome,
+            };
+            self.calendar.put(at, Happening::Action(ends));
+        }
+    }
+
+    /// A process begins, or its request is refused.
+    fn action_begins(&mut self, action: ActionId, attempt: u32, refused: bool) -> Checked {
+        let processes = &mut self.executor.processes;
+        let process = processes.get_mut(&action).filter(|p| p.attempt == attempt);
+        let Some(process) = process.filter(|p| !p.begun && p.ended.is_none()) else {
+            return Ok(());
+        };
+        if refused {
+            processes.remove(&action);
+            let after = self.streams.actions.below(5 * SECOND_US);
+            let event = ActionEvent::QuotaRefused {
+                resource: SEARCH.into(),
+                retry_after: Span(after),
+                action: Some((action, attempt)),
+            };
+            return self.report_action(event.into());
+        }
+        process.begun = true;
+        let client = process.client;
+        self.executor.begun[client] += 1;
+        let plan = &self.plan.actions.actions[client];
+        if self.executor.begun[client] > 1 && !plan.spec.idempotent {
+            return broken("action-once", format!("{action} ran before"));
+        }
+        let ends = ActionHappening::Ends {
+            action,
+            attempt,
+            outcome: plan.outcome.clone(),
+        };
+        let at = self.now_us + plan.runs_us;
+        self.calendar.put(at, Happening::Action(ends));
+        self.report_action(ActionEvent::ActionBegan { action, attempt }.into())
+    }
+
+    /// A process ends.
+    fn action_ends(&mut self, action: ActionId, attempt: u32, outcome: Outcome) -> Checked {
+        let process = self.executor.processes.get_mut(&action);
+        let Some(process) = process.filter(|p| p.attempt == attempt && p.ended.is_none()) else {
+            return Ok(());
+        };
+        process.ended = Some(outcome.clone());
+        self.report_action(ended(action, attempt, outcome))
+    }
+
+    /// What happens while no daemon runs is reported to the next one.
+    fn report_action(&mut self, event: Event) -> Checked {
+        if self.daemon.is_some() {
+            return self.handle(event, None);
+        }
+        Ok(())
+    }
+
+    /// Nothing of it is left.
+    pub(crate) fn check_actions_at_end(&self) -> Checked {
+        let Some(daemon) = &self.daemon else {
+            return Ok(());
+        };
+        let state = daemon.scheduler.core().actions();
+        let in_use = state.pools.iter().find(|pool| pool.used > 0);
+        match in_use {
+            Some(pool) => broken("action-sums", format!("{pool:?} is in use")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn ended(action: ActionId, attempt: u32, outcome: Outcome) -> Event {
+    ActionEvent::ActionEnded {
+        action,
+        attempt,
+        outcome,
+        output: None,
+    }
+    .into()
+}
