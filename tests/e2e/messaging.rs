@@ -257,6 +257,13 @@ async fn a_command_releases_a_program_once_though_it_comes_twice() {
     let programs = client.get("/programs").await.ok();
     assert!(programs.get("p").is_none(), "{programs}");
 
+    let reward = r#"{"command":"reward_program","program":"p","reward":-0.5}"#;
+    peer.send(Queue::Commands, "c-2", reward).await;
+    // The action's notice, the release and the reward.
+    until_commands(client, "done", 3).await;
+    let ended = client.get("/api/v1/programs/p").await.ok();
+    assert_eq!(ended["reward"], -0.5);
+
     // Another program of this name is not what the command was about.
     complete_step(client, "p").await;
     peer.send(Queue::Commands, "c-1", command).await;

@@ -52,6 +52,7 @@ const measure = (mean) => ({ mean, half_width: 0.01 });
 const setOf = (name, seconds, against_first) => ({
   name,
   makespan_s: measure(seconds),
+  seeds: [{ makespan_s: seconds }],
   policies: { given_up: 0 },
   ...(against_first ? { against_first } : {}),
 });

@@ -72,14 +72,64 @@ fn a_draining_worker_ends_its_steps_and_loses_its_programs() {
     assert_eq!(s.status("b"), "paused", "it leaves at once");
     assert_eq!(s.status("a"), "active", "its step runs");
     assert_eq!(worker(&s, 0).state_name(), "draining");
-    s.arrive("a", 3, 210).finish(1, 200, 10);
-    assert_eq!(s.dispatched()[2..], [(3, 0)], "a step beside another one");
-    s.finish(3, 210, 10);
+    s.finish(1, 200, 10);
     assert_eq!(worker(&s, 0).state_name(), "drained");
     s.arrive("a", 4, 220).arrive("b", 5, 120);
-    assert_eq!(s.dispatched()[3..], [(4, 1), (5, 1)]);
+    assert_eq!(s.dispatched()[2..], [(4, 1), (5, 1)]);
     let is_cut = |c: &Command| matches!(c, Command::AbortStep { .. });
     assert!(!s.log.iter().any(is_cut));
+}
+
+/// Each next step of the program comes before the last one is over.
+fn overlapping(mut s: Scenario) {
+    s.arrive("p0", 1, 200);
+    assert_eq!(s.dispatched(), [(1, 0)]);
+    s.arrive("p0", 2, 210).set_state(0, Draining);
+    assert_eq!(s.dispatched()[1..], [(2, 0)], "both run");
+    s.arrive("p0", 3, 220).finish(1, 200, 10);
+    s.arrive("p0", 4, 220);
+    assert_eq!(s.dispatched().len(), 2, "others wait until it has left");
+    assert_eq!(worker(&s, 0).state_name(), "draining");
+    s.finish(2, 210, 10);
+    assert_eq!(s.dispatched()[2..], [(3, 1), (4, 1)]);
+    assert_eq!(worker(&s, 0).state_name(), "drained");
+    assert!(s.refusals().is_empty());
+}
+
+#[test]
+fn a_program_whose_steps_overlap_leaves_a_draining_worker() {
+    overlapping(Scenario::with_workers(&[1_000, 900]));
+    overlapping(Scenario::with_mode(Mode::Sticky, &[1_000, 900]));
+    let mut bounded = Scenario::with_workers(&[1_000, 900]);
+    bounded.reconfigure(|config| config.rollout.engine_steps_max = 3);
+    overlapping(bounded);
+}
+
+#[test]
+fn what_waits_to_leave_goes_on_when_the_worker_is_taken_back() {
+    for state in [Active, Cordoned] {
+        for mode in [Mode::ProgramAware, Mode::Sticky] {
+            for engine_steps_max in [0, 2] {
+                let mut s = Scenario::with_mode(mode, &[1_000]);
+                s.reconfigure(|config| config.rollout.engine_steps_max = engine_steps_max);
+                s.arrive("a", 1, 200).set_state(0, Draining);
+                s.arrive("a", 2, 210);
+                assert_eq!(s.dispatched(), [(1, 0)]);
+                s.set_state(0, state);
+                assert_eq!(s.dispatched()[1..], [(2, 0)], "{state:?} {mode:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_that_fails_beside_another_one_leaves_with_it() {
+    let mut s = Scenario::with_workers(&[1_000, 900]);
+    s.arrive("a", 1, 200).arrive("a", 2, 210);
+    s.set_state(0, Draining).fail(1, true);
+    assert_eq!(s.dispatched().len(), 2, "it is not tried again there");
+    s.finish(2, 210, 10);
+    assert_eq!(s.dispatched()[2..], [(1, 1)]);
 }
 
 #[test]

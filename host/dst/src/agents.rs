@@ -104,6 +104,13 @@ impl Simulation {
         }
         let program = self.plan.agents[index].key.clone();
         let gateway = index % self.gateways.len();
+        if index.is_multiple_of(3) {
+            let rewarded = ProgramEvent::ProgramRewarded {
+                program: program.clone(),
+                reward_millionths: i64::from(index as u32) * 1_000 - 20_000,
+            };
+            self.send_report(gateway, Event::Program(rewarded), None);
+        }
         self.send_report(
             gateway,
             Event::Program(ProgramEvent::ProgramReleased {

@@ -23,8 +23,11 @@ const WORD_TOKENS_MAX: u64 = 5;
 /// The part of the engine that the long one may take.
 const PARTS: u64 = 4;
 
+/// Tokens of the answers to prompts that are timed. The second one comes after the time that the
+/// prompt takes, even from an engine that reports the first as soon as it is scheduled.
+const PROMPT_ANSWER_TOKENS: u64 = 2;
 /// Tokens of the answer that is timed.
-const ANSWER_TOKENS: u64 = 33;
+const ANSWER_TOKENS: u64 = 34;
 /// Of a shorter one, other things take most of the time.
 const ANSWER_TOKENS_LEAST: u64 = 16;
 
@@ -56,7 +59,10 @@ pub(super) async fn speeds(upstream: &Upstream, url: &str, capacity: Capacity) -
         return None;
     }
     // The first one may wait for what an engine prepares on its first request.
-    let shorts = [ask(WORDS_FIRST, 1).await?, ask(WORDS_FIRST, 1).await?];
+    let shorts = [
+        ask(WORDS_FIRST, PROMPT_ANSWER_TOKENS).await?,
+        ask(WORDS_FIRST, PROMPT_ANSWER_TOKENS).await?,
+    ];
     let short = shorts.into_iter().min_by_key(|short| short.took)?;
     let token_s = ask(WORDS_FIRST, ANSWER_TOKENS)
         .await
@@ -68,7 +74,7 @@ pub(super) async fn speeds(upstream: &Upstream, url: &str, capacity: Capacity) -
     let prefill_tokens_per_s = if words < 2 * WORDS_FIRST {
         None
     } else {
-        speed(&short, &ask(words, 1).await?)
+        speed(&short, &ask(words, PROMPT_ANSWER_TOKENS).await?)
     };
     let speeds = Speeds {
         prefill_tokens_per_s: prefill_tokens_per_s.unwrap_or(0.0),
@@ -160,7 +166,7 @@ mod tests {
     use super::*;
 
     fn computed(tokens: u64, took_ms: u64) -> Timed {
-        answered(tokens, 1, took_ms)
+        answered(tokens, PROMPT_ANSWER_TOKENS, took_ms)
     }
 
     fn answered(tokens: u64, answer_tokens: u64, took_ms: u64) -> Timed {
@@ -174,7 +180,7 @@ mod tests {
     #[test]
     fn a_token_takes_what_a_longer_answer_takes_more() {
         let short = computed(200, 30);
-        assert_eq!(token_s(&short, &answered(200, 33, 670)), Some(0.02));
+        assert_eq!(token_s(&short, &answered(200, 34, 670)), Some(0.02));
         assert_eq!(
             token_s(&short, &answered(200, 9, 190)),
             None,

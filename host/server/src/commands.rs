@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use treadle_core::worker::Worker;
 use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
-use treadle_model::{ClientName, Tenant, WorkerId};
+use treadle_model::{ClientName, REWARD_MILLIONTHS_MAX, Tenant, WorkerId};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
 /// Workers at once.
 const WORKERS_MAX: usize = 4_096;
+/// Rewards are kept in millionths.
+const MILLION: f64 = 1_000_000.0;
 
 /// What became of an action.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
@@ -64,6 +66,28 @@ impl ActionReport {
             })),
         }
     }
+}
+
+/// The event of a program's reward.
+///
+/// # Errors
+/// `reward` is not finite, or too large.
+pub(crate) fn rewarded(key: &str, reward: f64) -> Result<Event, ErrorBody> {
+    let millionths = reward * MILLION;
+    if !millionths.is_finite() || millionths.abs() > REWARD_MILLIONTHS_MAX as f64 {
+        let most = REWARD_MILLIONTHS_MAX as f64 / MILLION;
+        let message = format!("`reward` is {reward}; send a number from -{most} to {most}");
+        return Err(ErrorBody::new(ErrorCode::InvalidField, message).with_param("reward"));
+    }
+    Ok(Event::Program(ProgramEvent::ProgramRewarded {
+        program: key.into(),
+        reward_millionths: millionths.round() as i64,
+    }))
+}
+
+/// A reward as clients see it.
+pub(crate) fn reward_of(millionths: i64) -> f64 {
+    millionths as f64 / MILLION
 }
 
 /// Registers an engine, or finds that it is; gives its id and whether it is new.
@@ -120,4 +144,33 @@ fn name(field: &str, text: &str) -> Result<ClientName, ErrorBody> {
         return Err(ErrorBody::new(ErrorCode::MissingField, problem).with_param(field));
     }
     Ok(ClientName::parse(field, text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reward_is_a_number_within_bounds() {
+        for (reward, expected) in [(0.7, 700_000), (-1.25, -1_250_000), (1e-7, 0), (-0.0, 0)] {
+            let event = rewarded("p", reward).expect("it is a reward");
+            let Event::Program(ProgramEvent::ProgramRewarded {
+                reward_millionths, ..
+            }) = event
+            else {
+                panic!("{event:?}");
+            };
+            assert_eq!(reward_millionths, expected, "{reward}");
+            assert!((reward_of(reward_millionths) - reward).abs() < 1e-6);
+        }
+        for reward in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.1e9, -1e300] {
+            let error = rewarded("p", reward).expect_err("it is none");
+            assert_eq!(error.param.as_deref(), Some("reward"), "{reward}");
+            assert!(
+                error.message.contains("from -1000000000"),
+                "{}",
+                error.message
+            );
+        }
+    }
 }

@@ -60,8 +60,8 @@ pub use page::{
 };
 pub use rows::{
     Batch, BindingRow, BindingSet, DecisionRow, EventRow, LengthRow, ListedStep, Placeholder,
-    PluginHead, PluginRow, PolicyStateRow, ProgramRow, RefusedRow, SampleRow, Snapshot, StepRow,
-    WeightRow, WorkerRow,
+    PluginHead, PluginRow, PolicyStateRow, ProgramRow, RefusedRow, RewardRow, SampleRow, Snapshot,
+    StepRow, WeightRow, WorkerRow,
 };
 pub use schema::{About, MigrationRow, SchemaStatus};
 
@@ -69,6 +69,8 @@ pub use schema::{About, MigrationRow, SchemaStatus};
 pub const BATCH_ROWS_MAX: usize = 200_000;
 /// Most rows that one read returns; a greater `limit` is taken as this one.
 pub const PAGE_ROWS_MAX: u32 = 10_000;
+/// Most rows among which a page is looked for that few may match: some tenths of a second.
+pub const SCANNED_ROWS_MAX: u32 = 50_000;
 /// Most rows of one table that one [`Store::prune`] removes, so that it never blocks writers long.
 pub const PRUNE_ROWS_MAX: u64 = 20_000;
 /// Largest component of a plugin, in bytes.
@@ -148,6 +150,11 @@ pub trait Store: Send + Sync {
     /// Decisions in the order in which they were taken, of one program or of all.
     fn decisions<'a>(&'a self, page: &'a DecisionPage) -> Answer<'a, Vec<DecisionRow>>;
 
+    /// How far the first `rows` decisions go among which a page is looked for, whether they match
+    /// or not: the event of the last of them. `None` if there are fewer, or if an index finds those
+    /// that match.
+    fn decisions_reach<'a>(&'a self, page: &'a DecisionPage, rows: u32) -> Answer<'a, Option<u64>>;
+
     /// One program; `None` if it is unknown or was pruned.
     fn program<'a>(&'a self, program: &'a str) -> Answer<'a, Option<ProgramRow>>;
 
@@ -172,6 +179,11 @@ pub trait Store: Send + Sync {
 
     /// Steps that have ended, of one program or of all, beside what their programs came to.
     fn listed_steps<'a>(&'a self, page: &'a ListedPage) -> Answer<'a, Vec<ListedStep>>;
+
+    /// How far the first `rows` steps go among which a page is looked for, whether they match or
+    /// not: when the last of them ended. `None` if there are fewer, or if all that are read match.
+    /// Where steps are sorted by the time that they took, those are the newest.
+    fn steps_reach<'a>(&'a self, page: &'a ListedPage, rows: u32) -> Answer<'a, Option<u64>>;
 
     /// All workers, by name.
     fn workers(&self) -> Answer<'_, Vec<WorkerRow>>;

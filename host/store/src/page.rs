@@ -1,5 +1,7 @@
 //! Which part of a table to read, and how much of it to keep.
 
+use std::borrow::Cow;
+
 use crate::{Names, ProgramRow, StepRow};
 
 /// Which end of a table comes first.
@@ -88,19 +90,22 @@ pub enum ProgramColumn {
     Steps,
     /// Tokens of prompt and output of all its steps.
     TokensTotal,
+    /// Its reward; those without one come last, whatever the order.
+    Reward,
 }
 
 impl ProgramColumn {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::CreatedAtUs,
         Self::UpdatedAtUs,
         Self::ContextTokens,
         Self::Steps,
         Self::TokensTotal,
+        Self::Reward,
     ];
 
-    /// Its name in the table.
+    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::CreatedAtUs => "created_at_us",
@@ -108,26 +113,48 @@ impl ProgramColumn {
             Self::ContextTokens => "context_tokens",
             Self::Steps => "steps",
             Self::TokensTotal => "tokens_total",
+            Self::Reward => "reward",
         }
     }
 
-    /// What a row has there.
-    pub const fn of(self, row: &ProgramRow) -> u64 {
+    /// What it is in the table, where it is sorted by.
+    pub(crate) fn expression(self, ascending: bool) -> Cow<'static, str> {
         match self {
+            Self::Reward => {
+                let none = no_reward(ascending);
+                format!("COALESCE(reward_millionths, {none})").into()
+            }
+            column => column.as_str().into(),
+        }
+    }
+
+    /// What a row has there, as a page in this order counts it.
+    pub fn of(self, row: &ProgramRow, ascending: bool) -> i64 {
+        let number = match self {
             Self::CreatedAtUs => row.created_at_us,
             Self::UpdatedAtUs => row.updated_at_us,
             Self::ContextTokens => row.context_tokens,
             Self::Steps => row.steps,
             Self::TokensTotal => row.tokens_total,
-        }
+            Self::Reward => {
+                return row.reward_millionths.unwrap_or(no_reward(ascending));
+            }
+        };
+        i64::try_from(number).unwrap_or(i64::MAX)
     }
+}
+
+/// What stands for a reward that is not there: it comes after all others.
+const fn no_reward(ascending: bool) -> i64 {
+    let beyond = 1 << 62;
+    if ascending { beyond } else { -beyond }
 }
 
 /// Where a page of programs ended: the last row that was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramCursor {
     /// What that row has in the column that the pages are sorted by.
-    pub value: u64,
+    pub value: i64,
     /// `program` of that row.
     pub program: String,
 }

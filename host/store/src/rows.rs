@@ -49,6 +49,18 @@ pub struct ProgramRow {
     pub updated_at_us: u64,
     /// How it ended, if it did.
     pub ended: Option<String>,
+    /// Its reward in millionths, if one was reported.
+    pub reward_millionths: Option<i64>,
+}
+
+/// The reward of a program that has ended; where none has its name, or it is live, nothing is
+/// written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RewardRow {
+    /// The program.
+    pub program: String,
+    /// Its reward, in millionths.
+    pub reward_millionths: i64,
 }
 
 /// What a daemon's metrics showed at one time.
@@ -287,6 +299,8 @@ pub struct Batch {
     pub bindings: Vec<BindingSet>,
     /// Versions of weights that jobs may not have seen before.
     pub weights: Vec<WeightRow>,
+    /// Rewards of programs that had ended; they follow `programs`.
+    pub rewards: Vec<RewardRow>,
 }
 
 impl Batch {
@@ -299,6 +313,7 @@ impl Batch {
             + self.decisions.len()
             + self.bindings.len()
             + self.weights.len()
+            + self.rewards.len()
     }
 
     /// Adds the rows of a later batch.
@@ -312,6 +327,7 @@ impl Batch {
             decisions,
             bindings,
             weights,
+            rewards,
         } = later;
         self.events.extend(events);
         self.programs.extend(programs);
@@ -320,6 +336,7 @@ impl Batch {
         self.decisions.extend(decisions);
         self.bindings.extend(bindings);
         self.weights.extend(weights);
+        self.rewards.extend(rewards);
     }
 
     /// Whether there is nothing to write.

@@ -163,9 +163,16 @@ async fn programs_are_shown_and_released() {
     }
 
     assert_eq!(
-        cluster.run_printed("programs release task/1").await,
+        cluster.run_printed("programs reward task/1 -0.5").await,
+        "task/1 is rewarded with -0.5\n"
+    );
+    assert_eq!(
+        cluster
+            .run_printed("programs release task/1 --reward 0.7")
+            .await,
         "released task/1\n"
     );
+    assert_eq!(cluster.json("programs task/1").await["reward"], 0.7);
     for line in ["programs release task/1", "programs nobody"] {
         let (code, text) = failure(&cluster.daemon.url(), line).await;
         assert_eq!(code, Some(1), "{line}");

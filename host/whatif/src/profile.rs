@@ -12,6 +12,8 @@ use treadle_http::Upstream;
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Largest profile that comes with a request.
+const PROFILE_BYTES_MAX: usize = 512 << 10;
 /// Engines asked at most.
 const ENGINES_ASKED_MAX: usize = 8;
 
@@ -19,9 +21,23 @@ const ENGINES_ASKED_MAX: usize = 8;
 pub fn of_value(value: &Value) -> Result<EngineProfile, WhatIfError> {
     match value {
         Value::String(name) => named(name),
-        document => EngineProfile::from_json(&document.to_string())
-            .map_err(|error| WhatIfError::field("profile", error.to_string())),
+        document => of_document(&document.to_string()),
     }
+}
+
+fn of_document(text: &str) -> Result<EngineProfile, WhatIfError> {
+    if text.len() > PROFILE_BYTES_MAX {
+        let problem = format!(
+            "has {} bytes; a profile of `treadle-bench calibrate` has at most {PROFILE_BYTES_MAX}",
+            text.len()
+        );
+        return Err(WhatIfError::field("profile", problem));
+    }
+    EngineProfile::from_json(text).map_err(|error| {
+        let field = error.field().map(|field| format!("profile.{field}"));
+        let field = field.unwrap_or_else(|| "profile".to_owned());
+        WhatIfError::field(field, error.to_string())
+    })
 }
 
 /// The preset of a name.

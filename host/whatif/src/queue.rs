@@ -213,7 +213,7 @@ impl Bench {
         let window = &request.window;
         let workload = window::load(&*self.store, window, tenant, options, &goes_on).await?;
         let profile = match &request.profile {
-            Some(value) => profile::of_value(value)?,
+            Some(profile) => profile.clone(),
             None => profile::ask(&self.upstream, &workload.workers).await?,
         };
         let (bench, tenant) = (self.clone(), job.tenant);

@@ -2,11 +2,13 @@
 
 use super::WhatIfError;
 use super::policies::{PolicyFound, bound};
+use super::profile;
 use super::sets::SetSpec;
 use super::{DIFFERENCES_MAX, RUN_S_MAX, SEEDS_MAX};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{ClientName, Tenant};
 use treadle_store::Store;
 use utoipa::ToSchema;
@@ -151,8 +153,8 @@ pub struct WhatIfRequest {
 
     /// Which sets of policies are compared.
     pub sets: Vec<SetSpec>,
-    /// A preset's name, or a document of `treadle-bench calibrate`; the engines are asked without it.
-    pub profile: Option<Value>,
+    /// What the engines are like; they are asked without it.
+    pub profile: Option<EngineProfile>,
 
     /// What else the replay goes by.
     pub settings: Settings,
@@ -177,7 +179,7 @@ impl WhatIfRequest {
         Ok(Self {
             window: body.window,
             sets: SetSpec::list(&body.sets)?,
-            profile: body.profile,
+            profile: body.profile.as_ref().map(profile::of_value).transpose()?,
             settings: settings.checked()?,
         })
     }
@@ -229,6 +231,38 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_is_read_before_the_run_waits_for_its_turn() {
+        let with = |profile: Value| read(json!({"sets": ["sticky"], "profile": profile}));
+        let whole = EngineProfile::qwen3_8b_h100().to_json(json!({"engine": "vllm"}));
+        let profile = with(whole.clone()).unwrap().profile;
+        assert_eq!(profile, Some(EngineProfile::qwen3_8b_h100()));
+        assert!(with(json!("qwen3-8b-h100")).unwrap().profile.is_some());
+        let changed = |field: &str, value: Value| {
+            let mut document = whole.clone();
+            document["profile"][field] = value;
+            with(document).unwrap_err()
+        };
+        for (error, wanted) in [
+            (with(json!("gpu")).unwrap_err(), "`profile`: `gpu` is not"),
+            (with(json!({})).unwrap_err(), "missing field `version`"),
+            (
+                changed("kv_blocks", json!(0)),
+                "`profile.profile.kv_blocks`: ",
+            ),
+            (
+                changed("pass_us", json!("x")),
+                "`profile.profile.pass_us`: ",
+            ),
+            (
+                changed("name", json!("x".repeat(600_000))),
+                "a profile of `treadle-bench calibrate` has at most 524288",
+            ),
+        ] {
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
     fn nonsense_names_the_field_and_the_remedy() {
         let sets = json!(["sticky"]);
         for (body, wanted) in [
@@ -261,8 +295,17 @@ mod tests {
             ),
             (
                 json!({"sets": [{"name": "a", "policy": []}]}),
-                "`sets[0]`: unknown field",
+                "unknown field `policy`",
             ),
+            (
+                json!({"sets": ["sticky", {"name": "a", "policies": [{"policy": 3}]}]}),
+                "`sets[1].policies[0].policy`: invalid type",
+            ),
+            (
+                json!({"sets": [{"name": "a", "mode": "fast"}]}),
+                "`sets[0].mode`: unknown variant `fast`",
+            ),
+            (json!({"sets": [3]}), "`sets[0]`: invalid type"),
             (
                 json!({"sets": ["sticky", "sticky"]}),
                 "`sets`: two are called `sticky`",

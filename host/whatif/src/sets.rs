@@ -74,10 +74,15 @@ impl SetSpec {
     pub fn list(values: &[Value]) -> Result<Vec<Self>, WhatIfError> {
         let read = |(place, value): (usize, &Value)| match value {
             Value::String(name) => Ok(Self::named(name)),
-            other => serde_json::from_value(other.clone()).map_err(|error| {
+            other => serde_path_to_error::deserialize(other).map_err(|error| {
+                let field = match error.path().to_string().as_str() {
+                    "." => format!("sets[{place}]"),
+                    path => format!("sets[{place}].{path}"),
+                };
+                let error = error.inner();
                 let problem =
                     format!("{error}; give a name or {{name, mode?, policies?, settings?}}");
-                WhatIfError::field(format!("sets[{place}]"), problem)
+                WhatIfError::field(field, problem)
             }),
         };
         let sets: Result<Vec<Self>, WhatIfError> = values.iter().enumerate().map(read).collect();

@@ -9,7 +9,8 @@ use treadle_model::Tenant;
 use treadle_model::{Timestamp, WorkerId};
 use treadle_scheduler::record;
 use treadle_store::{
-    EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, ProgramCursor, ProgramPage, SeqPage, Store,
+    EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, ProgramColumn, ProgramCursor, ProgramPage,
+    SeqPage, Store,
 };
 
 /// Kinds of events about no program that are read.
@@ -289,7 +290,7 @@ async fn note_begun_before(
             break;
         }
         cursor = Some(ProgramCursor {
-            value: last.created_at_us,
+            value: ProgramColumn::CreatedAtUs.of(last, false),
             program: last.program.clone(),
         });
     }

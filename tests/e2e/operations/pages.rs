@@ -101,6 +101,68 @@ async fn a_stream_that_is_taken_up_again_has_every_event_once() {
     drop(stream);
 }
 
+/// Rewards are shown of programs that are live and that have ended, and sort them.
+async fn rewards_are_kept(client: &Client) {
+    let all = client.get("/api/v1/programs?sort=created_at_us").await.ok();
+    let all = all["programs"].as_array().expect("a list");
+    let name = |program: &Value| program["program_id"].as_str().expect("a name").to_owned();
+    let (live, ended): (Vec<_>, Vec<_>) = all.iter().partition(|one| one["ended"].is_null());
+    let (first, second, ended) = (name(live[0]), name(live[1]), name(ended[0]));
+    for (program, reward) in [(&first, -1.5), (&second, 0.7), (&ended, 0.25)] {
+        let path = format!("/api/v1/programs/{program}/reward");
+        let answer = client
+            .send(
+                http::Method::PUT,
+                &path,
+                &[],
+                json!({"reward": reward}).to_string(),
+            )
+            .await;
+        assert_eq!(answer.ok()["reward"], reward);
+        let shown = client.get(&format!("/api/v1/programs/{program}")).await;
+        assert_eq!(shown.ok()["reward"], reward);
+    }
+    for (sort, expected) in [
+        ("reward", [&first, &ended, &second]),
+        ("-reward", [&second, &ended, &first]),
+    ] {
+        let page = client
+            .get(&format!("/api/v1/programs?sort={sort}"))
+            .await
+            .ok();
+        let page = page["programs"].as_array().expect("a list");
+        let names: Vec<_> = page.iter().map(name).collect();
+        assert_eq!(names.iter().take(3).collect::<Vec<_>>(), expected, "{sort}");
+        assert!(page[3]["reward"].is_null(), "those without one come last");
+    }
+    let path = format!("/api/v1/programs/{first}");
+    let answer = client.delete(&format!("{path}?reward=NaN")).await;
+    let message = answer.refused(400, "invalid_field");
+    assert!(message.contains("`reward` is NaN"), "{message}");
+    client.delete(&format!("{path}?reward=0.5")).await.ok();
+    let shown = client.get(&path).await.ok();
+    assert_eq!(
+        (&shown["reward"], &shown["ended"]),
+        (&json!(0.5), &json!("released"))
+    );
+    for (program, body, code, words) in [
+        (&*first, r#"{"reward":"x"}"#, 400, "`reward`: invalid type"),
+        (&*first, r#"{"reward":2e9}"#, 400, "`reward` is 2000000000"),
+        (&*first, "{}", 400, "`reward` is missing"),
+        ("nobody", r#"{"reward":1}"#, 404, "no program `nobody`"),
+    ] {
+        let path = format!("/api/v1/programs/{program}/reward");
+        let answer = client.send(http::Method::PUT, &path, &[], body).await;
+        let kind = match (code, body) {
+            (404, _) => "program_unknown",
+            (_, "{}") => "missing_field",
+            _ => "invalid_field",
+        };
+        let message = answer.refused(code, kind);
+        assert!(message.contains(words), "{message}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_are_sorted_filtered_and_whole() {
     let fixture = Fixture::start(1, 100_000).await;
@@ -135,6 +197,7 @@ async fn pages_are_sorted_filtered_and_whole() {
         Some(1),
         "{ended}"
     );
+    rewards_are_kept(client).await;
     let newest = client.get("/api/v1/events?sort=-seq&limit=2").await.ok();
     let seqs = [&newest["events"][0]["seq"], &newest["events"][1]["seq"]];
     assert_eq!(seqs[0].as_u64(), seqs[1].as_u64().map(|seq| seq + 1));

@@ -164,7 +164,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Decisions about all programs, sorted and filtered */
+        /**
+         * Decisions about all programs, sorted and filtered
+         * @description Where few match, a page ends after 50,000 decisions that were looked at: it has fewer than `limit`, perhaps none, and `next` goes on from there.
+         */
         get: operations["decisions_all_decisions"];
         put?: never;
         post?: never;
@@ -395,6 +398,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/programs/{program}/reward": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Says how well a program did
+         * @description Before its end or after it, while it is on record; a later report replaces an earlier one.
+         */
+        put: operations["programs_reward"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/programs/{program}/steps": {
         parameters: {
             query?: never;
@@ -500,7 +523,7 @@ export interface paths {
         };
         /**
          * Steps of all programs that have ended, sorted and filtered
-         * @description The slowest are those of the last hour where `since_ms` names no other time. Others are read in the order of their ends until a page is full: where few match, `since_ms` bounds how far back that goes.
+         * @description The slowest are those of the last hour where `since_ms` names no other time, and of the newest 50,000 steps. Others are read in the order of their ends until a page is full, or 50,000 were looked at: then a page has fewer than `limit`, perhaps none, and `next` goes on from there.
          */
         get: operations["steps_listed"];
         put?: never;
@@ -1852,6 +1875,11 @@ export interface components {
             phase: string;
             /** @description Its name. */
             program_id: string;
+            /**
+             * Format: double
+             * @description How well it did, if its client has said so.
+             */
+            reward?: number | null;
             /** @description queued, active, paused, finished or aborted. */
             status: string;
             /**
@@ -1958,6 +1986,11 @@ export interface components {
         Release: {
             /** @description Its name; a number is taken as one. */
             program_id?: string;
+            /**
+             * Format: double
+             * @description How well it did.
+             */
+            reward?: number | null;
         };
         /** @description A program has ended. */
         Released: {
@@ -2011,6 +2044,24 @@ export interface components {
              * @description Requests that wait in it.
              */
             waiting?: number | null;
+        };
+        /** @description How well a program did. */
+        RewardRequest: {
+            /**
+             * Format: double
+             * @description Any number from -1,000,000,000 to 1,000,000,000; it is kept to the millionth.
+             */
+            reward: number;
+        };
+        /** @description The reward of a program is on record. */
+        Rewarded: {
+            /** @description Its name. */
+            program_id: string;
+            /**
+             * Format: double
+             * @description Its reward.
+             */
+            reward: number;
         };
         /** @description What goes back to the policy before. */
         RollBack: {
@@ -4222,8 +4273,8 @@ export interface operations {
                 /** @description Only those that changed at this time or later, in milliseconds since 1970. */
                 since_ms?: number | null;
                 /**
-                 * @description created_at_us, updated_at_us, context_tokens, steps or tokens_total; the greatest come first
-                 *     with a dash before it. `-created_at_us` without it.
+                 * @description created_at_us, updated_at_us, context_tokens, steps, tokens_total or reward; the greatest come
+                 *     first with a dash before it, and programs without a reward last. `-created_at_us` without it.
                  */
                 sort?: string | null;
                 /** @description Only those that come after: `next` of the page before, with the same `sort`. */
@@ -4371,7 +4422,10 @@ export interface operations {
     };
     programs_release: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description How well it did. */
+                reward?: number | null;
+            };
             header?: never;
             path: {
                 program: string;
@@ -4516,6 +4570,104 @@ export interface operations {
             };
             /** @description internal */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    programs_reward: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                program: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RewardRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rewarded"];
+                };
+            };
+            /** @description invalid_json, body_not_object, invalid_field, missing_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description program_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6563,6 +6715,8 @@ export interface operations {
             query?: {
                 /** @description The program's name. */
                 session_id?: string | null;
+                /** @description How well it did. */
+                reward?: number | null;
             };
             header?: never;
             path?: never;

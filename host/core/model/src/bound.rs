@@ -8,6 +8,8 @@ pub const TOKENS_MAX: u64 = 1 << 40;
 pub const BYTES_MAX: u64 = 1 << 50;
 /// Longest name of a version of weights, in bytes. A longer one counts as not reported.
 pub const WEIGHTS_BYTES_MAX: usize = 64;
+/// Largest reward of a program, positive or negative, in millionths: a thousand million.
+pub const REWARD_MILLIONTHS_MAX: i64 = 1_000_000_000_000_000;
 
 /// Tokens that an engine reports. More than [`TOKENS_MAX`] counts as not reported.
 pub fn reported_tokens(tokens: u64) -> Option<u64> {

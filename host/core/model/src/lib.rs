@@ -11,7 +11,7 @@ pub mod tenant;
 mod time;
 mod vocabulary;
 
-pub use bound::{BYTES_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX, reported_tokens};
+pub use bound::{BYTES_MAX, REWARD_MILLIONTHS_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX, reported_tokens};
 pub use id::{ActionId, AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, WorkerId};
 pub use name::{ClientName, NAME_BYTES_MAX, NameError};
 pub use tenant::Tenant;

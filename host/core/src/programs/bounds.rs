@@ -1,7 +1,7 @@
 //! Bounds of the numbers in events, so that no sum of them overflows and every store can hold them.
 
 use crate::{Capacity, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
-use treadle_model::{BYTES_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX};
+use treadle_model::{BYTES_MAX, REWARD_MILLIONTHS_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX};
 
 impl ProgramEvent {
     /// The event with each number that came from outside cut to its bound.
@@ -37,6 +37,12 @@ impl ProgramEvent {
             Self::ProgramOffloaded { tokens, bytes, .. } => {
                 cut(tokens, TOKENS_MAX);
                 cut(bytes, BYTES_MAX);
+            }
+            Self::ProgramRewarded {
+                reward_millionths, ..
+            } => {
+                let bound = REWARD_MILLIONTHS_MAX;
+                *reward_millionths = (*reward_millionths).clamp(-bound, bound);
             }
             _ => {}
         }
@@ -152,7 +158,16 @@ mod tests {
                 tokens: u64::MAX,
                 bytes: u64::MAX,
             },
+            rewarded(i64::MAX),
+            rewarded(i64::MIN),
         ]
+    }
+
+    fn rewarded(reward_millionths: i64) -> ProgramEvent {
+        ProgramEvent::ProgramRewarded {
+            program: "p".into(),
+            reward_millionths,
+        }
     }
 
     #[test]
@@ -161,7 +176,10 @@ mod tests {
             let said = format!("{:?}", event.within_bounds());
             // The hash is one of treadle's own, and any number.
             let said = said.replace(&format!("hash: {}", u64::MAX), "");
-            assert!(!said.contains(&u64::MAX.to_string()), "{said}");
+            let beyond = [u64::MAX.into(), i64::MAX.into(), i128::from(i64::MIN)];
+            for number in beyond {
+                assert!(!said.contains(&number.to_string()), "{said}");
+            }
         }
     }
 

@@ -275,6 +275,13 @@ pub enum ProgramEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         aborted: bool,
     },
+    /// The client reported how well the program did; a later report replaces an earlier one.
+    ProgramRewarded {
+        /// The program's key; it may have ended.
+        program: Box<str>,
+        /// The reward, in millionths.
+        reward_millionths: i64,
+    },
     /// A policy, or the built-in default in its stead, answered a question.
     PolicyAnswered {
         /// The question.
@@ -367,6 +374,7 @@ impl ProgramEvent {
             Self::ActionStarted { .. } => "action_started",
             Self::ActionFinished { .. } => "action_finished",
             Self::ProgramReleased { .. } => "program_released",
+            Self::ProgramRewarded { .. } => "program_rewarded",
             Self::PolicyAnswered { .. } => "policy_answered",
             Self::ProgramMigrated { .. } => "program_migrated",
             Self::MigrationFailed { .. } => "migration_failed",
@@ -392,7 +400,8 @@ impl ProgramEvent {
             | Self::StepCancelled { step } => About::Step(*step),
             Self::ActionStarted { program, .. }
             | Self::ActionFinished { program, .. }
-            | Self::ProgramReleased { program, .. } => About::Key(program),
+            | Self::ProgramReleased { program, .. }
+            | Self::ProgramRewarded { program, .. } => About::Key(program),
             Self::ProgramMigrated { program, .. }
             | Self::MigrationFailed { program, .. }
             | Self::ProgramOffloaded { program, .. }

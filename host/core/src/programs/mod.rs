@@ -67,6 +67,8 @@ pub(crate) struct Programs {
 struct Due {
     /// Workers that may take another step.
     serve: BTreeSet<WorkerId>,
+    /// Workers that were draining.
+    resumed: BTreeSet<WorkerId>,
     /// Moves may be started.
     moves: bool,
     /// Offloads may be started.

@@ -155,6 +155,9 @@ pub struct Program {
     /// What became of its latest step, and of it.
     #[serde(default)]
     pub outcome: Outcome,
+    /// Its reward in millionths, if its client has reported one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward_millionths: Option<i64>,
     /// Its entry in the accounts.
     #[serde(default, skip_serializing_if = "Meter::is_default")]
     pub meter: Meter,

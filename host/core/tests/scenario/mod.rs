@@ -251,6 +251,13 @@ impl Scenario {
         }))
     }
 
+    pub(crate) fn reward(&mut self, program: &str, reward_millionths: i64) -> &mut Self {
+        self.handle(Event::Program(ProgramEvent::ProgramRewarded {
+            program: program.into(),
+            reward_millionths,
+        }))
+    }
+
     pub(crate) fn lose(&mut self, worker: u32) -> &mut Self {
         self.handle(Event::Program(ProgramEvent::WorkerLost {
             worker: WorkerId(worker),

@@ -316,7 +316,7 @@ impl Model {
     }
 
     /// A step of a placed program waits for nothing but its cache, or to learn whether it runs
-    /// already, as another one of its program does.
+    /// already, as another one of its program does; or to leave a draining worker with its program.
     fn check_waiting(&self, core: &Core) -> Checked {
         if !self.is_aware() {
             return Ok(());
@@ -325,6 +325,7 @@ impl Model {
             let placed = self.programs[&s.program].place;
             if s.at == At::Queue
                 && placed.is_some()
+                && !placed.is_some_and(|worker| self.is_draining(worker))
                 && !self.waits_in_line(s.program)
                 && !self.caches.under_way.contains_key(&s.program)
                 && !core.programs().adopted.contains(&s.program)

@@ -35,7 +35,7 @@ impl Model {
         place.is_some_and(|worker| self.is_draining(worker)) && !self.runs_anything(program)
     }
 
-    fn is_draining(&self, worker: WorkerId) -> bool {
+    pub(super) fn is_draining(&self, worker: WorkerId) -> bool {
         let w = self.workers.get(&worker);
         w.is_some_and(|w| w.state == WorkerState::Draining)
     }
@@ -52,14 +52,14 @@ impl Model {
         }
     }
 
-    /// No step begins on a draining worker, unless another of its program runs. Where programs have
-    /// no placements, none begins on a cordoned one.
+    /// No step begins on a draining worker: a program whose steps overlap would never leave. Where
+    /// programs have no placements, none begins on a cordoned one.
     pub(super) fn check_begins(&self, step: StepId, worker: WorkerId) -> Checked {
         let program = self.steps[&step].program;
         if self.config.mode == Mode::LeastLoad {
             return self.check_in_service(program, worker);
         }
-        if self.is_draining(worker) && !self.runs_anything(program) {
+        if self.is_draining(worker) {
             return broken(
                 "drain",
                 format!("{step} of {program} begins on {worker}, which is draining"),

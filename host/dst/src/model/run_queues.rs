@@ -346,6 +346,10 @@ impl Model {
                 continue;
             }
             let most = self.config.rollout.engine_steps_max;
+            if self.is_draining(worker) {
+                // It waits to leave with its program.
+                continue;
+            }
             let full = most > 0 && self.running_at(worker).len() >= most as usize;
             if !full {
                 return broken(

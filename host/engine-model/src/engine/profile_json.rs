@@ -30,8 +30,13 @@ const POINTS_MAX: usize = 4_096;
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// It is not the JSON of a profile.
-    #[error("this is not a profile: {0}; write one with `treadle-bench calibrate`")]
-    Json(#[from] serde_json::Error),
+    #[error("this is not a profile: {error}; write one with `treadle-bench calibrate`")]
+    Json {
+        /// The field that can't be read, as a path; empty for the document itself.
+        field: String,
+        /// What is wrong with it.
+        error: serde_json::Error,
+    },
     /// A version that this code does not know.
     #[error("version is {0}, but this treadle reads {VERSION}: calibrate again")]
     Version(u32),
@@ -55,6 +60,17 @@ pub enum ProfileError {
     Points(&'static str),
 }
 
+impl ProfileError {
+    /// Where in the document it is, as a path; `None` for the document itself.
+    pub fn field(&self) -> Option<String> {
+        match self {
+            Self::Json { field, .. } => (!field.is_empty()).then(|| field.clone()),
+            Self::Version(_) => Some("version".to_owned()),
+            Self::Bounds { field, .. } | Self::Points(field) => Some(format!("profile.{field}")),
+        }
+    }
+}
+
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -67,7 +83,19 @@ struct Document {
 impl EngineProfile {
     /// Reads a document.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
-        let document: Document = serde_json::from_str(text)?;
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let document: Document =
+            serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+                let path = error.path().to_string();
+                ProfileError::Json {
+                    field: if path == "." { String::new() } else { path },
+                    error: error.into_inner(),
+                }
+            })?;
+        reader.end().map_err(|error| ProfileError::Json {
+            field: String::new(),
+            error,
+        })?;
         if document.version != VERSION {
             return Err(ProfileError::Version(document.version));
         }
@@ -214,6 +242,15 @@ mod tests {
         document = EngineProfile::qwen3_8b_h100().to_json(Value::Null);
         document["profile"]["weights"] = json!([{"tokens": 8, "ns": 5}, {"tokens": 8, "ns": 9}]);
         assert!(refused(&document).contains("profile.weights must have ascending tokens"));
+        document = EngineProfile::qwen3_8b_h100().to_json(Value::Null);
+        document["profile"]["pass_us"] = json!("long");
+        let error = EngineProfile::from_json(&document.to_string()).unwrap_err();
+        assert_eq!(error.field().as_deref(), Some("profile.pass_us"));
+        assert!(
+            error.to_string().contains("invalid type: string"),
+            "{error}"
+        );
+        document["profile"]["pass_us"] = json!(1);
         document["version"] = json!(2);
         assert!(refused(&document).contains("version is 2"));
     }

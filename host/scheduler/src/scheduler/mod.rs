@@ -344,6 +344,9 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         if let Some(worker) = worker.and_then(|id| self.core.programs().workers.get(&id)) {
             self.rows.workers.push(projection::worker_row(worker, now));
         }
+        self.rows
+            .rewards
+            .extend(projection::reward_row(event, subject));
         if let Event::Binding(change) = event {
             let set = projection::binding_set(&self.core, change);
             self.rows.bindings.push(set);

@@ -206,6 +206,37 @@ mod tests {
     }
 
     #[test]
+    fn a_reward_is_in_the_row_of_its_program_or_beside_it() {
+        let mut story = Story::new(false);
+        let reward = |reward_millionths| ProgramEvent::ProgramRewarded {
+            program: "p".into(),
+            reward_millionths,
+        };
+        story.step(0, 1, "v1");
+        story.at(3, reward(500_000));
+        let rows = story.0.take_records().rows;
+        assert_eq!(rows.programs[0].reward_millionths, Some(500_000));
+        assert!(rows.rewards.is_empty());
+        let released = ProgramEvent::ProgramReleased {
+            program: "p".into(),
+            aborted: false,
+        };
+        story.at(4, released);
+        story.at(5, reward(-2));
+        let rows = story.0.take_records().rows;
+        assert_eq!(rows.programs[0].reward_millionths, Some(500_000));
+        assert_eq!(rows.rewards[0].program, "p");
+        assert_eq!(rows.rewards[0].reward_millionths, -2);
+        let event = rows.events.last().expect("it is journaled");
+        assert_eq!(event.kind, "program_rewarded");
+        assert_eq!(
+            event.program.as_deref(),
+            Some("p"),
+            "it is found by its name"
+        );
+    }
+
+    #[test]
     fn a_version_is_recorded_once_an_hour() {
         let mut story = Story::new(false);
         for (s, step, version) in [(0, 1, "v1"), (10, 2, "v1"), (20, 3, "v2"), (3_700, 4, "v1")] {

@@ -10,7 +10,7 @@ use treadle_core::{About, Core, Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, ProgramId, Role, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::EVERYONE;
 use treadle_store::{
-    BindingRow, BindingSet, DecisionRow, EventRow, ProgramRow, StepRow, WorkerRow,
+    BindingRow, BindingSet, DecisionRow, EventRow, ProgramRow, RewardRow, StepRow, WorkerRow,
 };
 
 /// What an event is about.
@@ -53,11 +53,16 @@ impl Subject {
                 worker: None,
             },
             About::Step(step) => Self::of_step(core, step),
-            About::Key(program) => core
-                .programs()
-                .program(program)
-                .map(Self::of_program)
-                .unwrap_or_default(),
+            About::Key(program) => {
+                let live = core.programs().program(program);
+                let rewarded = matches!(event, ProgramEvent::ProgramRewarded { .. });
+                // Rewards come after the end too.
+                let of_ended = || Self {
+                    key: rewarded.then(|| program.into()),
+                    ..Self::default()
+                };
+                live.map_or_else(of_ended, Self::of_program)
+            }
             About::Program(program) => {
                 let program = core.programs().live.get(&program);
                 program.map(Self::of_program).unwrap_or_default()
@@ -135,7 +140,23 @@ pub(crate) fn program_row(
         created_at_us: p.opened_at.0,
         updated_at_us: now.0,
         ended: ended.map(Into::into),
+        reward_millionths: p.reward_millionths,
     }
+}
+
+/// The reward that an event reports, of a program that is not live.
+pub(crate) fn reward_row(event: &Event, subject: &Subject) -> Option<RewardRow> {
+    let Event::Program(ProgramEvent::ProgramRewarded {
+        program,
+        reward_millionths,
+    }) = event
+    else {
+        return None;
+    };
+    subject.program.is_none().then(|| RewardRow {
+        program: program.to_string(),
+        reward_millionths: *reward_millionths,
+    })
 }
 
 pub(crate) fn worker_row(w: &Worker, now: Timestamp) -> WorkerRow {

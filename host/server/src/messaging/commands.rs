@@ -42,6 +42,17 @@ pub(super) enum Command {
         job: Option<String>,
         /// The program.
         program: String,
+        /// How well it did, if that is known.
+        reward: Option<f64>,
+    },
+    /// How well a program did, that is live or has ended.
+    RewardProgram {
+        /// Whose it is; the default tenant's if absent.
+        tenant: Option<String>,
+        /// The program.
+        program: String,
+        /// How well it did.
+        reward: f64,
     },
     /// All live programs of a job are over.
     ReleaseJob {
@@ -70,6 +81,7 @@ impl Command {
     const fn kind(&self) -> &'static str {
         match self {
             Self::ReleaseProgram { .. } => "release_program",
+            Self::RewardProgram { .. } => "reward_program",
             Self::ReleaseJob { .. } => "release_job",
             Self::AddWorker { .. } => "add_worker",
             Self::RemoveWorker { .. } => "remove_worker",
@@ -285,11 +297,33 @@ mod tests {
             tenant: None,
             job: Some("math".into()),
             program: "p-1".into(),
+            reward: None,
         };
         assert_eq!((command.kind(), command), ("release_program", expected));
         let body = r#"{"id":"c-2","command":"remove_worker","worker":"http://e:1"}"#;
         assert_eq!(parse(None, body.as_bytes()).expect("it is read").0, "c-2");
         assert!(parse(Some("c-2".into()), body.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_command_may_have_a_reward() {
+        let read =
+            |body: &str| parse(Some("c".into()), body.as_bytes()).map(|(_, command)| command);
+        let release = read(r#"{"command":"release_program","program":"p","reward":0.5}"#);
+        assert!(matches!(
+            release,
+            Ok(Command::ReleaseProgram {
+                reward: Some(0.5),
+                ..
+            })
+        ));
+        let reward = read(r#"{"command":"reward_program","program":"p","reward":-1}"#);
+        assert_eq!(reward.expect("it is read").kind(), "reward_program");
+        let none = read(r#"{"command":"reward_program","program":"p"}"#);
+        assert!(
+            none.expect_err("it has none")
+                .contains("missing field `reward`")
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::commands::{Command, Failure};
 use crate::app::App;
-use crate::commands::{register, worker_named};
+use crate::commands::{register, reward_of, rewarded, worker_named};
 use serde_json::{Value, json};
 use treadle_auth::Change;
 use treadle_core::{Event, ProgramEvent};
@@ -21,6 +21,15 @@ pub(super) enum Effect {
         key: String,
         /// Its name as its client knows it.
         program: ClientName,
+        reward: Option<Event>,
+    },
+    /// A program did so well.
+    Reward {
+        tenant: Tenant,
+        /// The program's name in the core.
+        key: String,
+        program: ClientName,
+        reward: Event,
     },
     /// All programs of a job are over.
     ReleaseJob {
@@ -46,6 +55,7 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
             tenant,
             job,
             program,
+            reward,
         } => {
             let tenant = tenant_of(app, tenant.as_deref())?;
             let program = name("program", program)?;
@@ -54,7 +64,24 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
                 let wanted = tenant.inside(&name("job", job)?).into_owned();
                 check_job(app, &key, wanted, &program, job).await?;
             }
+            let reward = reward.map(|reward| event_of(&key, reward)).transpose()?;
             Ok(Effect::Release {
+                tenant,
+                key,
+                program,
+                reward,
+            })
+        }
+        Command::RewardProgram {
+            tenant,
+            program,
+            reward,
+        } => {
+            let tenant = tenant_of(app, tenant.as_deref())?;
+            let program = name("program", program)?;
+            let key = tenant.inside(&program).into_owned();
+            Ok(Effect::Reward {
+                reward: event_of(&key, *reward)?,
                 tenant,
                 key,
                 program,
@@ -103,6 +130,10 @@ pub(super) fn name(field: &str, text: &str) -> Result<ClientName, Failure> {
     ClientName::parse(field, text).map_err(|error| Failure::Refused(error.to_string()))
 }
 
+fn event_of(key: &str, reward: f64) -> Result<Event, Failure> {
+    rewarded(key, reward).map_err(|error| Failure::Refused(error.message))
+}
+
 /// A live program has to be of the job that a command names.
 pub(super) async fn check_job(
     app: &App,
@@ -127,7 +158,14 @@ pub(super) async fn carry_out(app: &App, id: &str, effect: Effect) -> Result<Str
             tenant,
             key,
             program,
-        } => release(app, id, &tenant, &key, &program).await,
+            reward,
+        } => release(app, id, &tenant, (&key, &program), reward).await,
+        Effect::Reward {
+            tenant,
+            key,
+            program,
+            reward,
+        } => self::reward(app, id, &tenant, (&key, &program), reward).await,
         Effect::ReleaseJob {
             tenant,
             inside,
@@ -147,10 +185,14 @@ async fn release(
     app: &App,
     id: &str,
     tenant: &Tenant,
-    key: &str,
-    program: &str,
+    (key, program): (&str, &str),
+    reward: Option<Event>,
 ) -> Result<String, Failure> {
     let live = app.driver.program(key).await.map_err(|_| Failure::Over)?;
+    let after = reward.as_ref().map_or(Value::Null, said);
+    if let Some(event) = reward {
+        committed(app, event).await?;
+    }
     let Some(steps) = live.map(|program| program.steps_finished) else {
         return Ok("not live".to_owned());
     };
@@ -163,10 +205,43 @@ async fn release(
         action: "program.released",
         target: program,
         before: json!({"steps": steps}),
-        after: Value::Null,
+        after,
     };
     note(app, id, tenant.name(), change).await;
     Ok("released".to_owned())
+}
+
+async fn reward(
+    app: &App,
+    id: &str,
+    tenant: &Tenant,
+    (key, program): (&str, &str),
+    reward: Event,
+) -> Result<String, Failure> {
+    let live = app.driver.program(key).await.map_err(|_| Failure::Over)?;
+    if live.is_none() && app.store.program(key).await?.is_none() {
+        return Ok("not on record".to_owned());
+    }
+    let after = said(&reward);
+    committed(app, reward).await?;
+    let change = Change {
+        action: "program.rewarded",
+        target: program,
+        before: Value::Null,
+        after,
+    };
+    note(app, id, tenant.name(), change).await;
+    Ok("rewarded".to_owned())
+}
+
+/// A reward in words of the audit log.
+fn said(reward: &Event) -> Value {
+    match reward {
+        Event::Program(ProgramEvent::ProgramRewarded {
+            reward_millionths, ..
+        }) => json!({"reward": reward_of(*reward_millionths)}),
+        _ => Value::Null,
+    }
 }
 
 async fn release_job(

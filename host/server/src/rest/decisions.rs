@@ -14,7 +14,7 @@ use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
 use treadle_model::Tenant;
 use treadle_policy::evaluator::Scope;
-use treadle_store::{DecisionPage, DecisionRow, Order, SeqPage};
+use treadle_store::{DecisionPage, DecisionRow, Order, SCANNED_ROWS_MAX, SeqPage};
 use treadle_wire::{ErrorCode, without_tenant};
 use utoipa::{IntoParams, ToSchema};
 
@@ -28,7 +28,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .summary("Why a program was placed, paused and restored"),
         get("/api/v1/decisions", VIEW, all_decisions)
             .around(recorded_first)
-            .summary("Decisions about all programs, sorted and filtered"),
+            .summary("Decisions about all programs, sorted and filtered")
+            .details(
+                "Where few match, a page ends after 50,000 decisions that were looked at: it has \
+                 fewer than `limit`, perhaps none, and `next` goes on from there.",
+            ),
     ]
 }
 
@@ -165,6 +169,11 @@ impl Cursor {
         Err(refuse(ErrorCode::InvalidField, message))
     }
 
+    /// What `next` has.
+    fn text(self) -> String {
+        format!("{}.{}", self.seq, self.seen.unwrap_or(0))
+    }
+
     /// Where a page ends that began here.
     fn moved(this: Option<Self>, rows: &[DecisionRow]) -> Option<Self> {
         let seq = rows.last()?.seq;
@@ -294,16 +303,28 @@ async fn page_of(
         limit: asked,
         ..Cursor::range(after, Order::of(ascending))
     };
+    let reach = app.store.decisions_reach(&page, SCANNED_ROWS_MAX).await;
+    let reach = reach.map_err(|error| store_failed(&error))?;
+    if let Some(seq) = reach {
+        match page.range.order {
+            Order::OldestFirst => page.range.before = Some(seq.saturating_add(1)),
+            Order::NewestFirst => page.range.after = Some(seq.saturating_sub(1)),
+        }
+    }
     let rows = app.store.decisions(&page).await;
     let mut rows = rows.map_err(|error| store_failed(&error))?;
     let is_full = rows.len() == asked as usize;
     rows.drain(..Cursor::seen_of(after, &rows));
     rows.truncate(limit as usize);
-    let next = Cursor::moved(after, &rows).filter(|_| is_full);
+    let beyond = reach.map(|seq| seq.to_string());
+    let next = Cursor::moved(after, &rows)
+        .filter(|_| is_full)
+        .map(Cursor::text)
+        .or(beyond);
     let shown = |row| DecisionView::of(&principal.tenant.tenant, alone, &policies, row);
     Ok(Json(Decisions {
         decisions: rows.into_iter().map(shown).collect(),
-        next: next.map(|cursor| format!("{}.{}", cursor.seq, cursor.seen.unwrap_or(0))),
+        next,
     }))
 }
 
@@ -390,8 +411,7 @@ mod tests {
                     let Some(next) = Cursor::moved(cursor, &rows) else {
                         break;
                     };
-                    let text = format!("{}.{}", next.seq, next.seen.unwrap_or(0));
-                    cursor = Cursor::read(&text).ok();
+                    cursor = Cursor::read(&next.text()).ok();
                     assert_eq!(cursor, Some(next));
                     found.extend(rows);
                 }

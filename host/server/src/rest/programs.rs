@@ -1,10 +1,11 @@
 //! Programs and jobs: what the store knows of them, and their end.
 
-use super::arguments::{InPath, Query, name, optional, page_limit, sorted_by};
-use super::endpoint::{Endpoint, delete, get};
+use super::arguments::{Body, InPath, Query, name, optional, page_limit, sorted_by};
+use super::endpoint::{Endpoint, delete, get, put};
 use super::signature::Answer;
 use super::{not_recorded, recorded_first, refuse, stopped, store_failed};
 use crate::app::App;
+use crate::commands::{reward_of, rewarded};
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_core::{Event, ProgramEvent};
+use treadle_http::error_response;
 use treadle_model::{ClientName, Tenant};
 use treadle_store::{ProgramColumn, ProgramCursor, ProgramPage, ProgramRow};
 use treadle_wire::ErrorCode;
@@ -33,6 +35,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         delete(program, RUN, release)
             .summary("Ends a program")
             .fails(&[ErrorCode::Overloaded]),
+        put("/api/v1/programs/{program}/reward", RUN, reward)
+            .around(recorded_first)
+            .summary("Says how well a program did")
+            .details("Before its end or after it, while it is on record; a later report replaces an earlier one.")
+            .fails(&[ErrorCode::ProgramUnknown, ErrorCode::Overloaded]),
         delete("/api/v1/jobs/{job}", RUN, release_job)
             .summary("Ends all live programs of a job")
             .fails(&[ErrorCode::Overloaded]),
@@ -54,22 +61,37 @@ pub(crate) struct Released {
     released: bool,
 }
 
+/// What is said of a program at its end.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ReleaseQuery {
+    /// How well it did.
+    reward: Option<f64>,
+}
+
 async fn release(
     State(app): State<App>,
     caller: Caller,
     InPath(program): InPath,
+    Query(query): Query<ReleaseQuery>,
 ) -> Answer<Released> {
-    release_one(&app, &caller, program).await
+    release_one(&app, &caller, program, query.reward).await
 }
 
-/// Ends a program and waits until that is on record.
+/// Ends a program and waits until that is on record, with its reward if one is given.
 pub(crate) async fn release_one(
     app: &App,
     caller: &Caller,
     program: ClientName,
+    reward: Option<f64>,
 ) -> Answer<Released> {
     let key = caller.principal.inside(&program);
+    let rewarded = reward.map(|reward| rewarded(&key, reward)).transpose();
+    let rewarded = rewarded.map_err(|error| error_response(&error))?;
     let live = app.driver.program(&key).await.map_err(|_| stopped())?;
+    if let Some(event) = rewarded {
+        app.driver.event(event);
+    }
     let event = Event::Program(ProgramEvent::ProgramReleased {
         program: key.as_str().into(),
         aborted: false,
@@ -83,13 +105,63 @@ pub(crate) async fn release_one(
             action: "program.released",
             target: &program,
             before: json!({"steps": steps}),
-            after: Value::Null,
+            after: reward.map_or(Value::Null, |reward| json!({"reward": reward})),
         };
         app.auth.audit.note(caller, change).await;
     }
     Ok(Json(Released {
         program_id: program.to_string(),
         released: live.is_some(),
+    }))
+}
+
+/// How well a program did.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RewardRequest {
+    /// Any number from -1,000,000,000 to 1,000,000,000; it is kept to the millionth.
+    reward: f64,
+}
+
+/// The reward of a program is on record.
+#[derive(Serialize, ToSchema)]
+struct Rewarded {
+    /// Its name.
+    program_id: String,
+    /// Its reward.
+    reward: f64,
+}
+
+async fn reward(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(program): InPath,
+    Body(request): Body<RewardRequest>,
+) -> Answer<Rewarded> {
+    let key = caller.principal.inside(&program);
+    let event = rewarded(&key, request.reward).map_err(|error| error_response(&error))?;
+    let live = app.driver.program(&key).await.map_err(|_| stopped())?;
+    let row = app.store.program(&key).await;
+    let row = row.map_err(|error| store_failed(&error))?;
+    if live.is_none() && row.is_none() {
+        let message = format!("no program `{program}` is on record; GET /api/v1/programs has all");
+        return Err(refuse(ErrorCode::ProgramUnknown, message));
+    }
+    app.driver
+        .event_committed(event)
+        .await
+        .map_err(not_recorded)?;
+    let before = row.and_then(|row| row.reward_millionths);
+    let change = Change {
+        action: "program.rewarded",
+        target: &program,
+        before: json!({"reward": before.map(reward_of)}),
+        after: json!({"reward": request.reward}),
+    };
+    app.auth.audit.note(&caller, change).await;
+    Ok(Json(Rewarded {
+        program_id: program.to_string(),
+        reward: request.reward,
     }))
 }
 
@@ -148,8 +220,8 @@ struct ProgramQuery {
     search: Option<String>,
     /// Only those that changed at this time or later, in milliseconds since 1970.
     since_ms: Option<u64>,
-    /// created_at_us, updated_at_us, context_tokens, steps or tokens_total; the greatest come first
-    /// with a dash before it. `-created_at_us` without it.
+    /// created_at_us, updated_at_us, context_tokens, steps, tokens_total or reward; the greatest come
+    /// first with a dash before it, and programs without a reward last. `-created_at_us` without it.
     sort: Option<String>,
     /// Only those that come after: `next` of the page before, with the same `sort`.
     after: Option<String>,
@@ -195,6 +267,8 @@ struct ProgramView {
     updated_at_us: u64,
     /// How it ended, if it did.
     ended: Option<String>,
+    /// How well it did, if its client has said so.
+    reward: Option<f64>,
 }
 
 impl ProgramView {
@@ -218,6 +292,7 @@ impl ProgramView {
             created_at_us: row.created_at_us,
             updated_at_us: row.updated_at_us,
             ended: row.ended.clone(),
+            reward: row.reward_millionths.map(reward_of),
         })
     }
 }
@@ -261,7 +336,7 @@ async fn history(
     let last = rows.last().filter(|_| rows.len() == limit as usize);
     let next = last.and_then(|row| {
         let program = tenant.outside(&row.program)?;
-        Some(format!("{}:{program}", column.of(row)))
+        Some(format!("{}:{program}", column.of(row, ascending)))
     });
     let shown = |row| ProgramView::of(tenant, row);
     Ok(Json(Programs {

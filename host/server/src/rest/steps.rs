@@ -12,7 +12,7 @@ use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
 use treadle_model::{ClientName, Tenant};
 use treadle_scheduler::OpenStep;
-use treadle_store::{ListedPage, ListedStep, StepColumn, StepCursor};
+use treadle_store::{ListedPage, ListedStep, SCANNED_ROWS_MAX, StepColumn, StepCursor};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
@@ -33,9 +33,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .around(recorded_first)
             .summary("Steps of all programs that have ended, sorted and filtered")
             .details(
-                "The slowest are those of the last hour where `since_ms` names no other time. Others \
-                 are read in the order of their ends until a page is full: where few match, \
-                 `since_ms` bounds how far back that goes.",
+                "The slowest are those of the last hour where `since_ms` names no other time, and of \
+                 the newest 50,000 steps. Others are read in the order of their ends until a page is \
+                 full, or 50,000 were looked at: then a page has fewer than `limit`, perhaps none, \
+                 and `next` goes on from there.",
             ),
     ]
 }
@@ -250,7 +251,7 @@ async fn listed(
         let now_us = app.driver.overview().await.map_or(0, |o| o.at.0);
         since_us = Some(now_us.saturating_sub(SLOWEST_BACK_US));
     }
-    let page = ListedPage {
+    let mut page = ListedPage {
         job: job.map(|job| tenant.inside(&job).into_owned()),
         worker: query.worker,
         outcome: query.outcome,
@@ -264,10 +265,13 @@ async fn listed(
         limit,
         ..ListedPage::default()
     };
+    let reach = app.store.steps_reach(&page, SCANNED_ROWS_MAX).await;
+    let reach = reach.map_err(|error| store_failed(&error))?;
+    let beyond = reach.and_then(|end_us| narrow(&mut page, end_us));
     let rows = app.store.listed_steps(&page).await;
     let rows = rows.map_err(|error| store_failed(&error))?;
     let last = rows.last().filter(|_| rows.len() == limit as usize);
-    let next = last.and_then(|listed| {
+    let next = last.map_or(beyond, |listed| {
         let program = tenant.outside(&listed.step.program)?;
         let value = column.of(&listed.step)?;
         Some(format!("{value}:{}:{program}", listed.step.step))
@@ -279,7 +283,22 @@ async fn listed(
     }))
 }
 
-/// The row that a page ended with, from the text that its `next` had.
+/// Looks no further than the end of a step. Gives the `after` of a page that goes on from there;
+/// where the slowest are asked for, none does.
+fn narrow(page: &mut ListedPage, end_us: u64) -> Option<String> {
+    let goes_back = page.column == StepColumn::TookUs || !page.ascending;
+    let next_us = if goes_back {
+        page.since_us = Some(end_us);
+        end_us
+    } else {
+        page.until_us = Some(end_us.saturating_add(1));
+        end_us.saturating_add(1)
+    };
+    (page.column != StepColumn::TookUs).then(|| format!("{next_us}:0:"))
+}
+
+/// The row that a page ended with, from the text that its `next` had. Without a program it comes
+/// before all that ended then.
 fn cursor(tenant: &Tenant, text: &str) -> Result<StepCursor, Response> {
     let read = || {
         let (value, rest) = text.split_once(':')?;
@@ -290,10 +309,44 @@ fn cursor(tenant: &Tenant, text: &str) -> Result<StepCursor, Response> {
         let message = format!("`after` is `{text}`; send `next` of the page before");
         refuse(ErrorCode::InvalidField, message)
     })?;
-    let program = name("after", program)?;
+    let program = match program {
+        "" => String::new(),
+        program => tenant.inside(&name("after", program)?).into_owned(),
+    };
     Ok(StepCursor {
         value,
-        program: tenant.inside(&program).into_owned(),
+        program,
         step,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_looked_at_enough_goes_on_from_there() {
+        let tenant = Tenant::new("acme");
+        for (ascending, since_us, until_us, next) in [
+            (false, Some(70), None, "70:0:"),
+            (true, None, Some(71), "71:0:"),
+        ] {
+            let mut page = ListedPage {
+                ascending,
+                ..ListedPage::default()
+            };
+            let after = narrow(&mut page, 70).expect("it goes on");
+            assert_eq!((page.since_us, page.until_us), (since_us, until_us));
+            assert_eq!(after, next);
+            let cursor = cursor(&tenant, &after).expect("it is read back");
+            assert_eq!((cursor.program.as_str(), cursor.step), ("", 0));
+        }
+        let mut slowest = ListedPage {
+            column: StepColumn::TookUs,
+            ascending: true,
+            ..ListedPage::default()
+        };
+        assert_eq!(narrow(&mut slowest, 70), None);
+        assert_eq!(slowest.since_us, Some(70));
+    }
 }

@@ -135,6 +135,9 @@ async fn write(
     for row in &batch.weights {
         weights::note(work, row).await?;
     }
+    for row in &batch.rewards {
+        programs::reward(work, row).await?;
+    }
     Ok(Vec::new())
 }
 

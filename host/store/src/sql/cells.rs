@@ -69,6 +69,12 @@ impl<R: Record> Cells<'_, R> {
         value.map(unsigned).transpose()
     }
 
+    /// A number or NULL.
+    pub(crate) fn maybe_signed(&self, column: &'static str) -> Result<Option<i64>, StoreError> {
+        let value = self.row.signed(column);
+        value.map_err(|error| self.corrupt(column, error.to_string()))
+    }
+
     /// The error that names a cell.
     pub(crate) fn corrupt(&self, column: &'static str, reason: String) -> StoreError {
         let key: Vec<String> = self

@@ -47,6 +47,10 @@ const EVENTS_PAGE: &str = "SELECT seq, at_us, kind, job, program, body FROM even
 const DECISIONS_PAGE: &str =
     "SELECT id, seq, at_us, kind, program, worker, policy, why FROM decisions WHERE true";
 
+const DECISIONS_REACH: &str = "SELECT seq, at_us FROM decisions WHERE true";
+
+const OF_JOB: &str = "SELECT job FROM programs WHERE job = $1 LIMIT 1";
+
 /// Last sequence number that was ever given away.
 pub(super) async fn last_seq(engine: &impl Engine) -> Result<u64, StoreError> {
     let rows = engine.read(Statement::new(LAST)).await?;
@@ -176,11 +180,65 @@ fn read_event(row: &impl Record) -> Result<EventRow, StoreError> {
     })
 }
 
+/// How far the first so many decisions go among which a page is looked for.
+pub(super) async fn decisions_reach(
+    engine: &impl Engine,
+    page: &DecisionPage,
+    rows: u32,
+) -> Result<Option<u64>, StoreError> {
+    let is_filtered = page.kind.is_some()
+        || page.worker.is_some()
+        || page.policy.is_some()
+        || page.job.is_some()
+        || page.names != Names::Any;
+    if !is_filtered || page.program.is_some() || !has_programs(engine, page).await? {
+        return Ok(None);
+    }
+    let read = engine.read(decisions_reach_statement(page, rows)).await?;
+    let Some(row) = read.first() else {
+        return Ok(None);
+    };
+    let cells = Cells {
+        table: "decisions",
+        key: &["seq"],
+        row,
+    };
+    let (seq, at_us) = (cells.number("seq")?, cells.number("at_us")?);
+    // Times rise with numbers: what lies further back is older still.
+    let goes_back = page.range.order == Order::NewestFirst;
+    let is_too_old = page.range.since_us.is_some_and(|since_us| at_us < since_us);
+    Ok(Some(seq).filter(|_| !(goes_back && is_too_old)))
+}
+
+pub(super) fn decisions_reach_statement(page: &DecisionPage, rows: u32) -> Statement {
+    let mut query = Statement::new(DECISIONS_REACH);
+    query.push_compared("seq > ", page.range.after);
+    query.push_compared("seq < ", page.range.before);
+    query.push(" ORDER BY seq ");
+    query.push(direction(page.range.order == Order::OldestFirst));
+    query.push(" LIMIT 1 OFFSET ");
+    query.push_number(u64::from(rows.saturating_sub(1)));
+    query
+}
+
+/// Whether the job of a page, if it has one, has a program on record.
+async fn has_programs(engine: &impl Engine, page: &DecisionPage) -> Result<bool, StoreError> {
+    let Some(job) = &page.job else {
+        return Ok(true);
+    };
+    let query = Statement::new(OF_JOB).text(job);
+    Ok(!engine.read(query).await?.is_empty())
+}
+
 /// Decisions that match.
 pub(super) async fn decisions(
     engine: &impl Engine,
     page: &DecisionPage,
 ) -> Result<Vec<DecisionRow>, StoreError> {
+    if !has_programs(engine, page).await? {
+        // Else every row would be looked at.
+        return Ok(Vec::new());
+    }
     let mut query = Statement::new(DECISIONS_PAGE);
     for (column, value) in [
         ("program", &page.program),

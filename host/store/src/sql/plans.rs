@@ -1,14 +1,14 @@
 //! How the databases read the pages that the console opens with: by which index, and without sorting
 //! more than a page has.
 
-use super::{Engine, Record, Statement, Work, programs, steps};
+use super::{Engine, Record, Statement, Work, journal, programs, steps};
 use crate::postgres::PostgresEngine;
 use crate::sqlite::SqliteEngine;
-use crate::{ListedPage, PostgresLocation, ProgramColumn, ProgramPage, StepColumn};
+use crate::{DecisionPage, ListedPage, PostgresLocation, ProgramColumn, ProgramPage, StepColumn};
 use treadle_services::{Schema, are_skipped};
 
 /// Enough that PostgreSQL would rather not read all.
-const FILL: [&str; 3] = [
+const FILL: [&str; 4] = [
     "INSERT INTO programs (program, job, parent, status, phase, worker, context_tokens, steps, \
      tokens_total, created_at_us, updated_at_us, ended) \
      SELECT 'p-' || n, 'job-' || n % 50, CASE WHEN n % 10 = 0 THEN 'parent-' || n % 90 END, \
@@ -16,8 +16,17 @@ const FILL: [&str; 3] = [
      CASE n % 40 WHEN 0 THEN NULL ELSE 'finished' END FROM generate_series(1, 20000) AS n",
     "INSERT INTO steps (program, step, worker, arrived_at_us, finished_at_us, prompt_tokens, \
      output_tokens, outcome, waited_us) \
-     SELECT 'p-' || n, n, 'w', n, n + 5, 1, 1, 'stop', 0 FROM generate_series(1, 20000) AS n",
+     SELECT 'p-' || n, n, 'w', n, n + 5, 1, 1, CASE n % 1000 WHEN 0 THEN 'failed' ELSE 'stop' END, \
+     0 FROM generate_series(1, 20000) AS n",
+    "INSERT INTO decisions (seq, at_us, kind, policy, why) \
+     SELECT n, n, 'place', 'native', '' FROM generate_series(1, 20000) AS n",
     "ANALYZE",
+];
+
+/// PostgreSQL keeps decisions in partitions.
+const PARTITIONS: [&str; 2] = [
+    "CREATE TABLE decisions_000000 PARTITION OF decisions FOR VALUES FROM (0) TO (15000)",
+    "CREATE TABLE decisions_000001 PARTITION OF decisions FOR VALUES FROM (15000) TO (30000)",
 ];
 
 /// Pages of programs, and the index that each is read by.
@@ -105,6 +114,26 @@ async fn check(engine: &impl Engine, how: &str, column: &str, sorts: &str) {
         let is_sorted = column_of_page == StepColumn::TookUs;
         assert_eq!(plan.contains(sorts), is_sorted, "{plan}");
     }
+    let of_outcome = |outcome: &str| ListedPage {
+        outcome: Some(outcome.to_owned()),
+        limit: 100,
+        ..ListedPage::default()
+    };
+    let amiss = steps::statement(&of_outcome("failed"));
+    let amiss = plan(engine, amiss, how, column).await;
+    assert!(amiss.contains("steps_amiss"), "{amiss}");
+    assert!(!amiss.contains(sorts), "{amiss}");
+    let reach = steps::reach_statement(&of_outcome("stop"), 100);
+    let reach = plan(engine, reach, how, column).await;
+    assert!(reach.contains("steps_by_end"), "{reach}");
+    assert!(!reach.contains(sorts), "{reach}");
+    let of_kind = DecisionPage {
+        kind: Some("pause".to_owned()),
+        ..DecisionPage::default()
+    };
+    let reach = journal::decisions_reach_statement(&of_kind, 100);
+    let reach = plan(engine, reach, how, column).await;
+    assert!(!reach.contains(sorts), "{reach}");
 }
 
 #[tokio::test]
@@ -125,7 +154,7 @@ async fn so_they_are_in_postgresql() {
     };
     let engine = PostgresEngine::open(&at, true).await.expect("PostgreSQL");
     let mut work = engine.begin().await.expect("a transaction");
-    for sql in FILL {
+    for sql in PARTITIONS.into_iter().chain(FILL) {
         let filled = work.execute(Statement::new(sql)).await;
         filled.expect("it is filled");
     }

@@ -1,8 +1,10 @@
 //! Programs.
 
 use super::table::{number, text};
-use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, direction, names};
-use crate::{Names, PAGE_ROWS_MAX, ProgramPage, ProgramRow, StoreError};
+use super::{
+    Cells, Engine, Record, Statement, TENANT, Table, Values, Work, check_text, direction, names,
+};
+use crate::{Names, PAGE_ROWS_MAX, ProgramPage, ProgramRow, RewardRow, StoreError};
 
 /// Programs.
 pub(super) const PROGRAMS: Table<ProgramRow> = Table {
@@ -22,13 +24,19 @@ pub(super) const PROGRAMS: Table<ProgramRow> = Table {
         number("created_at_us"),
         number("updated_at_us"),
         text("ended"),
+        number("reward_millionths"),
     ],
     key: &["tenant", "program"],
     bind,
 };
 
 const SELECT: &str = "SELECT program, job, parent, status, phase, worker, context_tokens, steps, \
-     tokens_total, output_tokens, created_at_us, updated_at_us, ended FROM programs WHERE ";
+     tokens_total, output_tokens, created_at_us, updated_at_us, ended, reward_millionths \
+     FROM programs WHERE ";
+
+/// A program that is live again by now is another one.
+const REWARD: &str = "UPDATE programs SET reward_millionths = $3 \
+     WHERE tenant = $1 AND program = $2 AND ended IS NOT NULL";
 
 /// Adds or replaces programs.
 pub(super) async fn put(work: &mut impl Work, programs: &[ProgramRow]) -> Result<(), StoreError> {
@@ -49,7 +57,19 @@ fn bind<'r>(program: &'r ProgramRow, values: &mut dyn Values<'r>) -> Result<(), 
     values.maybe_number("output_tokens", program.output_tokens)?;
     values.number("created_at_us", program.created_at_us)?;
     values.number("updated_at_us", program.updated_at_us)?;
-    values.maybe_text(program.ended.as_deref())
+    values.maybe_text(program.ended.as_deref())?;
+    values.signed(program.reward_millionths)
+}
+
+/// Puts a reward down beside a program that has ended.
+pub(super) async fn reward(work: &mut impl Work, row: &RewardRow) -> Result<(), StoreError> {
+    check_text(Some(&row.program))?;
+    let reward = Statement::new(REWARD)
+        .text(TENANT)
+        .text(&row.program)
+        .signed(row.reward_millionths);
+    work.execute(reward).await?;
+    Ok(())
 }
 
 /// One program.
@@ -95,11 +115,12 @@ pub(super) fn statement(page: &ProgramPage) -> Statement {
     }
     query.push_compared("updated_at_us >= ", page.since_us);
     names::push(&mut query, "program", &page.names);
-    let (column, direction) = (page.column.as_str(), direction(page.ascending));
+    let column = page.column.expression(page.ascending);
+    let direction = direction(page.ascending);
     if let Some(cursor) = &page.after {
         let relation = if page.ascending { ">" } else { "<" };
         query.push(&format!(" AND ({column}, program) {relation} ("));
-        query.push_number(cursor.value);
+        query.push_signed(cursor.value);
         query.push(", ");
         query.push_text(&cursor.program);
         query.push(")");
@@ -152,6 +173,7 @@ fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
         created_at_us: cells.number("created_at_us")?,
         updated_at_us: cells.number("updated_at_us")?,
         ended: cells.maybe_text("ended")?,
+        reward_millionths: cells.maybe_signed("reward_millionths")?,
     })
 }
 

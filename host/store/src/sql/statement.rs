@@ -75,6 +75,11 @@ impl Statement {
     }
 
     /// Continues the text with an argument.
+    pub(crate) fn push_signed(&mut self, value: i64) {
+        self.push_argument(Argument::Number(value));
+    }
+
+    /// Continues the text with an argument.
     pub(crate) fn push_text(&mut self, value: &str) {
         self.push_argument(Argument::Text(value.to_owned()));
     }

@@ -2,7 +2,9 @@
 
 use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, direction, names};
-use crate::{ListedPage, ListedStep, PAGE_ROWS_MAX, StepColumn, StepPage, StepRow, StoreError};
+use crate::{
+    ListedPage, ListedStep, Names, PAGE_ROWS_MAX, StepColumn, StepPage, StepRow, StoreError,
+};
 
 /// Steps.
 pub(super) const STEPS: Table<StepRow> = Table {
@@ -46,6 +48,12 @@ const LISTED: &str = "SELECT s.program, s.step, s.worker, s.arrived_at_us, s.dis
      (SELECT number FROM weight_versions w WHERE w.job = p.job AND w.version = s.weight_version) \
      AS staleness FROM steps s CROSS JOIN programs p \
      WHERE p.tenant = s.tenant AND p.program = s.program AND s.finished_at_us IS NOT NULL";
+
+/// By an index alone, without the rows.
+const REACH: &str = "SELECT s.finished_at_us FROM steps s WHERE s.finished_at_us IS NOT NULL";
+
+/// How steps end that an index of their own has.
+const AMISS: [&str; 3] = ["failed", "cancelled", "interrupted"];
 
 /// Adds or replaces steps.
 pub(super) async fn put(work: &mut impl Work, steps: &[StepRow]) -> Result<(), StoreError> {
@@ -110,6 +118,59 @@ pub(super) async fn listed(
     rows.iter().map(listed).collect()
 }
 
+/// How far the first so many steps go among which a page is looked for.
+pub(super) async fn reach(
+    engine: &impl Engine,
+    page: &ListedPage,
+    rows: u32,
+) -> Result<Option<u64>, StoreError> {
+    let is_filtered = page.job.is_some()
+        || page.worker.is_some()
+        || page.outcome.is_some()
+        || page.waited_us_min.is_some()
+        || page.names != Names::Any
+        || page.column == StepColumn::TookUs;
+    if !is_filtered || is_amiss(page) || page.program.is_some() {
+        return Ok(None);
+    }
+    let read = engine.read(reach_statement(page, rows)).await?;
+    let last = read.first().map(|row| {
+        let cells = Cells {
+            table: "steps",
+            key: &["finished_at_us"],
+            row,
+        };
+        cells.number("finished_at_us")
+    });
+    last.transpose()
+}
+
+pub(super) fn reach_statement(page: &ListedPage, rows: u32) -> Statement {
+    let mut query = Statement::new(REACH);
+    if let Some(job) = &page.job {
+        within_job(&mut query, job);
+    }
+    query.push_compared("s.finished_at_us >= ", page.since_us);
+    query.push_compared("s.finished_at_us < ", page.until_us);
+    let by_end = page.column == StepColumn::FinishedAtUs;
+    if by_end {
+        after(&mut query, page, "s.finished_at_us");
+    }
+    let direction = direction(by_end && page.ascending);
+    query.push(&format!(
+        " ORDER BY s.finished_at_us {direction}, s.program {direction}, s.step {direction} \
+         LIMIT 1 OFFSET "
+    ));
+    query.push_number(u64::from(rows.saturating_sub(1)));
+    query
+}
+
+/// True if an index has the steps that ended so.
+fn is_amiss(page: &ListedPage) -> bool {
+    let outcome = page.outcome.as_deref();
+    outcome.is_some_and(|outcome| AMISS.contains(&outcome))
+}
+
 pub(super) fn statement(page: &ListedPage) -> Statement {
     let mut query = Statement::new(LISTED);
     if let Some(program) = &page.program {
@@ -117,7 +178,12 @@ pub(super) fn statement(page: &ListedPage) -> Statement {
         query.push_equal("s.program", Some(program));
     }
     if let Some(job) = &page.job {
-        of_job(&mut query, job);
+        query.push_equal("p.job", Some(job));
+        within_job(&mut query, job);
+    }
+    if is_amiss(page) {
+        // In the words of the index, so that it is used.
+        query.push(&format!(" AND s.outcome IN ('{}')", AMISS.join("', '")));
     }
     for (column, value) in [("s.worker", &page.worker), ("s.outcome", &page.outcome)] {
         query.push_equal(column, value.as_deref());
@@ -131,6 +197,17 @@ pub(super) fn statement(page: &ListedPage) -> Statement {
         StepColumn::TookUs => "(s.finished_at_us - s.arrived_at_us)",
         StepColumn::Step => "s.step",
     };
+    after(&mut query, page, column);
+    let direction = direction(page.ascending);
+    query.push(&format!(
+        " ORDER BY {column} {direction}, s.program {direction}, s.step {direction} LIMIT "
+    ));
+    query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
+    query
+}
+
+/// Those that come after the page before, which is sorted by a column.
+fn after(query: &mut Statement, page: &ListedPage, column: &str) {
     if let Some(cursor) = &page.after {
         let relation = if page.ascending { ">" } else { "<" };
         query.push(&format!(" AND ({column}, s.program, s.step) {relation} ("));
@@ -141,18 +218,11 @@ pub(super) fn statement(page: &ListedPage) -> Statement {
         query.push_number(cursor.step);
         query.push(")");
     }
-    let direction = direction(page.ascending);
-    query.push(&format!(
-        " ORDER BY {column} {direction}, s.program {direction}, s.step {direction} LIMIT "
-    ));
-    query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
-    query
 }
 
 /// Steps of a job lie between the beginning of its first program and the last change of any: those
 /// of others, before and after, need not be read.
-fn of_job(query: &mut Statement, job: &str) {
-    query.push_equal("p.job", Some(job));
+fn within_job(query: &mut Statement, job: &str) {
     for bound in [
         ">= (SELECT MIN(created_at_us)",
         "<= (SELECT MAX(updated_at_us)",

@@ -155,6 +155,10 @@ impl<E: Engine> Store for SqlStore<E> {
         Box::pin(journal::events(&*self.engine, page))
     }
 
+    fn decisions_reach<'a>(&'a self, page: &'a DecisionPage, rows: u32) -> Answer<'a, Option<u64>> {
+        Box::pin(journal::decisions_reach(&*self.engine, page, rows))
+    }
+
     fn decisions<'a>(&'a self, page: &'a DecisionPage) -> Answer<'a, Vec<DecisionRow>> {
         Box::pin(journal::decisions(&*self.engine, page))
     }
@@ -185,6 +189,10 @@ impl<E: Engine> Store for SqlStore<E> {
 
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>> {
         Box::pin(steps::page(&*self.engine, program, page))
+    }
+
+    fn steps_reach<'a>(&'a self, page: &'a ListedPage, rows: u32) -> Answer<'a, Option<u64>> {
+        Box::pin(steps::reach(&*self.engine, page, rows))
     }
 
     fn listed_steps<'a>(&'a self, page: &'a ListedPage) -> Answer<'a, Vec<ListedStep>> {

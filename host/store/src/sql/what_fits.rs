@@ -56,6 +56,13 @@ pub(super) async fn write(
                 .map(|error| refusal("weight_versions", key, &error)),
         );
     }
+    for row in &batch.rewards {
+        begin_part(work).await?;
+        let written = programs::reward(work, row).await;
+        let written = end_part(work, written).await?;
+        let key = row.program.clone();
+        refused.extend(written.err().map(|error| refusal("programs", key, &error)));
+    }
     Ok(refused)
 }
 

@@ -93,6 +93,7 @@ on_every_store!(
         paging_through_the_audit_log_gives_every_row_once;
     projections:
         a_later_row_replaces_an_earlier_one,
+        a_reward_reaches_the_program_that_has_ended,
         programs_are_paged_newest_first,
         steps_are_paged_by_number,
         plugins_never_change,
@@ -102,6 +103,7 @@ on_every_store!(
     steps:
         listed_steps_are_filtered_and_sorted,
         paging_through_steps_gives_every_one_once,
+        pages_that_look_at_few_rows_give_every_step_once,
         staleness_counts_the_versions_that_a_job_saw_since,
         decisions_are_found_across_programs;
     what_fits:

@@ -16,6 +16,8 @@ fn programs() -> Vec<ProgramRow> {
         steps: n % 2,
         tokens_total: n * 31 % 17,
         updated_at_us: 100 + n * 13 % 11,
+        reward_millionths: (!n.is_multiple_of(4))
+            .then(|| ((n * 17 % 7).cast_signed() - 3) * 500_000),
         ..rows::program(&format!("p-{:02}", n * 29 % 41), n / 4)
     };
     (0..41).map(program).collect()
@@ -75,7 +77,7 @@ pub(crate) async fn paging_through_programs_gives_every_one_once(store: &dyn Sto
                 };
                 let mut expected: Vec<_> = all.iter().filter(|row| fits(&page, row)).collect();
                 assert!(expected.len() > 2);
-                expected.sort_by_key(|row| (column.of(row), row.program.clone()));
+                expected.sort_by_key(|row| (column.of(row, ascending), row.program.clone()));
                 if !ascending {
                     expected.reverse();
                 }
@@ -94,7 +96,7 @@ async fn all_pages(store: &dyn Store, mut page: ProgramPage) -> Vec<ProgramRow> 
             return found;
         };
         page.after = Some(ProgramCursor {
-            value: page.column.of(last),
+            value: page.column.of(last, page.ascending),
             program: last.program.clone(),
         });
         found.extend(rows);

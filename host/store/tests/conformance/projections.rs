@@ -2,7 +2,7 @@
 
 use treadle_store::{
     Batch, BindingRow, POLICY_STATE_BYTES_MAX, PolicyStateRow, ProgramCursor, ProgramPage,
-    ProgramRow, Retention, StepPage, StepRow, Store, StoreError, WorkerRow,
+    ProgramRow, Retention, RewardRow, StepPage, StepRow, Store, StoreError, WorkerRow,
 };
 
 use super::rows::{self, ALL};
@@ -51,6 +51,46 @@ pub(crate) async fn a_later_row_replaces_an_earlier_one(store: &dyn Store) {
     assert_eq!(store.steps("p", &page).await.unwrap(), [finished]);
 }
 
+pub(crate) async fn a_reward_reaches_the_program_that_has_ended(store: &dyn Store) {
+    let rewards = |names: &[&str]| -> Vec<RewardRow> {
+        let row = |name: &&str| RewardRow {
+            program: (*name).to_owned(),
+            reward_millionths: -700_000,
+        };
+        names.iter().map(row).collect()
+    };
+    let of = async |name: &str| {
+        let row = store.program(name).await.unwrap();
+        row.and_then(|row| row.reward_millionths)
+    };
+    let live = ProgramRow {
+        reward_millionths: Some(250_000),
+        ..rows::program("live", 1)
+    };
+    let batch = Batch {
+        programs: vec![live, rows::ended("ends", 1), rows::ended("ended", 1)],
+        // The end is in the same batch; nothing has the last name.
+        rewards: rewards(&["ends", "live", "nobody"]),
+        ..Batch::default()
+    };
+    store.append(&batch).await.unwrap();
+    assert_eq!(of("ends").await, Some(-700_000));
+    assert_eq!(of("live").await, Some(250_000), "its own row has it");
+    assert_eq!(of("nobody").await, None);
+    let later = Batch {
+        rewards: rewards(&["ended"]),
+        ..Batch::default()
+    };
+    store.append(&later).await.unwrap();
+    assert_eq!(of("ended").await, Some(-700_000));
+    let again = Batch {
+        programs: vec![rows::program("ended", 2)],
+        ..Batch::default()
+    };
+    store.append(&again).await.unwrap();
+    assert_eq!(of("ended").await, None, "another program has its name");
+}
+
 pub(crate) async fn programs_are_paged_newest_first(store: &dyn Store) {
     // Twins at each time, so that the cursor needs both of its parts.
     let programs: Vec<ProgramRow> = (0..20)
@@ -72,7 +112,7 @@ pub(crate) async fn programs_are_paged_newest_first(store: &dyn Store) {
         let rows = store.programs(&page).await.unwrap();
         let Some(last) = rows.last() else { break };
         page.after = Some(ProgramCursor {
-            value: last.created_at_us,
+            value: last.created_at_us.cast_signed(),
             program: last.program.clone(),
         });
         found.extend(rows);

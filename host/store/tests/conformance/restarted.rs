@@ -45,6 +45,8 @@ impl Store for Restarted {
         prune_samples(before_us: u64) -> u64;
         steps(program: &'a str, page: &'a StepPage) -> Vec<StepRow>;
         listed_steps(page: &'a ListedPage) -> Vec<ListedStep>;
+        steps_reach(page: &'a ListedPage, rows: u32) -> Option<u64>;
+        decisions_reach(page: &'a DecisionPage, rows: u32) -> Option<u64>;
         workers() -> Vec<WorkerRow>;
         put_plugin(plugin: &'a PluginRow) -> bool;
         plugin(digest: &'a str) -> Option<PluginRow>;

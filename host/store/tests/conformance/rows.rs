@@ -79,6 +79,7 @@ pub(crate) fn program(name: &str, created_at_us: u64) -> ProgramRow {
         created_at_us,
         updated_at_us: created_at_us,
         ended: None,
+        reward_millionths: None,
     }
 }
 

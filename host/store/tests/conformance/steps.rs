@@ -29,6 +29,63 @@ fn program(name: &str, job: &str) -> ProgramRow {
 /// Turns the page of all into another.
 type Change = fn(&mut ListedPage);
 
+/// Reads pages of which each looks at few rows, as those who ask do.
+pub(crate) async fn pages_that_look_at_few_rows_give_every_step_once(store: &dyn Store) {
+    fill(store).await;
+    let filters: [Change; 5] = [
+        |page| page.job = Some("one".into()),
+        |page| page.worker = Some("w-0".into()),
+        |page| page.outcome = Some("stop".into()),
+        |page| page.names = Names::With("t~".into()),
+        |page| (page.waited_us_min, page.since_us) = (Some(350), Some(2_000)),
+    ];
+    for (change, ascending) in filters.iter().flat_map(|f| [(f, true), (f, false)]) {
+        let mut page = ListedPage {
+            ascending,
+            limit: ALL,
+            ..ListedPage::default()
+        };
+        change(&mut page);
+        let whole = store.listed_steps(&page).await.unwrap();
+        let (mut found, mut pages) = (Vec::new(), 0);
+        loop {
+            let reach = store.steps_reach(&page, 2).await.unwrap();
+            let mut narrow = page.clone();
+            match reach {
+                Some(end_us) if ascending => narrow.until_us = Some(end_us + 1),
+                Some(end_us) => narrow.since_us = Some(end_us),
+                None => {}
+            }
+            found.extend(store.listed_steps(&narrow).await.unwrap());
+            pages += 1;
+            let Some(end_us) = reach else { break };
+            page.after = Some(StepCursor {
+                value: end_us + u64::from(ascending),
+                program: String::new(),
+                step: 0,
+            });
+        }
+        assert_eq!(found, whole, "{page:?}");
+        assert!((3..=6).contains(&pages), "{pages}: {page:?}");
+    }
+    for change in [
+        (|_| ()) as Change,
+        |page| page.outcome = Some("failed".into()),
+        |page| page.job = Some("nobody's".into()),
+    ] {
+        let mut page = ListedPage::default();
+        change(&mut page);
+        assert_eq!(store.steps_reach(&page, 2).await.unwrap(), None, "{page:?}");
+    }
+    let slowest = ListedPage {
+        column: StepColumn::TookUs,
+        ascending: true,
+        ..ListedPage::default()
+    };
+    let reach = store.steps_reach(&slowest, 3).await.unwrap();
+    assert_eq!(reach, Some(7_000), "the newest three");
+}
+
 /// Nine steps of three programs: number n of them ended at 1,000 n.
 async fn fill(store: &dyn Store) {
     let step = |n: u64| {
@@ -253,8 +310,31 @@ pub(crate) async fn decisions_are_found_across_programs(store: &dyn Store) {
             range: all.range.clone(),
             ..page
         };
+        let is_filtered = page
+            != DecisionPage {
+                range: all.range.clone(),
+                ..DecisionPage::default()
+            };
+        let reach = store.decisions_reach(&page, 2).await.unwrap();
+        assert_eq!(reach, is_filtered.then_some(5), "{page:?}");
         let found = store.decisions(&page).await.unwrap();
         let found: Vec<u64> = found.iter().map(|row| row.seq).collect();
         assert_eq!(found, expected, "{page:?}");
     }
+    look_back(store, all.range).await;
+}
+
+/// How far pages of decisions of some jobs look.
+async fn look_back(store: &dyn Store, range: treadle_store::SeqPage) {
+    let mut page = DecisionPage {
+        job: Some("nobody's".into()),
+        range,
+        ..DecisionPage::default()
+    };
+    assert!(store.decisions(&page).await.unwrap().is_empty());
+    assert_eq!(store.decisions_reach(&page, 2).await.unwrap(), None);
+    page.job = Some("one".into());
+    page.range.order = treadle_store::Order::OldestFirst;
+    assert_eq!(store.decisions_reach(&page, 2).await.unwrap(), Some(2));
+    assert_eq!(store.decisions_reach(&page, 7).await.unwrap(), None);
 }

@@ -28,6 +28,7 @@ const STORED: &[Column] = &[
     ("PHASE", "/phase"),
     ("STEPS", "/steps"),
     ("CONTEXT TOKENS", "/context_tokens"),
+    ("REWARD", "/reward"),
     ("WORKER", "/worker"),
     ("UPDATED (UTC)", "/updated_at_us"),
 ];
@@ -44,6 +45,7 @@ const ONE: &[Column] = &[
     ("created (UTC)", "/created_at_us"),
     ("updated (UTC)", "/updated_at_us"),
     ("ended", "/ended"),
+    ("reward", "/reward"),
 ];
 const FAMILY: &[Column] = &[
     ("PROGRAM", "/name"),
@@ -114,6 +116,17 @@ enum ProgramsCommand {
     Release {
         /// The program.
         key: String,
+        /// How well it did.
+        #[arg(long, allow_negative_numbers = true)]
+        reward: Option<f64>,
+    },
+    /// Report how well a program did, before its end or after it.
+    Reward {
+        /// The program.
+        key: String,
+        /// Any number; it replaces what was reported before.
+        #[arg(allow_negative_numbers = true)]
+        reward: f64,
     },
 }
 
@@ -122,9 +135,14 @@ impl ProgramsArgs {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         match (self.command, self.key) {
-            (Some(ProgramsCommand::Release { key }), None) => release(&client, &key, json).await,
+            (Some(ProgramsCommand::Release { key, reward }), None) => {
+                release(&client, &key, reward, json).await
+            }
+            (Some(ProgramsCommand::Reward { key, reward: value }), None) => {
+                reward(&client, &key, value, json).await
+            }
             (Some(_), Some(key)) => Err(CliError::Usage(format!(
-                "`{key}` precedes `release`; write `treadle programs release KEY`"
+                "`{key}` precedes the command; write `treadle programs release KEY`"
             ))),
             (None, None) if self.all => {
                 let path = format!("/api/v1/programs?limit={}", self.limit);
@@ -238,8 +256,26 @@ async fn live(client: &Client, limit: u32, json: bool) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn release(client: &Client, key: &str, json: bool) -> Result<(), CliError> {
-    let body = json!({"program_id": key});
+async fn reward(client: &Client, key: &str, reward: f64, json: bool) -> Result<(), CliError> {
+    let path = format!("/api/v1/programs/{}/reward", escaped(key));
+    let body = json!({"reward": reward});
+    let answer = client.command(Method::PUT, &path, &body).await?;
+    if json {
+        return print_json(&answer);
+    }
+    print_text(&format!(
+        "{key} is rewarded with {}",
+        plain(&answer["reward"])
+    ))
+}
+
+async fn release(
+    client: &Client,
+    key: &str,
+    reward: Option<f64>,
+    json: bool,
+) -> Result<(), CliError> {
+    let body = json!({"program_id": key, "reward": reward});
     let answer = client
         .command(Method::POST, "/programs/release", &body)
         .await?;

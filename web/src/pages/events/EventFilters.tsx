@@ -30,6 +30,7 @@ const KINDS = [
   "program_migrated",
   "program_offloaded",
   "program_released",
+  "program_rewarded",
   "prompt_counted",
   "record_refused",
   "step_adopted",

@@ -7,6 +7,7 @@ import { useWorkerNames } from "../../api/useWorkerNames";
 import { plural } from "../../format/number";
 import { visibleText } from "../../format/text";
 import { duration } from "../../format/time";
+import { rewardSteps, rewardToken } from "../../model/rewards";
 import { FoldedScale } from "../../model/scale";
 import { STATES, type State } from "../../model/states";
 import type { Lane, Span } from "../../model/timeline";
@@ -43,6 +44,14 @@ const AGES: { token: State; label: string }[] = [
   { token: "unused", label: "No version known" },
 ];
 const SHOWN: State[] = ["queued", "prefill", "decode", "tool", "failed"];
+type Painter = (span: Span, lane: Lane) => string;
+interface Legend {
+  key?: string;
+  token: string;
+  label: string;
+}
+const BY_STATE: Legend[] = SHOWN.map((state) => ({ token: state, label: STATES[state].label }));
+const NO_REWARD: Legend = { token: "unused", label: "No reward known" };
 
 export function Lanes() {
   const { job, color, live } = useSearch({ from: "/lanes" });
@@ -73,6 +82,7 @@ export function Lanes() {
           options={[
             ["worker", "Colour by worker"],
             ["staleness", "Colour by staleness"],
+            ["reward", "Colour by reward"],
           ]}
           onChange={(next) => set({ color: next || undefined })}
         />
@@ -134,6 +144,30 @@ function Chart({ lanes, color }: { lanes: ProgramLane[]; color: string | undefin
     },
     [workers],
   );
+  const rewards = useMemo(
+    () => rewardSteps(lanes.flatMap((lane) => lane.program.reward ?? [])),
+    [lanes],
+  );
+  const rewardColor = useCallback(
+    (span: Span, lane: Lane) => {
+      const token = rewardToken(rewards, (lane as ProgramLane).program.reward);
+      return colorOf(span.state === "queued" ? "surface-3" : `state-${token}`);
+    },
+    [rewards],
+  );
+  const modes: Record<string, { colorFor: Painter; legend: Legend[] }> = {
+    worker: {
+      colorFor: workerColor,
+      legend: workers.map(({ url, name }, at) => ({
+        key: url,
+        token: workerToken(at),
+        label: name,
+      })),
+    },
+    staleness: { colorFor: ageColor, legend: AGES },
+    reward: { colorFor: rewardColor, legend: [...rewards, NO_REWARD] },
+  };
+  const { colorFor, legend } = modes[color ?? ""] ?? { colorFor: stateColor, legend: BY_STATE };
   return (
     <Panel
       title={plural(lanes.length, "program")}
@@ -158,9 +192,7 @@ function Chart({ lanes, color }: { lanes: ProgramLane[]; color: string | undefin
           maxHeight={HEIGHT}
           scrollTop={top}
           onScroll={setTop}
-          colorFor={
-            color === "worker" ? workerColor : color === "staleness" ? ageColor : stateColor
-          }
+          colorFor={colorFor}
           marked={critical?.id ?? null}
           onSelect={(span, lane) =>
             void navigate({
@@ -182,15 +214,9 @@ function Chart({ lanes, color }: { lanes: ProgramLane[]; color: string | undefin
         ) : null}
       </div>
       <div className="legend">
-        {color === "worker"
-          ? workers.map((worker, at) => (
-              <LegendItem key={worker.url} token={workerToken(at)} label={worker.name} />
-            ))
-          : color === "staleness"
-            ? AGES.map(({ token, label }) => <LegendItem key={token} token={token} label={label} />)
-            : SHOWN.map((state) => (
-                <LegendItem key={state} token={state} label={STATES[state].label} />
-              ))}
+        {legend.map(({ key, token, label }) => (
+          <LegendItem key={key ?? token} token={token} label={label} />
+        ))}
         <span className="legend-time dim">
           the marked lane took longest; click a lane to open its program
         </span>

@@ -7,7 +7,7 @@ import { Meter } from "../../ui/Meter";
 import { Stat } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
 import { Since, Time } from "../../ui/Time";
-import { ProgramState } from "../programs/columns";
+import { ProgramState, Reward } from "../programs/columns";
 import type { ProgramData } from "./useProgramData";
 
 const SPENT: State[] = ["queued", "prefill", "decode", "tool", "failed"];
@@ -55,6 +55,7 @@ export function Facts({ data }: { data: ProgramData }) {
         />
         <Stat label="Steps" value={count(view.steps)} note={`${count(output)} tokens generated`} />
         <Stat label="Context" value={short(view.context_tokens)} unit="tokens" />
+        <Stat label="Reward" value={<Reward value={view.reward} />} />
         <Stat
           label="Prompt found in cache"
           value={prompt > 0 ? percent(cached / prompt) : "–"}

@@ -21,6 +21,15 @@ export function ProgramState({ program }: { program: ProgramView }) {
   );
 }
 
+/** How well a program did, where its client has said so. */
+export function Reward({ value }: { value: number | null | undefined }) {
+  return value === null || value === undefined ? (
+    <span className="dim">–</span>
+  ) : (
+    <span title={String(value)}>{short(value)}</span>
+  );
+}
+
 export function columnsFor({ nameOf }: WorkerNames): Column<ProgramView>[] {
   return [
     {
@@ -77,6 +86,15 @@ export function columnsFor({ nameOf }: WorkerNames): Column<ProgramView>[] {
       cell: (row) => (
         <span title={`${count(row.tokens_total)} tokens`}>{short(row.tokens_total)}</span>
       ),
+    },
+    {
+      id: "reward",
+      header: "Reward",
+      width: "76px",
+      numeric: true,
+      wideOnly: true,
+      sort: "reward",
+      cell: (row) => <Reward value={row.reward} />,
     },
     {
       id: "lasted",

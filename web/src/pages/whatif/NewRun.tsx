@@ -2,22 +2,20 @@
 import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
-import { journalExtent, plugins, queryClient } from "../../api/queries";
+import { journalExtent, queryClient } from "../../api/queries";
 import type { StartRun } from "../../api/types";
-import { visibleText } from "../../format/text";
 import { journalNow } from "../../live/clock";
 import { configOf, type Field } from "../../model/schemaForm";
+import { setsOf, textOf } from "../../model/sets";
 import { type WindowForm, windowOf } from "../../model/window";
-import { Choice } from "../../ui/Choice";
 import { Icon } from "../../ui/Icon";
 import { Panel } from "../../ui/Panel";
 import { SchemaFields } from "../../ui/SchemaFields";
 import { Text } from "../../ui/Text";
+import { ProfileField, profileOf } from "./ProfileField";
+import { SetsAsJson, SetsByName } from "./Sets";
 import { WindowFields } from "./WindowFields";
 
-const BUILT_IN = ["recorded", "treadle", "sticky", "least-load"];
-const REPLAYED_WORLDS = ["eviction", "priority", "placement"];
-const SETS_MAX = 8;
 const NOTHING: WindowForm = {
   span: "last",
   minutes: "30",
@@ -56,7 +54,9 @@ function setting(
 }
 
 export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
-  const [sets, setSets] = useState<string[]>(["recorded", "sticky"]);
+  const [names, setNames] = useState<string[]>(["recorded", "sticky"]);
+  /** The sets as JSON, where they are written so. */
+  const [json, setJson] = useState<string | null>(null);
   const [form, setForm] = useState(NOTHING);
   const [texts, setTexts] = useState<Record<string, string>>({});
   const [profile, setProfile] = useState("");
@@ -64,13 +64,14 @@ export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
   const { data: extent } = useQuery(journalExtent);
   const { window, errors } = windowOf(form, extent ?? undefined, journalNow());
   const settings = configOf(SETTINGS, texts);
-  const hidden = Object.keys(settings.errors).length;
-  const wrong = Object.keys(errors).length + hidden;
+  const { profile: named, error: profileError } = profileOf(profile);
+  const { sets, error: setsError } = json === null ? { sets: names, error: null } : setsOf(json);
+  const hidden = Object.keys(settings.errors).length + (profileError ? 1 : 0);
+  const wrong = Object.keys(errors).length + hidden + (setsError ? 1 : 0);
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     setError(null);
     try {
-      const named = profile.trim() === "" ? null : profileOf(profile.trim());
       const run = await call("post", "/api/v1/what-if/runs", {
         body: { ...settings.config, sets, window, profile: named } as unknown as StartRun,
       });
@@ -83,7 +84,22 @@ export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
   return (
     <Panel title="New run">
       <form className="form" onSubmit={(event) => void submit(event)}>
-        <Sets sets={sets} onChange={setSets} />
+        <div className="field">
+          <span className="field-label">Sets of policies, the baseline first</span>
+          {json === null ? (
+            <SetsByName sets={names} onChange={setNames} />
+          ) : (
+            <SetsAsJson text={json} error={setsError} onChange={setJson} />
+          )}
+          <label className="check">
+            <input
+              type="checkbox"
+              checked={json !== null}
+              onChange={(event) => setJson(event.target.checked ? textOf(names) : null)}
+            />
+            Edit as JSON
+          </label>
+        </div>
         <WindowFields form={form} errors={errors} onChange={setForm} />
         <details className="advanced">
           <summary>
@@ -96,21 +112,7 @@ export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
             errors={settings.errors}
             onChange={(key, text) => setTexts((before) => ({ ...before, [key]: text }))}
           />
-          <label className="field">
-            <span className="field-label mono">profile</span>
-            <textarea
-              className="input"
-              rows={2}
-              spellCheck={false}
-              placeholder="the engines are asked"
-              value={profile}
-              onChange={(event) => setProfile(event.target.value)}
-            />
-            <span className="field-note">
-              How fast engines are: the name of a preset, such as qwen3-32b-h100, or the document
-              that treadle-bench calibrate writes. Real engines report none.
-            </span>
-          </label>
+          <ProfileField text={profile} error={profileError} onChange={setProfile} />
         </details>
         {error ? (
           <p className="field-error" role="alert">
@@ -123,57 +125,5 @@ export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
         </button>
       </form>
     </Panel>
-  );
-}
-
-/** A preset's name, or a document. */
-function profileOf(text: string): unknown {
-  if (!text.startsWith("{")) return text;
-  try {
-    return JSON.parse(text);
-  } catch (cause) {
-    throw new Error(`The profile is no JSON: ${cause}`);
-  }
-}
-
-function Sets({ sets, onChange }: { sets: string[]; onChange: (sets: string[]) => void }) {
-  const { data } = useQuery(plugins);
-  const names = new Set(
-    (data?.plugins ?? [])
-      .filter((plugin) => REPLAYED_WORLDS.includes(plugin.world))
-      .map((plugin) => `${plugin.name}@${plugin.version}`),
-  );
-  const left = [...BUILT_IN, ...names].filter((name) => !sets.includes(name));
-  return (
-    <div className="field">
-      <span className="field-label">Sets of policies, the baseline first</span>
-      <ul className="sets">
-        {sets.map((name, at) => (
-          <li key={name}>
-            <span className="clip">
-              <Text value={name} max={80} />
-            </span>
-            {at === 0 ? <span className="dim">baseline</span> : null}
-            <button
-              type="button"
-              className="button ghost icon-only"
-              aria-label={`Take out ${visibleText(name, 60)}`}
-              onClick={() => onChange(sets.filter((one) => one !== name))}
-            >
-              <Icon name="close" />
-            </button>
-          </li>
-        ))}
-      </ul>
-      {sets.length < SETS_MAX ? (
-        <Choice
-          label="Add a set"
-          all="Add a set…"
-          value=""
-          options={left.map((name) => [name, visibleText(name, 80)])}
-          onChange={(name) => name && onChange([...sets, name])}
-        />
-      ) : null}
-    </div>
   );
 }

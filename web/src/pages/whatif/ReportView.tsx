@@ -14,6 +14,7 @@ import { notify } from "../../ui/notices";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
 import { type Canary, digestOf, shortPolicy } from "../policies/types";
+import { AgainstFirst } from "./AgainstFirst";
 import { Differences } from "./Differences";
 import { MEASURES, type Measure, type Report, type SetReport } from "./types";
 
@@ -35,6 +36,7 @@ export function ReportView({ run, report }: { run: RunView; report: Report }) {
         <Comparison report={report} />
         <Caveats report={report} />
       </Panel>
+      <AgainstFirst report={report} />
       {report.sets.slice(1).map((set) => (
         <Differences key={set.name} first={report.sets[0]?.name ?? ""} set={set} />
       ))}

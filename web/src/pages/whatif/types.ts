@@ -1,9 +1,13 @@
 // The report of a what-if run; the schema leaves it open.
+import type { Measure } from "../../model/confidence";
 
-export interface Measure {
-  mean: number;
-  /** Absent where there was one seed. */
-  half_width?: number | null;
+export type { Measure };
+
+/** What a set came to under one seed. */
+export interface SeedOutcome {
+  makespan_s: number;
+  steps_per_min: number;
+  step_p99_s: number;
 }
 
 export interface SetReport {
@@ -22,6 +26,7 @@ export interface SetReport {
   preemptions: Measure;
   given_up: number;
   refused: number;
+  seeds: SeedOutcome[];
   policies?: { answered: number; fallbacks: number; faults: number; given_up: number };
   against_first?: {
     makespan_ratio: Measure;

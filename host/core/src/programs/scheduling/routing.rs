@@ -43,6 +43,10 @@ impl Programs {
             self.enqueue(step);
             return self.ask_route(step, program);
         }
+        if self.is_draining(worker) {
+            // Else a program whose steps overlap would never leave.
+            return self.enqueue(step);
+        }
         // A program stays placed through its tool calls; growth is checked at once.
         self.dispatch(step, worker);
         self.refresh_demand(program);
@@ -57,7 +61,7 @@ impl Programs {
             self.place(program, worker);
             Some(worker)
         });
-        match worker {
+        match worker.filter(|worker| !self.is_draining(*worker)) {
             Some(worker) => {
                 self.dispatch(step, worker);
                 self.refresh_demand(program);

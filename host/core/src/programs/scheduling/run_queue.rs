@@ -10,8 +10,11 @@ use crate::{Command, Programs, Purpose};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Programs {
-    /// True unless the worker runs as many steps as it may.
+    /// True unless the worker runs as many steps as it may, or is to come to rest.
     pub(crate) fn takes_a_step(&self, worker: WorkerId) -> bool {
+        if self.is_draining(worker) {
+            return false;
+        }
         let most = self.config.rollout.engine_steps_max;
         let running = self.state.workers.get(&worker).map(|w| w.running_steps);
         most == 0 || running.is_some_and(|running| running < most)
@@ -105,7 +108,7 @@ impl Programs {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
-        if !resumes(w.engine) {
+        if !resumes(w.engine) || self.is_draining(worker) {
             return;
         }
         let running = self.preemptible_at(worker);

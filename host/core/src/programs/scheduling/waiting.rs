@@ -162,6 +162,10 @@ impl Programs {
     }
 
     pub(crate) fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
+        if self.is_draining(worker) {
+            // They go with their program, once nothing of it runs there.
+            return;
+        }
         let waiting = self
             .state
             .live

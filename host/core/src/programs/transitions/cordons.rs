@@ -1,6 +1,7 @@
 //! Operators take workers out of service and back into it. A worker that is cordoned is given no
 //! program; one that is draining also loses those that it has, each as soon as nothing of it runs
-//! there.
+//! there. Until then no further step begins there: a program whose steps overlap would stay for
+//! ever.
 
 use crate::Programs;
 use crate::programs::explain::{Because, DecisionKind};
@@ -14,8 +15,12 @@ impl Programs {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
-        w.state = state;
+        let drained_until_now = std::mem::replace(&mut w.state, state) == WorkerState::Draining;
         self.state.restore_wanted = true;
+        if drained_until_now && state != WorkerState::Draining {
+            self.due.serve.insert(worker);
+            self.due.resumed.insert(worker);
+        }
         if state == WorkerState::Active {
             return;
         }
@@ -35,6 +40,22 @@ impl Programs {
         let placed = draining.flat_map(|w| w.programs.iter().copied());
         for program in placed.collect::<Vec<ProgramId>>() {
             self.leave_draining(program);
+        }
+    }
+
+    /// Steps that waited to leave with their programs go on where they are, as the worker is not
+    /// draining any more.
+    pub(crate) fn settle_resumed(&mut self) {
+        while let Some(worker) = self.due.resumed.pop_first() {
+            let w = self.state.workers.get(&worker);
+            let placed = w.into_iter().flat_map(|w| &w.programs);
+            let placed = placed.filter_map(|program| self.state.live.get(program));
+            let waited = placed.filter(|p| !p.waiting.is_empty() && !p.running.is_empty());
+            // Others wait in the worker's line, or for an answer.
+            let waited = waited.filter(|p| !self.waits_in_line(p.id));
+            for program in waited.map(|p| p.id).collect::<Vec<ProgramId>>() {
+                self.ask_again(program);
+            }
         }
     }
 

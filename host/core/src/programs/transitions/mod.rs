@@ -80,6 +80,10 @@ impl Programs {
             ProgramEvent::ProgramReleased { program, aborted } => {
                 self.program_released(program, *aborted);
             }
+            ProgramEvent::ProgramRewarded {
+                program,
+                reward_millionths,
+            } => self.program_rewarded(program, *reward_millionths),
             ProgramEvent::PolicyAnswered {
                 ask,
                 policy,
@@ -106,6 +110,7 @@ impl Programs {
         self.settle_adopted(adopts);
         self.settle_workers();
         self.settle_draining();
+        self.settle_resumed();
         self.settle_transfers();
         self.settle_restores();
         self.settle_lines();

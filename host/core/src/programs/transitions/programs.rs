@@ -70,6 +70,7 @@ impl Programs {
             group: arrival.group,
             acted_total: Span(0),
             outcome: Outcome::Open,
+            reward_millionths: None,
             meter: Meter::default(),
         }
     }
@@ -125,6 +126,14 @@ impl Programs {
         }
         for step in waiting {
             self.refuse(step, Refusal::ProgramReleased);
+        }
+    }
+
+    /// Of one that has ended the core keeps nothing: its reward is on record alone.
+    pub(crate) fn program_rewarded(&mut self, key: &str, reward_millionths: i64) {
+        let program = self.state.keys.get(key);
+        if let Some(p) = program.and_then(|id| self.state.live.get_mut(id)) {
+            p.reward_millionths = Some(reward_millionths);
         }
     }
 

@@ -179,6 +179,9 @@ struct Release {
     #[serde(default)]
     #[schema(value_type = String)]
     program_id: Value,
+    /// How well it did.
+    #[serde(default)]
+    reward: Option<f64>,
 }
 
 async fn release(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Answer<Released> {
@@ -191,7 +194,7 @@ async fn release(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Answ
             return Err(refuse(ErrorCode::MissingField, message));
         }
     };
-    release_one(&app, &caller, name("program_id", program)?).await
+    release_one(&app, &caller, name("program_id", program)?, request.reward).await
 }
 
 /// Which session is over.
@@ -199,6 +202,8 @@ async fn release(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Answ
 struct SessionQuery {
     /// The program's name.
     session_id: Option<String>,
+    /// How well it did.
+    reward: Option<f64>,
 }
 
 async fn finish_session(
@@ -211,5 +216,5 @@ async fn finish_session(
         let message = "`session_id` is missing from the query";
         refuse(ErrorCode::MissingField, message)
     })?;
-    release_one(&app, &caller, name("session_id", session)?).await
+    release_one(&app, &caller, name("session_id", session)?, query.reward).await
 }
