@@ -78,7 +78,7 @@ fn measure(seed: u64, cell: &Cell, tested: &mut Tested, found: &mut Found) -> f6
         format!("coding.count.cores_of_tests.{label}"),
         ours.last_units(),
     );
-    Tested::others(&pools, &trajectories, act_s, |name, value| {
+    tested.others(&pools, &trajectories, act_s, |name, value| {
         found.put(format!("coding.ratio.{name}.{label}"), value);
     });
     let mut best_s = f64::INFINITY;

@@ -13,6 +13,7 @@ mod tests;
 pub(crate) use policy::Linked;
 
 use std::collections::BTreeMap;
+use tangram_allocation::Config;
 use tested::Tested;
 
 /// Parts of the grids.
@@ -49,6 +50,8 @@ pub struct GridOptions {
     pub seeds: Vec<u64>,
     /// Threads; each runs some of the seeds.
     pub jobs: u32,
+    /// Configuration of `tangram-allocation`.
+    pub config: Config,
     /// Everything a sixteenth of the size.
     pub small: bool,
 }
@@ -108,7 +111,7 @@ pub fn run(options: &GridOptions, report: &(dyn Fn(&str) + Sync)) -> Vec<Spread>
 
 fn of_seed(options: &GridOptions, seed: u64, report: &dyn Fn(&str)) -> Found {
     let mut found = Found::default();
-    let mut tested = Tested::default();
+    let mut tested = Tested::new(options.config.clone());
     for grid in &options.grids {
         report(&format!("{}, seed {seed}", grid.name()));
         match grid {

@@ -26,7 +26,7 @@ pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut Found
         let label = format!("batch{batch:04}");
         let ours = tested.run(&pools(&workload, DEVICES), &trajectories);
         let always_s = against(&workload, &trajectories, &ours, &label, found);
-        Tested::others(
+        tested.others(
             &pools(&workload, DEVICES),
             &trajectories,
             ours.act_s(),
@@ -107,8 +107,8 @@ fn against(
     let paper = on_demand(8, DISK_LOADS_S[0]);
     ratio("on_demand", paper.act_s());
     let least = |load_s: &dyn Fn(u64) -> f64| {
-        let acts = [1, 2, 4, 8].map(|devices| on_demand(devices, load_s(devices)).act_s());
-        acts.into_iter().fold(f64::INFINITY, f64::min)
+        let times = [1, 2, 4, 8].map(|devices| on_demand(devices, load_s(devices)).act_s());
+        times.into_iter().fold(f64::INFINITY, f64::min)
     };
     let from_disk = DISK_LOADS_S.map(|load_s| least(&|_| load_s));
     ratio(

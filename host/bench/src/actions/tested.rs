@@ -12,6 +12,7 @@ use treadle_simulator::actions::{Allocator, Machine, Outcome, Pools, Trajectory,
 /// The core and the policy under test, and the processor time that they take.
 #[derive(Debug, Default)]
 pub(super) struct Tested {
+    config: Config,
     actions: u64,
     asked: u64,
     core: Duration,
@@ -68,11 +69,21 @@ impl Allocator for TimedPolicy {
 }
 
 impl Tested {
+    /// The core with `tangram-allocation` so configured.
+    pub(super) fn new(config: Config) -> Self {
+        Self {
+            config,
+            ..Self::default()
+        }
+    }
+
     /// Runs a batch.
     pub(super) fn run(&mut self, pools: &Pools, trajectories: &[Trajectory]) -> Outcome {
         let mut core = TimedCore::default();
         let mut policy = TimedPolicy {
-            inner: Linked::default(),
+            inner: Linked(TangramAllocation {
+                config: self.config.clone(),
+            }),
             spent: Duration::ZERO,
         };
         let outcome = pools.run(trajectories, &mut core, &mut policy);
@@ -85,6 +96,7 @@ impl Tested {
 
     /// Time per trajectory with other policies, as a multiple.
     pub(super) fn others(
+        &self,
         pools: &Pools,
         trajectories: &[Trajectory],
         act_s: f64,
@@ -96,7 +108,7 @@ impl Tested {
         };
         let config = Config {
             share_percent: 0,
-            ..Config::default()
+            ..self.config.clone()
         };
         of("algorithm1", &mut Linked(TangramAllocation { config }));
         of(

@@ -7,6 +7,7 @@ fn small(jobs: u32) -> Vec<Spread> {
         grids: Grid::ALL.to_vec(),
         seeds: vec![1, 2],
         jobs,
+        config: Config::default(),
         small: true,
     };
     run(&options, &|_| ())

@@ -10,6 +10,8 @@ use super::{BenchError, report_progress};
 use crate::actions::{self, Grid, GridOptions};
 use clap::Args;
 use serde_json::json;
+use tangram_allocation::{Config, TangramAllocation};
+use treadle_plugin::Policy;
 
 /// Arguments of `treadle-bench actions`.
 #[derive(Args, Clone, Debug)]
@@ -26,6 +28,9 @@ pub(super) struct ActionsArgs {
     /// Threads. Figures do not depend on them.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
+    /// Configuration of tangram-allocation, as JSON.
+    #[arg(long, default_value = "{}", value_parser = config, conflicts_with = "decisions")]
+    policy_config: Config,
     /// Measure only what a decision takes.
     #[arg(long, conflicts_with = "grids")]
     decisions: bool,
@@ -43,6 +48,7 @@ impl Default for ActionsArgs {
             seed: 6,
             seeds: 1,
             jobs: 1,
+            policy_config: Config::default(),
             decisions: false,
             virtual_time: false,
             guests: GuestFolder::default(),
@@ -53,6 +59,13 @@ impl Default for ActionsArgs {
 fn grid(name: &str) -> Result<Grid, String> {
     let found = Grid::ALL.into_iter().find(|grid| grid.name() == name);
     found.ok_or_else(|| "give coding, services or search".to_owned())
+}
+
+fn config(text: &str) -> Result<Config, String> {
+    let policy = TangramAllocation::configure(text);
+    policy
+        .map(|policy| policy.config)
+        .map_err(|error| error.to_string())
 }
 
 impl ActionsArgs {
@@ -86,6 +99,7 @@ impl ActionsArgs {
             },
             seeds: (self.seed..self.seed + self.seeds).collect(),
             jobs: self.jobs,
+            config: self.policy_config.clone(),
             small: quick,
         };
         let spreads = actions::run(&options, &|cell| {
@@ -124,17 +138,59 @@ impl ActionsArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+
+    fn small(args: ActionsArgs) -> Value {
+        let args = ActionsArgs {
+            virtual_time: true,
+            ..args
+        };
+        args.measure(true).unwrap().to_json()
+    }
 
     #[test]
-    fn the_papers_figures_are_there() {
-        let args = ActionsArgs {
-            grids: vec![Grid::Services],
-            virtual_time: true,
+    fn the_json_has_every_grid_and_is_the_same_each_time() {
+        let json = small(ActionsArgs {
+            seeds: 2,
             ..ActionsArgs::default()
+        });
+        let figures = json["figures"].as_object().unwrap();
+        for grid in Grid::ALL {
+            let of_grid = |name: &&String| name.starts_with(grid.name());
+            assert!(figures.keys().filter(of_grid).count() > 10, "{grid:?}");
+        }
+        for (name, figure) in figures {
+            let value = figure["value"].as_f64();
+            assert!(value.is_some_and(|v| v >= 0.0), "{name}: {figure}");
+            assert!(figure["unit"].is_string(), "{name}: {figure}");
+        }
+        let pods = &figures["coding.ratio.pods.batch1280"];
+        assert!(pods["reference"].as_str().unwrap().starts_with("4.3"));
+        let spreads = json["details"]["spreads"].as_array().unwrap();
+        assert_eq!(spreads.len(), figures.len());
+        let varies = |spread: &&Value| spread["min"].as_f64() < spread["max"].as_f64();
+        assert!(spreads.iter().filter(varies).count() > 50);
+
+        let again = small(ActionsArgs {
+            seeds: 2,
+            jobs: 2,
+            ..ActionsArgs::default()
+        });
+        assert_eq!(json["figures"], again["figures"]);
+        assert_eq!(json["details"], again["details"]);
+    }
+
+    #[test]
+    fn the_policy_is_configured() {
+        let with = |text: &str| {
+            let json = small(ActionsArgs {
+                grids: vec![Grid::Coding],
+                policy_config: config(text).unwrap(),
+                ..ActionsArgs::default()
+            });
+            json["figures"]["coding.s.treadle.batch1280"]["value"].clone()
         };
-        let json = args.measure(true).unwrap().to_json();
-        let ratio = json["figures"]["services.ratio.always.batch0128"]["value"].as_f64();
-        assert!(ratio > Some(0.0), "{json}");
-        assert!(json["details"]["spreads"][0]["min"].is_number());
+        assert_ne!(with("{}"), with(r#"{"share_percent": 0}"#));
+        assert!(config(r#"{"share": 1}"#).is_err());
     }
 }
