@@ -60,7 +60,7 @@ fn answer(question: &ElasticQuestion, chosen: &[i32]) -> ElasticAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tangram_allocation::TangramAllocation;
+    use tangram_allocation::{Config, TangramAllocation};
     use treadle_model::ActionId;
 
     #[test]
@@ -79,7 +79,16 @@ mod tests {
             free_chunks: vec![0; 4],
             ..ElasticQuestion::default()
         };
-        let answer = Linked(TangramAllocation::default()).allocate(&question);
-        assert_eq!(answer.start, [(ActionId(7), 3)]);
+        let units = |share_percent| {
+            let config = Config {
+                share_percent,
+                ..Config::default()
+            };
+            let answer = Linked(TangramAllocation { config }).allocate(&question);
+            answer.start
+        };
+        assert_eq!(units(0), [(ActionId(7), 3)]);
+        // Half of three.
+        assert_eq!(units(100), [(ActionId(7), 1)]);
     }
 }
