@@ -72,10 +72,15 @@ impl Queue {
                 load: Span::from_millis(800),
             });
         }
-        while queue.core.core().actions().waiting().count() < QUEUED {
-            queue.submit();
-        }
+        queue.fill();
         Ok(queue)
+    }
+
+    /// Submits actions until so many wait again as should.
+    fn fill(&mut self) {
+        while self.core.core().actions().waiting().count() < QUEUED {
+            self.submit();
+        }
     }
 
     /// The next action ends and another one is submitted, so many times. The time that the core
@@ -85,6 +90,7 @@ impl Queue {
         let mut times = Latencies::default();
         for _ in 0..actions {
             times.push(self.end() + self.submit());
+            self.fill();
         }
         (times, std::mem::take(&mut self.questions))
     }
@@ -203,7 +209,7 @@ mod tests {
                 question.columns().check(0).unwrap();
             }
             let state = queue.core.core().actions();
-            assert!(state.waiting().count() > QUEUED - 100);
+            assert_eq!(state.waiting().count(), QUEUED);
             assert_eq!(
                 (state.counters.corrected, state.counters.unanswered),
                 (0, 0)

@@ -122,13 +122,11 @@ mod tests {
 
     #[test]
     fn cores_are_shared_up_to_the_limit() {
-        let mut node = Node::new(2.0);
-        node.begin(0, 0, 1e6, 4.0, Speedup::Amdahl(1.0));
-        assert_eq!(
-            node.next_us(),
-            Some(250_000),
-            "half of its limit is there, but"
-        );
+        for (cores, takes_us) in [(2.0, 500_000), (4.0, 250_000), (8.0, 250_000)] {
+            let mut node = Node::new(cores);
+            node.begin(0, 0, 1e6, 4.0, Speedup::Amdahl(1.0));
+            assert_eq!(node.next_us(), Some(takes_us), "{cores} cores");
+        }
     }
 
     #[test]
