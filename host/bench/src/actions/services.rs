@@ -95,8 +95,23 @@ fn against(
         "always_known",
         known.into_iter().fold(f64::INFINITY, f64::min),
     );
+    against_on_demand(workload, trajectories, act_s, label, found);
+    always_s
+}
+
+/// Compares with models that come when they are asked for.
+fn against_on_demand(
+    workload: &Services,
+    trajectories: &[Trajectory],
+    act_s: f64,
+    label: &str,
+    found: &mut Found,
+) {
+    let mut ratio = |name: &str, value: f64| {
+        found.put(format!("services.ratio.{name}.{label}"), value / act_s);
+    };
     let on_demand = |devices: u64, load_s: f64| {
-        let slots = (all / devices) as u32;
+        let slots = (u64::from(DEVICES) / devices) as u32;
         Deployed::OnDemand {
             slots,
             devices,
@@ -123,7 +138,6 @@ fn against(
         format!("services.share.on_demand_failed.{label}"),
         paper.failed(),
     );
-    always_s
 }
 
 /// The fewest devices with which treadle is as fast as models that stay on all.
