@@ -36,6 +36,8 @@ commands() {
   done
   echo "eviction $BENCH eviction ${TRACE:+--trace $TRACE} --json"
   echo "rollout $BENCH rollout --json"
+  echo "actions $BENCH actions --virtual-time --seed 6 --seeds 10 --json"
+  echo "decisions $BENCH actions --decisions --json"
   for name in gateway jobs core events placement policy prediction lab; do
     echo "$name $BENCH $name --json"
   done

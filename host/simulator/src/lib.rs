@@ -4,6 +4,7 @@
 //! Nothing here reads a clock or opens a socket: time is a number of microseconds that the caller
 //! advances.
 
+pub mod actions;
 pub mod cluster;
 mod correlation;
 pub mod rollout;

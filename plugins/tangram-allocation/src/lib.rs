@@ -20,6 +20,10 @@
 //!   than that frees would start too early, so here as many end as it takes.
 //! - Algorithm 2 looks at the whole queue. Here it looks at `horizon_rows` of those that wait; those
 //!   behind are as late as the pool's units are on average, which is what the sum is charged for them.
+//! - Algorithm 1 knows nothing of actions that are yet to come: whoever waits alone gets all that it
+//!   gains a moment from, and those that come while it runs get what is left. Here an action gets at
+//!   most its equal share of the pool, unless `share_percent` says otherwise. Devices are shared as in
+//!   the paper: models gain from them almost in full.
 //! - At least one candidate starts. By Algorithm 1 none might, again and again.
 //! - Only the last candidates that all have known run times can be left to wait. One of which nothing
 //!   is known starts with its least, and so does what came before it.
@@ -56,7 +60,7 @@ impl Policy for TangramAllocation {
 impl AllocationPolicy for TangramAllocation {
     fn arrange(&mut self, actions: &ActionColumns<'_>) -> Result<Vec<i32>, PolicyError> {
         let mut chosen = vec![-1; actions.len()];
-        for queue in queue::of_pools(actions, self.config.horizon_rows as usize) {
+        for queue in queue::of_pools(actions, &self.config) {
             for (row, option) in evict::start(&self.config, &queue) {
                 chosen[row] = option;
             }

@@ -1,5 +1,6 @@
 //! What waits for each pool, in whole microseconds.
 
+use crate::config::Config;
 use treadle_plugin::{ActionColumns, FreeUnits};
 
 /// Longest time that is told from longer ones, about 200 days. The sum of as many as a call can have
@@ -52,8 +53,9 @@ pub(crate) struct Queue {
     pub(crate) running: Vec<(u64, u32)>,
 }
 
-/// The queues of all pools; of each `horizon` rows behind its candidates.
-pub(crate) fn of_pools(actions: &ActionColumns<'_>, horizon: usize) -> Vec<Queue> {
+/// The queues of all pools; of each `horizon_rows` behind its candidates.
+pub(crate) fn of_pools(actions: &ActionColumns<'_>, config: &Config) -> Vec<Queue> {
+    let horizon = config.horizon_rows as usize;
     let pools = 0..actions.pools.len();
     let mut building: Vec<Building> = pools
         .map(|pool| {
@@ -70,7 +72,30 @@ pub(crate) fn of_pools(actions: &ActionColumns<'_>, horizon: usize) -> Vec<Queue
         let ends = &mut building[pool as usize].queue.running;
         ends.push((left_us, running.units[row]));
     }
-    building.into_iter().map(Building::done).collect()
+    let mut queues: Vec<Queue> = building.into_iter().map(Building::done).collect();
+    for queue in &mut queues {
+        queue.bound_shares(config.share_percent);
+    }
+    queues
+}
+
+impl Queue {
+    /// Takes away the choices that are above an action's share of the pool; its least stays.
+    fn bound_shares(&mut self, percent: u32) {
+        if percent == 0 || self.chunks.is_some() {
+            return;
+        }
+        let running = self.running.iter().map(|(_, units)| u64::from(*units));
+        let units = self.free.units() + running.sum::<u64>();
+        let actions = self.running.len() + self.waiting.len() + self.beyond;
+        let share = units * u64::from(percent) / 100 / actions.max(1) as u64;
+        for waiting in &mut self.waiting {
+            let within = waiting.choices.iter();
+            let within = within.take_while(|choice| u64::from(choice.units) <= share);
+            let kept = within.count().max(1);
+            waiting.choices.truncate(kept);
+        }
+    }
 }
 
 struct Building {

@@ -167,7 +167,7 @@ fn every_answer_is_valid() {
     for config in [
         "{}",
         r#"{"depth": 1, "horizon_rows": 1}"#,
-        r#"{"depth": 8}"#,
+        r#"{"depth": 8, "share_percent": 0}"#,
     ] {
         Harness::new(config)
             .by_row()
@@ -202,6 +202,41 @@ fn what_starts_is_the_head_of_the_candidates_of_each_pool() {
         assert!(others.into_iter().all(|row| chosen[row] == -1));
     }
     assert!(left_to_wait > 20, "{left_to_wait}");
+}
+
+#[test]
+fn nobody_gets_more_than_a_share() {
+    let actions = |running: &'static [u32]| ActionColumns {
+        pool: &[0],
+        candidate: &[1],
+        waited_us: &[0],
+        option_start: &[0, 4],
+        option_units: &[1, 2, 4, 8],
+        option_us: &[800.0, 400.0, 200.0, 100.0],
+        option_load_us: &[0.0; 4],
+        pools: treadle_plugin::PoolColumns {
+            free_units: &[8],
+            chunked: &[0],
+            free_chunks: &[0; 4],
+        },
+        running: treadle_plugin::RunningColumns {
+            pool: &[0, 0][..running.len()],
+            units: running,
+            left_us: &[50, 60][..running.len()],
+        },
+        ..ActionColumns::default()
+    };
+    let chosen = |percent: u32, running| {
+        let config = format!("{{\"share_percent\": {percent}}}");
+        let mut policy = TangramAllocation::configure(&config).unwrap();
+        policy.arrange(&actions(running)).unwrap()[0]
+    };
+    assert_eq!(chosen(100, &[]), 3);
+    // Ten units for two, and for three.
+    assert_eq!((chosen(100, &[2]), chosen(100, &[1, 1])), (2, 1));
+    assert_eq!((chosen(200, &[1, 1]), chosen(0, &[1, 1])), (2, 3));
+    // The least is its own.
+    assert_eq!(chosen(1, &[1, 1]), 0);
 }
 
 /// A long action that gains from every unit, and a short one behind it.

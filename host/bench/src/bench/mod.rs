@@ -5,6 +5,7 @@
 //! treadle. Targets are what the project aims at; references are figures of
 //! other routers from their own runs, not from this one.
 
+mod actions;
 mod core;
 mod error;
 mod events;
@@ -49,6 +50,10 @@ pub struct BenchArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Part {
+    /// Actions that draw from cores, devices and quotas, under treadle and under what ARL-Tangram
+    /// compares with, beside the paper's figures. In virtual time: the same on any machine. Takes
+    /// minutes for each seed, and is not part of everything.
+    Actions(actions::ActionsArgs),
     /// CPU time, added latency and memory of the gateway, in processes of their
     /// own on this machine (Linux alone).
     Gateway(gateway::GatewayArgs),
@@ -99,6 +104,7 @@ impl BenchArgs {
     /// Measures and prints the figures.
     pub async fn run(self) -> Result<(), BenchError> {
         let report = match self.part {
+            Some(Part::Actions(args)) => args.run(self.quick).await?,
             Some(Part::Gateway(args)) => args.run(self.quick).await?,
             Some(Part::Core(args)) => args.run(self.quick).await?,
             Some(Part::Events(args)) => args.run(self.quick).await?,
@@ -176,6 +182,8 @@ mod tests {
             "x jobs --programs 64 --tasks search --time-scale 20 --json",
             "x jobs --seeds 2 --engines http://a:1,http://b:1 --engine-tokens 100 --engine-context 64",
             "x policy --guests elsewhere --json",
+            "x actions --grids coding,search --seed 6 --seeds 5 --jobs 2 --json",
+            "x actions --policy-config {\"depth\":3} --virtual-time",
             "x prediction --prompts 50 --samples 8 --json",
             "x sim --task search --model qwen3-32b --gpus 16 --prompts 20 --report --json",
             "x sim --trace f --history g --system verl --priority heddle --fail 0@5:30",
@@ -204,6 +212,9 @@ mod tests {
             "x peers --engine-tokens 100",
             "x rollout --tasks chess",
             "x rollout --jobs 0",
+            "x actions --grids chess",
+            "x actions --policy-config {\"deep\":3}",
+            "x actions --decisions --virtual-time",
             "x sim --task chess",
             "x sim --trace f --prompts 5",
             "x sim --history f",

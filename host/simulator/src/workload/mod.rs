@@ -9,7 +9,7 @@ mod chat;
 mod context;
 mod demand;
 mod lognormal;
-mod rollout;
+pub(crate) mod rollout;
 mod sessions;
 mod trace;
 

@@ -12,7 +12,7 @@ use default_reward::DefaultReward;
 use std::hint::black_box;
 use thunderagent_eviction::ThunderAgentEviction;
 use treadle_model::World;
-use treadle_plugin::harness::Finished;
+use treadle_plugin::harness::{Actions, Finished};
 use treadle_plugin::{
     AllocationPolicy, EvictionPolicy, PlacementPolicy, Policy, PredictionPolicy, PriorityPolicy,
     RewardPolicy,
@@ -32,11 +32,11 @@ const CONTEXT: CallContext = CallContext {
 const LEARNT_ROWS: usize = 512;
 
 /// A question that both answer, again and again.
-pub(super) struct Comparison {
+pub(in crate::bench) struct Comparison {
     /// Has the natively linked policy answer.
-    pub(super) native: Box<dyn FnMut()>,
+    pub(in crate::bench) native: Box<dyn FnMut()>,
     /// Has the sandboxed one answer.
-    pub(super) sandboxed: Box<dyn FnMut() -> Result<(), PolicyFault>>,
+    pub(in crate::bench) sandboxed: Box<dyn FnMut() -> Result<(), PolicyFault>>,
 }
 
 /// The policy that is measured in each world.
@@ -52,7 +52,7 @@ pub(super) const fn policy_of(world: World) -> &'static str {
 }
 
 /// Loads a built policy, through the checks that an upload goes through.
-pub(super) fn load(
+pub(in crate::bench) fn load(
     engine: &PolicyEngine,
     guests: &GuestFolder,
     policy: &str,
@@ -130,16 +130,7 @@ pub(super) fn comparison(
             )
         }
         World::Allocation => {
-            let native: DefaultAllocation = configured(world)?;
-            let actions = || Draw::new().actions(rows);
-            comparison!(
-                world,
-                native,
-                instance,
-                as_allocation_mut,
-                arrange,
-                actions()
-            )
+            arrangement::<DefaultAllocation>(module, "{}", &Draw::new().actions(rows))
         }
         World::Eviction => {
             let native: ThunderAgentEviction = configured(world)?;
@@ -159,6 +150,26 @@ pub(super) fn comparison(
             comparison!(world, native, instance, as_reward_mut, score, answers())
         }
     }
+}
+
+/// The comparison of a policy that shares out units, for one question.
+pub(in crate::bench) fn arrangement<P: AllocationPolicy + 'static>(
+    module: &PolicyModule,
+    config: &str,
+    actions: &Actions,
+) -> Result<Comparison, BenchError> {
+    let world = World::Allocation;
+    let instance = module.instance(&InstanceOptions::configured(config));
+    let instance = instance.map_err(|error| differs(world, &error.to_string()))?;
+    let native = P::configure(config).map_err(|error| differs(world, &error.to_string()))?;
+    comparison!(
+        world,
+        native,
+        instance,
+        as_allocation_mut,
+        arrange,
+        actions.clone()
+    )
 }
 
 /// A comparison of the call that does nothing: both give a snapshot of what they have learnt, and

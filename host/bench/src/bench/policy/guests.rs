@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Where built policies are.
 #[derive(Args, Clone, Debug)]
-pub(super) struct GuestFolder {
+pub(in crate::bench) struct GuestFolder {
     /// Folder of the built policies.
     #[arg(long, default_value = "target/guests", value_name = "FOLDER")]
     guests: PathBuf,

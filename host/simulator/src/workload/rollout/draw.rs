@@ -7,45 +7,45 @@ use treadle_plugin::exact::{exp, ln};
 use crate::workload::lognormal::LognormalParameter;
 
 /// A random stream of its own for each purpose.
-pub(super) struct Draw {
+pub(crate) struct Draw {
     stream: Pcg64Mcg,
 }
 
 impl Draw {
     /// The stream that some numbers name.
-    pub(super) fn new(name: &[u64]) -> Self {
+    pub(crate) fn new(name: &[u64]) -> Self {
         Self {
             stream: Pcg64Mcg::seed_from_u64(treadle_engine_model::engine::content_hash(name)),
         }
     }
 
     /// Above 0 and below 1.
-    fn part(&mut self) -> f64 {
+    pub(crate) fn part(&mut self) -> f64 {
         ((self.stream.next_u64() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
     }
 
     /// True with a probability of 1 / (1 + e^-`logit`).
-    pub(super) fn happens(&mut self, logit: f64) -> bool {
+    pub(crate) fn happens(&mut self, logit: f64) -> bool {
         self.part() * (1.0 + exp(-logit)) < 1.0
     }
 
     /// True with this probability.
-    pub(super) fn with_probability(&mut self, probability: f64) -> bool {
+    pub(crate) fn with_probability(&mut self, probability: f64) -> bool {
         self.part() < probability
     }
 
     /// Standard normal.
-    pub(super) fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         normal_quantile(self.part())
     }
 
     /// Lognormal, its logarithm moved by `shift`.
-    pub(super) fn lognormal(&mut self, parameter: LognormalParameter, shift: f64) -> f64 {
+    pub(crate) fn lognormal(&mut self, parameter: LognormalParameter, shift: f64) -> f64 {
         parameter.median * exp(parameter.sigma * self.normal() + shift)
     }
 
     /// Lognormal tokens, at least `least`.
-    pub(super) fn tokens(&mut self, parameter: LognormalParameter, shift: f64, least: u32) -> u32 {
+    pub(crate) fn tokens(&mut self, parameter: LognormalParameter, shift: f64, least: u32) -> u32 {
         whole(self.lognormal(parameter, shift)).max(least)
     }
 }

@@ -10,7 +10,7 @@
 //! All numbers are in one table, [`parameters_markdown`], each with where it comes from. They are
 //! fixed before any policy is run.
 
-mod draw;
+pub(crate) mod draw;
 mod parameters;
 mod task;
 #[cfg(test)]
