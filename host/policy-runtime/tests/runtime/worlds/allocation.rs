@@ -165,13 +165,18 @@ fn columns_that_contradict_each_other_are_not_asked_about() {
             "free_chunks",
         ),
     ] {
-        let mut policy = arranges(&[-1; 5]);
-        let policy = policy.as_allocation_mut().unwrap();
-        let Err(PolicyFault::BadInput { detail }) = policy.arrange(&CONTEXT, &wrong) else {
-            panic!("{column} is not refused");
-        };
-        assert!(detail.contains(&format!("column {column} ")), "{detail}");
+        refused_column(&wrong, column);
     }
+}
+
+/// The column is named, and the policy is not asked.
+fn refused_column(wrong: &ActionColumns<'_>, column: &str) {
+    let mut policy = arranges(&[-1; 5]);
+    let policy = policy.as_allocation_mut().unwrap();
+    let Err(PolicyFault::BadInput { detail }) = policy.arrange(&CONTEXT, wrong) else {
+        panic!("{column} is not refused");
+    };
+    assert!(detail.contains(&format!("column {column} ")), "{detail}");
 }
 
 #[test]
