@@ -76,12 +76,12 @@ fn configured(name: &str, upload: &[u8], config_json: &str) -> BoundPolicy {
         ..Limits::default()
     };
     let engine = PolicyEngine::new(limits).expect("an engine");
-    let inspected = engine.inspect(upload).expect("a policy");
+    let candidate = engine.examine(upload).expect("a policy");
     let options = InstanceOptions {
         config_json: config_json.into(),
         ..InstanceOptions::default()
     };
-    let instance = engine.load(&inspected.component, &options);
+    let instance = engine.load(&candidate.component, &options);
     BoundPolicy {
         id: 0,
         policy: PolicyRef(name.into()),

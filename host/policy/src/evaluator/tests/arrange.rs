@@ -19,7 +19,7 @@ fn trapping(name: &str) -> BoundPolicy {
     loaded(name, &upload.expect("the contract embeds"))
 }
 
-/// Two candidates and one that waits, for six units.
+/// Two candidates and one that waits, for six units: two are the share of each.
 fn question() -> ElasticQuestion {
     ElasticQuestion {
         action: [7, 8, 9].map(ActionId).into(),
@@ -51,7 +51,7 @@ fn the_policy_of_everyone_shares_out_units() {
     bind(&mut evaluator, &Scope::Everyone, loaded("tangram", TANGRAM));
     let (policy, answer) = evaluator.arrange(&question(), 5).expect("an answer");
     assert_eq!(&*policy.0, "tangram");
-    assert_eq!(answer.start, [(ActionId(7), 4), (ActionId(8), 2)]);
+    assert_eq!(answer.start, [(ActionId(7), 1), (ActionId(8), 2)]);
     let rows = evaluator.version_rows();
     let [version] = rows.as_slice() else {
         panic!("{rows:?}")
