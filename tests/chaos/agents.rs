@@ -10,7 +10,9 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use treadle_broker::RabbitMq;
 
+use crate::actions::Actor;
 use crate::error::ChaosError;
 use crate::exchange::{Client, Outcome};
 use crate::form::Form;
@@ -39,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) daemons: Vec<String>,
     /// The way to them.
     pub(crate) client: Client,
+    /// The way to the queue of actions, where there is a broker and the form runs some.
+    pub(crate) runs: Option<RabbitMq>,
     /// What clients have seen.
     pub(crate) record: Record,
     /// Set once the last kill was survived: programs come to their end.
@@ -56,6 +60,8 @@ pub(crate) struct Pulse {
     pub(crate) acknowledged: AtomicU64,
     /// Programs that have ended well.
     pub(crate) ended: AtomicU64,
+    /// Actions that the broker has acknowledged.
+    pub(crate) sent: AtomicU64,
     /// When the youngest attempt with a complete answer had begun.
     last_began: std::sync::Mutex<Option<Instant>>,
     answered: Notify,
@@ -91,12 +97,17 @@ pub(crate) fn start(
 ) -> JoinSet<Result<(), ChaosError>> {
     let mut programs = JoinSet::new();
     for number in 0..options.programs {
+        let name = format!("chaos-{}-{number}", options.seed);
+        let job = format!("job-{}", number / GROUP);
+        let seed = options.seed ^ (u64::from(number) << 20);
+        let actor = || Actor::new(&name, &job, shared, seed + 1);
         let program = Program {
-            name: format!("chaos-{}-{number}", options.seed),
-            job: format!("job-{}", number / GROUP),
+            actor: (form == Form::Actions).then(actor),
+            name,
+            job,
             ends_early: form.ends_early(number),
             shared: shared.clone(),
-            random: Pcg64Mcg::seed_from_u64(options.seed ^ (u64::from(number) << 20)),
+            random: Pcg64Mcg::seed_from_u64(seed),
             steps_min: options.steps_min,
             pause_ms_max: options.pause_ms_max.max(1),
             prompt: Vec::new(),
@@ -109,6 +120,8 @@ pub(crate) fn start(
 }
 
 struct Program {
+    /// Where the daemon runs its tools.
+    actor: Option<Actor>,
     name: String,
     job: String,
     /// It does not wait for the last kill to end.
@@ -135,8 +148,15 @@ impl Program {
             if step >= self.steps_min && may_end {
                 break;
             }
-            self.pause().await;
-            if !self.step().await? {
+            // Before its first step a program is unknown.
+            let acted = match &mut self.actor {
+                Some(actor) if step > 0 => actor.act().await?,
+                _ => {
+                    self.pause().await;
+                    true
+                }
+            };
+            if !acted || !self.step().await? {
                 return Ok(());
             }
         }

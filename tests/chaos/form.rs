@@ -1,5 +1,7 @@
 //! The forms of a run: which parts of the daemons work while they are killed.
 
+use std::path::Path;
+
 use clap::ValueEnum;
 
 /// A form.
@@ -15,6 +17,8 @@ pub(crate) enum Form {
     Rollout,
     /// The jobs are divided between two schedulers.
     Shards,
+    /// A daemon, alone, runs the programs' tools.
+    Actions,
 }
 
 /// A part of the jobs, which has a journal and a scheduler of its own.
@@ -45,12 +49,13 @@ const SHORT_KV_TOKENS: u64 = 40;
 
 impl Form {
     /// All of them, in the order of a run.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Plain,
         Self::Retention,
         Self::HostTier,
         Self::Rollout,
         Self::Shards,
+        Self::Actions,
     ];
 
     /// Its name on the command line and in the report.
@@ -61,6 +66,7 @@ impl Form {
             Self::HostTier => "host-tier",
             Self::Rollout => "rollout",
             Self::Shards => "shards",
+            Self::Actions => "actions",
         }
     }
 
@@ -81,8 +87,16 @@ impl Form {
         }
     }
 
-    /// Settings of the daemons.
-    pub(crate) fn settings(self) -> Vec<String> {
+    /// Daemons of so many that are wanted: those that share a store run no actions.
+    pub(crate) const fn daemons(self, wanted: u16) -> u16 {
+        match self {
+            Self::Actions => 1,
+            _ => wanted,
+        }
+    }
+
+    /// Settings of the daemons, whose records go to a folder.
+    pub(crate) fn settings(self, folder: &Path) -> Vec<String> {
         let (events, ended_s) = self.keeps().unwrap_or((1_000_000_000, 604_800));
         let mut settings = vec![
             format!("store.keep_events={events}"),
@@ -107,7 +121,18 @@ impl Form {
                 "kv.migration_tokens_per_s=100000",
             ],
             Self::Shards => &["store.snapshot_events=5000", "cluster.shards=main,second"],
+            Self::Actions => &[
+                "store.snapshot_events=5000",
+                "actions.enabled=true",
+                // Without a token programs run what they like.
+                "auth.anonymous_scope=admin",
+            ],
         };
+        if self == Self::Actions {
+            let folder = folder.display();
+            settings.push(format!("actions.workdir={folder}"));
+            settings.push(format!("actions.folder={folder}/executor"));
+        }
         settings.extend(own.iter().map(|&setting| setting.to_owned()));
         settings
     }
@@ -153,6 +178,7 @@ impl Form {
         match self {
             Self::HostTier => &["treadle_kv_offloads_total", "treadle_kv_loads_total"],
             Self::Rollout => &["treadle_preemptions_total"],
+            Self::Actions => &["treadle_actions_exited_total"],
             Self::Plain | Self::Retention | Self::Shards => &["treadle_steps_finished_total"],
         }
     }
@@ -168,7 +194,8 @@ mod tests {
         for form in Form::ALL {
             assert_eq!(Form::from_str(form.as_str(), false), Ok(form));
             assert!(names.insert(form.as_str()));
-            assert!(form.settings().iter().all(|setting| setting.contains('=')));
+            let settings = form.settings(Path::new("/nowhere"));
+            assert!(settings.iter().all(|setting| setting.contains('=')));
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the clients' own record, counts what was lost, counted twice, or stuck. It does so in several
 //! forms, one after another: see [`form::Form`].
 
+mod actions;
 mod agents;
 mod checker;
 mod consumer;
@@ -67,7 +68,7 @@ async fn run_all(options: Options) -> Vec<&'static str> {
 
 /// Runs a form and prints its report; whether it was clean.
 async fn run_one(options: &Options, form: Form) -> bool {
-    match run::run(options, form).await {
+    match run::run(&options.of(form), form).await {
         Ok(report) => {
             println!("{:#}", report.to_json());
             report.is_clean()

@@ -35,7 +35,8 @@ pub(crate) struct Options {
     /// Longest pause for a tool between two steps, in milliseconds.
     #[arg(long, default_value_t = 5_000)]
     pub(crate) pause_ms_max: u64,
-    /// Kills of each kind: leading daemon, other daemon, broker, database, engine.
+    /// Kills of each kind: leading daemon, other daemon, broker, database, engine, what runs an
+    /// action.
     #[arg(long, default_value_t = 3)]
     pub(crate) kills: u32,
     /// Times that everything is killed at once, after the other kills.
@@ -59,11 +60,20 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The processes that kills can hit.
-    pub(crate) fn victims(&self) -> Vec<Victim> {
+    /// As a form has them.
+    pub(crate) fn of(&self, form: Form) -> Self {
+        Self {
+            daemons: form.daemons(self.daemons),
+            ..self.clone()
+        }
+    }
+
+    /// The processes that kills of a form can hit.
+    pub(crate) fn victims(&self, form: Form) -> Vec<Victim> {
         let is_there = |victim: &Victim| match victim {
             Victim::Follower => self.daemons > 1,
             Victim::Broker => !self.without_broker,
+            Victim::Executor => form == Form::Actions,
             Victim::Leader | Victim::Database | Victim::Engine => true,
             Victim::Everything => false,
         };

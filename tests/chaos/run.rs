@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use treadle_broker::{Address, Names, RabbitMq, Settings};
 use treadle_services::Service;
 
+use crate::actions::RAN;
 use crate::agents::{self, Pulse, Shared};
 use crate::checker::{self, Evidence, ShardEvidence};
 use crate::consumer::Consumer;
@@ -48,6 +50,7 @@ pub(crate) async fn run(options: &Options, form: Form) -> Result<Report, ChaosEr
     let shared = Arc::new(Shared {
         daemons: fixture.daemon_urls(),
         client: Client::new(),
+        runs: runs(&fixture, form)?,
         record: Record::create(&clients)?,
         ending: AtomicBool::new(false),
         pulse: Pulse::default(),
@@ -69,6 +72,7 @@ pub(crate) async fn run(options: &Options, form: Form) -> Result<Report, ChaosEr
         program_ends: shared.pulse.ended.load(Ordering::Relaxed),
         keeps: form.keeps(),
         clients,
+        ran: (form == Form::Actions).then(|| folder.join(RAN)),
         psql: storm.fixture.psql.clone(),
         ..Evidence::default()
     };
@@ -121,7 +125,7 @@ struct Storm {
 impl Storm {
     /// All kills, one after another.
     async fn rage(&mut self, options: &Options) -> Result<(), ChaosError> {
-        let victims = options.victims();
+        let victims = options.victims(self.form);
         for kill in kills(options.seed, options.kills, &victims, options.blackouts) {
             self.sleep(kill.after).await?;
             self.kill(kill).await?;
@@ -146,6 +150,7 @@ impl Storm {
                 (self.fixture.leader(kill.which)? + 1 + kill.which % (daemons - 1)) % daemons
             }
             Victim::Engine => kill.which % engines,
+            Victim::Executor => kill.which,
             Victim::Broker | Victim::Database | Victim::Everything => 0,
         };
         let killed = Instant::now();
@@ -182,6 +187,7 @@ impl Storm {
         match victim {
             Victim::Leader | Victim::Follower => self.fixture.kill_daemon(target).await,
             Victim::Engine => self.fixture.kill_engine(target).await,
+            Victim::Executor => self.fixture.kill_executor(target),
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Kill).await,
             Victim::Database => self.server(Service::Postgres, Deed::Kill).await,
             Victim::Everything => {
@@ -206,6 +212,8 @@ impl Storm {
         match victim {
             Victim::Leader | Victim::Follower => self.fixture.start_daemon(target).await,
             Victim::Engine => self.fixture.start_engine(target).await,
+            // The daemon has another one.
+            Victim::Executor => Ok(()),
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Restart).await,
             Victim::Database => self.server(Service::Postgres, Deed::Restart).await,
             Victim::Everything => {
@@ -259,6 +267,7 @@ impl Storm {
         evidence: &mut Evidence,
     ) -> Result<(), ChaosError> {
         let deadline = Instant::now() + SETTLE_MAX;
+        self.actions_recorded(deadline).await?;
         for (at, shard) in self.form.shards().iter().enumerate() {
             let mut found = self.rest(*shard, deadline).await;
             found.seq = checker::last_seq(&self.fixture.psql, shard.schema)?;
@@ -279,6 +288,35 @@ impl Storm {
         Ok(())
     }
 
+    /// Actions that wait or run; none where none are run.
+    async fn actions_open(&self, shard: Shard) -> Option<u64> {
+        if self.form != Form::Actions {
+            return Some(0);
+        }
+        let waiting = self
+            .fixture
+            .metric(shard, "treadle_actions_waiting")
+            .await?;
+        let started = self
+            .fixture
+            .metric(shard, "treadle_actions_started")
+            .await?;
+        Some(waiting + started)
+    }
+
+    /// Waits until all actions that were sent over the broker are on record.
+    async fn actions_recorded(&self, deadline: Instant) -> Result<(), ChaosError> {
+        let sent = self.shared.pulse.sent.load(Ordering::Relaxed);
+        let schema = self.form.shards()[0].schema;
+        while self.form == Form::Actions && Instant::now() < deadline {
+            if checker::actions_by_job(&self.fixture.psql, schema)? >= sent {
+                break;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        Ok(())
+    }
+
     /// What a shard's scheduler reports once nothing of it is open, or it is too late.
     async fn rest(&self, shard: Shard, deadline: Instant) -> ShardEvidence {
         loop {
@@ -289,6 +327,7 @@ impl Storm {
                 ("steps", running.zip(waiting).map(|(r, w)| r + w)),
                 ("programs", metric("treadle_programs").await),
                 ("tokens of copies", metric("treadle_kv_held_tokens").await),
+                ("actions", self.actions_open(shard).await),
             ];
             let is_done = open.iter().all(|(_, open)| *open == Some(0));
             if is_done || Instant::now() > deadline {
@@ -306,6 +345,20 @@ impl Storm {
             tokio::time::sleep(LOOK_PAUSE).await;
         }
     }
+}
+
+/// The way to the queue of actions, in the form that runs some.
+fn runs(fixture: &Fixture, form: Form) -> Result<Option<RabbitMq>, ChaosError> {
+    let url = fixture.amqp_url.as_deref();
+    let Some(url) = url.filter(|_| form == Form::Actions) else {
+        return Ok(None);
+    };
+    let names = Names::new(form.shards()[0].prefix)?;
+    let settings = Settings {
+        names,
+        ..Settings::new(Address::parse(url)?)
+    };
+    Ok(Some(RabbitMq::start(settings)))
 }
 
 #[derive(Clone, Copy)]

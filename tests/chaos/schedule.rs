@@ -19,6 +19,8 @@ pub(crate) enum Victim {
     Database,
     /// An inference engine.
     Engine,
+    /// What supervises an action that runs.
+    Executor,
     /// All of these at once: a blackout.
     Everything,
 }
@@ -32,17 +34,19 @@ impl Victim {
             Self::Broker => "broker",
             Self::Database => "database",
             Self::Engine => "engine",
+            Self::Executor => "executor",
             Self::Everything => "everything",
         }
     }
 
     /// All that can be hit one by one.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Leader,
         Self::Follower,
         Self::Broker,
         Self::Database,
         Self::Engine,
+        Self::Executor,
     ];
 }
 

@@ -62,7 +62,8 @@ pub(super) fn check(
                         .add(1, format!("the release of {program}"));
                 }
             }
-            (Some("attempt" | "release"), Some("broken")) => {}
+            // Actions are checked by themselves.
+            (Some("attempt" | "release"), Some("broken")) | (Some("action" | "action_end"), _) => {}
             _ => return Err(ChaosError::Nonsense(format!("a client wrote {line}"))),
         }
     }

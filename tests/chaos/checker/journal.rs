@@ -43,6 +43,8 @@ pub(super) struct Journal {
     pub(super) steps: BTreeMap<u64, Step>,
     /// When each program was released, in microseconds since 1970.
     pub(super) released: BTreeMap<String, u64>,
+    /// How often actions were submitted, by the keys that their clients chose.
+    submitted: BTreeMap<String, u64>,
     rows: u64,
     /// Number of the first event in the database.
     first: Option<u64>,
@@ -120,8 +122,18 @@ impl Journal {
                 let released = event["program"].as_str().unwrap_or_default().to_owned();
                 self.released.insert(released, at_us);
             }
+            "action_submitted" => {
+                let key = event["spec"]["idempotency_key"].as_str();
+                let key = key.unwrap_or_default().to_owned();
+                *self.submitted.entry(key).or_default() += 1;
+            }
             _ => {}
         }
+    }
+
+    /// How often an action was submitted, by its key.
+    pub(super) fn submitted(&self, key: &str) -> u64 {
+        self.submitted.get(key).copied().unwrap_or(0)
     }
 
     /// Whether so many of the newest events are in the database, of what was not yet taken back.

@@ -1,6 +1,7 @@
 //! The checker. It trusts no process: it reads the database with psql, the consumer's record and
 //! the clients' record, and compares them.
 
+mod actions;
 mod check_result;
 mod clients;
 mod journal;
@@ -15,6 +16,7 @@ use treadle_services::Psql;
 
 use crate::error::ChaosError;
 use crate::record;
+pub(crate) use actions::actions_by_job;
 pub(crate) use check_result::CheckResult;
 use journal::Journal;
 
@@ -26,6 +28,8 @@ pub(crate) struct Evidence {
     pub(crate) shards: Vec<ShardEvidence>,
     /// What clients have seen.
     pub(crate) clients: PathBuf,
+    /// What actions wrote, where there were any.
+    pub(crate) ran: Option<PathBuf>,
     /// Newest events that had to stay, and seconds for which programs that have ended had to;
     /// `None` where nothing was to be removed.
     pub(crate) keeps: Option<(u64, u64)>,
@@ -61,6 +65,7 @@ impl Default for Evidence {
             psql: Psql::new(""),
             shards: Vec::new(),
             clients: PathBuf::new(),
+            ran: None,
             keeps: None,
             programs: 0,
             program_ends: 0,
@@ -88,7 +93,13 @@ pub(crate) fn check(evidence: &Evidence) -> Result<CheckResult, ChaosError> {
     for shard in &evidence.shards {
         told.push(check_shard(evidence, shard, &mut check_result)?);
     }
-    clients::check(&record::read(&evidence.clients)?, &told, &mut check_result)?;
+    let record = record::read(&evidence.clients)?;
+    clients::check(&record, &told, &mut check_result)?;
+    if let (Some(ran), Some(shard)) = (&evidence.ran, evidence.shards.first()) {
+        let journals: Vec<&Journal> = told.iter().map(|told| &told.journal).collect();
+        let found = (shard.schema, ran.as_path());
+        actions::check(&record, &journals, &evidence.psql, found, &mut check_result)?;
+    }
     if evidence.keeps.is_some() {
         for (what, removed) in [
             ("events", check_result.events_removed),

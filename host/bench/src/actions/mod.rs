@@ -2,6 +2,7 @@
 //! under treadle and under what the paper compares with.
 
 mod coding;
+mod joint;
 mod policy;
 mod search;
 mod services;
@@ -25,11 +26,13 @@ pub enum Grid {
     Services,
     /// Search agents with quotas (Figure 6).
     Search,
+    /// Tools and caches decided together, and apart.
+    Joint,
 }
 
 impl Grid {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Coding, Self::Services, Self::Search];
+    pub const ALL: [Self; 4] = [Self::Coding, Self::Services, Self::Search, Self::Joint];
 
     /// What its figures begin with.
     pub const fn name(self) -> &'static str {
@@ -37,6 +40,7 @@ impl Grid {
             Self::Coding => "coding",
             Self::Services => "services",
             Self::Search => "search",
+            Self::Joint => "joint",
         }
     }
 }
@@ -118,6 +122,7 @@ fn of_seed(options: &GridOptions, seed: u64, report: &dyn Fn(&str)) -> Found {
             Grid::Coding => coding::run(seed, options.small, &mut tested, &mut found),
             Grid::Services => services::run(seed, options.small, &mut tested, &mut found),
             Grid::Search => search::run(seed, options.small, &mut tested, &mut found),
+            Grid::Joint => joint::run(seed, options.small, &mut found),
         }
     }
     if !options.small {

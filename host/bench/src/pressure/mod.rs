@@ -87,6 +87,12 @@ impl Scenario {
     /// Runs a system with so much memory at each engine. With a seed the same on any
     /// machine.
     pub fn run(&self, system: &System, kv_tokens: u64) -> Report {
+        let options = self.options(system, kv_tokens);
+        simulate_with(&self.runs, &options, &mut *system.answers())
+    }
+
+    /// What [`Scenario::run`] runs with.
+    pub fn options(&self, system: &System, kv_tokens: u64) -> ClusterOptions {
         let kv = KvConfig {
             retention: system.can(Means::Retention),
             host_tokens_max: if system.can(Means::HostTier) {
@@ -112,7 +118,7 @@ impl Scenario {
             ..kv
         };
         let defaults = CoreConfig::default();
-        let options = ClusterOptions {
+        ClusterOptions {
             core: CoreConfig {
                 mode: system.mode,
                 // Others have no bound that follows the contexts; the longest costs least steps.
@@ -142,8 +148,7 @@ impl Scenario {
             count_from_us: WARM_UP_MIN * MINUTE_US,
             seed: self.seed,
             audit: false,
-        };
-        simulate_with(&self.runs, &options, &mut *system.answers())
+        }
     }
 
     /// Context that the host memory of all nodes holds, in tokens.

@@ -17,6 +17,21 @@ struct Agent<'a> {
     sent_at: u64,
 }
 
+/// What follows an agent's step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// A tool, for so long; [`Agents::resume`] is told when it has ended.
+    Tool {
+        /// In microseconds.
+        tool_us: u64,
+    },
+    /// Nothing.
+    Over {
+        /// The name of the run.
+        program: Box<str>,
+    },
+}
+
 /// Who begins next.
 enum Turns<'a> {
     Slots(std::iter::Enumerate<std::slice::Iter<'a, AgentRun>>),
@@ -158,16 +173,20 @@ impl<'a> Agents<'a> {
         self.live[agent].sent_at
     }
 
-    /// The tool starts; or the run is over, and its key is given.
-    pub(super) fn step_ended(&mut self, agent: usize, now: u64) -> Option<Box<str>> {
+    /// The agent's next step is due then.
+    pub(super) fn resume(&mut self, agent: usize, at: u64) {
+        self.due.push(Reverse((at, agent)));
+    }
+
+    /// A step is over, and perhaps the run.
+    pub(super) fn step_ended(&mut self, agent: usize, now: u64) -> After {
         let ended = &self.live[agent];
         if ended.next_step < ended.run.steps.len() {
             let tool_us = ended.run.steps[ended.next_step - 1].tool_us;
-            self.due.push(Reverse((now + tool_us, agent)));
-            return None;
+            return After::Tool { tool_us };
         }
         self.unfinished -= 1;
-        let (key, index) = (ended.run.id.as_str().into(), ended.index);
+        let (program, index) = (ended.run.id.as_str().into(), ended.index);
         // Contexts are most of what agents hold, and this one is not needed again.
         let ended = &mut self.live[agent];
         (ended.chain, ended.blocks) = (None, Vec::new());
@@ -178,7 +197,7 @@ impl<'a> Agents<'a> {
                 self.begin(runs, begins);
             }
         }
-        Some(key)
+        After::Over { program }
     }
 }
 
@@ -206,7 +225,8 @@ mod tests {
         let first = agents.pop_due(0).unwrap();
         agents.begin_step(first, 0);
         assert_eq!(agents.blocks(first).len(), 250);
-        assert_eq!(agents.step_ended(first, 5).as_deref(), Some("a"));
+        let program = "a".into();
+        assert_eq!(agents.step_ended(first, 5), After::Over { program });
         assert!(agents.blocks(first).is_empty() && agents.live[first].chain.is_none());
         assert!(agents.any_live(), "the next one has taken the slot");
     }

@@ -7,12 +7,14 @@
 
 mod actions;
 mod agents;
-mod evaluator;
+mod answers;
 mod report;
 mod schedule;
 mod surroundings;
+mod tools;
 mod transfers;
 
+pub use answers::{Answered, Answers};
 pub use report::percentile;
 pub use report::{KvShares, Report};
 pub use schedule::{Begin, RunStart, Schedule, Wave};
@@ -20,16 +22,17 @@ pub use surroundings::{NoObserver, StepSeen, Surroundings, ToolAction, Watch};
 pub use transfers::TransferOptions;
 
 use crate::workload::AgentRun;
-use agents::Agents;
+use agents::{After, Agents};
 use std::collections::{BTreeMap, BTreeSet};
+use tools::Tools;
 use transfers::Transfers;
 use treadle_core::accounts::TokenTime;
 use treadle_core::{
-    Attribution, Capacity, Command, Core, CoreConfig, Event, PolicyAnswer, PrefixSegment,
-    ProgramEvent, Question, StepArrival, StepTokens,
+    Capacity, Command, Core, CoreConfig, Event, PrefixSegment, ProgramEvent, StepArrival,
+    StepTokens,
 };
 use treadle_engine_model::engine::{Engine, EngineProfile, Output, RequestSpec};
-use treadle_model::{EngineKind, FinishReason, PolicyRef, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::native::NativeEviction;
 
 /// Output tokens after which progress is reported, as the gateway does.
@@ -60,34 +63,6 @@ pub struct ClusterOptions {
     pub seed: u64,
     /// Check the core's invariants after every event (slow).
     pub audit: bool,
-}
-
-/// An answer to a question of the core.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Answered {
-    /// Who answered.
-    pub policy: PolicyRef,
-    /// What.
-    pub answer: PolicyAnswer,
-    /// Which other policies contributed.
-    pub attribution: Attribution,
-}
-
-/// The source of answers to the core's questions. The same questions in the same order must get the
-/// same answers, or the run cannot be repeated.
-pub trait Answers {
-    /// Answers a question at `now_ms` of virtual time.
-    fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered;
-}
-
-impl Answers for NativeEviction {
-    fn answer(&mut self, _: &Core, question: &Question, _: u64) -> Answered {
-        Answered {
-            policy: PolicyRef("native".into()),
-            answer: NativeEviction::answer(self, question),
-            attribution: Attribution::default(),
-        }
-    }
 }
 
 /// Runs a workload to its end under the policy of the options.
@@ -156,6 +131,7 @@ struct Cluster<'a> {
     /// Pending reports of tool runners, in order.
     pending_reports: BTreeMap<(u64, u64), Event>,
     told: u64,
+    tools: Tools,
     transfers: Transfers,
     agents_by_program: BTreeMap<ProgramId, usize>,
     steps: BTreeMap<StepId, Running>,
@@ -198,6 +174,7 @@ impl<'a> Cluster<'a> {
             agents,
             pending_reports: BTreeMap::new(),
             told: 0,
+            tools: Tools::default(),
             transfers: Transfers::new(options.engines, options.transfers),
             agents_by_program: BTreeMap::new(),
             steps: BTreeMap::new(),
@@ -226,6 +203,7 @@ impl<'a> Cluster<'a> {
                 },
             }));
         }
+        cluster.set_cores();
         cluster
     }
 
@@ -243,7 +221,16 @@ impl<'a> Cluster<'a> {
                 .pending_reports
                 .first_key_value()
                 .map(|((at, _), _)| *at);
-            let due = [engine, deadline, agent, sending, link, pending_reports];
+            let tool = self.tools.next_event_at();
+            let due = [
+                engine,
+                deadline,
+                agent,
+                sending,
+                link,
+                pending_reports,
+                tool,
+            ];
             let Some(next) = due.into_iter().flatten().min() else {
                 return;
             };
@@ -262,6 +249,7 @@ impl<'a> Cluster<'a> {
             self.deliver();
             self.end_transfers();
             self.report_actions();
+            self.end_tools();
             while let Some(agent) = self.agents.pop_due(self.now) {
                 self.send_step(agent);
                 // Ever so many may be due at once.
@@ -350,12 +338,14 @@ impl<'a> Cluster<'a> {
 
     fn step_ended(&mut self, agent: usize) {
         self.begin_actions(agent);
-        if let Some(key) = self.agents.step_ended(agent, self.now) {
-            self.watch.ended(self.agents.run_index(agent), self.now);
-            self.handle(&Event::Program(ProgramEvent::ProgramReleased {
-                program: key,
-                aborted: false,
-            }));
+        match self.agents.step_ended(agent, self.now) {
+            After::Tool { tool_us } => self.begin_tool(agent, tool_us),
+            After::Over { program } => {
+                self.watch.ended(self.agents.run_index(agent), self.now);
+                let aborted = false;
+                let released = ProgramEvent::ProgramReleased { program, aborted };
+                self.handle(&Event::Program(released));
+            }
         }
     }
 
@@ -450,6 +440,7 @@ impl<'a> Cluster<'a> {
                 self.agents_by_program.remove(&program.id);
             }
             Command::AbortStep { .. } | Command::PreemptStep { .. } => {}
+            Command::Action(command) => self.carry_out_action(command),
             transfer => self.carry_out_transfer(&transfer),
         }
     }

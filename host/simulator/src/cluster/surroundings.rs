@@ -21,6 +21,9 @@ pub struct Surroundings<'a> {
     /// What tool runners report of the actions after each step, by run and step; nothing where
     /// absent.
     pub actions: &'a [Vec<Vec<ToolAction>>],
+    /// Cores that tools compete for, as actions that the scheduler starts; without it each has what
+    /// it needs and the scheduler sees nothing of it.
+    pub tool_cores: Option<u64>,
     /// Time that a step takes to its engine, in microseconds.
     pub request_overhead_us: u64,
     /// Answers come in one piece: nothing is reported to the scheduler of a step before its end.

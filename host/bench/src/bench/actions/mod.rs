@@ -16,7 +16,7 @@ use treadle_plugin::Policy;
 /// Arguments of `treadle-bench actions`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ActionsArgs {
-    /// Grids: coding, services, search; all unless given.
+    /// Grids: coding, services, search, joint; all unless given.
     #[arg(long, value_delimiter = ',', value_parser = grid)]
     grids: Vec<Grid>,
     /// First seed. Parameters were chosen on seeds 1 to 5.
@@ -58,7 +58,7 @@ impl Default for ActionsArgs {
 
 fn grid(name: &str) -> Result<Grid, String> {
     let found = Grid::ALL.into_iter().find(|grid| grid.name() == name);
-    found.ok_or_else(|| "give coding, services or search".to_owned())
+    found.ok_or_else(|| "give coding, services, search or joint".to_owned())
 }
 
 fn config(text: &str) -> Result<Config, String> {

@@ -1,0 +1,174 @@
+//! Tools that the daemon runs: each writes a line as its first act, so that everybody can count how
+//! often it ran. Half of them are asked for over REST and followed to their end; the others are
+//! sent over the broker, and nobody waits for them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde_json::{Value, json};
+use treadle_broker::{Broker, Letter, Queue};
+
+use crate::agents::Shared;
+use crate::error::ChaosError;
+use crate::exchange::Outcome;
+
+/// What they write to, a line each, in the folder that they run in.
+pub(crate) const RAN: &str = "ran";
+const ACTIONS: &str = "/api/v1/actions";
+/// How long one runs.
+const RUN_MS: std::ops::Range<u64> = 20..600;
+/// Pause before a request is tried again.
+const RETRY: Duration = Duration::from_millis(300);
+/// How often it is: minutes in all.
+const ATTEMPTS_MAX: u32 = 1_000;
+
+/// What a program's actions are made by.
+pub(crate) struct Actor {
+    program: String,
+    job: String,
+    shared: Arc<Shared>,
+    random: Pcg64Mcg,
+    count: u32,
+}
+
+/// An action as it is asked for.
+struct Asked {
+    key: String,
+    is_idempotent: bool,
+    by_broker: bool,
+    body: Value,
+}
+
+impl Actor {
+    pub(crate) fn new(program: &str, job: &str, shared: &Arc<Shared>, seed: u64) -> Self {
+        Self {
+            program: program.to_owned(),
+            job: job.to_owned(),
+            shared: shared.clone(),
+            random: Pcg64Mcg::seed_from_u64(seed),
+            count: 0,
+        }
+    }
+
+    /// Runs one; whether it could be asked for, and followed to its end if it is to be.
+    pub(crate) async fn act(&mut self) -> Result<bool, ChaosError> {
+        let asked = self.next();
+        let Some(answer) = self.ask(&asked).await? else {
+            return Ok(false);
+        };
+        if asked.by_broker {
+            self.shared.pulse.sent.fetch_add(1, Ordering::Relaxed);
+            return Ok(true);
+        }
+        let Some(action) = answer["action"].as_u64() else {
+            return Err(ChaosError::Nonsense(format!(
+                "an action's answer: {answer}"
+            )));
+        };
+        self.follow(&asked, action).await
+    }
+
+    fn next(&mut self) -> Asked {
+        self.count += 1;
+        let key = format!("{}/{}", self.program, self.count);
+        let is_idempotent = self.random.random_ratio(1, 2);
+        let by_broker = self.shared.runs.is_some() && self.random.random_ratio(1, 2);
+        let ms = self.random.random_range(RUN_MS);
+        let script = format!("echo {key} >> {RAN}; sleep 0.{ms:03}; echo done");
+        let mut body = json!({
+            "kind": "chaos",
+            "idempotent": is_idempotent,
+            "idempotency_key": key,
+            "run": {"process": {"command": ["sh", "-c", script]}},
+        });
+        if by_broker {
+            // Nobody waits for it: it must not end with its program.
+            body["job"] = json!(self.job);
+        } else {
+            body["program_id"] = json!(self.program);
+        }
+        Asked {
+            key,
+            is_idempotent,
+            by_broker,
+            body,
+        }
+    }
+
+    /// Asks until it is acknowledged; the answer, which is null over the broker. `None` if it was
+    /// refused.
+    async fn ask(&self, asked: &Asked) -> Result<Option<Value>, ChaosError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let outcome = match &self.shared.runs {
+                Some(broker) if asked.by_broker => send(broker, asked).await,
+                _ => {
+                    let base = &self.shared.daemons[0];
+                    let posted = self
+                        .shared
+                        .client
+                        .post(base, ACTIONS, &self.job, &asked.body);
+                    posted.await
+                }
+            };
+            let (told, why) = match &outcome {
+                Outcome::Complete { .. } => ("complete", None),
+                Outcome::Broken(why) => ("broken", Some(why)),
+                Outcome::Refused(why) => ("refused", Some(why)),
+            };
+            self.shared.record.add(&json!({
+                "kind": "action",
+                "program": self.program,
+                "key": asked.key,
+                "idempotent": asked.is_idempotent,
+                "outcome": told,
+                "why": why,
+            }))?;
+            match outcome {
+                Outcome::Complete { answer, .. } => return Ok(Some(answer)),
+                Outcome::Refused(_) => return Ok(None),
+                Outcome::Broken(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Follows it to its end.
+    async fn follow(&self, asked: &Asked, action: u64) -> Result<bool, ChaosError> {
+        let path = format!("{ACTIONS}/{action}?wait_s=1");
+        for _ in 0..ATTEMPTS_MAX {
+            let base = &self.shared.daemons[0];
+            let view = self.shared.client.get(base, &path, None).await;
+            let view: Value = view
+                .and_then(|view| serde_json::from_str(&view).ok())
+                .unwrap_or_default();
+            if view["status"] == "ended" {
+                let outcome = &view["outcome"]["outcome"];
+                let line = json!({"kind": "action_end", "key": asked.key, "outcome": outcome});
+                self.shared.record.add(&line)?;
+                return Ok(true);
+            }
+            if view.is_null() {
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+        Ok(false)
+    }
+}
+
+async fn send(broker: &treadle_broker::RabbitMq, asked: &Asked) -> Outcome {
+    let letter = Letter {
+        id: asked.key.clone(),
+        body: asked.body.to_string().into_bytes(),
+        ..Letter::default()
+    };
+    match broker.send(Queue::Runs, &letter).await {
+        Ok(_) => Outcome::Complete {
+            answer: Value::Null,
+            text: String::new(),
+        },
+        Err(error) => Outcome::Broken(error.to_string()),
+    }
+}
