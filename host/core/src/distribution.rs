@@ -78,6 +78,11 @@ impl Distribution {
     /// What is to come beyond `so_far`, by the values that went beyond it. What has
     /// gone beyond all goes as far again. `None` while too few values are known.
     pub fn rest(&self, so_far: u64) -> Option<Rest> {
+        self.rest_after(0, so_far)
+    }
+
+    /// The same of a value that goes on only after a wait, in its unit, which counts.
+    pub fn rest_after(&self, wait: u64, so_far: u64) -> Option<Rest> {
         if self.values < VALUES_MIN {
             return None;
         }
@@ -85,13 +90,14 @@ impl Distribution {
         let beyond = self.buckets.range(bucket(so_far)..);
         let beyond = beyond
             .map(|(bucket, values)| (left(bucket), u64::from(*values)))
-            .filter(|(left, _)| *left > 0);
+            .filter(|(left, _)| *left > 0)
+            .map(|(left, values)| (left.saturating_add(wait), values));
         let values: u64 = beyond.clone().map(|(_, values)| values).sum();
         if values == 0 {
             return Some(Rest {
-                mean: so_far,
-                tenth: so_far / 10,
-                price: so_far,
+                mean: wait.saturating_add(so_far),
+                tenth: wait.saturating_add(so_far / 10),
+                price: wait.saturating_add(so_far),
             });
         }
         let (mut ended, mut spent) = (0_u64, 0_u128);
@@ -126,9 +132,10 @@ pub struct RemainingTime {
 }
 
 impl RemainingTime {
-    /// By the times of other calls, in milliseconds.
-    pub fn of(times_ms: &Distribution, elapsed: Span) -> Option<Self> {
-        let rest = times_ms.rest(elapsed.millis())?;
+    /// By the times of other calls, in milliseconds: of a call that began so long ago, or begins
+    /// after a wait.
+    pub fn of(times_ms: &Distribution, elapsed: Span, wait: Span) -> Option<Self> {
+        let rest = times_ms.rest_after(wait.millis(), elapsed.millis())?;
         Some(Self {
             mean: Span::from_millis(rest.mean),
             soonest: Span::from_millis(rest.tenth),

@@ -167,6 +167,10 @@ impl Core {
         {
             self.actions.program_over(program);
         }
+        // Before programs look at their caches: how long these are idle depends on it.
+        let programs = &self.programs;
+        self.actions
+            .rank_newcomers(|program| programs.standing(program, programs.any_unplaced()));
     }
 
     /// Programs act from the moment at which they submit an action.

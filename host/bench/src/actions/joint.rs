@@ -17,11 +17,11 @@ const MINUTES: u64 = 20;
 /// KV memory, as a share of the peak demand.
 const KV_SHARE: f64 = 1.0 / 3.0;
 /// Median of a tool, in milliseconds.
-const TOOL_MS: f64 = 12_000.0;
+const TOOL_MS: f64 = 2_000.0;
 /// GPUs of one engine.
 const GPUS: u32 = 8;
 /// Cores, as multiples of those that tools keep busy where there are as many as they like.
-const CORES: [(&str, f64); 3] = [("ample", 1.5), ("even", 1.0), ("scarce", 0.7)];
+const CORES: [(&str, f64); 3] = [("ample", 1.2), ("even", 1.0), ("scarce", 0.85)];
 /// What is switched on: the order of actions, the retention of caches.
 const DIRECTIONS: [(&str, bool, bool); 4] = [
     ("neither", false, false),

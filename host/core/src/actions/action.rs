@@ -159,10 +159,13 @@ pub(crate) struct Notice {
 /// What is noticed of an action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Noticed {
-    /// It waits or runs, and is expected to end then.
-    Expected { at: Option<Timestamp> },
+    /// It is expected to begin then, or began; when it ends, where its client says so.
+    Expected {
+        begins: Timestamp,
+        ends: Option<Timestamp>,
+    },
     /// It is over.
-    Over { ok: bool },
+    Over { ok: bool, has_begun: bool },
 }
 
 /// What the order of actions depends on of a program.

@@ -82,8 +82,9 @@ pub(crate) struct Index {
     pub(crate) overtaken: BTreeSet<ActionId>,
     /// Those that run, by key resource and then by their expected end.
     pub(crate) running: BTreeMap<u32, Running>,
-    /// Work that waits for a resource: the sum over those that wait for it as their key resource.
-    pub(crate) work: BTreeMap<u32, u128>,
+    /// Work that waits for a resource, by the class in which it is served: the sum over those that
+    /// wait for it as their key resource.
+    pub(crate) work: BTreeMap<(u32, u8), u128>,
     /// Actions that have not ended by program.
     pub(crate) by_program: BTreeMap<Box<str>, BTreeSet<ActionId>>,
     /// Those that wait, by job.
@@ -180,7 +181,7 @@ impl Index {
             Stage::Waiting { rank, work } => {
                 self.queues.entry(key).or_default().insert((*rank, id));
                 if *work > 0 {
-                    *self.work.entry(key).or_default() += u128::from(*work);
+                    *self.work.entry((key, rank.class)).or_default() += u128::from(*work);
                 }
                 if rank.class > 0 {
                     self.overtaken.insert(id);
@@ -211,10 +212,11 @@ impl Index {
                         self.queues.remove(&key);
                     }
                 }
-                if let Some(sum) = self.work.get_mut(&key) {
+                let place = (key, rank.class);
+                if let Some(sum) = self.work.get_mut(&place) {
                     *sum = sum.saturating_sub(u128::from(*work));
                     if *sum == 0 {
-                        self.work.remove(&key);
+                        self.work.remove(&place);
                     }
                 }
                 self.overtaken.remove(&id);

@@ -3,6 +3,7 @@
 
 use crate::actions::action::{Noticed, Rank, Stage};
 use crate::actions::event::Outcome;
+use crate::actions::pool::Pool;
 use crate::actions::question::RUNNING_MAX;
 use crate::actions::spec::ActionSpec;
 use crate::actions::{Actions, Notice, Standing};
@@ -18,9 +19,18 @@ const HOLDS_UP: u8 = 1;
 const OTHER: u8 = 2;
 
 impl Actions {
-    /// Ranks the newcomers, those that have waited for too long, and some of the others.
+    /// Ranks the newcomers, and tells their programs when they are expected to begin.
+    pub(crate) fn rank_newcomers(&mut self, standing: impl Fn(&str) -> Standing) {
+        for id in std::mem::take(&mut self.unranked) {
+            self.rank(id, &standing);
+            self.notice_waits(id);
+        }
+    }
+
+    /// Ranks those that have waited for too long, and some of the others.
     pub(crate) fn rank_waiting(&mut self, standing: impl Fn(&str) -> Standing) {
-        let mut ids = std::mem::take(&mut self.unranked);
+        self.rank_newcomers(&standing);
+        let mut ids = Vec::new();
         if !self.config.joint_order {
             // What was ranked while it was on.
             ids.extend(self.index.overtaken.iter().take(RANKED_AT_ONCE));
@@ -30,15 +40,17 @@ impl Actions {
             ids.extend(self.next_to_rank());
         }
         for id in ids {
-            let rank = self.rank_of(id, &standing);
-            let Some(action) = self.state.live.get(&id) else {
-                continue;
-            };
-            if let Stage::Waiting { rank: before, work } = action.stage
-                && before != rank
-            {
-                self.go_on(id, Stage::Waiting { rank, work });
-            }
+            self.rank(id, &standing);
+        }
+    }
+
+    fn rank(&mut self, id: ActionId, standing: impl Fn(&str) -> Standing) {
+        let rank = self.rank_of(id, standing);
+        let stage = self.state.live.get(&id).map(|action| &action.stage);
+        if let Some(&Stage::Waiting { rank: before, work }) = stage
+            && before != rank
+        {
+            self.go_on(id, Stage::Waiting { rank, work });
         }
     }
 
@@ -74,69 +86,81 @@ impl Actions {
         }
     }
 
-    /// How long an action that comes now waits until those before it have had their turn: the work
-    /// that waits for its key resource and what is left of the work that runs, shared by all units.
-    pub(crate) fn wait_for(&self, spec: &ActionSpec) -> Span {
-        let Some(key) = spec.demands.get(spec.key_demand()) else {
+    /// How long an action that waits does so until those before it have had their turn: the work that
+    /// waits for its key resource and is served before it, and what is left of the work that runs,
+    /// shared by all units.
+    fn wait_of(&self, id: ActionId) -> Span {
+        let (action, needs) = (self.state.live.get(&id), self.index.needs.get(&id));
+        let (Some(stage), Some(needs)) = (action.map(|action| &action.stage), needs) else {
             return Span(0);
         };
-        let Some(number) = self.state.pool_of(&key.resource) else {
+        let &Stage::Waiting { rank, work: own } = stage else {
             return Span(0);
         };
         let now = self.state.now;
-        let pool = self.state.pools.get(number as usize);
-        let least = key.options.first().copied().unwrap_or(0);
-        let waits = self.index.queues.contains_key(&number);
-        let Some(pool) = pool.filter(|pool| waits || pool.free(now) < least) else {
+        let pool = self.state.pools.get(needs.key as usize);
+        let queue = self.index.queues.get(&needs.key);
+        let is_alone = queue.is_none_or(|queue| queue.len() == 1);
+        let waits = |pool: &&Pool| !is_alone || pool.free(now) < needs.least_of_key();
+        let Some(pool) = pool.filter(waits) else {
             return Span(0);
         };
-        let running = self.index.running.get(&number).into_iter().flatten();
+        let running = self.index.running.get(&needs.key).into_iter().flatten();
         let left = running.take(RUNNING_MAX).map(|(expected, _, units)| {
             u128::from(expected.since(now).micros()) * u128::from(*units)
         });
-        let queued = self.index.work.get(&number).copied().unwrap_or(0);
-        let work = queued.saturating_add(left.sum());
+        let before = (needs.key, AS_IT_CAME)..=(needs.key, rank.class);
+        let queued: u128 = self.index.work.range(before).map(|(_, work)| work).sum();
+        let work = queued.saturating_sub(u128::from(own)) + left.sum::<u128>();
         let wait = work / u128::from(pool.total().max(1));
         Span(u64::try_from(wait).unwrap_or(u64::MAX))
     }
 
     /// Its program acts from now on.
-    pub(crate) fn notice_submitted(&mut self, id: ActionId, wait: Span) {
-        let now = self.state.now;
-        let action = self.state.live.get(&id);
-        let run = action.and_then(|a| self.expected(&a.spec, self.least(id)));
-        self.notice_expected(id, run.map(|run| now + wait + run));
+    fn notice_waits(&mut self, id: ActionId) {
+        let begins = self.state.now + self.wait_of(id);
+        self.notice_begins(id, self.least(id), begins);
     }
 
-    /// It is known better when an action ends, or less well.
-    pub(crate) fn notice(&mut self, id: ActionId) {
-        let started = self.state.live.get(&id).and_then(|a| a.started());
-        let at = started.and_then(|started| started.expected);
-        self.notice_expected(id, at);
+    /// An action with so many units begins then, or began.
+    pub(crate) fn notice_begins(&mut self, id: ActionId, units: u64, begins: Timestamp) {
+        let Some(action) = self.state.live.get(&id) else {
+            return;
+        };
+        let Some(program) = action.spec.program.clone() else {
+            return;
+        };
+        // Otherwise the times of tools are learnt with their waits.
+        let (begins, ends) = if self.config.joint_retention {
+            // What is not declared is learnt, as a distribution.
+            let declared = !action.spec.durations.is_empty();
+            let run = self.expected(&action.spec, units).filter(|_| declared);
+            (begins, run.map(|run| begins + run))
+        } else {
+            (action.submitted, None)
+        };
+        self.notices.push_back(Notice {
+            program,
+            action: id,
+            kind: action.spec.kind.clone(),
+            what: Noticed::Expected { begins, ends },
+        });
     }
 
-    fn notice_expected(&mut self, id: ActionId, at: Option<Timestamp>) {
-        let at = at.filter(|_| self.config.joint_retention);
-        if let Some(action) = self.state.live.get(&id)
-            && let Some(program) = &action.spec.program
-        {
-            self.notices.push_back(Notice {
-                program: program.clone(),
-                action: id,
-                kind: action.spec.kind.clone(),
-                what: Noticed::Expected { at },
-            });
-        }
-    }
-
-    pub(crate) fn notice_end(&mut self, id: ActionId, spec: &ActionSpec, outcome: &Outcome) {
+    pub(crate) fn notice_end(
+        &mut self,
+        id: ActionId,
+        spec: &ActionSpec,
+        outcome: &Outcome,
+        has_begun: bool,
+    ) {
         if let Some(program) = &spec.program {
             let ok = *outcome == Outcome::Exited { code: 0 };
             self.notices.push_back(Notice {
                 program: program.clone(),
                 action: id,
                 kind: spec.kind.clone(),
-                what: Noticed::Over { ok },
+                what: Noticed::Over { ok, has_begun },
             });
         }
     }

@@ -90,7 +90,7 @@ impl Actions {
             grants,
             load: changes.then_some(Load { service, evicted }),
         });
-        self.notice(id);
+        self.notice_begins(id, units, now + load_time);
     }
 
     fn count_attempt(&mut self, id: ActionId) -> u32 {
@@ -178,7 +178,8 @@ impl Actions {
             self.release(started);
         }
         self.count_end(&outcome);
-        self.notice_end(id, &action.spec, &outcome);
+        let has_begun = started.as_ref().is_some_and(|s| s.begun.is_some());
+        self.notice_end(id, &action.spec, &outcome, has_begun);
         action.stage = Stage::Ended(Ended {
             at: self.state.now,
             outcome,
@@ -211,7 +212,6 @@ impl Actions {
         self.unranked.push(id);
         self.drop_ask();
         self.look_again();
-        self.notice(id);
     }
 
     /// The stage of an action that waits. Where programs make a difference to its place, that is

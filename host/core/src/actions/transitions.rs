@@ -73,7 +73,6 @@ impl Actions {
             deadline: None,
         };
         let missing = self.missing(spec);
-        let ahead = self.wait_for(spec);
         let needs = Needs::of(spec, &positions(&self.state.pools));
         self.index.remember(id, spec);
         self.index
@@ -91,7 +90,6 @@ impl Actions {
         self.set_deadline(id, spec.start_by);
         self.unranked.push(id);
         self.look_again();
-        self.notice_submitted(id, ahead);
     }
 
     /// Why what there is does not suffice for an action at all.
@@ -132,7 +130,7 @@ impl Actions {
                 service.learn(u64::from(loads.chunk.size), took);
             }
         }
-        let stops = started.stopping.is_some();
+        let (stops, units) = (started.stopping.is_some(), started.units);
         self.go_on(id, Stage::Started(started));
         if stops {
             self.command(ActionCommand::StopAction {
@@ -141,7 +139,7 @@ impl Actions {
             });
         } else if is_new {
             self.set_deadline(id, Some(now + run_max));
-            self.notice(id);
+            self.notice_begins(id, units, now);
         }
     }
 

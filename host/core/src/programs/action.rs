@@ -24,9 +24,9 @@ pub const SUBAGENT: &str = "subagent";
 pub struct Action {
     /// The tool.
     pub tool: Box<str>,
-    /// When it began.
+    /// When it began; when it is expected to, where treadle runs it and it waits.
     pub since: Timestamp,
-    /// When it is expected to end, where treadle runs it and knows that.
+    /// When it is expected to end, where treadle runs it and its client says how long that takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<Timestamp>,
 }

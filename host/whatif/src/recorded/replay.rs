@@ -166,6 +166,8 @@ pub fn replay(
         kv_tokens: &options.kv_tokens,
         output_limits: &workload.output_limits,
         actions: &workload.actions,
+        // What a tool waited for a core is part of its recorded time.
+        tool_cores: None,
         request_overhead_us: options.request_overhead_us + cluster.profile.request_overhead_us,
         whole_answers: workload.whole_answers,
     };

@@ -376,7 +376,9 @@ fn the_times_of_each_tool_are_learnt_as_they_were() {
     let remaining_time = |tool: &str| {
         let known = &is.tools["simulation"][tool];
         (
-            RemainingTime::of(&known.times, Span(0)).unwrap().mean,
+            RemainingTime::of(&known.times, Span(0), Span(0))
+                .unwrap()
+                .mean,
             known.failed > 0,
         )
     };

@@ -29,14 +29,14 @@ impl Programs {
         let expected = expected.map(RemainingTime::expected);
         let of_actions = actions.chain(of_others).filter_map(|(tool, since)| {
             let known = tools?.get(tool)?;
-            RemainingTime::of(&known.times, now.since(since))
+            RemainingTime::of(&known.times, now.since(since), since.since(now))
         });
         if let Some(remaining_tool_time) = of_actions.chain(expected).reduce(RemainingTime::later) {
             return remaining_tool_time;
         }
         let elapsed = now.since(p.phase_since);
         let job = self.state.jobs.get(&p.job);
-        job.and_then(|job| RemainingTime::of(&job.gaps, elapsed))
+        job.and_then(|job| RemainingTime::of(&job.gaps, elapsed, Span(0)))
             .unwrap_or_else(|| RemainingTime::unknown(elapsed))
     }
 

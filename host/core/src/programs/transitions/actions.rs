@@ -28,20 +28,26 @@ impl Programs {
     pub(crate) fn action_noticed(&mut self, notice: &Notice) {
         let key = format!("{OWN}{}", notice.action);
         match notice.what {
-            Noticed::Expected { at } => {
+            Noticed::Expected { begins, ends } => {
                 self.action_started(&notice.program, &key, &notice.kind);
                 let id = self.state.keys.get(&notice.program);
                 let program = id.and_then(|id| self.state.live.get_mut(id));
                 if let Some(action) = program.and_then(|p| p.actions.get_mut(&*key)) {
-                    action.ends = at;
+                    (action.since, action.ends) = (begins, ends);
                 }
             }
-            Noticed::Over { ok } => self.action_finished(&notice.program, &key, ok),
+            Noticed::Over { ok, has_begun } => {
+                self.action_over(&notice.program, &key, ok, has_begun);
+            }
         }
     }
 
     /// The end counts once, however often it is reported.
     pub(crate) fn action_finished(&mut self, program: &str, action: &str, ok: bool) {
+        self.action_over(program, action, ok, true);
+    }
+
+    fn action_over(&mut self, program: &str, action: &str, ok: bool, has_begun: bool) {
         let now = self.state.now;
         let Some(id) = self.state.keys.get(program) else {
             return;
@@ -52,7 +58,9 @@ impl Programs {
         if let Some(ended) = p.actions.remove(action) {
             p.last_action_ok = Some(ok);
             p.actions_failed += u32::from(!ok);
-            action::learn(&mut self.state.tools, &p.job, &ended, now, ok);
+            if has_begun {
+                action::learn(&mut self.state.tools, &p.job, &ended, now, ok);
+            }
         }
     }
 }
