@@ -46,7 +46,7 @@ section! {
         workdir: String = String::new(), "";
         /// A cgroup (version 2) that is delegated to the daemon with the controllers `cpu`, `cpuset` and `memory`. Without one, cores are bound by affinity and memory is watched.
         cgroup: String = String::new(), "";
-        /// Whether actions of programs that hold up KV memory go first, and of these those with the longest way to go.
+        /// Whether actions of programs that hold up KV memory go first, the most memory before others; then those with the longest way to go.
         joint_order: bool = true, "";
         /// Whether caches are kept, offloaded and restored by how long their programs' actions are expected to wait and run.
         joint_retention: bool = true, "";

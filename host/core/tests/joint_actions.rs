@@ -3,7 +3,7 @@
 mod executor;
 
 use executor::{Executor, action, units};
-use treadle_core::actions::{ActionSpec, Outcome};
+use treadle_core::actions::{ActionEvent, ActionSpec, Outcome};
 use treadle_core::{Capacity, ProgramEvent, StepArrival, StepTokens};
 use treadle_model::{ActionId, EngineKind, FinishReason, Span, StepId, Timestamp, WorkerId};
 
@@ -104,6 +104,41 @@ fn what_holds_up_memory_goes_first_until_others_starve() {
 }
 
 #[test]
+fn of_those_that_hold_up_memory_the_most_goes_first() {
+    let mut e = Executor::with(&[units("cpu", 1)], |config| {
+        config.actions.joint_order = true
+    });
+    program(&mut e, 1, 40_000, 43_000);
+    program(&mut e, 0, 10_000, 10_750);
+    let running = e.submit(action(&[("cpu", &[1])]));
+    let small = e.submit(of("small", 1));
+    let large = e.submit(of("large", 1));
+    e.exit(running);
+    assert!(e.running.contains_key(&large));
+    e.exit(large);
+    assert!(e.running.contains_key(&small));
+}
+
+/// What is expected of a call is known from calls that ran, without what these waited.
+#[test]
+fn tools_are_learnt_without_their_waits() {
+    let (mut e, running) = set_up(false);
+    let undeclared = |program: &str| ActionSpec {
+        durations: Vec::new(),
+        ..of(program, 0)
+    };
+    e.begin(running);
+    let waits = e.submit(undeclared("small"));
+    e.wait_s(100).exit(running);
+    e.begin(waits).wait_s(4).exit(waits);
+    let tool = &e.core.programs().tools["job"]["tool"];
+    assert_eq!((tool.finished, tool.longest_us), (1, 4_000_000));
+    let withdrawn = e.submit(undeclared("large"));
+    e.handle(ActionEvent::ActionCancelled { action: withdrawn });
+    assert_eq!(e.core.programs().tools["job"]["tool"].finished, 1);
+}
+
+#[test]
 fn a_program_is_expected_back_when_its_action_has_waited_and_run() {
     let (mut e, running) = set_up(false);
     let ends = |e: &Executor| {
@@ -117,7 +152,7 @@ fn a_program_is_expected_back_when_its_action_has_waited_and_run() {
     assert_eq!(ends(&e), Some(from + Span::from_secs(20 + 10 + 7)));
     e.wait_s(3).exit(running);
     let first = *e.running.keys().next().expect("one runs");
-    e.exit(first);
+    e.begin(first).exit(first);
     assert_eq!(ends(&e), Some(from + Span::from_secs(3 + 7)));
     e.wait_s(2).begin(id);
     assert_eq!(ends(&e), Some(from + Span::from_secs(3 + 2 + 7)));

@@ -47,7 +47,7 @@ pub enum Stage {
 pub struct Rank {
     /// 0 served as it came, 1 its program holds up memory that others need, 2 any other.
     pub class: u8,
-    /// Less for what has longer to go after it.
+    /// Less for more memory that is held up, and for what has longer to go after it.
     pub length: u64,
 }
 
@@ -171,8 +171,8 @@ pub(crate) enum Noticed {
 /// What the order of actions depends on of a program.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Standing {
-    /// Its cache is on an engine whose memory is short, or for whose memory others wait.
-    pub(crate) holds_up: bool,
+    /// Its cache, if that is on an engine whose memory is short, or for whose memory others wait.
+    pub(crate) held_up_tokens: u64,
     /// Tokens that it is predicted to generate yet; 0 without a prediction.
     pub(crate) remaining_tokens: u64,
 }

@@ -79,10 +79,14 @@ impl Actions {
             .get(&id)
             .and_then(|a| a.spec.program.as_deref());
         let standing = program.map_or(Standing::default(), standing);
-        let class = if standing.holds_up { HOLDS_UP } else { OTHER };
+        // An action that waits costs memory times time: the most memory goes first.
+        let (class, most) = match standing.held_up_tokens {
+            0 => (OTHER, standing.remaining_tokens),
+            held => (HOLDS_UP, held),
+        };
         Rank {
             class,
-            length: u64::MAX - standing.remaining_tokens,
+            length: u64::MAX - most,
         }
     }
 

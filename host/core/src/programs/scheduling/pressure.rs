@@ -27,9 +27,10 @@ impl Programs {
         };
         let place = p.placement.map(|place| place.worker);
         let worker = place.and_then(|worker| self.state.workers.get(&worker));
-        let is_short = |w: &Worker| unplaced || w.used_tokens() >= self.fill_tokens(w);
+        let is_short = |w: &&Worker| unplaced || w.used_tokens() >= self.fill_tokens(w);
+        let held = worker.filter(is_short).map(|_| p.context_tokens);
         Standing {
-            holds_up: worker.is_some_and(is_short),
+            held_up_tokens: held.unwrap_or(0),
             remaining_tokens: p.remaining_tokens.unwrap_or(0),
         }
     }
