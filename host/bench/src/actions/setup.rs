@@ -41,7 +41,9 @@ pub(super) fn ready(pods: &Pods) -> Pods {
 
 /// The unit of a figure, by its name.
 pub(super) fn unit(name: &str) -> &'static str {
-    if name.contains(".s.") {
+    if name.contains("steps_per_min") {
+        "steps/min"
+    } else if name.contains(".s.") {
         "s"
     } else if name.contains(".us.") {
         "us"

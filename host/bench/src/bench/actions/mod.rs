@@ -129,8 +129,10 @@ impl ActionsArgs {
              always_known with replicas in proportion to what each will be asked for; on_demand \
              brings models from a disk, on_demand_best with the best number of devices, \
              on_demand_host from host memory as fast as treadle. to_bound is the time over that \
-             of actions which never wait. details.spreads of the JSON has the mean, the least and \
-             the most over seeds.",
+             of actions which never wait. joint is agents under memory pressure whose tools compete \
+             for cores, with the order of actions, the retention of caches, both or neither decided \
+             jointly; steps is over neither. details.spreads of the JSON has the mean, the least \
+             and the most over seeds.",
         );
     }
 }
