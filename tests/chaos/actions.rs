@@ -165,7 +165,7 @@ async fn send(broker: &treadle_broker::RabbitMq, asked: &Asked) -> Outcome {
         ..Letter::default()
     };
     match broker.send(Queue::Runs, &letter).await {
-        Ok(_) => Outcome::Complete {
+        Ok(()) => Outcome::Complete {
             answer: Value::Null,
             text: String::new(),
         },

@@ -106,7 +106,7 @@ fn what_holds_up_memory_goes_first_until_others_starve() {
 #[test]
 fn of_those_that_hold_up_memory_the_most_goes_first() {
     let mut e = Executor::with(&[units("cpu", 1)], |config| {
-        config.actions.joint_order = true
+        config.actions.joint_order = true;
     });
     program(&mut e, 1, 40_000, 43_000);
     program(&mut e, 0, 10_000, 10_750);
