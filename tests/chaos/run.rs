@@ -187,7 +187,7 @@ impl Storm {
         match victim {
             Victim::Leader | Victim::Follower => self.fixture.kill_daemon(target).await,
             Victim::Engine => self.fixture.kill_engine(target).await,
-            Victim::Executor => self.fixture.kill_executor(target),
+            Victim::Executor => self.fixture.kill_executor(target).await,
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Kill).await,
             Victim::Database => self.server(Service::Postgres, Deed::Kill).await,
             Victim::Everything => {

@@ -28,7 +28,7 @@ const COUNT_MAX: u64 = 1 << 40;
 section! {
     /// Actions that treadle runs: tool calls and rewards, as processes of this machine or as requests to servers (docs/actions.md).
     ActionsSection in "actions" {
-        /// Whether treadle runs actions. Their processes run as the daemon's user, bounded in time, cores and memory but not isolated from it: whoever has a token of a job may run what the daemon may. So it is off unless it is asked for.
+        /// Whether treadle runs actions. Their processes run as the daemon's user, with limits on time, cores and memory but without isolation: a job token can run whatever the daemon can. Therefore off by default.
         enabled: bool = false, "";
         /// Cores that actions share; 0 for all that the daemon may use.
         cores: u64 = 0, "cores", 0 ..= 65_536;
@@ -46,7 +46,7 @@ section! {
         workdir: String = String::new(), "";
         /// A cgroup (version 2) that is delegated to the daemon with the controllers `cpu`, `cpuset` and `memory`. Without one, cores are bound by affinity and memory is watched.
         cgroup: String = String::new(), "";
-        /// Whether actions of programs that hold up KV memory go first, the most memory before others; then those with the longest way to go.
+        /// Whether actions of programs whose KV memory others wait for go first, largest context first; then those predicted to generate most.
         joint_order: bool = true, "";
         /// Whether caches are kept, offloaded and restored by how long their programs' actions are expected to wait and run.
         joint_retention: bool = true, "";

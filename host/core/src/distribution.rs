@@ -280,6 +280,18 @@ mod tests {
         }
 
         #[test]
+        fn a_wait_counts_as_if_each_value_were_so_much_longer(
+            values in proptest::collection::vec(1_u64..1 << 20, 8..60),
+            wait in 0_u64..1 << 20,
+        ) {
+            let learnt = learnt(&values);
+            let (now, later) = (learnt.rest(0).unwrap(), learnt.rest_after(wait, 0).unwrap());
+            prop_assert_eq!(later.mean, now.mean + wait);
+            prop_assert_eq!(later.tenth, now.tenth + wait);
+            prop_assert!(later.price >= now.price + wait && later.price <= later.mean);
+        }
+
+        #[test]
         fn a_bucket_holds_its_values(value in 1_u64..1 << 40) {
             let off = middle(bucket(value)).abs_diff(value);
             prop_assert!(off * 8 <= value + 4, "{value}: off by {off}");

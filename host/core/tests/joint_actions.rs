@@ -119,6 +119,27 @@ fn of_those_that_hold_up_memory_the_most_goes_first() {
     assert!(e.running.contains_key(&small));
 }
 
+#[test]
+fn what_goes_first_is_expected_back_sooner() {
+    let (mut e, running) = set_up(true);
+    e.begin(running);
+    let from = e.now;
+    let begins = |e: &Executor, program: &str| {
+        let program = e.core.programs().program(program).expect("live");
+        program.actions.values().next().expect("it waits").since
+    };
+    e.submit(of("small", 10));
+    e.submit(of("large", 7));
+    // The larger one does not wait for the smaller, which holds up nothing.
+    assert_eq!(begins(&e, "small"), from + Span::from_secs(20));
+    assert_eq!(begins(&e, "large"), from + Span::from_secs(20));
+    let (mut e, running) = set_up(false);
+    e.begin(running);
+    e.submit(of("small", 10));
+    e.submit(of("large", 7));
+    assert_eq!(begins(&e, "large"), from + Span::from_secs(20 + 10));
+}
+
 /// What is expected of a call is known from calls that ran, without what these waited.
 #[test]
 fn tools_are_learnt_without_their_waits() {

@@ -9,10 +9,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// How much of a refused body is taken in before its connection closes.
-const LINGER_BYTES_MAX: usize = 16 << 20;
-/// For how long it is taken in.
-const LINGER_MAX: Duration = Duration::from_secs(2);
+/// How much of a refused body is read and dropped before its connection closes: more than anybody
+/// sends by mistake.
+const LINGER_BYTES_MAX: usize = 256 << 20;
+/// For how long it is read.
+const LINGER_MAX: Duration = Duration::from_secs(10);
 
 /// Bytes of a body that must come in each second, in the mean, once the time for the first pause is
 /// over.

@@ -5,7 +5,9 @@ use std::io::BufReader;
 use treadle_core::{CoreConfig, Mode};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_policy::native::NativeEviction;
-use treadle_simulator::cluster::{ClusterOptions, Report, TransferOptions, simulate};
+use treadle_simulator::cluster::{
+    ClusterOptions, NoObserver, Report, Surroundings, TransferOptions, simulate, simulate_within,
+};
 use treadle_simulator::workload::{
     AgentRun, LognormalAgents, TraceOptions, load_trace, peak_demand_tokens,
 };
@@ -19,6 +21,7 @@ struct Scenario {
     live: usize,
     minutes: u64,
     audit: bool,
+    tool_cores: Option<u64>,
 }
 
 impl Scenario {
@@ -43,7 +46,12 @@ impl Scenario {
             stop_at_us: Some((self.minutes + 5) * MINUTE_US),
             count_from_us: 5 * MINUTE_US,
         };
-        simulate(&self.runs, &options)
+        let around = Surroundings {
+            tool_cores: self.tool_cores,
+            ..Surroundings::default()
+        };
+        let mut policy = options.policy.clone();
+        simulate_within(&self.runs, &options, &mut policy, around, &mut NoObserver)
     }
 }
 
@@ -64,6 +72,7 @@ fn what_is_seen_of_engines_is_what_they_are() {
         live: 32,
         minutes: 2,
         audit: false,
+        tool_cores: None,
     };
     let report = scenario.run(Mode::ProgramAware);
     let is_close = |seen: f64, truth: f64| (seen / truth - 1.0).abs() < 0.1;
@@ -89,6 +98,7 @@ fn the_same_options_give_the_same_report() {
         live: 24,
         minutes: 5,
         audit: false,
+        tool_cores: None,
     };
     assert_eq!(
         scenario.run(Mode::ProgramAware),
@@ -103,6 +113,7 @@ fn invariants_hold_through_a_whole_run_and_no_step_is_refused() {
         live: 32,
         minutes: 6,
         audit: true,
+        tool_cores: None,
     };
     let report = scenario.run(Mode::ProgramAware);
     assert_eq!(report.refused, 0);
@@ -117,6 +128,7 @@ fn under_pressure_programs_finish_more_steps_than_with_sticky_routing_at_a_bound
         live: 144,
         minutes: 20,
         audit: false,
+        tool_cores: None,
     };
     let sticky = scenario.run(Mode::Sticky);
     let treadle = scenario.run(Mode::ProgramAware);
@@ -135,6 +147,7 @@ fn without_pressure_no_program_is_paused() {
         live: 4,
         minutes: 10,
         audit: true,
+        tool_cores: None,
     };
     let profile = EngineProfile::glm46_8xh100();
     let options = ClusterOptions {
@@ -189,6 +202,7 @@ fn on_recorded_agents_the_gain_holds_and_the_tail_is_no_worse() {
         live: 192,
         minutes: 30,
         audit: false,
+        tool_cores: None,
     };
     let sticky = scenario.run(Mode::Sticky);
     let treadle = scenario.run(Mode::ProgramAware);
@@ -197,5 +211,32 @@ fn on_recorded_agents_the_gain_holds_and_the_tail_is_no_worse() {
     assert!(
         treadle.step_p99_s <= sticky.step_p99_s,
         "{treadle:?} against {sticky:?}"
+    );
+}
+
+#[test]
+fn tools_wait_for_cores() {
+    let mut runs = generated(400, 7);
+    for step in runs.iter_mut().flat_map(|run| &mut run.steps) {
+        step.tool_us = 6_000_000;
+    }
+    let steps_per_min = |tool_cores| {
+        let scenario = Scenario {
+            runs: runs.clone(),
+            live: 16,
+            minutes: 5,
+            audit: true,
+            tool_cores,
+        };
+        let report = scenario.run(Mode::ProgramAware);
+        assert_eq!(report.refused, 0);
+        report.steps_per_min
+    };
+    let (scarce, ample) = (steps_per_min(Some(2)), steps_per_min(Some(16)));
+    // Two cores end 20 tools a minute, and the last step of a run has none.
+    assert!((10.0..30.0).contains(&scarce), "{scarce}");
+    assert!(
+        ample > 2.0 * scarce,
+        "{ample} with a core for each, {scarce}"
     );
 }

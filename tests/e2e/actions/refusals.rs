@@ -55,7 +55,7 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
     }
     let none = with(shell("true"), &json!({"program_id": "nobody"}));
     refused(client, none, 404, "program_unknown", "program_id").await;
-    let large = json!({"process": {"command": ["cat"], "stdin": "x".repeat(9 << 20)}});
+    let large = json!({"process": {"command": ["cat"], "stdin": "x".repeat(100 << 20)}});
     let answer = client.post(ACTIONS, &run(large)).await;
     answer.refused(413, "body_too_large");
     client

@@ -2,24 +2,12 @@
 //! for cores, with each direction of the joint decision switched off.
 
 use super::Found;
-use crate::pressure::{FORESIGHT, NO_TIER, Scenario, System};
-use treadle_engine_model::engine::EngineProfile;
-use treadle_engine_model::hardware::GLM_46;
-use treadle_simulator::cluster::{
-    NoObserver, Report, Surroundings, TransferOptions, simulate_within,
-};
+use crate::pressure::{FORESIGHT, LIVE, NO_TIER, Scenario, System};
+use treadle_simulator::cluster::{NoObserver, Report, Surroundings, simulate_within};
 use treadle_simulator::workload::{AgentRun, LognormalAgents};
 
-/// Agents at once.
-const LIVE: usize = 144;
-/// Minutes that count.
-const MINUTES: u64 = 20;
 /// KV memory, as a share of the peak demand.
 const KV_SHARE: f64 = 1.0 / 3.0;
-/// Median of a tool, in milliseconds.
-const TOOL_MS: f64 = 2_000.0;
-/// GPUs of one engine.
-const GPUS: u32 = 8;
 /// Cores, as multiples of those that tools keep busy where there are as many as they like.
 const CORES: [(&str, f64); 3] = [("ample", 1.2), ("even", 1.0), ("scarce", 0.85)];
 /// What is switched on: the order of actions, the retention of caches.
@@ -79,27 +67,17 @@ fn measure(
 }
 
 fn scene(seed: u64, small: bool) -> Scenario {
-    let mut agents = LognormalAgents {
+    let agents = LognormalAgents {
         programs: 1_500,
         seed,
         ..LognormalAgents::default()
     };
-    agents.tool_ms.median = TOOL_MS;
-    let size = if small { 8 } else { 1 };
-    Scenario {
-        name: "joint",
-        runs: agents.generate().unwrap_or_default(),
-        live: LIVE / size,
-        engines: 2,
-        profile: EngineProfile::glm46_8xh100(),
-        host_share: 0.0,
-        transfers: TransferOptions {
-            kv_bytes_per_token: GLM_46.kv_bytes_per_token(),
-            gpus: GPUS,
-        },
-        minutes: if small { 2 } else { MINUTES },
-        seed,
+    let runs = agents.generate().unwrap_or_default();
+    let mut scene = Scenario::on_two_engines("joint", runs, seed);
+    if small {
+        (scene.live, scene.minutes) = (LIVE / 8, 2);
     }
+    scene
 }
 
 fn mean_tool_s(runs: &[AgentRun]) -> f64 {

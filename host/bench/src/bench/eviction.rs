@@ -4,7 +4,8 @@
 use super::figures::{Figure, Report, Target};
 use super::{BenchError, report_progress};
 use crate::pressure::{
-    ABLATIONS, BASELINES, FORESIGHT, Goal, NO_TIER, Outcome, SHARES, Scenario, System, figures,
+    ABLATIONS, BASELINES, FORESIGHT, Goal, LIVE, NO_TIER, Outcome, SHARES, Scenario, System,
+    figures,
 };
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -13,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use treadle_engine_model::engine::EngineProfile;
-use treadle_engine_model::hardware::GLM_46;
-use treadle_simulator::cluster::{Report as Course, TransferOptions};
+use treadle_simulator::cluster::Report as Course;
 use treadle_simulator::workload::{
     AgentRun, AgentTask, LognormalAgents, RolloutWorkload, TraceOptions, load_trace,
 };
@@ -25,13 +25,10 @@ const QUICK: (usize, u64) = (32, 3);
 const BUILT_IN: [&str; 5] = ["agents", "slow-tools", "coding", "search", "math"];
 /// Median of a slow tool.
 const SLOW_TOOL_MS: f64 = 12_000.0;
-/// Live agents of each built-in kind, and of a trace.
-const LIVE: usize = 144;
+/// Live agents of a trace.
 const TRACE_LIVE: usize = 192;
 /// Prompts of a rollout, with 16 programs each.
 const PROMPTS: u32 = 125;
-/// GPUs of one engine of the scenario.
-const GPUS: u32 = 8;
 
 /// Arguments of `treadle-bench eviction`.
 #[derive(Args, Clone, Debug)]
@@ -156,18 +153,10 @@ impl EvictionArgs {
         quick: bool,
     ) -> Scenario {
         Scenario {
-            name,
-            runs,
             live: if quick { QUICK.0 } else { live },
-            engines: 2,
-            profile: EngineProfile::glm46_8xh100(),
             host_share: self.engine_host,
-            transfers: TransferOptions {
-                kv_bytes_per_token: GLM_46.kv_bytes_per_token(),
-                gpus: GPUS,
-            },
             minutes: if quick { QUICK.1 } else { self.minutes },
-            seed,
+            ..Scenario::on_two_engines(name, runs, seed)
         }
     }
 

@@ -20,11 +20,18 @@ pub use systems::{ABLATIONS, BASELINES, Decider, FORESIGHT, Means, NO_TIER, Syst
 use serde::Serialize;
 use treadle_core::{CoreConfig, KvConfig};
 use treadle_engine_model::engine::EngineProfile;
+use treadle_engine_model::hardware::GLM_46;
 use treadle_model::Span;
 use treadle_policy::native::NativeEviction;
 use treadle_simulator::cluster::{ClusterOptions, Report, TransferOptions, simulate_with};
 use treadle_simulator::workload::{AgentRun, peak_demand_tokens};
 
+/// Agents at once, unless a benchmark has others.
+pub const LIVE: usize = 144;
+/// Minutes that count, unless a benchmark has others.
+const MINUTES: u64 = 20;
+/// GPUs of one engine.
+const GPUS: u32 = 8;
 /// Minutes before figures count: the first programs all begin with short contexts.
 const WARM_UP_MIN: u64 = 5;
 const MINUTE_US: u64 = 60_000_000;
@@ -78,6 +85,24 @@ pub struct Outcome {
 }
 
 impl Scenario {
+    /// Agents on two engines of `GLM-4.6` on eight H100 each.
+    pub fn on_two_engines(name: &'static str, runs: Vec<AgentRun>, seed: u64) -> Self {
+        Self {
+            name,
+            runs,
+            live: LIVE,
+            engines: 2,
+            profile: EngineProfile::glm46_8xh100(),
+            host_share: 0.0,
+            transfers: TransferOptions {
+                kv_bytes_per_token: GLM_46.kv_bytes_per_token(),
+                gpus: GPUS,
+            },
+            minutes: MINUTES,
+            seed,
+        }
+    }
+
     /// KV memory of each engine at a share of the peak demand, in tokens.
     pub fn kv_tokens(&self, share: f64) -> u64 {
         let peak = peak_demand_tokens(&self.runs, self.live, &self.profile);

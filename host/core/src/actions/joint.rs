@@ -9,7 +9,7 @@ use crate::actions::spec::ActionSpec;
 use crate::actions::{Actions, Notice, Standing};
 use treadle_model::{ActionId, Span, Timestamp};
 
-/// Waiting actions that are ranked anew with each event; all of them in turn.
+/// Waiting actions that are ranked again at each event, in turn.
 const RANKED_AT_ONCE: usize = 32;
 /// Served as it came.
 const AS_IT_CAME: u8 = 0;
