@@ -1,0 +1,253 @@
+//! Bounds by cgroups. Version 2 has one tree; version 1 has one for each controller, with other
+//! names for the same things. All of a sandbox is in one cgroup, from its first process on, so that
+//! nothing moves between cgroups while commands run: what an action is given is written there just
+//! before it begins.
+
+mod mounts;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) use mounts::Hierarchy;
+
+/// Microseconds in which the bound on time of processors holds.
+const PERIOD_US: u64 = 100_000;
+/// Thousandths of a core that a sandbox has while none of its actions runs: enough for what it left
+/// in the background to answer, too little to matter.
+const IDLE_MILLI: u64 = 50;
+/// How long what was killed takes to be gone.
+const GONE_MAX: Duration = Duration::from_secs(5);
+
+/// What bounds a sandbox from its beginning to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) memory_bytes: u64,
+    pub(crate) processes: u64,
+}
+
+/// Where the cgroups of sandboxes are made.
+#[derive(Clone, Debug)]
+pub(crate) struct Cgroups {
+    hierarchy: Hierarchy,
+    /// The folder of this daemon, within the hierarchy.
+    own: String,
+    cores: Vec<u32>,
+}
+
+/// The cgroup of a sandbox.
+#[derive(Clone, Debug)]
+pub(crate) struct Cgroup {
+    hierarchy: Hierarchy,
+    name: String,
+    cores: Vec<u32>,
+}
+
+impl Cgroups {
+    /// Opens the folder `own` of a hierarchy, for actions that run on `cores`.
+    ///
+    /// # Errors
+    /// What can't be made or written.
+    pub(crate) fn open(hierarchy: Hierarchy, own: &str, cores: Vec<u32>) -> io::Result<Self> {
+        let own = own.to_owned();
+        hierarchy.make(&own)?;
+        Ok(Self {
+            hierarchy,
+            own,
+            cores,
+        })
+    }
+
+    /// Makes the cgroup of a sandbox.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn make(&self, id: &str, limits: Limits) -> io::Result<Cgroup> {
+        let cgroup = self.of(id);
+        self.hierarchy.make(&cgroup.name)?;
+        cgroup.limit(limits)?;
+        cgroup.give(&[])?;
+        Ok(cgroup)
+    }
+
+    /// The cgroup of this sandbox, whether it is there or not.
+    pub(crate) fn of(&self, id: &str) -> Cgroup {
+        Cgroup {
+            hierarchy: self.hierarchy.clone(),
+            name: format!("{}/{id}", self.own),
+            cores: self.cores.clone(),
+        }
+    }
+
+    /// Sandboxes that have a cgroup.
+    pub(crate) fn found(&self) -> Vec<String> {
+        let mut found: Vec<String> = self
+            .hierarchy
+            .folders(&self.own)
+            .iter()
+            .filter_map(|folder| fs::read_dir(folder).ok())
+            .flatten()
+            .filter_map(Result::ok)
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+impl Cgroup {
+    /// Files through which a process enters it.
+    pub(crate) fn procs(&self) -> Vec<PathBuf> {
+        let folders = self.hierarchy.folders(&self.name);
+        folders
+            .into_iter()
+            .map(|folder| folder.join("cgroup.procs"))
+            .collect()
+    }
+
+    fn limit(&self, limits: Limits) -> io::Result<()> {
+        let memory = limits.memory_bytes.to_string();
+        match &self.hierarchy {
+            Hierarchy::Unified(_) => {
+                self.write("memory", "memory.max", &memory)?;
+                // Absent where the kernel has no swap.
+                let _ = self.write("memory", "memory.swap.max", "0");
+            }
+            Hierarchy::Split(_) => {
+                self.write("memory", "memory.limit_in_bytes", &memory)?;
+                let _ = self.write("memory", "memory.memsw.limit_in_bytes", &memory);
+            }
+        }
+        self.write("pids", "pids.max", &limits.processes.to_string())
+    }
+
+    /// Gives it what its running actions have: each one's cores, or one that may be any.
+    pub(crate) fn give(&self, grants: &[&[u32]]) -> io::Result<()> {
+        let count: u64 = grants.iter().map(|cores| cores.len().max(1) as u64).sum();
+        let pinned = !grants.is_empty() && grants.iter().all(|cores| !cores.is_empty());
+        let mut set = if pinned {
+            grants.concat()
+        } else {
+            self.cores.clone()
+        };
+        set.sort_unstable();
+        set.dedup();
+        let set: Vec<String> = set.iter().map(u32::to_string).collect();
+        let quota = match count {
+            0 => PERIOD_US * IDLE_MILLI / 1_000,
+            count => PERIOD_US * count,
+        };
+        match &self.hierarchy {
+            Hierarchy::Unified(_) => {
+                self.write("cpu", "cpu.max", &format!("{quota} {PERIOD_US}"))?;
+            }
+            Hierarchy::Split(_) => {
+                self.write("cpu", "cpu.cfs_quota_us", &quota.to_string())?;
+            }
+        }
+        self.write("cpuset", "cpuset.cpus", &set.join(","))
+    }
+
+    /// Stops or resumes all of it.
+    pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
+        match &self.hierarchy {
+            Hierarchy::Unified(_) => {
+                self.write("freezer", "cgroup.freeze", if frozen { "1" } else { "0" })?;
+            }
+            Hierarchy::Split(_) => {
+                let state = if frozen { "FROZEN" } else { "THAWED" };
+                self.write("freezer", "freezer.state", state)?;
+            }
+        }
+        let until = Instant::now() + GONE_MAX;
+        while frozen && !self.is_frozen() {
+            if Instant::now() > until {
+                let _ = self.freeze(false);
+                return Err(io::Error::other("it could not be stopped in time"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn is_frozen(&self) -> bool {
+        match &self.hierarchy {
+            Hierarchy::Unified(_) => {
+                let events = self.read("freezer", "cgroup.events");
+                events.lines().any(|line| line == "frozen 1")
+            }
+            Hierarchy::Split(_) => self.read("freezer", "freezer.state").trim() == "FROZEN",
+        }
+    }
+
+    /// Processes that the kernel ended for want of memory.
+    pub(crate) fn out_of_memory(&self) -> u64 {
+        let file = match &self.hierarchy {
+            Hierarchy::Unified(_) => "memory.events",
+            Hierarchy::Split(_) => "memory.oom_control",
+        };
+        let told = self.read("memory", file);
+        let count = told.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count
+            .and_then(|count| count.trim().parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Bytes of memory that it has now.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let file = match &self.hierarchy {
+            Hierarchy::Unified(_) => "memory.current",
+            Hierarchy::Split(_) => "memory.usage_in_bytes",
+        };
+        self.read("memory", file).trim().parse().unwrap_or(0)
+    }
+
+    /// Ends all that is in it, and removes it. Gives whether nothing is left.
+    pub(crate) fn remove(&self) -> bool {
+        let _ = self.freeze(false);
+        let until = Instant::now() + GONE_MAX;
+        loop {
+            if matches!(self.hierarchy, Hierarchy::Unified(_)) {
+                let _ = self.write("freezer", "cgroup.kill", "1");
+            }
+            let folders = self.hierarchy.folders(&self.name);
+            for folder in &folders {
+                for pid in pids(folder) {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+            let left = folders.iter().filter(|folder| {
+                fs::remove_dir(folder).is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+            });
+            match left.count() {
+                0 => return true,
+                _ if Instant::now() > until => return false,
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn write(&self, controller: &str, file: &str, text: &str) -> io::Result<()> {
+        let path = self.hierarchy.folder(controller, &self.name).join(file);
+        fs::write(path, text)
+            .map_err(|error| io::Error::new(error.kind(), format!("{file}: {error}")))
+    }
+
+    fn read(&self, controller: &str, file: &str) -> String {
+        let path = self.hierarchy.folder(controller, &self.name).join(file);
+        fs::read_to_string(path).unwrap_or_default()
+    }
+}
+
+fn pids(folder: &Path) -> Vec<Pid> {
+    let listed = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let numbers = listed.lines().filter_map(|line| line.parse().ok());
+    numbers.filter_map(Pid::from_raw).collect()
+}

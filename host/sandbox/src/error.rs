@@ -1,0 +1,46 @@
+//! Why something can't be done with sandboxes.
+
+use std::io;
+
+/// Why something can't be done with sandboxes.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// This machine can't have sandboxes.
+    #[error("this machine can't run sandboxes: {0}")]
+    Machine(io::Error),
+    /// As many as may be are there.
+    #[error("{0} sandboxes are there, as many as may be; remove some, or try again later")]
+    Full(usize),
+    /// No such sandbox, or it has gone.
+    #[error("there is no sandbox {0}")]
+    Unknown(String),
+    /// No such image.
+    #[error("there is no image {0}; import it first")]
+    ImageUnknown(String),
+    /// It could not be prepared.
+    #[error("the sandbox could not be prepared: {0}")]
+    Preparation(String),
+    /// It is paused, and the caller does not want it resumed.
+    #[error("the sandbox is paused; resume it first")]
+    Paused,
+    /// Its first process is gone, and all others with it.
+    #[error("the sandbox's processes have ended")]
+    Gone,
+    /// A command can't be started.
+    #[error("{0}")]
+    Command(String),
+    /// A value is out of its bounds: which one, and the remedy.
+    #[error("`{0}` {1}")]
+    Value(&'static str, String),
+    /// A file can't be reached: its path, and why.
+    #[error("{path}: {error}")]
+    File {
+        /// As the caller wrote it.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The system's error.
+    #[error("{0}: {1}")]
+    System(&'static str, io::Error),
+}

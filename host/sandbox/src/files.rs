@@ -1,0 +1,294 @@
+//! Files of a sandbox, from outside. A path is looked up by the kernel within the sandbox's root:
+//! links stay inside, and only what lies in an overlay is opened, neither `/proc` nor devices.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fchown, mkdirat, openat2, renameat,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+
+/// Entries of a listing at most.
+const ENTRIES_MAX: usize = 100_000;
+/// How deep a folder is removed.
+const DEPTH_MAX: usize = 1_024;
+
+/// What the kernel calls the file system of overlays.
+const OVERLAY: i64 = 0x794c_7630;
+
+/// What a path leads to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Entry {
+    /// Its last part.
+    pub name: String,
+    /// From the root on.
+    pub path: String,
+    /// What it is.
+    pub kind: FileKind,
+    /// Bytes.
+    pub size: u64,
+    /// Permissions, without the kind.
+    pub mode: u32,
+    /// User and group inside.
+    pub owner: (u32, u32),
+    /// Seconds since 1970, and nanoseconds.
+    pub modified: (i64, u32),
+    /// Where a link leads.
+    pub target: Option<String>,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FileKind {
+    /// A file with bytes.
+    File,
+    /// A folder.
+    Folder,
+    /// A link.
+    Link,
+    /// A socket, a pipe or a device.
+    Other,
+}
+
+/// The files of a sandbox.
+#[derive(Clone, Copy)]
+pub(crate) struct Files<'a> {
+    pub(crate) root: BorrowedFd<'a>,
+    /// The first user of the machine that is one inside.
+    pub(crate) uid: u32,
+}
+
+/// The part of a path that leads to a file, and the file's name.
+fn split(path: &str) -> io::Result<(PathBuf, String)> {
+    let parts: Vec<_> = Path::new(path).components().collect();
+    match parts.split_last() {
+        Some((Component::Normal(name), above)) => {
+            let above: PathBuf = above.iter().collect();
+            let above = above.strip_prefix("/").map(Path::to_owned).unwrap_or(above);
+            Ok((above, name.to_string_lossy().into_owned()))
+        }
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path names no file",
+        )),
+    }
+}
+
+impl Files<'_> {
+    fn lookup(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let path = if path.as_os_str().is_empty() {
+            Path::new("/")
+        } else {
+            path
+        };
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        // The kernel asks to be asked again where something is renamed meanwhile.
+        for _ in 0..16 {
+            match openat2(self.root, path, flags, mode, resolve) {
+                Err(Errno::AGAIN) => {}
+                opened => return in_overlay(opened?),
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.lookup(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+    }
+
+    /// A file, to be read.
+    pub(crate) fn open(&self, path: &str) -> io::Result<File> {
+        regular(self.lookup(Path::new(path), OFlags::RDONLY, Mode::empty())?)
+    }
+
+    /// The bytes of a file that is not too long.
+    pub(crate) fn read(&self, path: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let file = self.open(path)?;
+        let mut bytes = Vec::new();
+        file.take(bytes_max.saturating_add(1))
+            .read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > bytes_max {
+            let problem = format!("it has more than {bytes_max} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+        }
+        Ok(bytes)
+    }
+
+    /// A file to be written from its beginning, with the folders on the way.
+    pub(crate) fn create(&self, path: &str, mode: u32) -> io::Result<File> {
+        let (above, name) = split(path)?;
+        self.make_folders(&above)?;
+        let bits = Mode::from_raw_mode(mode & 0o777);
+        let fresh = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match rustix::fs::openat(self.folder(&above)?, &name, fresh, bits) {
+            Ok(file) => {
+                self.give(&file)?;
+                Ok(file.into())
+            }
+            Err(Errno::EXIST) => {
+                let file = self.lookup(Path::new(path), OFlags::WRONLY, Mode::empty())?;
+                let file = regular(file)?;
+                file.set_len(0)?;
+                Ok(file)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives a file to root inside.
+    fn give(&self, file: impl AsFd) -> io::Result<()> {
+        Ok(fchown(
+            file,
+            Some(Uid::from_raw(self.uid)),
+            Some(Gid::from_raw(self.uid)),
+        )?)
+    }
+
+    /// Makes a folder and those on the way. Gives whether it is new.
+    pub(crate) fn make_folders(&self, path: &Path) -> io::Result<bool> {
+        match self.folder(path) {
+            Ok(_) => return Ok(false),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(_) => {}
+        }
+        let (above, name) = split(&path.to_string_lossy())?;
+        self.make_folders(&above)?;
+        match mkdirat(self.folder(&above)?, &name, Mode::from_raw_mode(0o755)) {
+            Err(Errno::EXIST) => {}
+            made => made?,
+        }
+        let new = self.lookup(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        self.give(&new)?;
+        Ok(true)
+    }
+
+    /// What a path leads to; a link is told as such.
+    pub(crate) fn stat(&self, path: &str) -> io::Result<Entry> {
+        let Ok((above, name)) = split(path) else {
+            let root = self.folder(Path::new("/"))?;
+            return self.entry(&root, "/", "", rustix::fs::fstat(&root)?);
+        };
+        let above = self.folder(&above)?;
+        let stat = statat(&above, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        self.entry(&above, path, &name, stat)
+    }
+
+    fn entry(&self, above: impl AsFd, path: &str, name: &str, stat: Stat) -> io::Result<Entry> {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Folder,
+            FileType::Symlink => FileKind::Link,
+            _ => FileKind::Other,
+        };
+        let target = (kind == FileKind::Link)
+            .then(|| rustix::fs::readlinkat(above, name, Vec::new()))
+            .transpose()?;
+        let inside = |id: u32| id.checked_sub(self.uid).unwrap_or(65_534);
+        Ok(Entry {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            kind,
+            size: stat.st_size.max(0) as u64,
+            mode: stat.st_mode & 0o7777,
+            owner: (inside(stat.st_uid), inside(stat.st_gid)),
+            modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+            target: target.map(|target| target.to_string_lossy().into_owned()),
+        })
+    }
+
+    /// What is in a folder and `depth` levels of folders below, by name.
+    pub(crate) fn list(&self, path: &str, depth: u32) -> io::Result<Vec<Entry>> {
+        let mut found = Vec::new();
+        let mut folders = vec![(path.trim_end_matches('/').to_owned(), depth.max(1))];
+        while let Some((path, depth)) = folders.pop() {
+            let here = if path.is_empty() { "/" } else { &path };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let folder = self.lookup(Path::new(here), flags, Mode::empty())?;
+            for name in names(&folder)? {
+                let inside = format!("{path}/{name}");
+                let Ok(stat) = statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                    continue;
+                };
+                let entry = self.entry(&folder, &inside, &name, stat)?;
+                if entry.kind == FileKind::Folder && depth > 1 {
+                    folders.push((inside, depth - 1));
+                }
+                found.push(entry);
+                if found.len() > ENTRIES_MAX {
+                    let problem = format!("there are more than {ENTRIES_MAX} files");
+                    return Err(io::Error::other(problem));
+                }
+            }
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    /// Gives a file another place.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let ((from, old), (to, new)) = (split(from)?, split(to)?);
+        self.make_folders(&to)?;
+        Ok(renameat(
+            self.folder(&from)?,
+            &old,
+            self.folder(&to)?,
+            &new,
+        )?)
+    }
+
+    /// Removes a file, or a folder with all that is in it.
+    pub(crate) fn remove(&self, path: &str) -> io::Result<()> {
+        let (above, name) = split(path)?;
+        remove_at(self.folder(&above)?.as_fd(), &name, DEPTH_MAX)
+    }
+}
+
+fn names(folder: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn remove_at(above: BorrowedFd<'_>, name: &str, depth: usize) -> io::Result<()> {
+    match unlinkat(above, name, AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) if depth > 0 => {}
+        removed => return Ok(removed?),
+    }
+    // Never through a link: it may have become one since.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(above, name, flags, Mode::empty())?;
+    for inside in names(&folder)? {
+        remove_at(folder.as_fd(), &inside, depth - 1)?;
+    }
+    Ok(unlinkat(above, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Only what is on a sandbox's own disk.
+fn in_overlay(file: OwnedFd) -> io::Result<OwnedFd> {
+    if rustix::fs::fstatfs(&file)?.f_type == OVERLAY {
+        return Ok(file);
+    }
+    let problem = "it belongs to the kernel; only files on disk are reached from outside";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
+}
+
+/// Only what has bytes on disk.
+fn regular(file: OwnedFd) -> io::Result<File> {
+    let file = File::from(file);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+    }
+    Ok(file)
+}

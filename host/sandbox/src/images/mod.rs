@@ -1,0 +1,154 @@
+//! What sandboxes are made of: folders that are read by many and written by none.
+
+mod system;
+mod unpack;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::SandboxError;
+use crate::layers;
+use crate::record::Record;
+use crate::wire::Overlay;
+
+/// The image that is always there: the programs of this machine, without its data.
+pub const SYSTEM_IMAGE: &str = "system";
+/// Bytes of an image's name.
+const NAME_BYTES_MAX: usize = 128;
+
+/// The images of an agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Images {
+    folder: PathBuf,
+    uid: u32,
+}
+
+/// What an image looks like to a sandbox.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// Where it has an overlay, and what lies below that.
+    pub(crate) overlays: Vec<(PathBuf, PathBuf)>,
+    /// Folders of the machine that are seen as they are.
+    pub(crate) read_only: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Images {
+    /// The images in a folder, with that of this machine's programs made anew.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn open(folder: &Path, uid: u32) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let images = Self {
+            folder: folder.to_owned(),
+            uid,
+        };
+        let system = folder.join(SYSTEM_IMAGE);
+        layers::remove(&system)?;
+        system::make(&system, uid)?;
+        for name in layers::names(folder)
+            .iter()
+            .filter(|name| name.starts_with('.'))
+        {
+            // What an import that never ended left.
+            layers::remove(&folder.join(name))?;
+        }
+        Ok(images)
+    }
+
+    /// The image of this name.
+    pub(crate) fn get(&self, name: &str) -> Result<Image, SandboxError> {
+        let name = if name.is_empty() { SYSTEM_IMAGE } else { name };
+        let unknown = || SandboxError::ImageUnknown(name.to_owned());
+        if check_name(name).is_err() || !self.folder.join(name).is_dir() {
+            return Err(unknown());
+        }
+        let folder = self.folder.join(name);
+        if name == SYSTEM_IMAGE {
+            return Ok(system::image(folder));
+        }
+        Ok(Image {
+            overlays: vec![(PathBuf::from("/"), folder)],
+            read_only: Vec::new(),
+        })
+    }
+
+    /// Names of all images.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names = layers::names(&self.folder);
+        names.retain(|name| !name.starts_with('.'));
+        names.sort();
+        names
+    }
+
+    /// Makes an image of a folder, an archive (`.tar`), or an OCI image layout. It is there once all
+    /// of it is. An image of the same name is replaced; sandboxes that have it keep the old one's
+    /// files open no longer than they live.
+    ///
+    /// # Errors
+    /// What is wrong with the name or the source.
+    pub(crate) fn import(&self, name: &str, from: &Path) -> Result<(), SandboxError> {
+        check_name(name)?;
+        if name == SYSTEM_IMAGE {
+            let problem = "is the machine's own; take another name".to_owned();
+            return Err(SandboxError::Value("image", problem));
+        }
+        if self.folder.join(name).exists() {
+            let problem =
+                format!("`{name}` is there already; remove it first, or take another name");
+            return Err(SandboxError::Value("image", problem));
+        }
+        let partial = self.folder.join(format!(".{name}"));
+        let made = layers::remove(&partial)
+            .and_then(|()| layers::make_owned(&partial, self.uid))
+            .and_then(|()| unpack::into(&partial, from, self.uid))
+            .and_then(|()| fs::rename(&partial, self.folder.join(name)));
+        made.map_err(|error| {
+            let _ = layers::remove(&partial);
+            let path = from.display().to_string();
+            SandboxError::File { path, error }
+        })
+    }
+
+    /// Removes an image that no sandbox has.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), SandboxError> {
+        if name == SYSTEM_IMAGE || check_name(name).is_err() || !self.folder.join(name).is_dir() {
+            return Err(SandboxError::ImageUnknown(name.to_owned()));
+        }
+        layers::remove(&self.folder.join(name))
+            .map_err(|error| SandboxError::System("removing the image", error))
+    }
+}
+
+fn check_name(name: &str) -> Result<(), SandboxError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    let plain = !name.starts_with('.') && name.bytes().all(allowed);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !plain {
+        let problem = format!(
+            "must be letters, digits and `-_.:`, at most {NAME_BYTES_MAX}, and begin with no dot"
+        );
+        return Err(SandboxError::Value("image", problem));
+    }
+    Ok(())
+}
+
+/// Overlays of a sandbox: its private parts over copies of others' parts over the image.
+pub(crate) fn overlays(image: &Image, record: &Record, own: &Path, copies: &Path) -> Vec<Overlay> {
+    let each = image.overlays.iter().enumerate();
+    each.map(|(index, (at, base))| {
+        let copied = record
+            .layers
+            .iter()
+            .map(|layer| layers::parts(&copies.join(layer), index).0);
+        let lower = copied.chain([base.clone()]).collect();
+        let (upper, work) = layers::parts(own, index);
+        Overlay {
+            at: at.clone(),
+            lower,
+            upper,
+            work,
+        }
+    })
+    .collect()
+}

@@ -1,0 +1,128 @@
+//! What the first process gives up before it runs anything.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Gid, Uid, setgroups, sethostname, setresgid, setresuid};
+use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior, setrlimit,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use super::told;
+use crate::wire::{Guard, Setup};
+
+/// What root inside may do, about what images of containers expect. Each holds for the sandbox's
+/// own files and processes only.
+const KEPT: [CapabilitySet; 9] = [
+    CapabilitySet::CHOWN,
+    CapabilitySet::DAC_OVERRIDE,
+    CapabilitySet::FOWNER,
+    CapabilitySet::FSETID,
+    CapabilitySet::KILL,
+    CapabilitySet::SETFCAP,
+    CapabilitySet::SETGID,
+    CapabilitySet::SETUID,
+    CapabilitySet::SYS_CHROOT,
+];
+/// Files that a process may have open.
+const OPEN_MAX: u64 = 65_536;
+
+/// Gives it its name, and its network an inside.
+pub(super) fn name(setup: &Setup) -> io::Result<()> {
+    sethostname(&setup.name)?;
+    if setup.without.contains(&Guard::NetNamespace) {
+        return Ok(());
+    }
+    raise_loopback().map_err(|error| told("loopback", &error))
+}
+
+/// Tells the kernel to bring up the interface 1: a message of `rtnetlink`.
+fn raise_loopback() -> io::Result<()> {
+    const SET_LINK: u16 = 16;
+    const REQUEST: u16 = 1;
+    const UP: u32 = 1;
+    let mut message = Vec::with_capacity(32);
+    message.extend(32_u32.to_ne_bytes());
+    message.extend(SET_LINK.to_ne_bytes());
+    message.extend(REQUEST.to_ne_bytes());
+    // Sequence and sender, the family and the kind of interface: none in particular.
+    message.extend([0; 12]);
+    message.extend(1_i32.to_ne_bytes());
+    message.extend(UP.to_ne_bytes());
+    message.extend(UP.to_ne_bytes());
+    let kernel = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
+    send(&kernel, &message, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Becomes nobody outside and root inside; `keeper` maps the two.
+pub(super) fn leave_machine(setup: &Setup, keeper: &mut UnixStream) -> io::Result<()> {
+    if setup.without.contains(&Guard::UserNamespace) {
+        return Ok(());
+    }
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| told("user namespace", &error.into()))?;
+    let mut word = [1];
+    keeper.write_all(&word)?;
+    keeper.read_exact(&mut word)?;
+    let (root, group) = (Uid::from_raw(0), Gid::from_raw(0));
+    let became = setgroups(&[])
+        .and_then(|()| setresgid(group, group, group))
+        .and_then(|()| setresuid(root, root, root));
+    became.map_err(|error| told("the users inside", &error.into()))
+}
+
+/// Gives up what no command is to have.
+pub(super) fn give_up(setup: &Setup) -> io::Result<()> {
+    // Nothing inside may look into this process, nor may it outlive the keeper.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    bound(Resource::Core, 0)?;
+    let open_max = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_MAX);
+    bound(Resource::Nofile, open_max.min(OPEN_MAX))?;
+    if !setup.without.contains(&Guard::Disk) {
+        bound(Resource::Fsize, setup.file_bytes_max)?;
+    }
+    if !setup.without.contains(&Guard::UserNamespace) {
+        drop_capabilities().map_err(|error| told("capabilities", &error))?;
+    }
+    if !setup.without.contains(&Guard::NoNewPrivileges) {
+        rustix::thread::set_no_new_privs(true)?;
+    }
+    if !setup.without.contains(&Guard::Seccomp) {
+        super::seccomp::install().map_err(|error| told("seccomp", &error))?;
+    }
+    Ok(())
+}
+
+fn bound(resource: Resource, max: u64) -> io::Result<()> {
+    let (current, maximum) = (Some(max), Some(max));
+    let bounded = setrlimit(resource, Rlimit { current, maximum });
+    bounded.map_err(|error| told("limits", &error.into()))
+}
+
+fn drop_capabilities() -> io::Result<()> {
+    let kept = KEPT.into_iter().collect::<CapabilitySet>();
+    for capability in CapabilitySet::all()
+        .iter()
+        .filter(|one| !kept.contains(*one))
+    {
+        // Those that the kernel does not know can't be had either.
+        let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+    }
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, sets)?;
+    Ok(())
+}
+
+/// The socket to the keeper: the standard output.
+pub(super) fn keeper() -> io::Result<UnixStream> {
+    Ok(UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?))
+}

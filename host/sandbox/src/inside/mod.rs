@@ -1,0 +1,101 @@
+//! What runs as a sandbox: the keeper, which makes the namespaces, and the first process inside,
+//! which takes the root, gives up its rights and runs commands. Both are this program, executed
+//! again: what a child is to do before it runs another program can't be written without `unsafe`
+//! otherwise.
+
+mod confine;
+mod init;
+mod root;
+mod seccomp;
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, ExitCode, Stdio};
+
+use nix::sched::{CloneFlags, unshare};
+
+use crate::channel;
+use crate::wire::{Guard, Reply, Setup};
+
+/// Identities of a sandbox: as many as of a machine.
+pub(crate) const IDS: u32 = 65_536;
+/// The word that makes the program the first process of a sandbox.
+const FIRST: &str = "first";
+
+/// The program of a [`SandboxConfig::program`](crate::SandboxConfig): keeps a sandbox whose socket
+/// is its standard input. Call it first thing, with the arguments that follow the configured ones,
+/// in a process that does nothing else.
+pub fn sandbox_main(args: &[OsString]) -> ExitCode {
+    let socket = io::stdin();
+    let done = match args {
+        [first, uid] if first == FIRST => init::run(socket.as_fd(), &text(uid)),
+        [uid, without, joined @ ..] => keep(uid, &text(without), joined),
+        _ => Err(io::Error::other("it is run by treadle only")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let cause = error.to_string();
+            let _ = channel::send(socket.as_fd(), &Reply::Failed { cause }, &[]);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn text(word: &OsString) -> String {
+    word.to_string_lossy().into_owned()
+}
+
+/// The keeper: enters the cgroups, makes the namespaces, and maps root inside to nobody outside.
+fn keep(uid: &OsString, without: &str, joined: &[OsString]) -> io::Result<()> {
+    for procs in joined {
+        std::fs::write(procs, "0").map_err(|error| told(&text(procs), &error))?;
+    }
+    let without: Vec<Guard> = serde_json::from_str(without)?;
+    // Mounts are the first process's alone: the keeper goes on in the machine's.
+    let mut flags = CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
+    let spaces = [
+        (Guard::PidNamespace, CloneFlags::CLONE_NEWPID),
+        (Guard::NetNamespace, CloneFlags::CLONE_NEWNET),
+    ];
+    for (guard, space) in spaces {
+        if !without.contains(&guard) {
+            flags |= space;
+        }
+    }
+    unshare(flags).map_err(|error| told("namespaces", &error.into()))?;
+    let (mut ours, theirs) = UnixStream::pair()?;
+    let mut first = Command::new("/proc/self/exe")
+        .args(std::env::args_os().take_while(|arg| arg != uid).skip(1))
+        .arg(FIRST)
+        .arg(uid)
+        .env_clear()
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::from(OwnedFd::from(theirs)))
+        .spawn()?;
+    let mut asked = [0];
+    // It says nothing where it keeps the machine's identities, or has failed and said why.
+    if ours.read(&mut asked)? == 1 {
+        let map = format!("0 {} {IDS}", text(uid));
+        for file in ["uid_map", "gid_map"] {
+            let path = format!("/proc/{}/{file}", first.id());
+            std::fs::write(path, &map).map_err(|error| told(file, &error))?;
+        }
+        ours.write_all(&asked)?;
+    }
+    first.wait()?;
+    Ok(())
+}
+
+fn told(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// Reads the setup that the agent sends first.
+fn setup(socket: impl AsFd) -> io::Result<Setup> {
+    let received = channel::receive_long(socket.as_fd())?;
+    let (setup, _) = received.ok_or_else(|| io::Error::other("the agent is gone"))?;
+    Ok(setup)
+}

@@ -1,0 +1,44 @@
+//! Sandboxes: where a program's commands run, apart from the machine and from each other.
+//!
+//! ```text
+//! let sandboxes = Sandboxes::start(config).await?;       // what an earlier daemon left is taken in
+//! let sandbox = sandboxes.create(spec).await?;           // on record; it is prepared meanwhile
+//! let running = sandbox.run(Exec::new(["pytest", "-q"])).await?;
+//! let children = sandbox.fork(4).await?;                 // each has the files as they are now
+//! sandboxes.remove(sandbox.id()).await;
+//! ```
+//!
+//! A sandbox has its own mounts, processes, network, host name and message queues, a private
+//! writable folder over read-only ones, and bounds on memory, processes, cores and disk. Root inside
+//! is nobody outside. Linux only, as root, with cgroups and overlayfs.
+//!
+//! Three processes have a part: the agent, which is this crate in a daemon; the keeper, which makes
+//! the namespaces; and the first process inside, which runs commands on the agent's orders
+//! ([`sandbox_main`] is the latter two). A sandbox's files are on disk, so that they outlive the
+//! daemon; its processes do not.
+
+mod cgroup;
+mod channel;
+mod config;
+mod error;
+mod exec;
+mod files;
+mod images;
+mod inside;
+mod layers;
+mod live;
+mod manager;
+mod record;
+mod sandbox;
+mod wire;
+
+pub use config::SandboxConfig;
+pub use error::SandboxError;
+pub use exec::{End, Exec, Input, Running, Stopper};
+pub use files::{Entry, FileKind};
+pub use images::SYSTEM_IMAGE;
+pub use inside::sandbox_main;
+pub use manager::Sandboxes;
+pub use record::{OnExpiry, SandboxSpec};
+pub use sandbox::{Sandbox, State, Status};
+pub use wire::Guard;

@@ -1,0 +1,293 @@
+//! The course of a sandbox: made, paused, resumed, forked, removed.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use super::{Sandboxes, blocking};
+use crate::error::SandboxError;
+use crate::images;
+use crate::layers;
+use crate::live::Live;
+use crate::record::now_us;
+use crate::sandbox::{Sandbox, State};
+use crate::wire::Setup;
+
+/// Copies that may lie between an image and a sandbox's own files.
+const LAYERS_MAX: usize = 32;
+
+impl Sandbox {
+    /// Makes it, once it is its turn.
+    pub(crate) async fn prepare(self: Arc<Self>) {
+        let _changing = self.changing.lock().await;
+        let Ok(_turn) = self.shared.creations.acquire().await else {
+            return;
+        };
+        if *self.state.borrow() == State::Removed {
+            return;
+        }
+        match self.begin().await {
+            Ok(()) => {}
+            Err(error) => {
+                let cause = error.to_string();
+                tracing::warn!(sandbox = %self.id, %cause, "a sandbox could not be made");
+                self.set(State::Failed(cause));
+            }
+        }
+    }
+
+    /// Changes its state, unless it is gone.
+    fn set(&self, state: State) -> bool {
+        self.state.send_if_modified(|now| {
+            let is_there = *now != State::Removed;
+            if is_there {
+                *now = state;
+            }
+            is_there
+        })
+    }
+
+    /// Starts its processes over what files it has.
+    async fn begin(self: &Arc<Self>) -> io::Result<()> {
+        let record = self.lock().record.clone();
+        let image = self
+            .shared
+            .images
+            .get(&record.spec.image)
+            .map_err(io::Error::other)?;
+        let config = &self.shared.config;
+        let copies = config.folder.join("layers");
+        let setup = Setup {
+            name: self.id.clone(),
+            root: self.folder.join("root"),
+            overlays: images::overlays(&image, &record, &self.folder, &copies),
+            read_only: image.read_only,
+            shm_bytes: record.spec.memory_bytes.unwrap_or(config.memory_bytes) / 2,
+            file_bytes_max: config.disk_bytes_max,
+            without: config.without.clone(),
+        };
+        let (sandbox, uid) = (self.clone(), config.uid);
+        let (setup, procs) = blocking(move || {
+            for overlay in &setup.overlays {
+                let part = overlay.upper.parent().unwrap_or(&sandbox.folder);
+                if !overlay.upper.exists() {
+                    fs::create_dir_all(part)?;
+                    layers::make_owned(&overlay.upper, uid)?;
+                }
+                layers::remove(&overlay.work)?;
+                fs::create_dir(&overlay.work)?;
+            }
+            fs::create_dir_all(&setup.root)?;
+            if sandbox.shared.is_without_cgroups() {
+                return Ok((setup, Vec::new()));
+            }
+            let limits = sandbox.shared.limits(&record.spec);
+            let cgroup = sandbox.shared.cgroups.make(&sandbox.id, limits)?;
+            // Making it takes a core as an action does.
+            cgroup.give(&[&[]])?;
+            Ok((setup, cgroup.procs()))
+        })
+        .await?;
+        let live = Live::start(config, &setup, &procs).await?;
+        {
+            let mut inner = self.lock();
+            inner.live = Some(live);
+            inner.is_over_disk = false;
+            if inner.record.expires_at_us.is_none() {
+                let ttl = inner.record.spec.ttl.unwrap_or(config.ttl);
+                let expires = now_us().saturating_add(ttl.as_micros() as u64);
+                inner.record.expires_at_us = Some(expires);
+                inner.record.write(&self.folder)?;
+            }
+        }
+        self.idle();
+        if !self.set(State::Ready) {
+            // It was removed meanwhile: whoever did waits to take it away.
+            self.lock().live = None;
+        }
+        Ok(())
+    }
+
+    /// Waits until it was made.
+    async fn made(&self) -> Result<State, SandboxError> {
+        let mut state = self.state.subscribe();
+        let made = state.wait_for(|state| *state != State::Preparing).await;
+        let made = made.map(|state| state.clone()).unwrap_or(State::Removed);
+        match made {
+            State::Failed(cause) => Err(SandboxError::Preparation(cause)),
+            State::Removed => Err(SandboxError::Unknown(self.id.clone())),
+            state => Ok(state),
+        }
+    }
+
+    /// Its processes, ready for a command: it is made, resumed or started again as need be.
+    pub(crate) async fn ready(self: &Arc<Self>) -> Result<Arc<Live>, SandboxError> {
+        if self.made().await? == State::Ready
+            && let Some(live) = self.running()
+        {
+            return Ok(live);
+        }
+        self.resume().await?;
+        self.running().ok_or(SandboxError::Gone)
+    }
+
+    /// Its processes, stopped or not: for its files.
+    pub(crate) async fn present(self: &Arc<Self>) -> Result<Arc<Live>, SandboxError> {
+        self.made().await?;
+        match self.running() {
+            Some(live) => Ok(live),
+            None => self.ready().await,
+        }
+    }
+
+    fn running(&self) -> Option<Arc<Live>> {
+        let live = self.lock().live.clone();
+        live.filter(|live| !live.is_gone())
+    }
+
+    /// Stops all its processes, which keep their memory.
+    ///
+    /// # Errors
+    /// It is gone, or can't be stopped.
+    pub async fn pause(self: &Arc<Self>) -> Result<(), SandboxError> {
+        self.made().await?;
+        let _changing = self.changing.lock().await;
+        if *self.state.borrow() == State::Ready {
+            self.freeze(true).await?;
+            self.set(State::Paused);
+        }
+        Ok(())
+    }
+
+    /// Lets its processes go on; starts them again if they have ended.
+    ///
+    /// # Errors
+    /// It is gone, or can't be started.
+    pub async fn resume(self: &Arc<Self>) -> Result<(), SandboxError> {
+        self.made().await?;
+        let _changing = self.changing.lock().await;
+        let state = self.state.borrow().clone();
+        match state {
+            State::Removed => return Err(SandboxError::Unknown(self.id.clone())),
+            State::Ready if self.running().is_some() => return Ok(()),
+            State::Paused if self.running().is_some() => self.freeze(false).await?,
+            _ => {
+                self.end_processes().await;
+                let begun = self.begin().await;
+                begun.map_err(|error| SandboxError::Preparation(error.to_string()))?;
+            }
+        }
+        self.set(State::Ready);
+        Ok(())
+    }
+
+    async fn freeze(self: &Arc<Self>, frozen: bool) -> Result<(), SandboxError> {
+        let cgroup = self.cgroup.clone();
+        let done = blocking(move || cgroup.freeze(frozen)).await;
+        done.map_err(|error| SandboxError::System("stopping the sandbox's processes", error))
+    }
+
+    /// Ends all its processes, and takes their cgroup away.
+    pub(crate) async fn end_processes(self: &Arc<Self>) {
+        self.lock().live = None;
+        let cgroup = self.cgroup.clone();
+        let gone = blocking(move || Ok(cgroup.remove())).await;
+        if !gone.unwrap_or(false) {
+            tracing::error!(sandbox = %self.id, "processes of a sandbox can't be ended");
+        }
+    }
+
+    /// Copies its own files as they are now to a folder of layers.
+    async fn copy(self: &Arc<Self>, name: &str) -> io::Result<()> {
+        let was_paused = *self.state.borrow() == State::Paused;
+        let runs = self.running().is_some() && !was_paused && !self.shared.is_without_cgroups();
+        let (sandbox, name) = (self.clone(), name.to_owned());
+        blocking(move || {
+            if runs {
+                sandbox.cgroup.freeze(true)?;
+            }
+            let layer = sandbox.shared.config.folder.join("layers").join(&name);
+            let copied = sandbox.copy_to(&layer);
+            if runs {
+                sandbox.cgroup.freeze(false)?;
+            }
+            copied.inspect_err(|_| {
+                let _ = layers::remove(&layer);
+            })
+        })
+        .await
+    }
+
+    fn copy_to(&self, layer: &std::path::Path) -> io::Result<()> {
+        fs::create_dir(layer)?;
+        for part in layers::names(&self.folder) {
+            // Parts have numbers for names.
+            if part.parse::<usize>().is_ok() {
+                fs::create_dir(layer.join(&part))?;
+                let files = self.folder.join(&part).join("files");
+                layers::copy(&files, &layer.join(&part).join("files"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sandboxes {
+    /// Makes sandboxes with the files that one has now; its processes stay its own. All of them lie
+    /// over one copy.
+    ///
+    /// # Errors
+    /// It is gone, or there are as many as may be: then there are fewer than asked for, or none.
+    pub async fn fork(
+        &self,
+        parent: &Arc<Sandbox>,
+        count: usize,
+    ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
+        parent.made().await?;
+        let layer = super::name().map_err(|error| SandboxError::System("a name", error))?;
+        let children = {
+            let _changing = parent.changing.lock().await;
+            let record = parent.lock().record.clone();
+            if record.layers.len() >= LAYERS_MAX {
+                let problem = format!("was forked {LAYERS_MAX} times in a row, as often as may be");
+                return Err(SandboxError::Value("sandbox", problem));
+            }
+            let copied = parent.copy(&layer).await;
+            copied.map_err(|error| SandboxError::System("copying the sandbox's files", error))?;
+            let mut layers = vec![layer];
+            layers.extend(record.layers);
+            let mut children = Vec::new();
+            for _ in 0..count {
+                match self.put(record.spec.clone(), layers.clone()).await {
+                    Ok(child) => children.push(child),
+                    Err(error) if children.is_empty() => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            children
+        };
+        for child in &children {
+            tokio::spawn(child.clone().prepare());
+        }
+        Ok(children)
+    }
+
+    /// Removes a sandbox with its processes and files. It waits for nothing that others do.
+    pub async fn remove(&self, id: &str) {
+        let Some(sandbox) = self.0.lock().remove(id) else {
+            return;
+        };
+        sandbox.state.send_replace(State::Removed);
+        // One that is being made ends as it comes up.
+        sandbox.end_processes().await;
+        let removed = sandbox.clone();
+        tokio::spawn(async move {
+            let _changing = removed.changing.lock().await;
+            removed.end_processes().await;
+            let folder = removed.folder.clone();
+            if let Err(error) = blocking(move || layers::remove(&folder)).await {
+                tracing::error!(sandbox = %removed.id, %error, "files of a sandbox stay");
+            }
+        });
+    }
+}

@@ -1,0 +1,220 @@
+//! All sandboxes of an agent: made, found, forked, removed.
+
+mod course;
+mod start;
+mod sweep;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Semaphore, watch};
+
+use crate::cgroup::{Cgroups, Limits};
+use crate::config::SandboxConfig;
+use crate::error::SandboxError;
+use crate::images::Images;
+use crate::record::{Record, SandboxSpec, now_us};
+use crate::sandbox::{Inner, Sandbox, State, Status};
+use crate::wire::Guard;
+
+/// Bytes of all labels and variables of a sandbox.
+const TEXT_BYTES_MAX: usize = 256 << 10;
+/// Characters of a sandbox's name: letters and digits that no host name forbids.
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// All sandboxes of an agent. Clones are the same ones.
+#[derive(Clone, Debug)]
+pub struct Sandboxes(Arc<Shared>);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: SandboxConfig,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) images: Images,
+    pub(crate) creations: Semaphore,
+    all: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    /// No other agent uses the folder while it is open.
+    _owned: File,
+}
+
+impl Shared {
+    pub(crate) fn is_without_cgroups(&self) -> bool {
+        self.config.without.contains(&Guard::Cgroup)
+    }
+
+    pub(crate) fn limits(&self, spec: &SandboxSpec) -> Limits {
+        Limits {
+            memory_bytes: spec.memory_bytes.unwrap_or(self.config.memory_bytes),
+            processes: self.config.processes_max,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Sandbox>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sandbox(self: &Arc<Self>, record: Record, state: State) -> Arc<Sandbox> {
+        Arc::new(Sandbox {
+            id: record.id.clone(),
+            folder: self.config.folder.join("sandboxes").join(&record.id),
+            cgroup: self.cgroups.of(&record.id),
+            shared: self.clone(),
+            state: watch::Sender::new(state),
+            inner: Mutex::new(Inner::new(record)),
+            changing: tokio::sync::Mutex::new(()),
+        })
+    }
+}
+
+impl Sandboxes {
+    /// Puts a sandbox on record. It is prepared meanwhile; commands wait for that.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there are as many as may be.
+    pub async fn create(&self, spec: SandboxSpec) -> Result<Arc<Sandbox>, SandboxError> {
+        check(&spec)?;
+        self.0.images.get(&spec.image)?;
+        let sandbox = self.put(spec, Vec::new()).await?;
+        tokio::spawn(sandbox.clone().prepare());
+        Ok(sandbox)
+    }
+
+    /// Puts a sandbox on record that nobody prepares yet.
+    pub(crate) async fn put(
+        &self,
+        spec: SandboxSpec,
+        layers: Vec<String>,
+    ) -> Result<Arc<Sandbox>, SandboxError> {
+        let id = name().map_err(|error| SandboxError::System("a name", error))?;
+        let record = Record {
+            id: id.clone(),
+            spec,
+            layers,
+            created_at_us: now_us(),
+            expires_at_us: None,
+        };
+        let sandbox = self.0.sandbox(record.clone(), State::Preparing);
+        {
+            let mut all = self.0.lock();
+            if all.len() >= self.0.config.sandboxes_max {
+                return Err(SandboxError::Full(all.len()));
+            }
+            all.insert(id.clone(), sandbox.clone());
+        }
+        let folder = sandbox.folder.clone();
+        let written = blocking(move || {
+            fs::create_dir(&folder)?;
+            record.write(&folder)
+        });
+        if let Err(error) = written.await {
+            self.0.lock().remove(&id);
+            return Err(SandboxError::System("the sandbox's record", error));
+        }
+        Ok(sandbox)
+    }
+
+    /// The sandbox of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn get(&self, id: &str) -> Result<Arc<Sandbox>, SandboxError> {
+        let found = self.0.lock().get(id).cloned();
+        found.ok_or_else(|| SandboxError::Unknown(id.to_owned()))
+    }
+
+    /// All of them, oldest first.
+    pub fn list(&self) -> Vec<Status> {
+        let all: Vec<_> = self.0.lock().values().cloned().collect();
+        let mut all: Vec<_> = all.iter().map(|sandbox| sandbox.status()).collect();
+        all.sort_by(|a, b| (a.created_at_us, &a.id).cmp(&(b.created_at_us, &b.id)));
+        all
+    }
+
+    /// Names of all images.
+    pub fn images(&self) -> Vec<String> {
+        self.0.images.names()
+    }
+
+    /// Makes an image of a folder, a tar archive or an OCI image layout of this machine.
+    ///
+    /// # Errors
+    /// What is wrong with the name or the source.
+    pub async fn import(&self, name: &str, from: &std::path::Path) -> Result<(), SandboxError> {
+        let (images, name, from) = (self.0.images.clone(), name.to_owned(), from.to_owned());
+        let imported = tokio::task::spawn_blocking(move || images.import(&name, &from)).await;
+        imported
+            .unwrap_or_else(|error| Err(SandboxError::System("importing", io::Error::other(error))))
+    }
+
+    /// Removes an image that no sandbox has.
+    ///
+    /// # Errors
+    /// It is not there, or a sandbox has it.
+    pub async fn remove_image(&self, name: &str) -> Result<(), SandboxError> {
+        if self.list().iter().any(|sandbox| sandbox.spec.image == name) {
+            let problem = format!("`{name}` is what sandboxes are made of; remove those first");
+            return Err(SandboxError::Value("image", problem));
+        }
+        let (images, name) = (self.0.images.clone(), name.to_owned());
+        let removed = tokio::task::spawn_blocking(move || images.remove(&name)).await;
+        removed.unwrap_or_else(|error| {
+            Err(SandboxError::System(
+                "removing the image",
+                io::Error::other(error),
+            ))
+        })
+    }
+
+    /// Removes all sandboxes of a program that has ended.
+    pub async fn remove_of(&self, tenant: &str, program: &str) {
+        let of = |sandbox: &Status| {
+            sandbox.spec.tenant == tenant && sandbox.spec.program.as_deref() == Some(program)
+        };
+        for sandbox in self.list().into_iter().filter(of) {
+            self.remove(&sandbox.id).await;
+        }
+    }
+}
+
+fn check(spec: &SandboxSpec) -> Result<(), SandboxError> {
+    let maps = [("metadata", &spec.labels), ("env", &spec.env)];
+    for (field, map) in maps {
+        let bytes: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if bytes > TEXT_BYTES_MAX {
+            let problem = format!("has {bytes} bytes; send at most {TEXT_BYTES_MAX}");
+            return Err(SandboxError::Value(field, problem));
+        }
+    }
+    let wrong = |(name, value): (&String, &String)| {
+        name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+    };
+    if spec.env.iter().any(wrong) {
+        let problem = "has a name that is empty or has `=`, or a NUL; correct it".to_owned();
+        return Err(SandboxError::Value("env", problem));
+    }
+    if spec.memory_bytes.is_some_and(|bytes| bytes < 8 << 20) {
+        let problem = "is too little to run anything; ask for 8 MiB or more".to_owned();
+        return Err(SandboxError::Value("memory_bytes", problem));
+    }
+    Ok(())
+}
+
+/// A name that nobody guesses.
+fn name() -> io::Result<String> {
+    let mut bytes = [0; 20];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let letters = bytes
+        .iter()
+        .map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
+    Ok(std::iter::once('s').chain(letters).collect())
+}
+
+/// Runs what waits for the disk aside.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(io::Error::other(error)))
+}

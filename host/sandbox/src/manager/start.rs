@@ -1,0 +1,99 @@
+//! The start of an agent: what an earlier one left is ended, and what it had is taken in.
+
+use std::fs::{self, File};
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+
+use super::{Sandboxes, Shared, blocking};
+use crate::cgroup::{Cgroups, Hierarchy};
+use crate::config::SandboxConfig;
+use crate::error::SandboxError;
+use crate::images::Images;
+use crate::layers;
+use crate::record::Record;
+use crate::sandbox::State;
+
+impl Sandboxes {
+    /// Starts an agent. What runs of an earlier one in this folder is ended; sandboxes that are on
+    /// record keep their files, and all else is removed.
+    ///
+    /// # Errors
+    /// What this machine lacks.
+    pub async fn start(config: SandboxConfig) -> Result<Self, SandboxError> {
+        let opened = blocking(move || open(config)).await;
+        let (shared, records) = opened.map_err(SandboxError::Machine)?;
+        for record in records {
+            let id = record.id.clone();
+            let sandbox = shared.sandbox(record, State::Stopped);
+            shared.lock().insert(id, sandbox);
+        }
+        let sandboxes = Self(shared);
+        sandboxes.collect().await;
+        sandboxes.watch();
+        Ok(sandboxes)
+    }
+}
+
+fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(io::Error::other(
+            "it takes root to make namespaces; run the daemon as root",
+        ));
+    }
+    let folder = &config.folder;
+    fs::create_dir_all(folder.join("sandboxes"))?;
+    fs::create_dir_all(folder.join("layers"))?;
+    // Names with these have another meaning in the options of a mount.
+    if folder.to_string_lossy().contains([',', ':', '\\']) {
+        return Err(io::Error::other(format!(
+            "{}: use a path without `,:\\`",
+            folder.display()
+        )));
+    }
+    let owned = File::create(folder.join("lock"))?;
+    flock(&owned, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+        let cause = format!("{}: another daemon uses it: {error}", folder.display());
+        io::Error::other(cause)
+    })?;
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let hierarchy = Hierarchy::find(&mounts, config.cgroup.as_deref())?;
+    let digest = Sha256::digest(folder.canonicalize()?.as_os_str().as_encoded_bytes());
+    let own: String = digest[..6]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let cgroups = Cgroups::open(hierarchy, &format!("treadle-{own}"), config.cores.clone())?;
+    for id in cgroups.found() {
+        if !cgroups.of(&id).remove() {
+            tracing::error!(sandbox = %id, "processes of an earlier daemon can't be ended");
+        }
+    }
+    let images = Images::open(&folder.join("images"), config.uid)?;
+    let records = records(&config)?;
+    let shared = Shared {
+        creations: Semaphore::new(config.creations_max),
+        cgroups,
+        images,
+        all: Mutex::default(),
+        _owned: owned,
+        config,
+    };
+    Ok((Arc::new(shared), records))
+}
+
+/// What is on record; what has no record was never acknowledged, and is removed.
+fn records(config: &SandboxConfig) -> io::Result<Vec<Record>> {
+    let folder = config.folder.join("sandboxes");
+    let mut records = Vec::new();
+    for id in layers::names(&folder) {
+        match Record::read(&folder.join(&id)) {
+            Ok(record) if record.id == id => records.push(record),
+            _ => layers::remove(&folder.join(&id))?,
+        }
+    }
+    Ok(records)
+}

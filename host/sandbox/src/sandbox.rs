@@ -1,0 +1,337 @@
+//! One sandbox: its state, what its actions have, its files.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::cgroup::Cgroup;
+use crate::error::SandboxError;
+use crate::exec::{self, End, Exec, Running};
+use crate::files::{Entry, Files};
+use crate::live::Live;
+use crate::manager::Shared;
+use crate::record::{Record, SandboxSpec, now_us};
+
+/// Where commands look for programs that say nothing else.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Home of root inside.
+const HOME: &str = "/root";
+
+/// Where a sandbox is in its life.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum State {
+    /// It waits, or is being made.
+    Preparing,
+    /// It runs commands.
+    Ready,
+    /// Its processes are stopped.
+    Paused,
+    /// It has files but no processes: those ended with an earlier daemon. It is started when it is
+    /// needed.
+    Stopped,
+    /// It could not be made.
+    Failed(String),
+    /// It is gone.
+    Removed,
+}
+
+/// A sandbox as it is now.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Its name.
+    pub id: String,
+    /// What it is to be.
+    pub spec: SandboxSpec,
+    /// Where it is in its life.
+    pub state: State,
+    /// Microseconds since 1970.
+    pub created_at_us: u64,
+    /// When its time is over; unknown until it was ready once.
+    pub expires_at_us: Option<u64>,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes that it has written to disk, as last measured.
+    pub disk_bytes: u64,
+    /// Commands that run.
+    pub commands: usize,
+}
+
+/// One sandbox.
+#[derive(Debug)]
+pub struct Sandbox {
+    pub(crate) id: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) cgroup: Cgroup,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) state: watch::Sender<State>,
+    pub(crate) inner: Mutex<Inner>,
+    /// Held while its state changes, so that changes come one after another.
+    pub(crate) changing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) record: Record,
+    pub(crate) live: Option<Arc<Live>>,
+    pub(crate) disk_bytes: u64,
+    pub(crate) is_over_disk: bool,
+    /// Cores of each running command, by a number of its own.
+    grants: BTreeMap<u64, Vec<u32>>,
+    next: u64,
+}
+
+impl Inner {
+    pub(crate) fn new(record: Record) -> Self {
+        Self {
+            record,
+            live: None,
+            disk_bytes: 0,
+            is_over_disk: false,
+            grants: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    pub(crate) fn commands(&self) -> usize {
+        self.grants.len()
+    }
+}
+
+/// What a running command has; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    sandbox: Arc<Sandbox>,
+    number: Option<u64>,
+    out_of_memory: u64,
+}
+
+impl Grant {
+    /// Gives it back, and tells what an end really was.
+    pub(crate) fn end(&mut self, end: End) -> End {
+        self.give_back();
+        match end {
+            End::Killed(_) | End::Gone if self.sandbox.lock().is_over_disk => End::OutOfDisk,
+            End::Exited(_) | End::Killed(_)
+                if self.sandbox.cgroup.out_of_memory() > self.out_of_memory =>
+            {
+                End::OutOfMemory
+            }
+            end => end,
+        }
+    }
+
+    fn give_back(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.sandbox.lock().grants.remove(&number);
+            self.sandbox.share_out();
+        }
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl Sandbox {
+    /// Its name.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As it is now.
+    pub fn status(&self) -> Status {
+        let state = self.state.borrow().clone();
+        let inner = self.lock();
+        Status {
+            id: self.id.clone(),
+            spec: inner.record.spec.clone(),
+            state,
+            created_at_us: inner.record.created_at_us,
+            expires_at_us: inner.record.expires_at_us,
+            memory_bytes: self.cgroup.memory_bytes(),
+            disk_bytes: inner.disk_bytes,
+            commands: inner.commands(),
+        }
+    }
+
+    /// Gives it another time to live, from now on.
+    ///
+    /// # Errors
+    /// It can't be put on record.
+    pub fn live_for(&self, ttl: Duration) -> Result<(), SandboxError> {
+        let mut inner = self.lock();
+        inner.record.expires_at_us = Some(now_us().saturating_add(ttl.as_micros() as u64));
+        let written = inner.record.write(&self.folder);
+        written.map_err(|error| SandboxError::System("the sandbox's record", error))
+    }
+
+    /// Runs a command, once the sandbox is ready. One that is paused is resumed.
+    ///
+    /// # Errors
+    /// The sandbox is gone or could not be made, or the command can't be started.
+    pub async fn run(self: &Arc<Self>, mut exec: Exec) -> Result<Running, SandboxError> {
+        let live = self.ready().await?;
+        let mut env = BTreeMap::from([
+            ("PATH".to_owned(), PATH.to_owned()),
+            ("HOME".to_owned(), HOME.to_owned()),
+        ]);
+        env.extend(self.lock().record.spec.env.clone());
+        env.append(&mut exec.env);
+        if exec.cwd.is_empty() {
+            HOME.clone_into(&mut exec.cwd);
+        }
+        let grant = self.grant(exec.cores.clone());
+        exec::start(&live, exec, env, grant).await
+    }
+
+    fn grant(self: &Arc<Self>, cores: Vec<u32>) -> Grant {
+        let number = {
+            let mut inner = self.lock();
+            inner.next += 1;
+            let number = inner.next;
+            inner.grants.insert(number, cores);
+            number
+        };
+        self.share_out();
+        Grant {
+            sandbox: self.clone(),
+            number: Some(number),
+            out_of_memory: self.cgroup.out_of_memory(),
+        }
+    }
+
+    /// Tells that nothing but making it has used it.
+    pub(crate) fn idle(&self) {
+        self.share_out();
+    }
+
+    /// Writes down what all running commands together have.
+    fn share_out(&self) {
+        if self.shared.is_without_cgroups() {
+            return;
+        }
+        let inner = self.lock();
+        let grants: Vec<&[u32]> = inner.grants.values().map(Vec::as_slice).collect();
+        if let Err(error) = self.cgroup.give(&grants)
+            && *self.state.borrow() != State::Removed
+        {
+            tracing::warn!(sandbox = %self.id, %error, "the cores of a sandbox can't be set");
+        }
+    }
+
+    /// Does something with its files, once it is ready.
+    async fn files<T: Send + 'static>(
+        self: &Arc<Self>,
+        path: &str,
+        work: impl FnOnce(Files<'_>) -> std::io::Result<T> + Send + 'static,
+    ) -> Result<T, SandboxError> {
+        let live = self.present().await?;
+        let uid = self.shared.config.uid;
+        let done = tokio::task::spawn_blocking(move || {
+            work(Files {
+                root: live.root(),
+                uid,
+            })
+        });
+        let done = done
+            .await
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        done.map_err(|error| SandboxError::File {
+            path: path.to_owned(),
+            error,
+        })
+    }
+
+    /// The bytes of a file that has no more than `bytes_max`.
+    pub async fn read(
+        self: &Arc<Self>,
+        path: &str,
+        bytes_max: u64,
+    ) -> Result<Vec<u8>, SandboxError> {
+        let inside = path.to_owned();
+        self.files(path, move |files| files.read(&inside, bytes_max))
+            .await
+    }
+
+    /// A file to be read.
+    pub async fn open(self: &Arc<Self>, path: &str) -> Result<File, SandboxError> {
+        let inside = path.to_owned();
+        self.files(path, move |files| files.open(&inside)).await
+    }
+
+    /// Writes a file, and makes the folders on the way.
+    pub async fn write(self: &Arc<Self>, path: &str, bytes: Vec<u8>) -> Result<(), SandboxError> {
+        let inside = path.to_owned();
+        let room = self.room();
+        self.files(path, move |files| {
+            if bytes.len() as u64 > room {
+                return Err(std::io::ErrorKind::StorageFull.into());
+            }
+            let mut file = files.create(&inside, 0o644)?;
+            std::io::Write::write_all(&mut file, &bytes)
+        })
+        .await
+    }
+
+    /// A file to be written from its beginning, with the folders on the way.
+    pub async fn create(self: &Arc<Self>, path: &str, mode: u32) -> Result<File, SandboxError> {
+        let inside = path.to_owned();
+        self.files(path, move |files| files.create(&inside, mode))
+            .await
+    }
+
+    /// Bytes that it may write to disk yet, as last measured.
+    pub fn room(&self) -> u64 {
+        self.shared
+            .config
+            .disk_bytes_max
+            .saturating_sub(self.lock().disk_bytes)
+    }
+
+    /// What a path leads to; a link is told as such.
+    pub async fn stat(self: &Arc<Self>, path: &str) -> Result<Entry, SandboxError> {
+        let inside = path.to_owned();
+        self.files(path, move |files| files.stat(&inside)).await
+    }
+
+    /// What is in a folder and so many levels below, by path.
+    pub async fn list(
+        self: &Arc<Self>,
+        path: &str,
+        depth: u32,
+    ) -> Result<Vec<Entry>, SandboxError> {
+        let inside = path.to_owned();
+        self.files(path, move |files| files.list(&inside, depth))
+            .await
+    }
+
+    /// Makes a folder and those on the way. Gives whether it is new.
+    pub async fn make_folder(self: &Arc<Self>, path: &str) -> Result<bool, SandboxError> {
+        let inside = path.to_owned();
+        self.files(path, move |files| files.make_folders(Path::new(&inside)))
+            .await
+    }
+
+    /// Gives a file another place.
+    pub async fn rename(self: &Arc<Self>, from: &str, to: &str) -> Result<(), SandboxError> {
+        let (old, new) = (from.to_owned(), to.to_owned());
+        self.files(from, move |files| files.rename(&old, &new))
+            .await
+    }
+
+    /// Removes a file, or a folder with all that is in it.
+    pub async fn remove_file(self: &Arc<Self>, path: &str) -> Result<(), SandboxError> {
+        let inside = path.to_owned();
+        self.files(path, move |files| files.remove(&inside)).await
+    }
+}
