@@ -33,8 +33,8 @@ pub struct Exec {
     pub input: Input,
     /// Whether what it tells of errors goes the way of its output.
     pub merged: bool,
-    /// Cores of its own. Without any it may run on one, whichever that is.
-    pub cores: Vec<u32>,
+    /// What of the processors it has.
+    pub share: Share,
 }
 
 impl Exec {
@@ -46,6 +46,18 @@ impl Exec {
             ..Self::default()
         }
     }
+}
+
+/// What of the processors a command has.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Share {
+    /// One core, whichever that is.
+    #[default]
+    Core,
+    /// These cores.
+    Cores(Vec<u32>),
+    /// What others of its sandbox have, and a little where none runs.
+    Background,
 }
 
 /// What a command reads.

@@ -34,11 +34,11 @@ mod wire;
 
 pub use config::SandboxConfig;
 pub use error::SandboxError;
-pub use exec::{End, Exec, Input, Running, Stopper};
+pub use exec::{End, Exec, Input, Running, Share, Stopper};
 pub use files::{Entry, FileKind};
 pub use images::SYSTEM_IMAGE;
 pub use inside::sandbox_main;
 pub use manager::Sandboxes;
 pub use record::{OnExpiry, SandboxSpec};
-pub use sandbox::{Sandbox, State, Status};
+pub use sandbox::{Grant, Sandbox, State, Status};
 pub use wire::Guard;

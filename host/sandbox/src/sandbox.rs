@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::cgroup::Cgroup;
 use crate::error::SandboxError;
-use crate::exec::{self, End, Exec, Running};
+use crate::exec::{self, End, Exec, Running, Share};
 use crate::files::{Entry, Files};
 use crate::live::Live;
 use crate::manager::Shared;
@@ -103,7 +103,7 @@ impl Inner {
 
 /// What a running command has; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Grant {
+pub struct Grant {
     sandbox: Arc<Sandbox>,
     number: Option<u64>,
     out_of_memory: u64,
@@ -111,7 +111,7 @@ pub(crate) struct Grant {
 
 impl Grant {
     /// Gives it back, and tells what an end really was.
-    pub(crate) fn end(&mut self, end: End) -> End {
+    pub fn end(&mut self, end: End) -> End {
         self.give_back();
         match end {
             End::Killed(_) | End::Gone if self.sandbox.lock().is_over_disk => End::OutOfDisk,
@@ -190,22 +190,30 @@ impl Sandbox {
         if exec.cwd.is_empty() {
             HOME.clone_into(&mut exec.cwd);
         }
-        let grant = self.grant(exec.cores.clone());
+        let grant = self.grant(exec.share.clone());
         exec::start(&live, exec, env, grant).await
     }
 
-    fn grant(self: &Arc<Self>, cores: Vec<u32>) -> Grant {
-        let number = {
+    /// Gives its processes a share of the processors, for a command that one of them runs.
+    pub fn grant(self: &Arc<Self>, share: Share) -> Grant {
+        let cores = match share {
+            Share::Core => Some(Vec::new()),
+            Share::Cores(cores) => Some(cores),
+            Share::Background => None,
+        };
+        let number = cores.map(|cores| {
             let mut inner = self.lock();
             inner.next += 1;
             let number = inner.next;
             inner.grants.insert(number, cores);
             number
-        };
-        self.share_out();
+        });
+        if number.is_some() {
+            self.share_out();
+        }
         Grant {
             sandbox: self.clone(),
-            number: Some(number),
+            number,
             out_of_memory: self.cgroup.out_of_memory(),
         }
     }
