@@ -30,13 +30,17 @@ pub(crate) const HEADERS_MAX: usize = 64;
 /// Bytes of all headers of a request.
 pub(crate) const HEADERS_BYTES_MAX: usize = 32 << 10;
 
-/// What to run: a JSON object with exactly one of `process`, `http` and `service`. It is written
+/// What to run: a JSON object with exactly one of `process`, `sandbox`, `http` and `service`. It is written
 /// the same way, so that what is stored is read again by [`ActionBody::parse`].
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionBody {
     /// A process of this machine.
     Process(ProcessBody),
+    /// A command in a sandbox.
+    Sandbox(SandboxCommand),
+    /// What a handler of this daemon does itself; no client sends it.
+    Held(HeldWork),
     /// A request to a server that the tenant may reach.
     Http(HttpRequest),
     /// A request to the service on the action's devices.
@@ -58,6 +62,37 @@ pub struct ProcessBody {
     /// Where it runs, from the folder of all actions on; that folder if there is none.
     #[serde(default)]
     pub cwd: Option<String>,
+}
+
+/// A command in a sandbox, and what it is given.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxCommand {
+    /// The sandbox, which is its tenant's.
+    pub id: String,
+    /// The program and its arguments. No shell reads them.
+    pub command: Vec<String>,
+    /// What it reads, 1 MiB at most.
+    #[serde(default)]
+    pub stdin: String,
+    /// Variables in addition to those of the sandbox.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Where it runs inside; root's home if there is none.
+    #[serde(default)]
+    pub cwd: Option<String>,
+}
+
+/// Work that a handler does itself, once it has the resources.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldWork {
+    /// By which the handler is found.
+    pub token: String,
+    /// Where it is done, for those who look.
+    pub sandbox: String,
+    /// What it is, for those who look.
+    pub what: String,
 }
 
 /// A request to a server.
@@ -129,7 +164,8 @@ impl ActionBody {
     /// # Errors
     /// The first field that is wrong.
     pub fn parse(json: &[u8]) -> Result<Self, BodyError> {
-        let whole = "send one JSON object with exactly one of `process`, `http` and `service`";
+        let whole =
+            "send one JSON object with exactly one of `process`, `sandbox`, `http` and `service`";
         let body: Self = read(json, whole)?;
         body.checked()
     }
@@ -150,7 +186,7 @@ impl ActionBody {
     pub fn service(&self) -> Option<&str> {
         match self {
             Self::Service(call) => Some(&call.name),
-            Self::Process(_) | Self::Http(_) => None,
+            _ => None,
         }
     }
 
@@ -158,7 +194,7 @@ impl ActionBody {
     pub fn quota(&self) -> Option<&str> {
         match self {
             Self::Http(request) => request.quota.as_deref(),
-            Self::Process(_) | Self::Service(_) => None,
+            _ => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Bytes that come in, of which the first and the last are kept.
 #[derive(Debug)]
-pub(crate) struct Capture {
+pub struct Capture {
     half_max: usize,
     head: Vec<u8>,
     tail: VecDeque<u8>,
@@ -13,7 +13,7 @@ pub(crate) struct Capture {
 
 impl Capture {
     /// Keeps `bytes_max` bytes, half of them from the end.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub fn new(bytes_max: usize) -> Self {
         Self {
             half_max: bytes_max / 2,
             head: Vec::new(),
@@ -23,7 +23,7 @@ impl Capture {
     }
 
     /// Takes what came.
-    pub(crate) fn take(&mut self, bytes: &[u8]) {
+    pub fn take(&mut self, bytes: &[u8]) {
         let to_head = bytes.len().min(self.half_max - self.head.len());
         let (head, rest) = bytes.split_at(to_head);
         self.head.extend_from_slice(head);
@@ -36,7 +36,7 @@ impl Capture {
     }
 
     /// All that was kept, with a mark where something is missing.
-    pub(crate) fn finish(self) -> Vec<u8> {
+    pub fn finish(self) -> Vec<u8> {
         let mut all = self.head;
         if self.left_out > 0 {
             let mark = format!("\n[treadle left out {} bytes here]\n", self.left_out);

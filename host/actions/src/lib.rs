@@ -39,11 +39,22 @@ mod process;
 mod requests;
 mod services;
 
-pub use body::{ActionBody, BodyError, HttpRequest, ProcessBody, ServiceCall};
-pub use executor::{ActionOrder, Executor, ExecutorConfig, ExecutorError, Recovery, recover};
+pub use body::{
+    ActionBody, BodyError, HeldWork, HttpRequest, ProcessBody, SandboxCommand, ServiceCall,
+};
+pub use capture::Capture;
+pub use executor::{
+    ActionOrder, Executor, ExecutorConfig, ExecutorError, Expected, Hold, Recovery, outcome,
+    recover,
+};
 pub use outputs::{MemoryOutputs, OutputError, Outputs};
 pub use process::{SupervisorCommand, supervisor_main};
 pub use services::{Lifecycle, ServiceSpec};
+
+/// Cores that this process may use, by number.
+pub fn cores() -> Vec<u32> {
+    process::Cores::of_this_process().numbers()
+}
 
 /// What keeps actions from one another and from the daemon, for people who ask.
 pub const ISOLATION: &str =

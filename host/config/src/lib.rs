@@ -21,6 +21,7 @@ mod plugins;
 mod prediction;
 mod reference;
 mod rollout;
+mod sandboxes;
 mod scheduler;
 mod section;
 mod server;
@@ -47,6 +48,7 @@ pub use plugins::PluginsConfig;
 pub use prediction::PredictionConfig;
 pub use reference::reference_markdown;
 pub use rollout::RolloutSection;
+pub use sandboxes::SandboxesSection;
 pub use scheduler::SchedulerConfig;
 pub use server::ServerConfig;
 pub use store::StoreConfig;
@@ -68,6 +70,7 @@ const SECTIONS: &[Section] = &[
     KvSection::SECTION,
     PredictionConfig::SECTION,
     ActionsSection::SECTION,
+    SandboxesSection::SECTION,
     StoreConfig::SECTION,
     BrokerConfig::SECTION,
     PayloadsConfig::SECTION,
@@ -100,6 +103,8 @@ pub struct Config {
     pub prediction: PredictionConfig,
     /// Actions that treadle runs.
     pub actions: ActionsSection,
+    /// Where programs' commands run, apart from the machine and each other.
+    pub sandboxes: SandboxesSection,
     /// Where state lives and how long it stays.
     pub store: StoreConfig,
     /// The broker to which events go and from which commands come.
@@ -170,6 +175,7 @@ impl Config {
         self.kv.check(self)?;
         self.prediction.service()?;
         self.actions.check()?;
+        self.sandboxes.check(self)?;
         self.traces.check()?;
         self.engine_connector()?;
         let mut seen = std::collections::BTreeSet::new();

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
@@ -17,6 +18,10 @@ use crate::wire::Order;
 
 /// `SIGKILL`.
 const KILL: i32 = 9;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 << 10;
+/// How long output is read after the end: what was left in the background may hold it open.
+const OUTPUT_MAX: Duration = Duration::from_millis(20);
 
 /// What to run, and with what.
 #[derive(Clone, Debug, Default)]
@@ -87,17 +92,28 @@ pub enum End {
     Gone,
 }
 
+/// What becomes of a command.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Event {
+    /// It wrote this.
+    Output(Vec<u8>),
+    /// It wrote this to its error output.
+    Errors(Vec<u8>),
+    /// It ended. Nothing follows.
+    Ended(End),
+}
+
 /// A command that runs.
 #[derive(Debug)]
 pub struct Running {
     /// The number of its process inside.
     pub pid: i32,
-    /// Its output.
-    pub stdout: pipe::Receiver,
-    /// What it tells of errors; absent if that is in its output.
-    pub stderr: Option<pipe::Receiver>,
     /// What it reads, if that is piped.
     pub stdin: Option<pipe::Sender>,
+    stdout: Option<pipe::Receiver>,
+    stderr: Option<pipe::Receiver>,
+    /// When it ended, and how.
+    end: Option<(Instant, End)>,
     ended: oneshot::Receiver<Ended>,
     stopper: Stopper,
     grant: Grant,
@@ -134,24 +150,79 @@ impl Running {
         self.stopper.clone()
     }
 
-    /// Waits for its end, and gives its cores back. What it left in the background may hold its
-    /// output open.
-    pub async fn wait(&mut self) -> End {
-        let end = match (&mut self.ended).await {
-            Err(_) => End::Gone,
-            Ok((Some(code), _)) => End::Exited(code),
-            Ok((None, signal)) => End::Killed(signal.unwrap_or(KILL)),
-        };
-        self.grant.end(end)
+    /// What becomes of it next. Its cores are given back at its end, though what it left in the
+    /// background may go on to write. No word is lost where this is dropped and called again.
+    pub async fn next(&mut self) -> Event {
+        let mut bytes = vec![0; READ_BYTES];
+        let mut more = vec![0; READ_BYTES];
+        loop {
+            let silent = self.stdout.is_none() && self.stderr.is_none();
+            if let Some((_, end)) = self.end.filter(|_| silent) {
+                return Event::Ended(end);
+            }
+            let over = self.end.map(|(at, _)| at + OUTPUT_MAX);
+            tokio::select! {
+                read = read(&mut self.stdout, &mut bytes), if self.stdout.is_some() => match read {
+                    0 => self.stdout = None,
+                    read => {
+                        bytes.truncate(read);
+                        return Event::Output(bytes);
+                    }
+                },
+                read = read(&mut self.stderr, &mut more), if self.stderr.is_some() => match read {
+                    0 => self.stderr = None,
+                    read => {
+                        more.truncate(read);
+                        return Event::Errors(more);
+                    }
+                },
+                ended = &mut self.ended, if self.end.is_none() => {
+                    let end = match ended {
+                        Err(_) => End::Gone,
+                        Ok((Some(code), _)) => End::Exited(code),
+                        Ok((None, signal)) => End::Killed(signal.unwrap_or(KILL)),
+                    };
+                    self.end = Some((Instant::now(), self.grant.end(end)));
+                }
+                () = sleep_until(over), if over.is_some() => {
+                    self.stdout = None;
+                    self.stderr = None;
+                }
+            }
+        }
     }
 
-    /// As [`Running::wait`], and ends it after so long. Gives whether it was ended.
-    pub async fn wait_at_most(&mut self, max: Duration) -> (End, bool) {
-        if let Ok(end) = tokio::time::timeout(max, self.wait()).await {
-            return (end, false);
+    /// Follows it to its end, and ends it after so long. Gives its end, and whether it was ended.
+    pub async fn follow(&mut self, max: Duration, mut take: impl FnMut(&Event)) -> (End, bool) {
+        let until = tokio::time::sleep(max);
+        tokio::pin!(until);
+        let mut is_late = false;
+        loop {
+            tokio::select! {
+                event = self.next() => match event {
+                    Event::Ended(end) => return (end, is_late),
+                    event => take(&event),
+                },
+                () = &mut until, if !is_late => {
+                    is_late = true;
+                    let _ = self.stopper.kill().await;
+                }
+            }
         }
-        let _ = self.stopper.kill().await;
-        (self.wait().await, true)
+    }
+}
+
+/// Bytes that are there; none once there are to be no more.
+async fn read(from: &mut Option<pipe::Receiver>, bytes: &mut [u8]) -> usize {
+    match from {
+        Some(from) => from.read(bytes).await.unwrap_or(0),
+        None => 0,
+    }
+}
+
+async fn sleep_until(until: Option<Instant>) {
+    if let Some(until) = until {
+        tokio::time::sleep_until(until.into()).await;
     }
 }
 
@@ -207,9 +278,10 @@ pub(crate) async fn start(
     let (id, pid, ended) = started.map_err(SandboxError::Command)?;
     Ok(Running {
         pid,
-        stdout,
-        stderr,
         stdin,
+        stdout: Some(stdout),
+        stderr,
+        end: None,
         ended,
         stopper: Stopper {
             live: live.clone(),

@@ -87,7 +87,11 @@ impl Files<'_> {
         } else {
             path
         };
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let mut flags = flags | OFlags::CLOEXEC;
+        if !flags.contains(OFlags::PATH) {
+            // What is no file is opened too, before it is refused: that must neither wait nor take.
+            flags |= OFlags::NOCTTY | OFlags::NONBLOCK;
+        }
         // The kernel asks to be asked again where something is renamed meanwhile.
         for _ in 0..16 {
             match openat2(self.root, path, flags, mode, resolve) {

@@ -34,7 +34,7 @@ mod wire;
 
 pub use config::SandboxConfig;
 pub use error::SandboxError;
-pub use exec::{End, Exec, Input, Running, Share, Stopper};
+pub use exec::{End, Event, Exec, Input, Running, Share, Stopper};
 pub use files::{Entry, FileKind};
 pub use images::SYSTEM_IMAGE;
 pub use inside::sandbox_main;

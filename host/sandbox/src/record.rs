@@ -50,6 +50,8 @@ pub struct SandboxSpec {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) id: String,
+    /// What shows that somebody may use it who has no token of the daemon.
+    pub(crate) secret: String,
     pub(crate) spec: SandboxSpec,
     /// Copies of other sandboxes' files that lie between the image and its own, uppermost first.
     pub(crate) layers: Vec<String>,

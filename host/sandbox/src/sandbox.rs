@@ -144,6 +144,16 @@ impl Sandbox {
         &self.id
     }
 
+    /// Whose it is.
+    pub fn tenant(&self) -> String {
+        self.lock().record.spec.tenant.clone()
+    }
+
+    /// What shows that somebody may use it who has no token of the daemon.
+    pub fn secret(&self) -> String {
+        self.lock().record.secret.clone()
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,6 +2,7 @@
 
 use crate::actions::Actions;
 use crate::broker_status::Status;
+use crate::sandboxes::Host;
 use crate::streams::OpenStreams;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -34,6 +35,8 @@ pub struct App {
     pub whatif: WhatIfQueue,
     /// Who runs actions, where they are run.
     pub(crate) actions: Option<Arc<Actions>>,
+    /// Who has sandboxes, where there are any.
+    pub(crate) sandboxes: Option<Arc<Host>>,
     /// How events out and commands in go, where there is a broker.
     pub broker: Option<Arc<Status>>,
     /// Who moves KV caches, and what is kept of them here.

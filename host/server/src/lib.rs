@@ -16,10 +16,13 @@ pub mod messaging;
 pub mod metrics;
 mod policy_metrics;
 mod rest;
+mod sandboxes;
 pub mod start;
 mod start_error;
 pub mod streams;
 
 pub use actions::SUPERVISE_SUBCOMMAND;
 pub use rest::routes;
+pub use sandboxes::KEEP_SUBCOMMAND;
 pub use treadle_actions::supervisor_main;
+pub use treadle_sandbox::sandbox_main;

@@ -55,6 +55,9 @@ pub enum StartError {
         "the store has handed out every gateway's id; begin a new one with store.url or store.schema"
     )]
     Gateways,
+    /// This machine can't have sandboxes.
+    #[error("{0}; see `[sandboxes]` of the configuration")]
+    Sandboxes(#[from] treadle_sandbox::SandboxError),
     /// What runs actions does not come up.
     #[error("{0}; see `[actions]` of the configuration")]
     Actions(#[from] treadle_actions::ExecutorError),

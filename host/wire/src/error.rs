@@ -81,6 +81,12 @@ error_codes! {
     ActionUnknown = "action_unknown", 404, "not_found_error";
     /// This daemon runs no actions.
     ActionsDisabled = "actions_disabled", 409, "invalid_request_error";
+    /// No such sandbox.
+    SandboxUnknown = "sandbox_unknown", 404, "not_found_error";
+    /// The sandbox could not be made, or is gone.
+    SandboxFailed = "sandbox_failed", 502, "engine_error";
+    /// This daemon has no sandboxes.
+    SandboxesDisabled = "sandboxes_disabled", 409, "invalid_request_error";
     /// The idempotency key is that of another action.
     IdempotencyKeyTaken = "idempotency_key_taken", 409, "invalid_request_error";
     /// The uploaded plugin is not an acceptable component.

@@ -8,7 +8,7 @@ use treadle_trust::base_url;
 use super::{
     ARG_BYTES_MAX, ARGS_BYTES_MAX, ARGS_MAX, ActionBody, BodyError, ENV_BYTES_MAX, ENV_MAX,
     HEADERS_BYTES_MAX, HEADERS_MAX, HttpRequest, NAME_BYTES_MAX, PATH_BYTES_MAX, ProcessBody,
-    STDIN_BYTES_MAX, ServiceCall,
+    STDIN_BYTES_MAX, SandboxCommand, ServiceCall,
 };
 
 /// Variables that treadle sets begin so.
@@ -39,6 +39,8 @@ impl ActionBody {
     pub(super) fn checked(mut self) -> Checked<Self> {
         match &mut self {
             Self::Process(process) => process.check()?,
+            Self::Sandbox(command) => command.check()?,
+            Self::Held(_) => {}
             Self::Http(request) => request.check()?,
             Self::Service(call) => call.check()?,
         }
@@ -48,20 +50,55 @@ impl ActionBody {
 
 impl ProcessBody {
     fn check(&self) -> Checked {
-        check_command("process.command", &self.command)?;
-        let remedy = "have the action read a file or fetch what it needs";
-        at_most("process.stdin", self.stdin.len(), STDIN_BYTES_MAX, remedy)?;
-        check_env("process.env", &self.env)?;
-        if let Some(cwd) = &self.cwd {
-            let field = "process.cwd";
-            at_most(field, cwd.len(), PATH_BYTES_MAX, "use a shorter path")?;
-            no_nul(field, cwd)?;
-            if cwd.is_empty() {
-                return Err(BodyError::new(field, "is empty; name a folder"));
-            }
-        }
-        Ok(())
+        let Self {
+            command,
+            stdin,
+            env,
+            cwd,
+        } = self;
+        check_process("process", command, stdin, env, cwd.as_deref())
     }
+}
+
+impl SandboxCommand {
+    fn check(&self) -> Checked {
+        let Self {
+            id,
+            command,
+            stdin,
+            env,
+            cwd,
+        } = self;
+        check_name("sandbox.id", id)?;
+        check_process("sandbox", command, stdin, env, cwd.as_deref())
+    }
+}
+
+fn check_process(
+    within: &str,
+    command: &[String],
+    stdin: &str,
+    env: &BTreeMap<String, String>,
+    cwd: Option<&str>,
+) -> Checked {
+    check_command(&format!("{within}.command"), command)?;
+    let remedy = "have the action read a file or fetch what it needs";
+    at_most(
+        &format!("{within}.stdin"),
+        stdin.len(),
+        STDIN_BYTES_MAX,
+        remedy,
+    )?;
+    check_env(&format!("{within}.env"), env)?;
+    if let Some(cwd) = cwd {
+        let field = &format!("{within}.cwd");
+        at_most(field, cwd.len(), PATH_BYTES_MAX, "use a shorter path")?;
+        no_nul(field, cwd)?;
+        if cwd.is_empty() {
+            return Err(BodyError::new(field, "is empty; name a folder"));
+        }
+    }
+    Ok(())
 }
 
 impl HttpRequest {

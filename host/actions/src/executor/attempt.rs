@@ -137,6 +137,14 @@ impl Attempt {
                 let (outcome, output) = self.process(body, service).await;
                 Course::Over(outcome, output)
             }
+            (ActionBody::Sandbox(command), _) => {
+                let (outcome, output) = self.sandboxed(command).await;
+                Course::Over(outcome, output)
+            }
+            (ActionBody::Held(work), _) => {
+                let (outcome, output) = self.held(work).await;
+                Course::Over(outcome, output)
+            }
             (ActionBody::Http(request), _) => self.http(request).await,
             (ActionBody::Service(call), Some(server)) => {
                 let message = Message::to_service(call);
@@ -201,6 +209,16 @@ impl Attempt {
         let _ = self.parts.reports.send(event).await;
     }
 
+    /// Puts on record that it begins; nothing of it outlives this daemon.
+    pub(super) async fn begin(&self) -> Result<(), Outcome> {
+        let (markers, id) = (self.parts.markers.clone(), self.id);
+        let left = markers.leftover(&self.mark, None);
+        let began = blocking(move || markers.began(id, &left)).await;
+        began.map_err(|error| failed(format!("it can't be put on record: {error}")))?;
+        self.tell_began().await;
+        Ok(())
+    }
+
     async fn http(self, request: &HttpRequest) -> Course {
         let (server, message) = match Message::of(request, &self.order.tenant) {
             Ok(message) => message,
@@ -222,11 +240,7 @@ impl Attempt {
         server: &Server,
         message: Message,
     ) -> Result<(Outcome, Vec<u8>, Option<Span>), Outcome> {
-        let (markers, id) = (self.parts.markers.clone(), self.id);
-        let left = markers.leftover(&self.mark, None);
-        let began = blocking(move || markers.began(id, &left)).await;
-        began.map_err(|error| failed(format!("it can't be put on record: {error}")))?;
-        self.tell_began().await;
+        self.begin().await?;
         let limit = Duration::from_micros(self.order.run_max.micros());
         let requests = self.parts.requests.clone();
         let answer = tokio::select! {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use treadle_sandbox::Sandboxes;
 use treadle_trust::Trust;
 
 use crate::process::SupervisorCommand;
@@ -34,6 +35,8 @@ pub struct ExecutorConfig {
     /// A cgroup (version 2) that is delegated to the daemon, with the controllers `cpu`, `cpuset`
     /// and `memory`. Without one, cores are bound by affinity and memory is watched.
     pub cgroup: Option<PathBuf>,
+    /// Where commands in sandboxes run; they can't be run without it.
+    pub sandboxes: Option<Sandboxes>,
     /// Where the daemon listens: no action may ask it.
     pub own: SocketAddr,
     /// Hosts, ports and networks that each tenant's requests may reach; others reach nothing.
@@ -57,6 +60,7 @@ impl ExecutorConfig {
             output_bytes_max: 1 << 20,
             grace: Duration::from_secs(2),
             cgroup: None,
+            sandboxes: None,
             own,
             egress: BTreeMap::new(),
             trust: Trust::default(),

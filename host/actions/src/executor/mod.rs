@@ -4,18 +4,20 @@ mod attempt;
 mod config;
 mod process;
 mod recovery;
+mod sandbox;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::actions::{ActionEvent, Grant, Load};
 use treadle_model::{ActionId, Span};
 
 pub use config::ExecutorConfig;
 pub use recovery::{Recovery, recover};
+pub use sandbox::{Expected, Hold, outcome};
 
 use crate::body::ActionBody;
 use crate::markers::{AttemptId, Markers};
@@ -95,6 +97,8 @@ struct Parts {
 #[derive(Default)]
 struct State {
     running: BTreeMap<AttemptId, watch::Sender<Stop>>,
+    /// Handlers that wait for resources, by token.
+    expected: BTreeMap<String, oneshot::Sender<Hold>>,
     /// Attempts that have a marker or are about to.
     held: BTreeSet<AttemptId>,
     is_shut_down: bool,

@@ -134,6 +134,7 @@ impl Attempt {
             Report::OutOfMemory => Outcome::OutOfMemory,
             Report::Stopped => self.why_stopped(),
             Report::Failed(cause) => failed(cause.as_str()),
+            Report::Lost => Outcome::Unknown,
         }
     }
 }

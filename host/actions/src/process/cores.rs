@@ -32,6 +32,10 @@ impl Cores {
         Self(Arc::new(Mutex::new(unused.collect())))
     }
 
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.lock().keys().copied().collect()
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }

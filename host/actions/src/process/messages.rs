@@ -75,8 +75,10 @@ pub(crate) enum Report {
     OutOfMemory,
     /// The daemon asked for it, or is gone.
     Stopped,
-    /// It could not be run, or nobody saw its end.
+    /// It could not be run.
     Failed(String),
+    /// Nobody saw its end, nor whether it began.
+    Lost,
 }
 
 /// A message as a frame, with the bytes that go with it.

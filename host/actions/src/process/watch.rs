@@ -178,7 +178,7 @@ impl<'o> Watch<'o> {
             (Some(cause), ..) => cause,
             (None, Some(code), _) => Report::Exited(code),
             (None, None, Some(signal)) => Report::Killed(signal),
-            (None, None, None) => Report::Failed("its end was not seen".to_owned()),
+            (None, None, None) => Report::Lost,
         };
         (report, self.is_clean)
     }

@@ -244,6 +244,7 @@ fn words(ended: &Ended) -> String {
         Report::OutOfMemory => "it ran out of memory".to_owned(),
         Report::Stopped => "it was stopped".to_owned(),
         Report::Failed(cause) => cause.clone(),
+        Report::Lost => "what supervised it is gone".to_owned(),
     };
     if last.is_empty() {
         how

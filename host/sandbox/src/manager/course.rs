@@ -272,6 +272,16 @@ impl Sandboxes {
         Ok(children)
     }
 
+    /// Ends all processes of all sandboxes. Their files stay.
+    pub async fn stop(&self) {
+        let all: Vec<_> = self.0.lock().values().cloned().collect();
+        for sandbox in all {
+            let _changing = sandbox.changing.lock().await;
+            sandbox.end_processes().await;
+            sandbox.set(State::Stopped);
+        }
+    }
+
     /// Removes a sandbox with its processes and files. It waits for nothing that others do.
     pub async fn remove(&self, id: &str) {
         let Some(sandbox) = self.0.lock().remove(id) else {

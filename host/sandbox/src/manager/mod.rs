@@ -87,9 +87,11 @@ impl Sandboxes {
         spec: SandboxSpec,
         layers: Vec<String>,
     ) -> Result<Arc<Sandbox>, SandboxError> {
-        let id = name().map_err(|error| SandboxError::System("a name", error))?;
+        let named = name().and_then(|id| Ok((id, name()?)));
+        let (id, secret) = named.map_err(|error| SandboxError::System("a name", error))?;
         let record = Record {
             id: id.clone(),
+            secret,
             spec,
             layers,
             created_at_us: now_us(),
@@ -122,6 +124,14 @@ impl Sandboxes {
     pub fn get(&self, id: &str) -> Result<Arc<Sandbox>, SandboxError> {
         let found = self.0.lock().get(id).cloned();
         found.ok_or_else(|| SandboxError::Unknown(id.to_owned()))
+    }
+
+    /// The sandbox whose secret this is.
+    pub fn by_secret(&self, secret: &str) -> Option<Arc<Sandbox>> {
+        let all = self.0.lock();
+        all.values()
+            .find(|sandbox| sandbox.lock().record.secret == secret)
+            .cloned()
     }
 
     /// All of them, oldest first.

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use treadle_sandbox::{End, SandboxSpec, Sandboxes, State};
+use treadle_sandbox::End;
 
-use crate::stage::{Stage, config, sh};
+use crate::stage::{Stage, sh};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_run_apart_from_the_machine() {

@@ -1,12 +1,14 @@
 //! What tests have: an agent in a folder of its own, and commands whose output is read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt;
-use treadle_sandbox::{End, Exec, Guard, Sandbox, SandboxConfig, SandboxSpec, Sandboxes};
+use treadle_sandbox::{End, Event, Exec, Guard, Sandbox, SandboxConfig, SandboxSpec, Sandboxes};
+
+/// How long whatever is awaited may take.
+const LONG: Duration = Duration::from_secs(30);
 
 /// An agent, and the folder that goes with it.
 pub(crate) struct Stage {
@@ -35,9 +37,14 @@ impl Stage {
 
     /// An agent that leaves protections out.
     pub(crate) async fn without(guards: &[Guard]) -> Self {
+        Self::with(|config| config.without = guards.to_vec()).await
+    }
+
+    /// An agent with another configuration.
+    pub(crate) async fn with(change: impl FnOnce(&mut SandboxConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path());
-        config.without = guards.to_vec();
+        change(&mut config);
         let sandboxes = Sandboxes::start(config).await.unwrap();
         Self { sandboxes, folder }
     }
@@ -45,27 +52,87 @@ impl Stage {
     pub(crate) async fn sandbox(&self) -> Arc<Sandbox> {
         self.sandboxes.create(SandboxSpec::default()).await.unwrap()
     }
+
+    /// Where a sandbox is on disk.
+    pub(crate) fn folder_of(&self, sandbox: &Sandbox) -> PathBuf {
+        self.folder
+            .path()
+            .join("agent/sandboxes")
+            .join(sandbox.id())
+    }
+
+    /// Where the files in a sandbox's root are on disk.
+    pub(crate) fn files_of(&self, sandbox: &Sandbox) -> PathBuf {
+        self.folder_of(sandbox).join("0/files")
+    }
+
+    /// Folders of cgroups that a sandbox has.
+    pub(crate) fn cgroups_of(&self, sandbox: &Sandbox) -> Vec<PathBuf> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let roots = mounts.lines().filter(|line| line.contains(" cgroup"));
+        let roots = roots.filter_map(|line| line.split(' ').nth(1));
+        let inside = roots.filter_map(|root| std::fs::read_dir(root).ok()).flatten();
+        let own = inside.map(|entry| entry.unwrap().path().join(sandbox.id()));
+        own.filter(|folder| folder.is_dir()).collect()
+    }
+
+    /// Processes of a sandbox, as the machine numbers them.
+    pub(crate) fn processes_of(&self, sandbox: &Sandbox) -> Vec<u32> {
+        let cgroups = self.cgroups_of(sandbox);
+        let listed = cgroups.first().map(|folder| folder.join("cgroup.procs"));
+        let listed = listed.and_then(|path| std::fs::read_to_string(path).ok());
+        let listed = listed.unwrap_or_default();
+        listed.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Waits until nothing of a sandbox is left: cgroups, folder, mounts and what runs in them.
+    pub(crate) async fn gone(&self, sandbox: &Sandbox) {
+        let folder = self.folder_of(sandbox);
+        until("its cgroups are gone", || self.cgroups_of(sandbox).is_empty()).await;
+        until("its folder is gone", || !folder.exists()).await;
+        assert_eq!(mounted_by(sandbox.id()), Vec::<String>::new());
+    }
 }
 
 /// Runs a line of a shell; gives its output and its end.
 pub(crate) async fn sh(sandbox: &Arc<Sandbox>, line: &str) -> (String, End) {
-    let mut exec = Exec::new(["/bin/sh", "-c", line]);
-    exec.merged = true;
-    let mut running = sandbox.run(exec).await.unwrap();
-    let mut output = Vec::new();
-    let mut stdout = running.stdout;
-    running.stdout = tokio::net::unix::pipe::Receiver::from_owned_fd(nothing()).unwrap();
-    let reading = async { stdout.read_to_end(&mut output).await };
-    let (end, timed_out) = tokio::join!(running.wait_at_most(Duration::from_secs(60)), reading).0;
-    assert!(
-        !timed_out,
-        "{line}: it did not end: {}",
-        String::from_utf8_lossy(&output)
-    );
-    (String::from_utf8_lossy(&output).into_owned(), end)
+    run(sandbox, Exec::new(["/bin/sh", "-c", line])).await
 }
 
-/// A pipe that nobody writes to.
-fn nothing() -> std::os::fd::OwnedFd {
-    std::io::pipe().unwrap().0.into()
+/// Runs a command; gives its output and its end.
+pub(crate) async fn run(sandbox: &Arc<Sandbox>, mut exec: Exec) -> (String, End) {
+    exec.merged = true;
+    let line = exec.command.join(" ");
+    let mut running = sandbox.run(exec).await.unwrap();
+    let mut output = Vec::new();
+    let take = |event: &Event| {
+        if let Event::Output(bytes) = event {
+            output.extend(bytes);
+        }
+    };
+    let (end, is_late) = running.follow(LONG, take).await;
+    let output = String::from_utf8_lossy(&output).into_owned();
+    assert!(!is_late, "{line}: it did not end: {output}");
+    (output, end)
+}
+
+/// Waits until something holds, by looking again and again.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < LONG, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Processes that see a mount whose line has this word.
+pub(crate) fn mounted_by(word: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let processes = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    processes
+        .filter(|pid| {
+            let mounts = std::fs::read_to_string(format!("/proc/{pid}/mounts"));
+            mounts.is_ok_and(|mounts| mounts.contains(word))
+        })
+        .collect()
 }

@@ -3,6 +3,7 @@
 
 mod blobs;
 mod counts;
+mod held;
 mod machine;
 mod refusal;
 mod running;
@@ -11,6 +12,7 @@ mod submission;
 mod view;
 mod waiters;
 
+pub(crate) use held::HeldAction;
 pub(crate) use running::Running;
 pub use start::SUPERVISE_SUBCOMMAND;
 pub(crate) use submission::Submission;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use submission::Submitted;
 use treadle_core::actions::{ActionEvent, Admission};
-use treadle_model::{ActionId, Tenant};
+use treadle_model::{ActionId, ClientName, Tenant};
 use treadle_scheduler::{DriverHandle, NotRecorded};
 use treadle_store::{ActionRow, ServiceRow, Store, StoreError};
 use treadle_wire::{ErrorBody, ErrorCode};
@@ -36,6 +38,8 @@ pub(crate) struct Actions {
     waiters: Waiters,
     times: Times,
     executor: treadle_actions::Executor,
+    /// Whether processes run in sandboxes only.
+    sandboxes_only: bool,
 }
 
 /// An action that is on record.
@@ -90,6 +94,24 @@ impl From<treadle_scheduler::DriverStopped> for Failure {
 impl Actions {
     /// Puts a tenant's action on record.
     pub(crate) async fn submit(
+        &self,
+        tenant: &Tenant,
+        submission: Submission,
+        written: &serde_json::Value,
+    ) -> Result<Admitted, Failure> {
+        submission.check_client(self.sandboxes_only)?;
+        self.put(tenant, submission, written).await
+    }
+
+    /// Whether a tenant's program lives.
+    pub(crate) async fn is_live(&self, tenant: &Tenant, program: &str) -> Result<bool, Failure> {
+        let Ok(name) = ClientName::parse("program_id", program) else {
+            return Ok(false);
+        };
+        Ok(self.driver.program(&tenant.inside(&name)).await?.is_some())
+    }
+
+    async fn put(
         &self,
         tenant: &Tenant,
         submission: Submission,

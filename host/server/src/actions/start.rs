@@ -14,6 +14,7 @@ use treadle_actions::{
 use treadle_config::Config;
 use treadle_core::actions::{ActionEvent, Load};
 use treadle_model::{ActionId, Span};
+use treadle_sandbox::Sandboxes;
 use treadle_scheduler::{ActionInstruction, ActionStart, DriverHandle};
 use treadle_store::{Location, ServiceRow, Store};
 
@@ -32,13 +33,16 @@ impl Running {
         driver: &DriverHandle,
         store: &Arc<dyn Store>,
         epoch: Option<u64>,
-        instructions: UnboundedReceiver<ActionInstruction>,
+        (instructions, sandboxes): (UnboundedReceiver<ActionInstruction>, Option<Sandboxes>),
     ) -> Result<Option<Self>, StartError> {
         let Some(epoch) = epoch.filter(|_| config.actions.enabled) else {
             give_up(driver).await;
             return Ok(None);
         };
-        let settings = settings(config, epoch);
+        let settings = ExecutorConfig {
+            sandboxes,
+            ..settings(config, epoch)
+        };
         let recovery = recover(&settings).await?;
         let services = store.services().await?;
         let again = restore(config, driver, &recovery, &services).await?;
@@ -62,6 +66,7 @@ impl Running {
             times: Times::default(),
             waiters: Waiters::new(config.actions.waiters_max),
             executor,
+            sandboxes_only: config.sandboxes.required,
         });
         for start in again {
             actions.execute(start).await;

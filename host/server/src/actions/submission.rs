@@ -15,7 +15,7 @@ pub(super) const MEBIBYTE: u64 = 1 << 20;
 /// How long an action may run that does not say, in seconds.
 const RUN_S: u64 = 600;
 /// The longest, in seconds.
-const RUN_S_MAX: u64 = 86_400;
+pub(super) const RUN_S_MAX: u64 = 86_400;
 /// The longest wait for a start, in seconds.
 const START_S_MAX: u64 = 7 * 86_400;
 /// The job of actions that name none.
@@ -54,7 +54,8 @@ pub(crate) struct Submission {
     /// A name of the client's: the same name with the same action is the same action.
     #[serde(default)]
     idempotency_key: Option<String>,
-    /// What to run: one of `process` (`command`, `stdin`, `env`, `cwd`), `http` (`method`, `url`,
+    /// What to run: one of `process` (`command`, `stdin`, `env`, `cwd`), `sandbox` (`id`, and as a
+    /// process), `http` (`method`, `url`,
     /// `headers`, `body`, `quota`) and `service` (`name`, `method`, `path`, `headers`, `body`).
     #[schema(value_type = Object)]
     run: Value,
@@ -95,6 +96,21 @@ impl Submission {
     pub(crate) fn named(mut self, unless_given: impl FnOnce() -> String) -> Self {
         self.idempotency_key.get_or_insert_with(unless_given);
         self
+    }
+
+    /// Whether a client may ask for it.
+    ///
+    /// # Errors
+    /// What is run is not for clients, or not outside of sandboxes.
+    pub(super) fn check_client(&self, sandboxes_only: bool) -> Result<(), ErrorBody> {
+        let problem = if self.run.get("held").is_some() {
+            "`run` has `held`, which no client sends; send `process`, `sandbox`, `http` or `service`"
+        } else if sandboxes_only && self.run.get("process").is_some() {
+            "`run` has `process`, but this daemon runs commands in sandboxes only; send `sandbox` with the `id` of one (docs/sandboxes.md)"
+        } else {
+            return Ok(());
+        };
+        Err(ErrorBody::new(ErrorCode::InvalidField, problem).with_param("run"))
     }
 
     /// Reads a tenant's submission.
@@ -159,7 +175,7 @@ fn demands(cost: BTreeMap<String, Cost>, body: &ActionBody) -> Result<Vec<Demand
         });
     }
     let used = match body {
-        ActionBody::Process(_) => CPU,
+        ActionBody::Process(_) | ActionBody::Sandbox(_) | ActionBody::Held(_) => CPU,
         ActionBody::Http(request) => request.quota.as_deref().unwrap_or(REQUESTS),
         ActionBody::Service(_) => GPU,
     };

@@ -26,6 +26,7 @@ mod openapi;
 mod plugins;
 pub(crate) mod programs;
 mod resources;
+mod sandboxes;
 pub(crate) mod session;
 pub(crate) mod signature;
 mod steps;
@@ -73,6 +74,7 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
                 decisions::endpoints(),
                 actions::endpoints(),
                 resources::endpoints(),
+                sandboxes::endpoints(),
             ]),
         ),
         ("Engines", workers::endpoints()),

@@ -7,6 +7,7 @@ use crate::app::App;
 use crate::history::sample_forever;
 use crate::maintenance::keep_up;
 use crate::messaging::Messaging;
+use crate::sandboxes::{self, Host};
 use crate::streams::OpenStreams;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -130,14 +131,22 @@ impl Leading {
         };
         let transfer_executor =
             TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner);
-        let running = Running::start(config, &driver, &store, epoch, instructed).await?;
+        let sandboxes = sandboxes::start(config, epoch).await?;
+        let feeds = (instructed, sandboxes.clone());
+        let running = Running::start(config, &driver, &store, epoch, feeds).await?;
+        let actions = running.as_ref().map(|running| running.actions.clone());
+        let sandboxes = sandboxes.zip(actions.clone());
+        let sandboxes = sandboxes.map(|(sandboxes, actions)| {
+            Host::start(sandboxes, actions, config.sandboxes.memory_bytes)
+        });
         let messaging = Messaging::connect(&config.broker)?;
         let broker = messaging
             .as_ref()
             .map(|messaging| messaging.status().clone());
         let app = App {
             broker,
-            actions: running.as_ref().map(|running| running.actions.clone()),
+            actions,
+            sandboxes,
             ..assemble(
                 config,
                 (driver, committed.clone()),
@@ -182,6 +191,9 @@ impl Leading {
         }
         if let Some(running) = self.running {
             running.stop().await;
+        }
+        if let Some(sandboxes) = &self.app.sandboxes {
+            sandboxes.stop().await;
         }
         if let Err(error) = self.app.policies.save_states().await {
             tracing::warn!(%error, "what policies have stored could not be saved");
@@ -339,6 +351,7 @@ async fn assemble(
         policies,
         whatif,
         actions: None,
+        sandboxes: None,
         broker: None,
         node,
         streams,

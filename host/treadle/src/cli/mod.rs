@@ -41,7 +41,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use treadle_policy_runtime::compiler_main;
 use treadle_registry::COMPILE_SUBCOMMAND;
-use treadle_server::{SUPERVISE_SUBCOMMAND, supervisor_main};
+use treadle_server::{KEEP_SUBCOMMAND, SUPERVISE_SUBCOMMAND, sandbox_main, supervisor_main};
 
 use error::CliError;
 use treadle_config::Config;
@@ -111,6 +111,11 @@ pub fn main() -> ExitCode {
         }
         // So does one that runs an action.
         Some(SUPERVISE_SUBCOMMAND) => return supervisor_main(),
+        // Or that keeps a sandbox.
+        Some(KEEP_SUBCOMMAND) => {
+            let args: Vec<_> = std::env::args_os().skip(2).collect();
+            return sandbox_main(&args);
+        }
         _ => {}
     }
     let cli = Cli::parse();

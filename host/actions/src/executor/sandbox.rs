@@ -1,0 +1,207 @@
+//! Attempts in sandboxes: commands that are run here, and work that a handler of the daemon does
+//! itself with what its action was granted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use treadle_core::actions::Outcome;
+use treadle_model::ActionId;
+use treadle_sandbox::{End, Event, Exec, Input, Sandbox, SandboxError, Share};
+
+use super::Executor;
+use super::attempt::{Attempt, failed};
+use crate::body::{HeldWork, SandboxCommand};
+use crate::capture::Capture;
+use crate::process::{Stop, Taken, stopped};
+
+/// How long a handler has to end what it does once it is asked to.
+const HANDLER_MAX: Duration = Duration::from_secs(10);
+/// `SIGXFSZ`: a file would have been too long.
+const FILE_SIZE: i32 = 25;
+/// The resource that cores are.
+const CPU: &str = "cpu";
+
+/// What a handler's action was granted. It is over once this is dropped, or ended.
+#[derive(Debug)]
+pub struct Hold {
+    /// The action.
+    pub action: ActionId,
+    /// Its cores.
+    pub share: Share,
+    /// How much it may use at once.
+    pub parallelism: u64,
+    end: oneshot::Sender<(Outcome, Vec<u8>)>,
+    stop: watch::Receiver<Stop>,
+}
+
+impl Hold {
+    /// Waits until it is to be ended.
+    pub async fn stopped(&mut self) {
+        stopped(&mut self.stop).await;
+    }
+
+    /// Ends it, with what was written.
+    pub fn end(self, outcome: Outcome, output: Vec<u8>) {
+        let _ = self.end.send((outcome, output));
+    }
+}
+
+/// A handler that waits for its action's turn. It is forgotten once this is dropped.
+pub struct Expected {
+    executor: Executor,
+    token: String,
+    granted: oneshot::Receiver<Hold>,
+}
+
+impl Expected {
+    /// Waits for the action's turn. Where it never comes, this waits forever.
+    pub async fn granted(&mut self) -> Hold {
+        match (&mut self.granted).await {
+            Ok(hold) => hold,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.executor.0.lock().expected.remove(&self.token);
+    }
+}
+
+impl Executor {
+    /// Makes a handler known that does an action's work itself, before the action is submitted.
+    pub fn expect(&self, token: &str) -> Expected {
+        let (grant, granted) = oneshot::channel();
+        self.0.lock().expected.insert(token.to_owned(), grant);
+        Expected {
+            executor: self.clone(),
+            token: token.to_owned(),
+            granted,
+        }
+    }
+}
+
+impl Attempt {
+    /// Runs a command in a sandbox of its tenant's.
+    pub(super) async fn sandboxed(mut self, command: &SandboxCommand) -> (Outcome, Vec<u8>) {
+        let sandbox = match self.sandbox(&command.id) {
+            Ok(sandbox) => sandbox,
+            Err(cause) => return (failed(cause), Vec::new()),
+        };
+        if let Err(outcome) = self.begin().await {
+            return (outcome, Vec::new());
+        }
+        let taken = self.cores();
+        let exec = Exec {
+            command: command.command.clone(),
+            env: self.variables(&command.env),
+            cwd: command.cwd.clone().unwrap_or_default(),
+            input: Input::Bytes(command.stdin.clone().into_bytes()),
+            merged: true,
+            share: Share::Cores(taken.cores().to_vec()),
+            ..Exec::default()
+        };
+        let mut running = match sandbox.run(exec).await {
+            Ok(running) => running,
+            Err(error) => return (failed(error.to_string()), Vec::new()),
+        };
+        let mut capture = Capture::new(self.parts.config.output_bytes_max);
+        let limit = Duration::from_micros(self.order.run_max.micros());
+        let stopper = running.stopper();
+        let take = |event: &Event| {
+            if let Event::Output(bytes) = event {
+                capture.take(bytes);
+            }
+        };
+        let mut follow = Box::pin(running.follow(limit, take));
+        let outcome = tokio::select! {
+            (end, is_late) = &mut follow => outcome(end, is_late),
+            () = stopped(&mut self.stop) => {
+                let _ = stopper.kill().await;
+                let _ = tokio::time::timeout(HANDLER_MAX, &mut follow).await;
+                self.why_stopped()
+            }
+        };
+        drop(follow);
+        (outcome, capture.finish())
+    }
+
+    fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, String> {
+        let sandboxes = self.parts.config.sandboxes.as_ref();
+        let sandboxes = sandboxes.ok_or("this daemon has no sandboxes")?;
+        let sandbox = sandboxes.get(id).map_err(|error| error.to_string())?;
+        if sandbox.status().spec.tenant != self.order.tenant {
+            return Err(SandboxError::Unknown(id.to_owned()).to_string());
+        }
+        Ok(sandbox)
+    }
+
+    fn cores(&self) -> Taken {
+        let cores = self.granted(CPU).unwrap_or(0);
+        self.parts
+            .cores
+            .take(usize::try_from(cores).unwrap_or(usize::MAX))
+    }
+
+    fn variables(&self, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let mut env = given.clone();
+        let cores = self.granted(CPU).unwrap_or(1);
+        for (name, value) in [
+            ("TREADLE_ACTION_ID", self.id.action.0.to_string()),
+            ("TREADLE_ATTEMPT", self.id.attempt.to_string()),
+            ("TREADLE_JOB", self.order.job.clone()),
+            ("TREADLE_PARALLELISM", cores.to_string()),
+        ] {
+            env.insert(name.to_owned(), value);
+        }
+        env
+    }
+
+    /// Hands what was granted to the handler that asked for it, and waits until that is done.
+    pub(super) async fn held(mut self, work: &HeldWork) -> (Outcome, Vec<u8>) {
+        let expected = self.parts.lock().expected.remove(&work.token);
+        let Some(handler) = expected else {
+            return (failed("whoever asked for it is gone"), Vec::new());
+        };
+        if let Err(outcome) = self.begin().await {
+            return (outcome, Vec::new());
+        }
+        let taken = self.cores();
+        let (end, mut ended) = oneshot::channel();
+        let hold = Hold {
+            action: self.id.action,
+            share: Share::Cores(taken.cores().to_vec()),
+            parallelism: self.granted(CPU).unwrap_or(1),
+            end,
+            stop: self.stop.clone(),
+        };
+        if handler.send(hold).is_err() {
+            return (failed("whoever asked for it is gone"), Vec::new());
+        }
+        let lost = || (failed("whoever did it is gone"), Vec::new());
+        tokio::select! {
+            ended = &mut ended => ended.unwrap_or_else(|_| lost()),
+            () = stopped(&mut self.stop) => {
+                let ended = tokio::time::timeout(HANDLER_MAX, ended).await;
+                let output = ended.ok().and_then(Result::ok).unwrap_or_else(lost).1;
+                (self.why_stopped(), output)
+            }
+        }
+    }
+}
+
+/// What the end of a command means.
+pub fn outcome(end: End, is_late: bool) -> Outcome {
+    match end {
+        _ if is_late => Outcome::TimedOut,
+        End::Exited(code) => Outcome::Exited { code },
+        End::Killed(signal) => Outcome::Killed { signal },
+        End::OutOfMemory => Outcome::OutOfMemory,
+        End::OutOfDisk => Outcome::Killed { signal: FILE_SIZE },
+        // It may have run in part, or to its end.
+        End::Gone => Outcome::Unknown,
+    }
+}

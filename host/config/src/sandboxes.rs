@@ -1,0 +1,45 @@
+//! `[sandboxes]`: where programs' commands run, apart from the machine and from each other.
+
+use super::section::section;
+use super::{Config, ConfigError, conflict};
+
+section! {
+    /// Sandboxes of programs: namespaces of their own, a private writable folder over a read-only system, and bounds (docs/sandboxes.md). They take root, cgroups and overlayfs.
+    SandboxesSection in "sandboxes" {
+        /// Whether programs get sandboxes. Their commands are actions, so that `actions.enabled` must be set too.
+        enabled: bool = false, "";
+        /// Whether actions may run processes in sandboxes only, so that no job token reaches the machine.
+        required: bool = false, "";
+        /// Images, and the files of sandboxes. Beside the store if that is a file, else in `/var/lib/treadle`.
+        folder: String = String::new(), "";
+        /// Sandboxes at once.
+        sandboxes_max: usize = 1_024, "sandboxes", 1 ..= 65_536;
+        /// Memory of a sandbox that asks for no other, and the most that one may ask for.
+        memory_bytes: u64 = 4_294_967_296, "bytes", 16_777_216 ..= 1_125_899_906_842_624_u64;
+        /// Processes and threads of a sandbox.
+        processes_max: u64 = 1_024, "processes", 8 ..= 4_194_304;
+        /// What a sandbox may write to disk.
+        disk_bytes_max: u64 = 10_737_418_240, "bytes", 1_048_576 ..= 1_125_899_906_842_624_u64;
+        /// How long a sandbox lives that says nothing else, from when it is ready.
+        ttl_s: u64 = 3_600, "seconds", 1 ..= 31_536_000;
+        fixed {
+            /// The first of 65,536 users of the machine that are the users of sandboxes.
+            uid: u32 = 231_072, "", 65_536 ..= 4_000_000_000_u32;
+            /// What keeps sandboxes; the daemon's own binary without it.
+            keeper: String = String::new(), "";
+        }
+    }
+}
+
+impl SandboxesSection {
+    /// Rules across several values.
+    pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        if self.enabled && !config.actions.enabled {
+            let problem =
+                "is true, but the commands of sandboxes are actions, and those are not run";
+            let remedy = "set actions.enabled = true too";
+            return Err(conflict("sandboxes.enabled", problem.to_owned(), remedy));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Bombs, each no larger than the machine bears: what is bounded ends them, others don't notice, and
+//! without the bound they go through.
+
+use std::time::{Duration, Instant};
+
+use treadle_sandbox::{End, Exec, Guard, Share, State};
+
+use crate::stage::{Stage, run, sh, until};
+
+/// What a neighbour's command may take while a bomb goes off, on a machine with other work.
+const SOON: Duration = Duration::from_secs(10);
+
+async fn ends(guards: &[Guard], line: &str) -> End {
+    let stage = Stage::without(guards).await;
+    let (bomb, other) = (stage.sandbox().await, stage.sandbox().await);
+    assert_eq!(sh(&other, "sleep 600 > /dev/null &").await.1, End::Exited(0));
+    let (output, end) = sh(&bomb, line).await;
+    eprintln!("{guards:?}: {line}: {end:?}: {output}");
+    assert_eq!(sh(&other, "kill -0 %1 || pgrep sleep").await.1, End::Exited(0));
+    end
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_are_bounded() {
+    let line = "i=0; while [ $i -lt 200 ]; do sleep 60 > /dev/null 2>&1 & i=$((i+1)); done";
+    assert_ne!(ends(&[], line).await, End::Exited(0));
+    assert_eq!(ends(&[Guard::Cgroup], line).await, End::Exited(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_bomb_is_noticed_by_nobody_and_removed() {
+    let stage = Stage::new().await;
+    let (bomb, other) = (stage.sandbox().await, stage.sandbox().await);
+    assert_eq!(sh(&other, "true").await.1, End::Exited(0));
+    let line = "python3 -c 'import os\nwhile True:\n try: os.fork()\n except OSError: pass'";
+    let mut running = bomb.run(Exec::new(["/bin/sh", "-c", line])).await.unwrap();
+    let before = stage.processes_of(&bomb).len();
+    until("it multiplies", || stage.processes_of(&bomb).len() > before + 20).await;
+    let began = Instant::now();
+    assert_eq!(sh(&other, "true").await.1, End::Exited(0));
+    let here = std::process::Command::new("true").status().unwrap();
+    assert!(here.success() && began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert!(stage.processes_of(&bomb).len() <= 64);
+    stage.sandboxes.remove(bomb.id()).await;
+    let (end, _) = running.follow(SOON, |_| ()).await;
+    assert_eq!(end, End::Gone);
+    stage.gone(&bomb).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_bounded() {
+    let lines = [
+        "exec perl -e '$x = \"x\" x (400 << 20); print length($x)'",
+        // In a file of memory, which is no process's.
+        "exec python3 -c 'import os; f = os.memfd_create(\"m\"); [os.write(f, bytes(1 << 20)) for _ in range(400)]'",
+        // By many small ones.
+        "for i in 1 2 3 4 5 6 7 8; do perl -e '$x = \"x\" x (25 << 20); sleep 1' & done; wait; perl -e '$x = \"x\" x (400 << 20)'",
+    ];
+    for line in lines {
+        assert_eq!(ends(&[], line).await, End::OutOfMemory, "{line}");
+    }
+    assert_eq!(ends(&[Guard::Cgroup], lines[0]).await, End::Exited(0));
+    assert_eq!(ends(&[Guard::Cgroup], lines[1]).await, End::Exited(0));
+}
+
+/// Each writes about 100 MB, of which 64 are too many.
+const WRITERS: [(&str, &str); 6] = [
+    ("one file", "dd if=/dev/zero of=/tmp/file bs=1M count=100"),
+    (
+        "small files",
+        "perl -e 'mkdir(\"/tmp/d\"); for (1..25600) { open(F, \">/tmp/d/$_\") or die; print F \"x\" x 4096 or die; close(F) }'",
+    ),
+    (
+        "empty files",
+        "perl -e 'mkdir(\"/tmp/d\"); for (1..40000) { open(F, \">/tmp/d/$_\") or die; close(F) }'",
+    ),
+    (
+        "files too deep for a path",
+        "perl -e '$n = \"n\" x 250; chdir(\"/tmp\"); for (1..20) { mkdir($n) or die; chdir($n) or die } for (1..25) { open(F, \">$_\") or die; print F \"x\" x (4 << 20) or die; close(F) }'",
+    ),
+    (
+        "files without a name",
+        "perl -e 'for (1..3) { open($f[$_], \">/tmp/f\") or die; unlink(\"/tmp/f\"); syswrite($f[$_], \"x\" x (1 << 20)) == 1 << 20 or die for 1..33 } {hold}'",
+    ),
+    (
+        "mapped files without a name",
+        "python3 -c 'import mmap, os, time\nl = []\nfor _ in range(3):\n f = os.open(\"/tmp/f\", os.O_RDWR | os.O_CREAT); os.unlink(\"/tmp/f\"); os.ftruncate(f, 33 << 20); m = mmap.mmap(f, 33 << 20); os.close(f); m[:] = bytes(b\"x\" * (33 << 20)); m.flush(); l.append(m)\ntime.sleep({seconds})'",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disk_is_bounded() {
+    let stage = Stage::new().await;
+    let free = Stage::without(&[Guard::Disk]).await;
+    for (what, writer) in WRITERS {
+        let line = |seconds: &str| {
+            let writer = writer.replace("{seconds}", seconds);
+            writer.replace("{hold}", &format!("sleep({seconds})"))
+        };
+        let sandbox = free.sandbox().await;
+        let (output, end) = sh(&sandbox, &line("0")).await;
+        assert_eq!(end, End::Exited(0), "{what}: {output}");
+        free.sandboxes.remove(sandbox.id()).await;
+        let sandbox = stage.sandbox().await;
+        let began = Instant::now();
+        let (output, end) = sh(&sandbox, &format!("{}; sleep 25", line("25"))).await;
+        assert_eq!(end, End::OutOfDisk, "{what}: {output}");
+        eprintln!("{what}: {:?}", began.elapsed());
+        // It may be cleaned up, and then go on.
+        let line = "rm -rf /tmp/*; sleep 1; echo x > /tmp/x";
+        assert_eq!(sh(&sandbox, line).await.1, End::Exited(0), "{what}");
+        stage.sandboxes.remove(sandbox.id()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_alone_is_too_large_is_out_of_disk() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    let command = ["dd", "if=/dev/zero", "of=/tmp/file", "bs=1M", "count=100"];
+    assert_eq!(run(&sandbox, Exec::new(command)).await.1, End::OutOfDisk);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disk_is_bounded_for_what_is_left_in_the_background() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    // Slow enough that what is too much can be told from what could have been written.
+    let writer = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); dd if=/dev/zero of=/tmp/$i bs=4M count=1; sleep 0.05; done";
+    let line = format!("({writer}) > /dev/null 2>&1 &");
+    assert_eq!(sh(&sandbox, &line).await.1, End::Exited(0));
+    until("it is ended", || sandbox.status().state == State::Stopped).await;
+    let written = sandbox.status().disk_bytes;
+    assert!((64 << 20..160 << 20).contains(&written), "{written}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cores_are_those_granted() {
+    let lines = [
+        "test $(nproc) -gt 1",
+        "taskset -c 1 true",
+        "python3 -c 'import os; os.sched_setaffinity(0, {0, 1})' && python3 -c 'import os; os.sched_setaffinity(0, {1})'",
+    ];
+    let (stage, free) = (Stage::new().await, Stage::without(&[Guard::Cgroup]).await);
+    for line in lines {
+        let exec = || Exec {
+            share: Share::Cores(vec![0]),
+            ..Exec::new(["/bin/sh", "-c", line])
+        };
+        let (output, end) = run(&stage.sandbox().await, exec()).await;
+        assert_ne!(end, End::Exited(0), "{line}: {output}");
+        let (output, end) = run(&free.sandbox().await, exec()).await;
+        assert_eq!(end, End::Exited(0), "{line}: {output}");
+    }
+}
+
+/// What each user of the machine has a number of: whether a sandbox takes that of others.
+const SHARED: [(&str, &str, &str); 2] = [
+    (
+        "watches of files",
+        "perl -e 'while ($n < 200 && (my $f = syscall(294, 0)) >= 0) { $n++ } $| = 1; print \"$n\\n\"; sleep(60)'",
+        "perl -e 'exit(syscall(294, 0) >= 0 ? 0 : 1)'",
+    ),
+    (
+        "terminals",
+        "perl -e 'while ($n < 4000 && open($f[$n], \"+<\", \"/dev/ptmx\")) { $n++ } $| = 1; print \"$n\\n\"; sleep(60)'",
+        "perl -e 'exit(open(F, \"+<\", \"/dev/ptmx\") ? 0 : 1)'",
+    ),
+];
+
+#[cfg(target_arch = "x86_64")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_users_have_a_number_of_is_each_sandboxs_own() {
+    let stage = Stage::new().await;
+    for (what, line, one) in SHARED {
+        let (greedy, other) = (stage.sandbox().await, stage.sandbox().await);
+        let command = Exec::new(["/bin/sh", "-c", line]);
+        let mut running = greedy.run(command).await.unwrap();
+        let told = running.next().await;
+        eprintln!("{what}: {told:?}");
+        assert_eq!(sh(&other, one).await.1, End::Exited(0), "{what}: {told:?}");
+        let here = std::process::Command::new("/bin/sh").args(["-c", one]).status();
+        assert!(here.unwrap().success(), "{what}: {told:?}");
+        running.stopper().kill().await.unwrap();
+    }
+}

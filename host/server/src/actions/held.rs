@@ -1,0 +1,122 @@
+//! Actions whose work a handler of this daemon does itself: it waits for its turn, and for its
+//! resources, as all do.
+
+use super::{Actions, Failure};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_actions::Hold;
+use treadle_model::{ActionId, Tenant};
+use treadle_store::ActionRow;
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// How long a look for the end of an action that never began takes at most.
+const LOOK: Duration = Duration::from_secs(3_600);
+
+/// What a handler is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldAction {
+    /// The program whose action it is, if that lives.
+    pub(crate) program: Option<String>,
+    /// The job, where no program lives.
+    pub(crate) job: String,
+    /// The tool.
+    pub(crate) kind: String,
+    /// The sandbox that it is done in.
+    pub(crate) sandbox: String,
+    /// What it is, for those who look.
+    pub(crate) what: String,
+    /// After so long it is stopped.
+    pub(crate) run_max: Duration,
+}
+
+impl HeldAction {
+    fn submission(&self, token: &str, with_program: bool) -> serde_json::Value {
+        let run_s = self
+            .run_max
+            .as_secs()
+            .clamp(1, super::submission::RUN_S_MAX);
+        let run = json!({"held": {"token": token, "sandbox": self.sandbox, "what": self.what}});
+        let mut whole = json!({"kind": self.kind, "run_s_max": run_s, "run": run});
+        match &self.program {
+            Some(program) if with_program => whole["program_id"] = json!(program),
+            _ => whole["job"] = json!(self.job),
+        }
+        whole
+    }
+}
+
+impl Actions {
+    /// Waits for a handler's turn.
+    pub(crate) async fn hold(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        action: HeldAction,
+    ) -> Result<Hold, Failure> {
+        let mut bytes = [0_u8; 16];
+        getrandom::fill(&mut bytes).map_err(|_| Failure::Stopped)?;
+        let token = format!("{:032x}", u128::from_ne_bytes(bytes));
+        let mut expected = self.executor.expect(&token);
+        let admitted = match self.put_held(tenant, action.submission(&token, true)).await {
+            Err(Failure::Refused(error)) if error.code == ErrorCode::ProgramUnknown => {
+                self.put_held(tenant, action.submission(&token, false))
+                    .await?
+            }
+            admitted => admitted?,
+        };
+        let mut withdrawal = Withdrawal {
+            actions: self.clone(),
+            tenant: tenant.clone(),
+            action: Some(admitted),
+        };
+        tokio::select! {
+            hold = expected.granted() => {
+                withdrawal.action = None;
+                Ok(hold)
+            }
+            ended = self.ended(tenant, admitted, LOOK) => {
+                withdrawal.action = None;
+                Err(never_began(ended?))
+            }
+        }
+    }
+
+    async fn put_held(
+        &self,
+        tenant: &Tenant,
+        written: serde_json::Value,
+    ) -> Result<ActionId, Failure> {
+        let submission = serde_json::from_value(written.clone());
+        let submission = submission.map_err(|error| {
+            ErrorBody::new(ErrorCode::InvalidField, format!("the command: {error}"))
+        })?;
+        Ok(self.put(tenant, submission, &written).await?.action)
+    }
+}
+
+fn never_began(row: ActionRow) -> Failure {
+    let outcome = row.outcome.as_deref().unwrap_or("it still waits");
+    let message = format!(
+        "action {} did not begin: {outcome}; see GET /api/v1/actions/{}",
+        row.action, row.action
+    );
+    ErrorBody::new(ErrorCode::Overloaded, message).into()
+}
+
+/// Withdraws an action whose handler gave up waiting.
+struct Withdrawal {
+    actions: Arc<Actions>,
+    tenant: Tenant,
+    action: Option<ActionId>,
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        if let Some(action) = self.action {
+            let (actions, tenant) = (self.actions.clone(), self.tenant.clone());
+            tokio::spawn(async move {
+                let _ = actions.cancel(&tenant, action).await;
+            });
+        }
+    }
+}

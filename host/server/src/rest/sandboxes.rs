@@ -1,0 +1,302 @@
+//! Sandboxes of programs, and the images that they are made of.
+
+use super::actions::failed;
+use super::arguments::{Body, InPath};
+use super::endpoint::{Endpoint, delete, get, post, put};
+use super::signature::{Answer, Created};
+use crate::app::App;
+use crate::sandboxes::{Host, refused};
+use axum::extract::State;
+use axum::response::{Json, Response};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_auth::Caller;
+use treadle_auth::permissions::{ENGINES, RUN, VIEW};
+use treadle_http::{error_response, refuse};
+use treadle_sandbox::{OnExpiry, Sandbox, SandboxError, SandboxSpec, State as Life, Status};
+use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
+
+/// What to do where there are no sandboxes.
+const DISABLED: &str =
+    "this daemon has no sandboxes; set sandboxes.enabled = true (docs/sandboxes.md)";
+/// Copies of a sandbox at once.
+const FORKS_MAX: u32 = 100;
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let codes = [ErrorCode::SandboxesDisabled, ErrorCode::SandboxUnknown];
+    let with_failure = [codes[0], codes[1], ErrorCode::SandboxFailed];
+    vec![
+        post("/api/v1/sandboxes", RUN, create)
+            .summary("Makes a sandbox")
+            .details(
+                "Acknowledged once it is on record; it is prepared meanwhile, and commands in it \
+                 wait for that. It ends with its program, or when its time is over.",
+            )
+            .fails(&[ErrorCode::SandboxesDisabled, ErrorCode::Overloaded, ErrorCode::SandboxFailed]),
+        get("/api/v1/sandboxes", VIEW, list)
+            .summary("Sandboxes, oldest first")
+            .fails(&codes[..1]),
+        get("/api/v1/sandboxes/{sandbox}", VIEW, show).summary("A sandbox").fails(&codes),
+        delete("/api/v1/sandboxes/{sandbox}", RUN, remove)
+            .summary("Removes a sandbox with its processes and files")
+            .fails(&codes),
+        post("/api/v1/sandboxes/{sandbox}/pause", RUN, pause)
+            .summary("Stops a sandbox's processes; they keep their memory")
+            .fails(&with_failure),
+        post("/api/v1/sandboxes/{sandbox}/resume", RUN, resume)
+            .summary("Lets a sandbox's processes go on")
+            .fails(&with_failure),
+        post("/api/v1/sandboxes/{sandbox}/fork", RUN, fork)
+            .summary("Makes sandboxes with the files that one has now")
+            .fails(&[codes[0], codes[1], ErrorCode::SandboxFailed, ErrorCode::Overloaded]),
+        get("/api/v1/images", VIEW, images)
+            .summary("What sandboxes can be made of")
+            .fails(&codes[..1]),
+        put("/api/v1/images/{image}", ENGINES, import)
+            .summary("Makes an image of a folder, a tar archive or an OCI image layout of the daemon's machine")
+            .fails(&codes[..1]),
+        delete("/api/v1/images/{image}", ENGINES, remove_image)
+            .summary("Removes an image that no sandbox has")
+            .fails(&codes[..1]),
+    ]
+}
+
+/// Who has sandboxes, or why there are none.
+pub(super) fn host(app: &App) -> Result<&Arc<Host>, Response> {
+    let host = app.sandboxes.as_ref();
+    host.ok_or_else(|| refuse(ErrorCode::SandboxesDisabled, DISABLED))
+}
+
+fn told(error: SandboxError) -> Response {
+    error_response(&refused(&error))
+}
+
+fn own(app: &App, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
+    host(app)?.own(&caller.principal.tenant.tenant, id).map_err(told)
+}
+
+/// A sandbox to be made.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+struct SandboxRequest {
+    /// What it is made of; `system`, the programs of the daemon's machine, without it.
+    image: String,
+    /// The program with which it ends.
+    program_id: Option<String>,
+    /// The RL run; `default` without it.
+    job: Option<String>,
+    /// Variables of all its commands.
+    env: BTreeMap<String, String>,
+    /// What its owner wants to find it by.
+    labels: BTreeMap<String, String>,
+    /// How long it lives from when it is ready, in seconds; `sandboxes.ttl_s` without it.
+    ttl_s: Option<u64>,
+    /// What becomes of it then: `remove`, or `pause`.
+    #[schema(value_type = String)]
+    on_expiry: OnExpiry,
+    /// Its memory; `sandboxes.memory_bytes` without it.
+    memory_bytes: Option<u64>,
+}
+
+/// A sandbox.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SandboxView {
+    /// Its name.
+    id: String,
+    /// preparing, ready, paused, stopped, failed or removed.
+    state: &'static str,
+    /// Why it could not be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+    /// What it is made of.
+    image: String,
+    /// Its program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program_id: Option<String>,
+    /// Its RL run.
+    job: String,
+    /// What its owner finds it by.
+    labels: BTreeMap<String, String>,
+    /// When it was asked for, in microseconds since 1970.
+    created_at_us: u64,
+    /// When its time is over; unknown until it was ready once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at_us: Option<u64>,
+    /// Bytes of memory that it has now.
+    memory_bytes: u64,
+    /// Bytes that it has written to disk, as last measured.
+    disk_bytes: u64,
+    /// Commands that run.
+    commands: usize,
+}
+
+impl From<Status> for SandboxView {
+    fn from(status: Status) -> Self {
+        let (state, cause) = match status.state {
+            Life::Preparing => ("preparing", None),
+            Life::Ready => ("ready", None),
+            Life::Paused => ("paused", None),
+            Life::Stopped => ("stopped", None),
+            Life::Failed(cause) => ("failed", Some(cause)),
+            Life::Removed => ("removed", None),
+        };
+        Self {
+            id: status.id,
+            state,
+            cause,
+            image: status.spec.image,
+            program_id: status.spec.program,
+            job: status.spec.job,
+            labels: status.spec.labels,
+            created_at_us: status.created_at_us,
+            expires_at_us: status.expires_at_us,
+            memory_bytes: status.memory_bytes,
+            disk_bytes: status.disk_bytes,
+            commands: status.commands,
+        }
+    }
+}
+
+async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Body(request): Body<SandboxRequest>,
+) -> Result<Created<SandboxView>, Response> {
+    let spec = SandboxSpec {
+        job: request.job.unwrap_or_else(|| "default".to_owned()),
+        program: request.program_id,
+        labels: request.labels,
+        image: request.image,
+        env: request.env,
+        ttl: request.ttl_s.map(Duration::from_secs),
+        on_expiry: request.on_expiry,
+        memory_bytes: request.memory_bytes,
+        ..SandboxSpec::default()
+    };
+    let created = host(&app)?.create(&caller.principal.tenant.tenant, spec).await;
+    Ok(Created(created.map_err(failed)?.status().into()))
+}
+
+/// Sandboxes.
+#[derive(Serialize, ToSchema)]
+struct SandboxList {
+    /// Oldest first.
+    sandboxes: Vec<SandboxView>,
+}
+
+async fn list(State(app): State<App>, caller: Caller) -> Answer<SandboxList> {
+    let all = host(&app)?.list(&caller.principal.tenant.tenant);
+    let sandboxes = all.into_iter().map(SandboxView::from).collect();
+    Ok(Json(SandboxList { sandboxes }))
+}
+
+async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+) -> Answer<SandboxView> {
+    Ok(Json(own(&app, &caller, &id)?.status().into()))
+}
+
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+) -> Answer<SandboxView> {
+    let sandbox = own(&app, &caller, &id)?;
+    host(&app)?.sandboxes.remove(&id).await;
+    Ok(Json(sandbox.status().into()))
+}
+
+async fn pause(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+) -> Answer<SandboxView> {
+    let sandbox = own(&app, &caller, &id)?;
+    sandbox.pause().await.map_err(told)?;
+    Ok(Json(sandbox.status().into()))
+}
+
+async fn resume(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+) -> Answer<SandboxView> {
+    let sandbox = own(&app, &caller, &id)?;
+    sandbox.resume().await.map_err(told)?;
+    Ok(Json(sandbox.status().into()))
+}
+
+/// How many copies.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ForkRequest {
+    /// From 1 to 100; 1 without it.
+    #[serde(default = "one")]
+    count: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+async fn fork(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+    Body(request): Body<ForkRequest>,
+) -> Result<Created<SandboxList>, Response> {
+    let parent = own(&app, &caller, &id)?;
+    if !(1..=FORKS_MAX).contains(&request.count) {
+        let message = format!("`count` is {}; send 1 to {FORKS_MAX}", request.count);
+        return Err(refuse(ErrorCode::InvalidField, message));
+    }
+    let children = host(&app)?.sandboxes.fork(&parent, request.count as usize).await;
+    let children = children.map_err(told)?.into_iter();
+    let sandboxes = children.map(|child| child.status().into()).collect();
+    Ok(Created(SandboxList { sandboxes }))
+}
+
+/// Images.
+#[derive(Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the field is named as its path")]
+struct Images {
+    /// Their names.
+    images: Vec<String>,
+}
+
+async fn images(State(app): State<App>) -> Answer<Images> {
+    let images = host(&app)?.sandboxes.images();
+    Ok(Json(Images { images }))
+}
+
+/// Where an image comes from.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ImportRequest {
+    /// A folder, a tar archive, or a folder with an OCI image layout, on the daemon's machine.
+    path: String,
+}
+
+async fn import(
+    State(app): State<App>,
+    InPath(image): InPath<String>,
+    Body(request): Body<ImportRequest>,
+) -> Answer<Images> {
+    let sandboxes = &host(&app)?.sandboxes;
+    sandboxes.import(&image, Path::new(&request.path)).await.map_err(told)?;
+    let images = sandboxes.images();
+    Ok(Json(Images { images }))
+}
+
+async fn remove_image(State(app): State<App>, InPath(image): InPath<String>) -> Answer<Images> {
+    let sandboxes = &host(&app)?.sandboxes;
+    sandboxes.remove_image(&image).await.map_err(told)?;
+    let images = sandboxes.images();
+    Ok(Json(Images { images }))
+}

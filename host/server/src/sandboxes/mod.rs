@@ -1,0 +1,163 @@
+//! Sandboxes of programs: whose they are, when they end, and commands in them as actions.
+
+mod start;
+mod work;
+
+pub use start::KEEP_SUBCOMMAND;
+pub(crate) use start::start;
+pub(crate) use work::{Task, Work};
+
+use crate::actions::{Actions, Failure};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use treadle_model::{ClientName, Tenant};
+use treadle_sandbox::{Sandbox, SandboxError, SandboxSpec, Sandboxes, Status};
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// How often ended programs are looked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a sandbox may wait for its program's first step.
+const PROGRAM_BEGINS_MAX: Duration = Duration::from_mins(10);
+
+/// Sandboxes and what runs their commands.
+pub(crate) struct Host {
+    pub(crate) sandboxes: Sandboxes,
+    actions: Arc<Actions>,
+    memory_bytes_max: u64,
+    /// Sandboxes whose programs have begun.
+    begun: Mutex<BTreeSet<String>>,
+}
+
+/// What clients are told.
+pub(crate) fn refused(error: &SandboxError) -> ErrorBody {
+    let code = match error {
+        SandboxError::Full(_) => ErrorCode::Overloaded,
+        SandboxError::Unknown(_) => ErrorCode::SandboxUnknown,
+        SandboxError::ImageUnknown(_)
+        | SandboxError::Value(..)
+        | SandboxError::File { .. }
+        | SandboxError::Command(_) => ErrorCode::InvalidField,
+        SandboxError::Machine(_)
+        | SandboxError::Preparation(_)
+        | SandboxError::Paused
+        | SandboxError::Gone
+        | SandboxError::System(..) => ErrorCode::SandboxFailed,
+    };
+    let told = ErrorBody::new(code, error.to_string());
+    match error {
+        SandboxError::Value(field, _) => told.with_param(*field),
+        SandboxError::ImageUnknown(_) => told.with_param("image"),
+        SandboxError::File { .. } => told.with_param("path"),
+        SandboxError::Command(_) => told.with_param("command"),
+        _ => told,
+    }
+}
+
+impl From<SandboxError> for Failure {
+    fn from(error: SandboxError) -> Self {
+        refused(&error).into()
+    }
+}
+
+impl Host {
+    /// Sandboxes whose commands these actions run.
+    pub(crate) fn start(
+        sandboxes: Sandboxes,
+        actions: Arc<Actions>,
+        memory_bytes_max: u64,
+    ) -> Arc<Self> {
+        let host = Arc::new(Self {
+            sandboxes,
+            actions,
+            memory_bytes_max,
+            begun: Mutex::default(),
+        });
+        let watched = Arc::downgrade(&host);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let Some(host) = watched.upgrade() else {
+                    return;
+                };
+                host.end_with_programs().await;
+            }
+        });
+        host
+    }
+
+    /// Ends all processes; files stay.
+    pub(crate) async fn stop(&self) {
+        self.sandboxes.stop().await;
+    }
+
+    /// Puts a tenant's sandbox on record.
+    pub(crate) async fn create(
+        &self,
+        tenant: &Tenant,
+        mut spec: SandboxSpec,
+    ) -> Result<Arc<Sandbox>, Failure> {
+        if let Some(program) = &spec.program {
+            ClientName::parse("program_id", program).map_err(ErrorBody::from)?;
+        }
+        ClientName::parse("job", &spec.job).map_err(ErrorBody::from)?;
+        let max = self.memory_bytes_max;
+        if spec.memory_bytes.is_some_and(|bytes| bytes > max) {
+            let message =
+                format!("`memory_bytes` is more than a sandbox may have; send {max} at most");
+            let error = ErrorBody::new(ErrorCode::InvalidField, message);
+            return Err(error.with_param("memory_bytes").into());
+        }
+        tenant.name().clone_into(&mut spec.tenant);
+        Ok(self.sandboxes.create(spec).await?)
+    }
+
+    /// A tenant's sandbox.
+    pub(crate) fn own(&self, tenant: &Tenant, id: &str) -> Result<Arc<Sandbox>, SandboxError> {
+        let sandbox = self.sandboxes.get(id)?;
+        if sandbox.tenant() != tenant.name() {
+            return Err(SandboxError::Unknown(id.to_owned()));
+        }
+        Ok(sandbox)
+    }
+
+    /// A tenant's sandboxes, oldest first.
+    pub(crate) fn list(&self, tenant: &Tenant) -> Vec<Status> {
+        let mut all = self.sandboxes.list();
+        all.retain(|sandbox| sandbox.spec.tenant == tenant.name());
+        all
+    }
+
+    /// Removes sandboxes of programs that are over.
+    async fn end_with_programs(&self) {
+        let all = self.sandboxes.list();
+        {
+            let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            begun.retain(|id| all.iter().any(|sandbox| sandbox.id == *id));
+        }
+        let now = treadle_auth::now_us();
+        for sandbox in all {
+            let Some(program) = sandbox.spec.program.as_deref() else {
+                continue;
+            };
+            let tenant = Tenant::new(&sandbox.spec.tenant);
+            match self.actions.is_live(&tenant, program).await {
+                Err(_) => return,
+                Ok(true) => {
+                    let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+                    begun.insert(sandbox.id);
+                }
+                Ok(false) => {
+                    let begun = {
+                        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+                        begun.contains(&sandbox.id)
+                    };
+                    let age = Duration::from_micros(now.saturating_sub(sandbox.created_at_us));
+                    if begun || age > PROGRAM_BEGINS_MAX {
+                        self.sandboxes.remove(&sandbox.id).await;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A command in a sandbox as an action: it waits for its turn and its cores, and how it ended is on
+//! record with what it wrote.
+
+use super::Host;
+use crate::actions::{Failure, HeldAction};
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_actions::{Capture, Hold, outcome};
+use treadle_core::actions::Outcome;
+use treadle_model::Tenant;
+use treadle_sandbox::{End, Event, Exec, Running, Sandbox};
+
+/// Bytes of what a command wrote that go on record.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// The longest that a command may run.
+const RUN_MAX: Duration = Duration::from_hours(24);
+/// Bytes of a command that are told.
+const WHAT_BYTES_MAX: usize = 512;
+
+/// What is to be done in a sandbox.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    /// The tool.
+    pub(crate) kind: &'static str,
+    /// What it is, for those who look.
+    pub(crate) what: String,
+    /// After so long it is ended.
+    pub(crate) run_max: Option<Duration>,
+}
+
+/// A command that runs, and the action that it is. If this is dropped the command is ended.
+pub(crate) struct Work {
+    hold: Option<Hold>,
+    running: Option<Running>,
+    capture: Capture,
+    is_late: bool,
+    until: Option<tokio::time::Instant>,
+}
+
+impl Host {
+    /// Waits for a task's turn.
+    pub(crate) async fn hold(&self, sandbox: &Arc<Sandbox>, task: &Task) -> Result<Hold, Failure> {
+        let spec = sandbox.status().spec;
+        let mut what = task.what.clone();
+        what.truncate(what.floor_char_boundary(WHAT_BYTES_MAX));
+        let action = HeldAction {
+            program: spec.program,
+            job: spec.job,
+            kind: task.kind.to_owned(),
+            sandbox: sandbox.id().to_owned(),
+            what,
+            run_max: task.run_max.unwrap_or(RUN_MAX),
+        };
+        self.actions.hold(&Tenant::new(&spec.tenant), action).await
+    }
+
+    /// Waits for a command's turn, and starts it.
+    pub(crate) async fn run(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        task: Task,
+        mut exec: Exec,
+    ) -> Result<Work, Failure> {
+        let hold = self.hold(sandbox, &task).await?;
+        exec.share = hold.share.clone();
+        let parallelism = hold.parallelism.to_string();
+        exec.env
+            .insert("TREADLE_PARALLELISM".to_owned(), parallelism);
+        match sandbox.run(exec).await {
+            Ok(running) => Ok(Work {
+                hold: Some(hold),
+                running: Some(running),
+                capture: Capture::new(OUTPUT_BYTES_MAX),
+                is_late: false,
+                until: task.run_max.map(|max| tokio::time::Instant::now() + max),
+            }),
+            Err(error) => {
+                let cause = error.to_string().into();
+                hold.end(Outcome::InfrastructureFailure { cause }, Vec::new());
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Work {
+    /// The command.
+    pub(crate) fn running(&mut self) -> Option<&mut Running> {
+        self.running.as_mut()
+    }
+
+    /// Whether it was ended because its time was over.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late
+    }
+
+    /// What becomes of it next; after its end only that. It is ended when its time is over, or its
+    /// action is withdrawn.
+    pub(crate) async fn next(&mut self) -> Event {
+        loop {
+            let (Some(running), Some(hold)) = (&mut self.running, &mut self.hold) else {
+                return Event::Ended(End::Gone);
+            };
+            let stopper = running.stopper();
+            let until = self.until.filter(|_| !self.is_late);
+            tokio::select! {
+                event = running.next() => {
+                    match &event {
+                        Event::Output(bytes) | Event::Errors(bytes) => self.capture.take(bytes),
+                        Event::Ended(end) => self.finish(*end),
+                    }
+                    return event;
+                }
+                () = sleep_until(until), if until.is_some() => {
+                    self.is_late = true;
+                    let _ = stopper.kill().await;
+                }
+                () = hold.stopped(), if !self.is_late => {
+                    let _ = stopper.kill().await;
+                    self.until = None;
+                    // Its end follows; there is nothing else to wait for.
+                    let end = loop {
+                        if let Event::Ended(end) = running.next().await {
+                            break end;
+                        }
+                    };
+                    self.finish(end);
+                    return Event::Ended(end);
+                }
+            }
+        }
+    }
+
+    /// Follows it to its end: what it wrote, what it told of errors, and how it ended. Of each so many
+    /// bytes are kept.
+    pub(crate) async fn follow(&mut self, bytes_max: usize) -> (Vec<u8>, Vec<u8>, End) {
+        let (mut output, mut errors) = (Capture::new(bytes_max), Capture::new(bytes_max));
+        loop {
+            match self.next().await {
+                Event::Output(bytes) => output.take(&bytes),
+                Event::Errors(bytes) => errors.take(&bytes),
+                Event::Ended(end) => return (output.finish(), errors.finish(), end),
+            }
+        }
+    }
+
+    fn finish(&mut self, end: End) {
+        self.running = None;
+        if let Some(hold) = self.hold.take() {
+            let written = std::mem::replace(&mut self.capture, Capture::new(0));
+            hold.end(outcome(end, self.is_late), written.finish());
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Some(running) = &self.running {
+            let stopper = running.stopper();
+            tokio::spawn(async move { stopper.kill().await });
+        }
+    }
+}
+
+async fn sleep_until(until: Option<tokio::time::Instant>) {
+    if let Some(until) = until {
+        tokio::time::sleep_until(until).await;
+    }
+}
