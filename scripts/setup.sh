@@ -5,7 +5,7 @@
 #   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
 #                            of Python, Schemathesis, llama.cpp for the tests against a real engine,
 #                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ, cargo-deny,
-#                            Chromium for the tests of the console
+#                            Chromium for the tests of the console, packages of E2B
 #   scripts/setup.sh deny    cargo-deny alone, in .treadle/tools
 #   scripts/setup.sh services   PostgreSQL and RabbitMQ alone
 #   scripts/setup.sh browser    Chromium alone
@@ -17,7 +17,7 @@
 # Everything comes from package registries: rustup's, Debian's, PyPI, npm, crates.io. TREADLE_SKIP_ENGINE_TESTS=1
 # leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
 # TREADLE_TEST_POSTGRES_URL and TREADLE_TEST_AMQP_URL, leave PostgreSQL and RabbitMQ out;
-# TREADLE_SKIP_BROWSER_TESTS=1 Chromium.
+# TREADLE_SKIP_BROWSER_TESTS=1 Chromium; TREADLE_SKIP_CLIENT_TESTS=1 E2B's packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -220,6 +220,14 @@ need_browser() {
       "one by CHROMIUM, or set TREADLE_SKIP_BROWSER_TESTS=1"
 }
 
+need_clients() {
+  if [[ -n "${TREADLE_SKIP_CLIENT_TESTS:-}" ]]; then
+    say "TREADLE_SKIP_CLIENT_TESTS is set: no tests of E2B's packages"
+    return 0
+  fi
+  scripts/e2b-clients.sh
+}
+
 need_deny() {
   [[ "$("$TOOLS/bin/cargo-deny" --version 2>/dev/null)" == "cargo-deny $DENY" ]] && return 0
   say "building cargo-deny $DENY"
@@ -299,6 +307,7 @@ main() {
     need_services
     need_deny
     need_browser
+    need_clients
   fi
 }
 

@@ -13,6 +13,7 @@ const LAYERS: &[&[&str]] = &[
         "treadle-model",
         "treadle-engine-model",
         "treadle-report",
+        "treadle-sandbox",
         "treadle-trust",
     ],
     &[
@@ -45,6 +46,7 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
             "treadle-core",
             "treadle-http",
             "treadle-model",
+            "treadle-sandbox",
             "treadle-trust",
         ],
     ),
@@ -63,6 +65,7 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
     ),
     ("treadle-policy-runtime", &["treadle-model"]),
     ("treadle-report", &[]),
+    ("treadle-sandbox", &[]),
     (
         "treadle-scheduler",
         &[
@@ -102,7 +105,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("cudarc", &["treadle-transfer"]),
     ("lapin", &["treadle-broker"]),
+    ("nix", &["treadle-sandbox"]),
     ("rustls", &["treadle-trust"]),
+    ("seccompiler", &["treadle-sandbox"]),
     ("sqlx", &["treadle-store"]),
     ("tokio-rustls", &["treadle-trust"]),
     (

@@ -1,6 +1,6 @@
 //! Tools that the daemon runs: each writes a line as its first act, so that everybody can count how
-//! often it ran. Half of them are asked for over REST and followed to their end; the others are
-//! sent over the broker, and nobody waits for them.
+//! often it ran. Half of them are asked for over REST and followed to their end, every other one of
+//! these in its program's sandbox; the others are sent over the broker, and nobody waits for them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use crate::exchange::Outcome;
 /// What they write to, a line each, in the folder that they run in.
 pub(crate) const RAN: &str = "ran";
 const ACTIONS: &str = "/api/v1/actions";
+const SANDBOXES: &str = "/api/v1/sandboxes";
 /// How long one runs.
 const RUN_MS: std::ops::Range<u64> = 20..600;
 /// Pause before a request is tried again.
@@ -32,6 +33,8 @@ pub(crate) struct Actor {
     shared: Arc<Shared>,
     random: Pcg64Mcg,
     count: u32,
+    /// Its sandbox, once it has needed one.
+    sandbox: Option<String>,
 }
 
 /// An action as it is asked for.
@@ -50,12 +53,13 @@ impl Actor {
             shared: shared.clone(),
             random: Pcg64Mcg::seed_from_u64(seed),
             count: 0,
+            sandbox: None,
         }
     }
 
     /// Runs one; whether it could be asked for, and followed to its end if it is to be.
     pub(crate) async fn act(&mut self) -> Result<bool, ChaosError> {
-        let asked = self.next();
+        let asked = self.next().await?;
         let Some(answer) = self.ask(&asked).await? else {
             return Ok(false);
         };
@@ -71,7 +75,7 @@ impl Actor {
         self.follow(&asked, action).await
     }
 
-    fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> Result<Asked, ChaosError> {
         self.count += 1;
         let key = format!("{}/{}", self.program, self.count);
         let is_idempotent = self.random.random_ratio(1, 2);
@@ -89,13 +93,40 @@ impl Actor {
             body["job"] = json!(self.job);
         } else {
             body["program_id"] = json!(self.program);
+            if self.random.random_ratio(1, 2)
+                && let Some(sandbox) = self.sandbox().await?
+            {
+                let mut run = body["run"]["process"].take();
+                run["id"] = json!(sandbox);
+                body["run"] = json!({"sandbox": run});
+            }
         }
-        Asked {
+        Ok(Asked {
             key,
             is_idempotent,
             by_broker,
             body,
+        })
+    }
+
+    /// The program's sandbox. It does not end with the program: what ran in it is read at the end.
+    async fn sandbox(&mut self) -> Result<Option<String>, ChaosError> {
+        let body = json!({"job": self.job});
+        for _ in 0..ATTEMPTS_MAX {
+            if self.sandbox.is_some() {
+                break;
+            }
+            let base = &self.shared.daemons[0];
+            let made = self.shared.client.post(base, SANDBOXES, &self.job, &body);
+            match made.await {
+                Outcome::Complete { answer, .. } => {
+                    self.sandbox = answer["id"].as_str().map(str::to_owned);
+                }
+                Outcome::Refused(why) => return Err(ChaosError::Nonsense(why)),
+                Outcome::Broken(_) => tokio::time::sleep(RETRY).await,
+            }
         }
+        Ok(self.sandbox.clone())
     }
 
     /// Asks until it is acknowledged; the answer, which is null over the broker. `None` if it was

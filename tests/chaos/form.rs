@@ -124,6 +124,7 @@ impl Form {
             Self::Actions => &[
                 "store.snapshot_events=5000",
                 "actions.enabled=true",
+                "sandboxes.enabled=true",
                 // Without a token programs run what they like.
                 "auth.anonymous_scope=admin",
             ],
@@ -132,6 +133,7 @@ impl Form {
             let folder = folder.display();
             settings.push(format!("actions.workdir={folder}"));
             settings.push(format!("actions.folder={folder}/executor"));
+            settings.push(format!("sandboxes.folder={folder}/sandboxes"));
         }
         settings.extend(own.iter().map(|&setting| setting.to_owned()));
         settings

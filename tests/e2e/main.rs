@@ -18,6 +18,7 @@ mod plugins;
 mod preemption;
 mod restart;
 mod rollouts;
+mod sandboxes;
 mod scheduling;
 mod sglang;
 mod steps;

@@ -27,7 +27,7 @@
 //! reach its server, ends with `InfrastructureFailure`, never with an exit code: that would be taken
 //! for a wrong answer.
 //!
-//! Processes run as the daemon's user and are not isolated from it ([`ISOLATION`]): bounds are on
+//! Processes outside of sandboxes run as the daemon's user and are not isolated from it ([`ISOLATION`]): bounds are on
 //! time, memory, cores and output. What an action leaves behind is ended with it.
 
 mod body;
@@ -56,6 +56,6 @@ pub fn cores() -> Vec<u32> {
     process::Cores::of_this_process().numbers()
 }
 
-/// What keeps actions from one another and from the daemon, for people who ask.
+/// What keeps actions outside of sandboxes from one another and from the daemon, for people who ask.
 pub const ISOLATION: &str =
-    "none: processes of the daemon's user, bounded in time, memory and cores";
+    "none (processes of the daemon's user, bounded in time, memory and cores)";

@@ -62,6 +62,12 @@ pub async fn get(upstream: &Upstream, url: &str, path: &str) -> Result<Bytes, St
     send(upstream, (Method::GET, url, path), &headers, body).await
 }
 
+/// The same of something that is to go.
+pub async fn delete(upstream: &Upstream, url: &str, path: &str) -> Result<Bytes, String> {
+    let (headers, body) = (HeaderMap::new(), String::new());
+    send(upstream, (Method::DELETE, url, path), &headers, body).await
+}
+
 /// The same of a body that is put there.
 pub async fn put(
     upstream: &Upstream,

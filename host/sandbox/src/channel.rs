@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -59,7 +60,9 @@ pub(crate) fn receive<T: DeserializeOwned>(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut buffers = [IoSliceMut::new(&mut bytes)];
-    let received = recvmsg(from, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    // Those inside may send the first process signals that it has handlers for.
+    let received =
+        retry_on_intr(|| recvmsg(from, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC))?;
     let mut beside = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
@@ -75,8 +78,13 @@ pub(crate) fn receive<T: DeserializeOwned>(
 
 /// A long message, as a file in memory.
 pub(crate) fn long(message: &impl Serialize) -> io::Result<OwnedFd> {
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() as u64 > ORDER_BYTES_MAX {
+        let problem = "the command and its variables are too long; write them to a file";
+        return Err(io::Error::other(problem));
+    }
     let mut file = File::from(memfd_create("order", MemfdFlags::CLOEXEC)?);
-    file.write_all(&serde_json::to_vec(message)?)?;
+    file.write_all(&bytes)?;
     Ok(file.into())
 }
 

@@ -50,7 +50,7 @@ impl SandboxConfig {
             processes_max: 1_024,
             disk_bytes_max: 10 << 30,
             uid: 231_072,
-            ttl: Duration::from_secs(3_600),
+            ttl: Duration::from_hours(1),
             without: Vec::new(),
         }
     }

@@ -20,6 +20,8 @@ use crate::wire::Order;
 const KILL: i32 = 9;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 16 << 10;
+/// Bytes that are in a pipe at most.
+const PIPE_BYTES_MAX: usize = 1 << 20;
 /// How long output is read after the end: what was left in the background may hold it open.
 const OUTPUT_MAX: Duration = Duration::from_millis(20);
 
@@ -185,8 +187,12 @@ impl Running {
                     self.end = Some((Instant::now(), self.grant.end(end)));
                 }
                 () = sleep_until(over), if over.is_some() => {
-                    self.stdout = None;
-                    self.stderr = None;
+                    if let Some(rest) = rest(self.stdout.take()) {
+                        return Event::Output(rest);
+                    }
+                    if let Some(rest) = rest(self.stderr.take()) {
+                        return Event::Errors(rest);
+                    }
                 }
             }
         }
@@ -218,6 +224,21 @@ async fn read(from: &mut Option<pipe::Receiver>, bytes: &mut [u8]) -> usize {
         Some(from) => from.read(bytes).await.unwrap_or(0),
         None => 0,
     }
+}
+
+/// What is in a pipe that nobody waits for any more. On a busy machine the command's last words may
+/// be there without anyone having been told so yet.
+fn rest(from: Option<pipe::Receiver>) -> Option<Vec<u8>> {
+    let from = from?.into_nonblocking_fd().ok()?;
+    let mut rest = Vec::new();
+    let mut bytes = vec![0; READ_BYTES];
+    while rest.len() < PIPE_BYTES_MAX {
+        match rustix::io::read(&from, &mut bytes) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => rest.extend(&bytes[..read]),
+        }
+    }
+    (!rest.is_empty()).then_some(rest)
 }
 
 async fn sleep_until(until: Option<Instant>) {

@@ -1,9 +1,11 @@
 //! Files of a sandbox, from outside. A path is looked up by the kernel within the sandbox's root:
 //! links stay inside, and only what lies in an overlay is opened, neither `/proc` nor devices.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
@@ -15,8 +17,8 @@ use rustix::process::{Gid, Uid};
 
 /// Entries of a listing at most.
 const ENTRIES_MAX: usize = 100_000;
-/// How deep a folder is removed.
-const DEPTH_MAX: usize = 1_024;
+/// How deep a folder is removed. One below the other stays open meanwhile.
+const DEPTH_MAX: usize = 128;
 
 /// What the kernel calls the file system of overlays.
 const OVERLAY: i64 = 0x794c_7630;
@@ -61,6 +63,10 @@ pub(crate) struct Files<'a> {
     pub(crate) root: BorrowedFd<'a>,
     /// The first user of the machine that is one inside.
     pub(crate) uid: u32,
+    /// User and group inside that get what is made.
+    pub(crate) owner: (u32, u32),
+    /// Whether paths may lead anywhere, to prove by a test that they are kept within.
+    pub(crate) is_unbounded: bool,
 }
 
 /// The part of a path that leads to a file, and the file's name.
@@ -81,12 +87,16 @@ fn split(path: &str) -> io::Result<(PathBuf, String)> {
 
 impl Files<'_> {
     fn lookup(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let path = if path.as_os_str().is_empty() {
+        let mut resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let mut path = if path.as_os_str().is_empty() {
             Path::new("/")
         } else {
             path
         };
+        if self.is_unbounded {
+            resolve = ResolveFlags::empty();
+            path = path.strip_prefix("/").unwrap_or(path);
+        }
         let mut flags = flags | OFlags::CLOEXEC;
         if !flags.contains(OFlags::PATH) {
             // What is no file is opened too, before it is refused: that must neither wait nor take.
@@ -96,6 +106,7 @@ impl Files<'_> {
         for _ in 0..16 {
             match openat2(self.root, path, flags, mode, resolve) {
                 Err(Errno::AGAIN) => {}
+                opened if self.is_unbounded => return Ok(opened?),
                 opened => return in_overlay(opened?),
             }
         }
@@ -145,12 +156,13 @@ impl Files<'_> {
         }
     }
 
-    /// Gives a file to root inside.
+    /// Gives a file that was made to its owner.
     fn give(&self, file: impl AsFd) -> io::Result<()> {
+        let (user, group) = self.owner;
         Ok(fchown(
             file,
-            Some(Uid::from_raw(self.uid)),
-            Some(Gid::from_raw(self.uid)),
+            Some(Uid::from_raw(self.uid.saturating_add(user))),
+            Some(Gid::from_raw(self.uid.saturating_add(group))),
         )?)
     }
 
@@ -213,12 +225,17 @@ impl Files<'_> {
         while let Some((path, depth)) = folders.pop() {
             let here = if path.is_empty() { "/" } else { &path };
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let folder = self.lookup(Path::new(here), flags, Mode::empty())?;
+            let folder = match self.lookup(Path::new(here), flags, Mode::empty()) {
+                // One below that is the kernel's, or has gone since.
+                Err(_) if !found.is_empty() => continue,
+                folder => folder?,
+            };
             for name in names(&folder)? {
-                let inside = format!("{path}/{name}");
                 let Ok(stat) = statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) else {
                     continue;
                 };
+                let name = name.to_string_lossy();
+                let inside = format!("{path}/{name}");
                 let entry = self.entry(&folder, &inside, &name, stat)?;
                 if entry.kind == FileKind::Folder && depth > 1 {
                     folders.push((inside, depth - 1));
@@ -249,23 +266,27 @@ impl Files<'_> {
     /// Removes a file, or a folder with all that is in it.
     pub(crate) fn remove(&self, path: &str) -> io::Result<()> {
         let (above, name) = split(path)?;
-        remove_at(self.folder(&above)?.as_fd(), &name, DEPTH_MAX)
+        remove_at(self.folder(&above)?.as_fd(), name.as_ref(), DEPTH_MAX)
     }
 }
 
-fn names(folder: &OwnedFd) -> io::Result<Vec<String>> {
+fn names(folder: &OwnedFd) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+        let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
         if name != "." && name != ".." {
             names.push(name);
+        }
+        if names.len() > ENTRIES_MAX {
+            let problem = format!("a folder has more than {ENTRIES_MAX} files");
+            return Err(io::Error::other(problem));
         }
     }
     names.sort();
     Ok(names)
 }
 
-fn remove_at(above: BorrowedFd<'_>, name: &str, depth: usize) -> io::Result<()> {
+fn remove_at(above: BorrowedFd<'_>, name: &OsStr, depth: usize) -> io::Result<()> {
     match unlinkat(above, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) if depth > 0 => {}
         removed => return Ok(removed?),

@@ -1,36 +1,13 @@
-//! Folders of files: their size, and copies of them.
+//! Folders of files: copies of them, and their end.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Bytes of a block as the system counts them.
-const BLOCK_BYTES: u64 = 512;
-/// What a file counts at least, so that empty ones are not free.
-const FILE_BYTES: u64 = 256;
-
-/// Bytes on disk of a folder with all that is in it. What vanishes meanwhile is not counted.
-pub(crate) fn size(folder: &Path) -> u64 {
-    let mut total = 0;
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = fs::read_dir(&folder) else {
-            continue;
-        };
-        for entry in entries.flatten() {
-            let Ok(metadata) = entry.metadata() else {
-                continue;
-            };
-            total += metadata.blocks() * BLOCK_BYTES + FILE_BYTES;
-            if metadata.is_dir() {
-                folders.push(entry.path());
-            }
-        }
-    }
-    total
-}
+/// How deep a folder is looked into while it is removed; what is deeper is brought up first. A path
+/// of so many parts is one that the kernel takes.
+const DEPTH_MAX: u32 = 12;
 
 /// Copies a folder that nobody writes to, with owners, links, holes and the marks of overlays.
 ///
@@ -56,11 +33,49 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Err(io::Error::other(told))
 }
 
-/// Removes a folder, however far that was already done.
+/// Removes a folder that nobody writes to, however far that was already done. However deep it is, it
+/// takes few descriptors and little of the stack.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
+    let mut brought = 0;
+    loop {
+        match clear(folder, folder, 0, &mut brought).and_then(|()| fs::remove_dir(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            done => return done,
+        }
+    }
+}
+
+/// Removes what is in a folder, and brings what is too deep up to `top`.
+fn clear(folder: &Path, top: &Path, depth: u32, brought: &mut u64) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if !entry.file_type()?.is_dir() {
+            fs::remove_file(&path)?;
+        } else if depth < DEPTH_MAX {
+            clear(&path, top, depth + 1, brought)?;
+            fs::remove_dir(&path)?;
+        } else {
+            bring(&path, top, brought)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a folder a place in `top`, by a name that nothing else there has.
+fn bring(folder: &Path, top: &Path, brought: &mut u64) -> io::Result<()> {
+    use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
+    loop {
+        *brought += 1;
+        match fs::rename(folder, top.join(format!("deep-{brought}"))) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    AlreadyExists | DirectoryNotEmpty | NotADirectory
+                ) => {}
+            done => return done,
+        }
     }
 }
 

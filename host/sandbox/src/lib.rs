@@ -20,6 +20,7 @@
 mod cgroup;
 mod channel;
 mod config;
+mod digest;
 mod error;
 mod exec;
 mod files;
@@ -27,9 +28,11 @@ mod images;
 mod inside;
 mod layers;
 mod live;
+mod machine;
 mod manager;
 mod record;
 mod sandbox;
+mod usage;
 mod wire;
 
 pub use config::SandboxConfig;
@@ -38,6 +41,7 @@ pub use exec::{End, Event, Exec, Input, Running, Share, Stopper};
 pub use files::{Entry, FileKind};
 pub use images::SYSTEM_IMAGE;
 pub use inside::sandbox_main;
+pub use machine::{Look, look};
 pub use manager::Sandboxes;
 pub use record::{OnExpiry, SandboxSpec};
 pub use sandbox::{Grant, Sandbox, State, Status};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -12,12 +12,23 @@ use crate::cgroup::Cgroup;
 use crate::error::SandboxError;
 use crate::exec::{self, End, Exec, Running, Share};
 use crate::files::{Entry, Files};
+use crate::inside::IDS;
 use crate::live::Live;
 use crate::manager::Shared;
 use crate::record::{Record, SandboxSpec, now_us};
+use crate::usage;
+use crate::wire::Guard;
 
 /// Where commands look for programs that say nothing else.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// `SIGXFSZ`.
+const FILE_TOO_LONG: i32 = 25;
+/// What was ended for having too much on disk may start again, and have this part of the bound more.
+const BORNE_PART: u64 = 16;
+/// With so many times the bound on disk nothing is run any more.
+const FULL_TIMES: u64 = 2;
+/// Measuring a disk takes at most one part in so many of the time.
+const MEASURING_SHARE: u32 = 20;
 /// Home of root inside.
 const HOME: &str = "/root";
 
@@ -79,6 +90,10 @@ pub(crate) struct Inner {
     pub(crate) live: Option<Arc<Live>>,
     pub(crate) disk_bytes: u64,
     pub(crate) is_over_disk: bool,
+    /// What it may have though that is too much.
+    borne_bytes: u64,
+    /// When it was last measured, and how long that took.
+    measured: Option<(Instant, Duration)>,
     /// Cores of each running command, by a number of its own.
     grants: BTreeMap<u64, Vec<u32>>,
     next: u64,
@@ -91,6 +106,8 @@ impl Inner {
             live: None,
             disk_bytes: 0,
             is_over_disk: false,
+            borne_bytes: 0,
+            measured: None,
             grants: BTreeMap::new(),
             next: 0,
         }
@@ -115,7 +132,9 @@ impl Grant {
         self.give_back();
         match end {
             End::Killed(_) | End::Gone if self.sandbox.lock().is_over_disk => End::OutOfDisk,
-            End::Exited(_) | End::Killed(_)
+            // Of the bound on one file.
+            End::Killed(FILE_TOO_LONG) => End::OutOfDisk,
+            End::Exited(_) | End::Killed(_) | End::Gone
                 if self.sandbox.cgroup.out_of_memory() > self.out_of_memory =>
             {
                 End::OutOfMemory
@@ -185,11 +204,26 @@ impl Sandbox {
         written.map_err(|error| SandboxError::System("the sandbox's record", error))
     }
 
+    /// Changes what its owner finds it by.
+    ///
+    /// # Errors
+    /// It can't be put on record.
+    pub fn relabel(
+        &self,
+        change: impl FnOnce(&mut BTreeMap<String, String>),
+    ) -> Result<(), SandboxError> {
+        let mut inner = self.lock();
+        change(&mut inner.record.spec.labels);
+        let written = inner.record.write(&self.folder);
+        written.map_err(|error| SandboxError::System("the sandbox's record", error))
+    }
+
     /// Runs a command, once the sandbox is ready. One that is paused is resumed.
     ///
     /// # Errors
     /// The sandbox is gone or could not be made, or the command can't be started.
     pub async fn run(self: &Arc<Self>, mut exec: Exec) -> Result<Running, SandboxError> {
+        self.check_disk()?;
         let live = self.ready().await?;
         let mut env = BTreeMap::from([
             ("PATH".to_owned(), PATH.to_owned()),
@@ -202,6 +236,18 @@ impl Sandbox {
         }
         let grant = self.grant(exec.share.clone());
         exec::start(&live, exec, env, grant).await
+    }
+
+    /// One command after another would write a little too much.
+    fn check_disk(&self) -> Result<(), SandboxError> {
+        let config = &self.shared.config;
+        let (bytes, max) = (self.lock().disk_bytes, config.disk_bytes_max);
+        if bytes <= max.saturating_mul(FULL_TIMES) || config.without.contains(&Guard::Disk) {
+            return Ok(());
+        }
+        Err(SandboxError::Command(format!(
+            "the sandbox has {bytes} bytes on disk, and may have {max}; remove files from outside first"
+        )))
     }
 
     /// Gives its processes a share of the processors, for a command that one of them runs.
@@ -247,18 +293,66 @@ impl Sandbox {
         }
     }
 
+    /// Measures its disk, unless that took long and is not long ago, or `is_urgent`. Gives whether it
+    /// has more than it may.
+    pub(crate) async fn measure(self: &Arc<Self>, is_urgent: bool) -> bool {
+        let recent = |(at, took): (Instant, Duration)| at.elapsed() < took * MEASURING_SHARE;
+        if !is_urgent && self.lock().measured.is_some_and(recent) {
+            return false;
+        }
+        let began = Instant::now();
+        let sandbox = self.clone();
+        let measured = tokio::task::spawn_blocking(move || {
+            usage::of_folder(&sandbox.folder)
+                .saturating_add(usage::of_nameless(&sandbox.cgroup.processes()))
+        });
+        let Ok(bytes) = measured.await else {
+            return false;
+        };
+        let max = self.shared.config.disk_bytes_max;
+        let mut inner = self.lock();
+        inner.disk_bytes = bytes;
+        inner.measured = Some((Instant::now(), began.elapsed()));
+        let borne = bytes.saturating_add(max / BORNE_PART);
+        inner.borne_bytes = inner.borne_bytes.min(borne);
+        bytes > max.max(inner.borne_bytes)
+    }
+
+    /// Measures what was ended for having too much: it may start again with that, to take some away.
+    pub(crate) async fn bear(self: &Arc<Self>) {
+        self.lock().borne_bytes = u64::MAX;
+        self.measure(true).await;
+    }
+
     /// Does something with its files, once it is ready.
     async fn files<T: Send + 'static>(
         self: &Arc<Self>,
         path: &str,
         work: impl FnOnce(Files<'_>) -> std::io::Result<T> + Send + 'static,
     ) -> Result<T, SandboxError> {
+        self.files_of((0, 0), path, work).await
+    }
+
+    /// The same, where what is made is a user's and a group's.
+    async fn files_of<T: Send + 'static>(
+        self: &Arc<Self>,
+        owner: (u32, u32),
+        path: &str,
+        work: impl FnOnce(Files<'_>) -> std::io::Result<T> + Send + 'static,
+    ) -> Result<T, SandboxError> {
+        if owner.0.max(owner.1) >= IDS {
+            let problem = format!("must have a user and a group below {IDS}");
+            return Err(SandboxError::Value("owner", problem));
+        }
         let live = self.present().await?;
-        let uid = self.shared.config.uid;
+        let config = &self.shared.config;
+        let (uid, is_unbounded) = (config.uid, config.without.contains(&Guard::Lookup));
         let done = tokio::task::spawn_blocking(move || {
             work(Files {
                 root: live.root(),
                 uid,
+                owner,
+                is_unbounded,
             })
         });
         let done = done
@@ -308,6 +402,18 @@ impl Sandbox {
             .await
     }
 
+    /// The same; the file and the folders are a user's and a group's inside, where they are new.
+    pub async fn create_as(
+        self: &Arc<Self>,
+        owner: (u32, u32),
+        path: &str,
+        mode: u32,
+    ) -> Result<File, SandboxError> {
+        let inside = path.to_owned();
+        self.files_of(owner, path, move |files| files.create(&inside, mode))
+            .await
+    }
+
     /// Bytes that it may write to disk yet, as last measured.
     pub fn room(&self) -> u64 {
         self.shared
@@ -338,6 +444,17 @@ impl Sandbox {
         let inside = path.to_owned();
         self.files(path, move |files| files.make_folders(Path::new(&inside)))
             .await
+    }
+
+    /// The same; they are a user's and a group's inside, where they are new.
+    pub async fn make_folder_as(
+        self: &Arc<Self>,
+        owner: (u32, u32),
+        path: &str,
+    ) -> Result<bool, SandboxError> {
+        let inside = path.to_owned();
+        let make = move |files: Files<'_>| files.make_folders(Path::new(&inside));
+        self.files_of(owner, path, make).await
     }
 
     /// Gives a file another place.

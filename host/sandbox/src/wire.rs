@@ -18,6 +18,8 @@ pub(crate) struct Setup {
     pub(crate) read_only: Vec<(PathBuf, PathBuf)>,
     /// Bytes of shared memory.
     pub(crate) shm_bytes: u64,
+    /// The user of the machine that makes the user namespace.
+    pub(crate) owner: u32,
     /// What no file may be longer than.
     pub(crate) file_bytes_max: u64,
     /// Protections that are left out, to prove by a test that they are needed.
@@ -59,6 +61,8 @@ pub enum Guard {
     Cgroup,
     /// A bound on what it writes to disk.
     Disk,
+    /// Paths that are used from outside stay within its root.
+    Lookup,
 }
 
 /// What the first process is to do.

@@ -11,6 +11,7 @@ use treadle_services::Psql;
 use super::check_result::CheckResult;
 use super::journal::Journal;
 use super::number;
+use crate::actions::RAN;
 use crate::error::ChaosError;
 
 /// How often an action that may be run again is begun at most.
@@ -76,14 +77,35 @@ fn rows(psql: &Psql, schema: &str) -> Result<BTreeMap<String, Row>, ChaosError> 
     Ok(rows)
 }
 
-/// How often each key was written.
+/// How often each key was written, on the machine and in sandboxes.
 fn lines(ran: &Path) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    // It is not there if nothing ran, which the counters show.
-    for line in std::fs::read_to_string(ran).unwrap_or_default().lines() {
-        *counts.entry(line.to_owned()).or_default() += 1;
+    let folder = ran.parent().unwrap_or(ran).join("sandboxes/sandboxes");
+    let sandboxes = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    // What a sandbox has written to its root's home.
+    let inside = sandboxes.map(|sandbox| sandbox.path().join("0/files/root").join(RAN));
+    for file in inside.chain([ran.to_owned()]) {
+        // It is not there if nothing ran, which the counters show.
+        for line in std::fs::read_to_string(file).unwrap_or_default().lines() {
+            *counts.entry(line.to_owned()).or_default() += 1;
+        }
     }
     counts
+}
+
+/// Processes of sandboxes that are there though no daemon is; all are told by their numbers.
+pub(crate) fn orphans(program: &Path) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let of_sandbox = |process: &Path| {
+        let command = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        let mut words = command.split(|byte| *byte == 0);
+        let ours = std::fs::read_link(process.join("exe")).is_ok_and(|exe| exe == program);
+        ours && words.nth(1) == Some(b"keep-sandbox")
+    };
+    let left = processes
+        .map(|entry| entry.path())
+        .filter(|path| of_sandbox(path));
+    left.map(|path| path.display().to_string()).collect()
 }
 
 fn known<'r>(record: &'r [Value], check_result: &mut CheckResult) -> BTreeMap<&'r str, Known<'r>> {

@@ -16,7 +16,7 @@ use treadle_services::Psql;
 
 use crate::error::ChaosError;
 use crate::record;
-pub(crate) use actions::actions_by_job;
+pub(crate) use actions::{actions_by_job, orphans};
 pub(crate) use check_result::CheckResult;
 use journal::Journal;
 
@@ -39,6 +39,8 @@ pub(crate) struct Evidence {
     pub(crate) program_ends: u64,
     /// Daemons that did not end in order.
     pub(crate) daemons_ended_badly: u64,
+    /// Processes of sandboxes that were left when all daemons had ended.
+    pub(crate) orphans: Vec<String>,
 }
 
 /// Where to look for one shard.
@@ -70,6 +72,7 @@ impl Default for Evidence {
             programs: 0,
             program_ends: 0,
             daemons_ended_badly: 0,
+            orphans: Vec::new(),
         }
     }
 }
@@ -152,6 +155,10 @@ fn ends(evidence: &Evidence, check_result: &mut CheckResult) {
             missing,
             format!("{missing} clients did not come to their end"),
         );
+    }
+    for orphan in &evidence.orphans {
+        let what = format!("{orphan} of a sandbox is there without a daemon");
+        check_result.stuck.add(1, what);
     }
     if evidence.daemons_ended_badly > 0 {
         let bad = evidence.daemons_ended_badly;

@@ -135,6 +135,14 @@ export const resources = queryOptions({
   refetchInterval: 3000,
 });
 
+export const sandboxes = queryOptions({
+  queryKey: ["sandboxes"],
+  queryFn: ({ signal }) => call("get", "/api/v1/sandboxes", { signal }),
+  refetchInterval: 2000,
+  // Where there are none, there are none a moment later.
+  retry: false,
+});
+
 export const plugins = queryOptions({
   queryKey: ["plugins"],
   queryFn: ({ signal }) => call("get", "/api/v1/plugins", { signal }),

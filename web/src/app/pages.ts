@@ -7,6 +7,7 @@ export interface Page {
     | "/programs"
     | "/lanes"
     | "/actions"
+    | "/sandboxes"
     | "/workers"
     | "/policies"
     | "/what-if"
@@ -22,6 +23,7 @@ export const PAGES: Page[] = [
   { to: "/programs", label: "Programs", icon: "programs", about: "every trajectory, and why" },
   { to: "/lanes", label: "Swim lanes", icon: "lanes", about: "all programs of a job" },
   { to: "/actions", label: "Actions", icon: "actions", about: "tool calls that treadle runs" },
+  { to: "/sandboxes", label: "Sandboxes", icon: "sandboxes", about: "where commands run" },
   { to: "/workers", label: "Workers", icon: "workers", about: "engines and their memory" },
   { to: "/policies", label: "Policies", icon: "policies", about: "who decides" },
   { to: "/what-if", label: "What-if lab", icon: "lab", about: "replay other policies" },

@@ -65,6 +65,11 @@ const actions = createRoute({
   validateSearch: texts("action", "job", "program", "status"),
   component: lazyRouteComponent(() => import("../pages/actions/Actions"), "Actions"),
 });
+const sandboxes = createRoute({
+  getParentRoute: () => root,
+  path: "/sandboxes",
+  component: lazyRouteComponent(() => import("../pages/sandboxes/Sandboxes"), "Sandboxes"),
+});
 const workers = createRoute({
   getParentRoute: () => root,
   path: "/workers",
@@ -122,6 +127,7 @@ export const router = createRouter({
     program,
     lanes,
     actions,
+    sandboxes,
     workers,
     policies,
     policy,

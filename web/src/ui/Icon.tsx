@@ -5,6 +5,7 @@ const PATHS = {
   programs: "M2 4h8M2 8h12M5 12h7",
   lanes: "M2 3h4m3 0h5M2 8h7m3 0h2M2 13h2m3 0h7",
   actions: "M9 1.5L3.5 9H8l-1 5.5L12.5 7H8z",
+  sandboxes: "M2 5l6-3 6 3v6l-6 3-6-3zM2 5l6 3 6-3M8 8v6",
   workers: "M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.01M5 11h.01",
   policies: "M8 1.8l5.4 3.1v6.2L8 14.2l-5.4-3.1V4.9zM2.8 5L8 8l5.2-3M8 8v6",
   lab: "M6 2h4M7 2v4L3 13h10L9 6V2M5 10h6",

@@ -20,6 +20,7 @@ mod policy;
 mod prediction;
 mod program;
 mod rollout;
+mod sandboxes;
 mod server;
 mod shell_actions;
 mod simulated;
@@ -94,6 +95,9 @@ enum Part {
     /// treadle and reserved per agent, and what treadle adds to a command. Takes a quarter of an
     /// hour, and is not part of everything.
     ShellActions(shell_actions::ShellActionsArgs),
+    /// How long sandboxes take until a command has run in them, many at once, and what they leave on
+    /// disk (Linux, as root). Takes minutes, and is not part of everything.
+    Sandboxes(sandboxes::SandboxesArgs),
     /// Simulate a rollout on a cluster of GPUs, in virtual time.
     Sim(Box<SimArgs>),
     /// Measure an engine, and write a profile that the simulator reads.
@@ -116,6 +120,7 @@ impl BenchArgs {
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
             Some(Part::Rollout(args)) => args.run(self.quick).await?,
             Some(Part::ShellActions(args)) => args.run(self.quick).await?,
+            Some(Part::Sandboxes(args)) => args.run(self.quick).await?,
             Some(Part::Sim(args)) => return Ok(args.run(self.json).await?),
             Some(Part::Calibrate(args)) => return Ok(args.run(self.json).await?),
             Some(Part::Lab(args)) => Box::pin(args.run(self.quick)).await?,

@@ -21,7 +21,9 @@ const PERIOD_US: u64 = 100_000;
 /// Thousandths of a core that a sandbox has while none of its actions runs: enough for what it left
 /// in the background to answer, too little to matter.
 const IDLE_MILLI: u64 = 50;
-/// How long what was killed takes to be gone.
+/// How often is looked whether all is stopped before that begins anew.
+const BEGIN_AGAIN: u32 = 50;
+/// How long what was killed takes to be gone, and what is stopped to stand still.
 const GONE_MAX: Duration = Duration::from_secs(5);
 
 /// What bounds a sandbox from its beginning to its end.
@@ -157,24 +159,36 @@ impl Cgroup {
 
     /// Stops or resumes all of it.
     pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
-        match &self.hierarchy {
-            Hierarchy::Unified(_) => {
-                self.write("freezer", "cgroup.freeze", if frozen { "1" } else { "0" })?;
-            }
-            Hierarchy::Split(_) => {
-                let state = if frozen { "FROZEN" } else { "THAWED" };
-                self.write("freezer", "freezer.state", state)?;
-            }
-        }
         let until = Instant::now() + GONE_MAX;
-        while frozen && !self.is_frozen() {
+        let mut tries = 0;
+        loop {
+            self.tell(frozen)?;
+            if !frozen || self.is_frozen() {
+                return Ok(());
+            }
             if Instant::now() > until {
-                let _ = self.freeze(false);
+                let _ = self.tell(false);
                 return Err(io::Error::other("it could not be stopped in time"));
             }
             std::thread::sleep(Duration::from_millis(1));
+            tries += 1;
+            // Version 1 misses processes that appear meanwhile, and may have to begin again.
+            if tries % BEGIN_AGAIN == 0 && matches!(self.hierarchy, Hierarchy::Split(_)) {
+                self.tell(false)?;
+            }
         }
-        Ok(())
+    }
+
+    fn tell(&self, frozen: bool) -> io::Result<()> {
+        match &self.hierarchy {
+            Hierarchy::Unified(_) => {
+                self.write("freezer", "cgroup.freeze", if frozen { "1" } else { "0" })
+            }
+            Hierarchy::Split(_) => {
+                let state = if frozen { "FROZEN" } else { "THAWED" };
+                self.write("freezer", "freezer.state", state)
+            }
+        }
     }
 
     fn is_frozen(&self) -> bool {
@@ -211,9 +225,10 @@ impl Cgroup {
 
     /// Ends all that is in it, and removes it. Gives whether nothing is left.
     pub(crate) fn remove(&self) -> bool {
-        let _ = self.freeze(false);
         let until = Instant::now() + GONE_MAX;
         loop {
+            // Again and again: a copy of its files may be about to stop it.
+            let _ = self.freeze(false);
             if matches!(self.hierarchy, Hierarchy::Unified(_)) {
                 let _ = self.write("freezer", "cgroup.kill", "1");
             }
@@ -232,6 +247,14 @@ impl Cgroup {
                 _ => std::thread::sleep(Duration::from_millis(1)),
             }
         }
+    }
+
+    /// Processes that are in it, as the machine numbers them.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let folders = self.hierarchy.folders(&self.name);
+        let first = folders.first().map(|folder| pids(folder));
+        let pids = first.unwrap_or_default().into_iter();
+        pids.map(|pid| pid.as_raw_nonzero().get()).collect()
     }
 
     fn write(&self, controller: &str, file: &str, text: &str) -> io::Result<()> {

@@ -137,11 +137,11 @@ fn check_name(name: &str) -> Result<(), SandboxError> {
 pub(crate) fn overlays(image: &Image, record: &Record, own: &Path, copies: &Path) -> Vec<Overlay> {
     let each = image.overlays.iter().enumerate();
     each.map(|(index, (at, base))| {
-        let copied = record
+        let layers_between = record
             .layers
             .iter()
             .map(|layer| layers::parts(&copies.join(layer), index).0);
-        let lower = copied.chain([base.clone()]).collect();
+        let lower = layers_between.chain([base.clone()]).collect();
         let (upper, work) = layers::parts(own, index);
         Overlay {
             at: at.clone(),

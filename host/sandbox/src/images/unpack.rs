@@ -9,10 +9,13 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tar::{Archive, EntryType};
 
+use crate::digest::hex;
 use crate::inside::IDS;
 
 /// Entries of one archive.
 const ENTRIES_MAX: usize = 2_000_000;
+/// Bytes of the files of one archive, however few it takes to say so.
+const BYTES_MAX: u64 = 256 << 30;
 /// Bytes of an index or a manifest.
 const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
 /// What a file's name begins with that stands for one that is no more.
@@ -78,11 +81,7 @@ fn layout(folder: &Path, from: &Path, uid: u32) -> io::Result<()> {
         let mut file = File::open(&path)?;
         let mut digest = Sha256::new();
         io::copy(&mut file, &mut digest)?;
-        let found: String = digest
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let found = hex(&digest.finalize());
         if layer.digest != format!("sha256:{found}") {
             return Err(wrong(format!(
                 "{} is damaged: it has another digest",
@@ -137,11 +136,15 @@ fn archive(folder: &Path, from: impl Read, uid: u32) -> io::Result<()> {
     archive.set_preserve_permissions(true);
     archive.set_preserve_mtime(true);
     archive.set_unpack_xattrs(false);
+    let mut room = BYTES_MAX;
     for (count, entry) in archive.entries()?.enumerate() {
         if count >= ENTRIES_MAX {
             return Err(wrong(format!("it has more than {ENTRIES_MAX} files")));
         }
         let mut entry = entry?;
+        room = room
+            .checked_sub(entry.size())
+            .ok_or_else(|| wrong(format!("its files have more than {BYTES_MAX} bytes")))?;
         let path = entry.path()?.into_owned();
         let kind = entry.header().entry_type();
         if path.components().any(|part| part == Component::ParentDir) {
@@ -193,7 +196,10 @@ fn whiteout(folder: &Path, path: &Path, name: &str) -> io::Result<()> {
         }
         return Ok(());
     }
-    take(&real.join(name.trim_start_matches(WHITEOUT)))
+    match name.strip_prefix(WHITEOUT) {
+        None | Some("" | "." | "..") => Err(wrong(format!("`{}` names no file", path.display()))),
+        Some(name) => take(&real.join(name)),
+    }
 }
 
 fn take(path: &Path) -> io::Result<()> {

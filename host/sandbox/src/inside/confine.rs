@@ -8,7 +8,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid, setgroups, sethostname, setresgid, setresuid};
 use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket};
 use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior, setrlimit,
+    DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior, setrlimit, setsid,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -64,6 +64,7 @@ pub(super) fn leave_machine(setup: &Setup, keeper: &mut UnixStream) -> io::Resul
     if setup.without.contains(&Guard::UserNamespace) {
         return Ok(());
     }
+    become_owner(setup.owner).map_err(|error| told("its owner", &error))?;
     unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| told("user namespace", &error.into()))?;
     let mut word = [1];
     keeper.write_all(&word)?;
@@ -75,12 +76,27 @@ pub(super) fn leave_machine(setup: &Setup, keeper: &mut UnixStream) -> io::Resul
     became.map_err(|error| told("the users inside", &error.into()))
 }
 
+/// Becomes the user of the machine to whom the namespace is counted. What a user may have a number
+/// of, such as watches of files, counts for the namespace's maker too: were that root, one sandbox
+/// could use up what root has.
+fn become_owner(owner: u32) -> io::Result<()> {
+    let root = Uid::from_raw(0);
+    setresuid(root, Uid::from_raw(owner), root)?;
+    // Another user has none, but may take them again.
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.effective = sets.permitted;
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
 /// Gives up what no command is to have.
 pub(super) fn give_up(setup: &Setup) -> io::Result<()> {
     // Nothing inside may look into this process, nor may it outlive the keeper.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    bound(Resource::Core, 0)?;
+    // The terminal that the agent was started from, if any, goes with its session.
+    setsid()?;
+    // Unlike 0, it also keeps a core from the program of the machine that takes them, if there is one.
+    bound(Resource::Core, 1)?;
     let open_max = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_MAX);
     bound(Resource::Nofile, open_max.min(OPEN_MAX))?;
     if !setup.without.contains(&Guard::Disk) {

@@ -18,7 +18,7 @@ use super::{confine, root, setup};
 use crate::channel;
 use crate::wire::{Order, Reply};
 
-/// How often a tree of processes is looked through that grows meanwhile.
+/// How often a tree of processes is looked through that grows meanwhile, though it was told to stop.
 const LOOKS_MAX: u32 = 50;
 
 /// Commands that run, by the number of their first process; and word of each that starts.
@@ -171,12 +171,12 @@ fn signal_command(commands: &Commands, id: u64, signal: i32, tree: bool) {
             let _ = kill_process(pid, Signal::STOP);
         }
         if descendants(pid).len() == below.len() {
-            for pid in below.into_iter().filter_map(Pid::from_raw) {
-                let _ = kill_process(pid, signal);
-                let _ = kill_process(pid, Signal::CONT);
-            }
-            return;
+            break;
         }
+    }
+    for pid in descendants(pid).into_iter().filter_map(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+        let _ = kill_process(pid, Signal::CONT);
     }
 }
 

@@ -50,9 +50,12 @@ fn text(word: &OsString) -> String {
 
 /// The keeper: enters the cgroups, makes the namespaces, and maps root inside to nobody outside.
 fn keep(uid: &OsString, without: &str, joined: &[OsString]) -> io::Result<()> {
+    close_inherited()?;
     for procs in joined {
         std::fs::write(procs, "0").map_err(|error| told(&text(procs), &error))?;
     }
+    // Where the machine has no memory left, sandboxes go first, whatever the agent is spared.
+    std::fs::write("/proc/self/oom_score_adj", "500")?;
     let without: Vec<Guard> = serde_json::from_str(without)?;
     // Mounts are the first process's alone: the keeper goes on in the machine's.
     let mut flags = CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
@@ -86,6 +89,18 @@ fn keep(uid: &OsString, without: &str, joined: &[OsString]) -> io::Result<()> {
         ours.write_all(&asked)?;
     }
     first.wait()?;
+    Ok(())
+}
+
+/// Closes what whoever started the agent left open in it: commands would have it too.
+fn close_inherited() -> io::Result<()> {
+    let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for number in open.into_iter().filter(|number| *number > 2) {
+        // One of them was the list.
+        let _ = nix::unistd::close(number);
+    }
     Ok(())
 }
 

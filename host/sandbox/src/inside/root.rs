@@ -14,6 +14,8 @@ use rustix::io::Errno;
 use super::told;
 use crate::wire::{Guard, Overlay, Setup};
 
+/// Terminals of a sandbox: of the machine's few thousand, one is to leave some to others.
+const TERMINALS_MAX: u32 = 64;
 /// Devices that programs expect, all without a state that others see.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Links within `/dev`.
@@ -79,7 +81,8 @@ fn lay(setup: &Setup, overlay: &Overlay) -> io::Result<()> {
     let lower: Vec<_> = overlay
         .lower
         .iter()
-        .map(|path| path.to_string_lossy())
+        // A colon is the end of a path; images may have one in their names.
+        .map(|path| path.to_string_lossy().replace(':', "\\:"))
         .collect();
     let options = format!(
         "lowerdir={},upperdir={},workdir={}",
@@ -189,7 +192,8 @@ fn devices(setup: &Setup) -> io::Result<()> {
     let (pts, shm) = (dev.join("pts"), dev.join("shm"));
     fs::create_dir(&pts)?;
     fs::create_dir(&shm)?;
-    let options = Some("newinstance,ptmxmode=0666,mode=0620");
+    let options = format!("newinstance,ptmxmode=0666,mode=0620,max={TERMINALS_MAX}");
+    let options = Some(options.as_str());
     mount(Some("devpts"), &pts, Some("devpts"), closed, options).map_err(plain("pts"))?;
     let options = format!("mode=1777,size={}", setup.shm_bytes);
     let closed = closed | MsFlags::MS_NODEV;

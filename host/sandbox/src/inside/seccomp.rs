@@ -7,7 +7,7 @@ use std::io;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter,
+    SeccompRule, TargetArch, apply_filter, sock_filter,
 };
 
 /// Flags of `clone` that make namespaces.
@@ -31,7 +31,7 @@ const SOCKETS: [i32; 5] = [
 ];
 /// The newest system call when this was written, `file_setattr`.
 const LAST: i64 = 469;
-const REFUSED: [i64; 54] = [
+const REFUSED: [i64; 55] = [
     // Mounts and roots.
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -51,6 +51,7 @@ const REFUSED: [i64; 54] = [
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
     libc::SYS_reboot,
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
@@ -105,27 +106,44 @@ pub(super) fn install() -> io::Result<()> {
     Ok(())
 }
 
-fn programs() -> Result<[BpfProgram; 2], seccompiler::Error> {
+fn programs() -> Result<[BpfProgram; 3], seccompiler::Error> {
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = REFUSED
         .into_iter()
         .map(|number| (number, Vec::new()))
         .collect();
     let has = |flag: i32| {
-        let flag = flag as u32 as u64;
+        let flag = u64::from(flag as u32);
         (SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)
     };
     refused.insert(libc::SYS_clone, any(NAMESPACES.map(has))?);
     let is = |family: i32| (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family as u64);
     refused.insert(libc::SYS_socket, any(SOCKETS.map(is))?);
     // Flags of `clone3` are in memory, which no filter reads: the C library falls back to `clone`.
-    let newer = LAST + 1..LAST + 64;
-    let absent = newer
-        .chain([libc::SYS_clone3])
-        .map(|number| (number, Vec::new()));
+    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok([
         program(refused, libc::EPERM)?,
-        program(absent.collect(), libc::ENOSYS)?,
+        program(absent, libc::ENOSYS)?,
+        newer(),
     ])
+}
+
+/// All that is newer than the last is absent. So are the calls of 32 bits in registers of 64, which
+/// have the same numbers with a bit more.
+fn newer() -> BpfProgram {
+    let step = |code: u32, jf: u8, k: u32| sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf,
+        k,
+    };
+    let absent = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+    vec![
+        // The number, first in what the kernel tells of a call.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, LAST as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, absent),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ]
 }
 
 /// Rules on a call's first argument, of which one is to hold.

@@ -37,7 +37,7 @@ impl Sandbox {
     }
 
     /// Changes its state, unless it is gone.
-    fn set(&self, state: State) -> bool {
+    pub(super) fn set(&self, state: State) -> bool {
         self.state.send_if_modified(|now| {
             let is_there = *now != State::Removed;
             if is_there {
@@ -63,6 +63,7 @@ impl Sandbox {
             overlays: images::overlays(&image, &record, &self.folder, &copies),
             read_only: image.read_only,
             shm_bytes: record.spec.memory_bytes.unwrap_or(config.memory_bytes) / 2,
+            owner: self.shared.owner(),
             file_bytes_max: config.disk_bytes_max,
             without: config.without.clone(),
         };
@@ -112,7 +113,7 @@ impl Sandbox {
     async fn made(&self) -> Result<State, SandboxError> {
         let mut state = self.state.subscribe();
         let made = state.wait_for(|state| *state != State::Preparing).await;
-        let made = made.map(|state| state.clone()).unwrap_or(State::Removed);
+        let made = made.map_or(State::Removed, |state| state.clone());
         match made {
             State::Failed(cause) => Err(SandboxError::Preparation(cause)),
             State::Removed => Err(SandboxError::Unknown(self.id.clone())),

@@ -7,6 +7,7 @@ mod sweep;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, watch};
@@ -15,6 +16,7 @@ use crate::cgroup::{Cgroups, Limits};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::images::Images;
+use crate::inside::IDS;
 use crate::record::{Record, SandboxSpec, now_us};
 use crate::sandbox::{Inner, Sandbox, State, Status};
 use crate::wire::Guard;
@@ -35,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) images: Images,
     pub(crate) creations: Semaphore,
     all: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    /// How many user namespaces were made.
+    namespaces: AtomicU32,
     /// No other agent uses the folder while it is open.
     _owned: File,
 }
@@ -42,6 +46,12 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn is_without_cgroups(&self) -> bool {
         self.config.without.contains(&Guard::Cgroup)
+    }
+
+    /// A user of the machine that no other sandbox's namespace is counted to, as long as fewer are
+    /// there than users.
+    pub(crate) fn owner(&self) -> u32 {
+        self.config.uid + self.namespaces.fetch_add(1, Ordering::Relaxed) % IDS
     }
 
     pub(crate) fn limits(&self, spec: &SandboxSpec) -> Limits {

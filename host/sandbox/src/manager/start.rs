@@ -2,6 +2,8 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{FlockOperation, flock};
@@ -11,6 +13,7 @@ use tokio::sync::Semaphore;
 use super::{Sandboxes, Shared, blocking};
 use crate::cgroup::{Cgroups, Hierarchy};
 use crate::config::SandboxConfig;
+use crate::digest::hex;
 use crate::error::SandboxError;
 use crate::images::Images;
 use crate::layers;
@@ -47,6 +50,8 @@ fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
     let folder = &config.folder;
     fs::create_dir_all(folder.join("sandboxes"))?;
     fs::create_dir_all(folder.join("layers"))?;
+    // Files inside may be programs that give their user's rights: no user of the machine gets at them.
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
     // Names with these have another meaning in the options of a mount.
     if folder.to_string_lossy().contains([',', ':', '\\']) {
         return Err(io::Error::other(format!(
@@ -62,10 +67,7 @@ fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let hierarchy = Hierarchy::find(&mounts, config.cgroup.as_deref())?;
     let digest = Sha256::digest(folder.canonicalize()?.as_os_str().as_encoded_bytes());
-    let own: String = digest[..6]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let own = hex(&digest[..6]);
     let cgroups = Cgroups::open(hierarchy, &format!("treadle-{own}"), config.cores.clone())?;
     for id in cgroups.found() {
         if !cgroups.of(&id).remove() {
@@ -79,6 +81,7 @@ fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
         cgroups,
         images,
         all: Mutex::default(),
+        namespaces: AtomicU32::new(0),
         _owned: owned,
         config,
     };

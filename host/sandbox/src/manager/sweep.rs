@@ -1,6 +1,7 @@
 //! What is looked after: time that is over, disks that fill, copies that nobody has any more.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,12 @@ use crate::wire::Guard;
 /// How often time and disks are looked at.
 const PERIOD: Duration = Duration::from_millis(250);
 /// How often copies are looked for that nobody has.
-const COLLECTION_PERIOD: Duration = Duration::from_secs(60);
-/// Measuring disks takes at most one part in so many of the time.
-const MEASURING_SHARE: u32 = 20;
+const COLLECTION_PERIOD: Duration = Duration::from_mins(1);
+/// A sandbox that takes long to measure is measured seldom, unless the disk as a whole lost this part
+/// of what one sandbox may write.
+const URGENT_PART: u64 = 16;
+/// For how long a copy is kept that no sandbox has: it may be in the making.
+const COPY_MAX: Duration = Duration::from_hours(1);
 
 impl Sandboxes {
     /// Looks after sandboxes until all handles are gone.
@@ -23,7 +27,7 @@ impl Sandboxes {
         let shared = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             let mut collected = Instant::now();
-            let mut measured = (Instant::now(), Duration::ZERO);
+            let mut free = u64::MAX;
             loop {
                 tokio::time::sleep(PERIOD).await;
                 let Some(shared) = shared.upgrade() else {
@@ -31,11 +35,7 @@ impl Sandboxes {
                 };
                 let sandboxes = Self(shared);
                 sandboxes.expire().await;
-                if measured.0.elapsed() >= measured.1 * MEASURING_SHARE {
-                    let began = Instant::now();
-                    sandboxes.measure().await;
-                    measured = (Instant::now(), began.elapsed());
-                }
+                sandboxes.measure(&mut free).await;
                 if collected.elapsed() >= COLLECTION_PERIOD {
                     sandboxes.collect().await;
                     collected = Instant::now();
@@ -71,34 +71,25 @@ impl Sandboxes {
         }
     }
 
-    /// Measures those that run, and ends what goes on writing beyond its bound.
-    async fn measure(&self) {
+    /// Measures those that run, and ends what goes on writing beyond its bound. `free` is what was
+    /// left of the disk when all were measured last.
+    async fn measure(&self, free: &mut u64) {
+        let config = &self.0.config;
+        let left = free_bytes(&config.folder);
+        let is_urgent = left.saturating_add(config.disk_bytes_max / URGENT_PART) < *free;
+        if is_urgent || left > *free {
+            *free = left;
+        }
         for sandbox in self.all() {
-            if *sandbox.state.borrow() != State::Ready {
+            if *sandbox.state.borrow() != State::Ready || sandbox.lock().is_over_disk {
                 continue;
             }
-            let folder = sandbox.folder.clone();
-            let size = blocking(move || Ok(layers::size(&folder)))
-                .await
-                .unwrap_or(0);
-            let is_over = {
-                let mut inner = sandbox.lock();
-                let grows = size >= inner.disk_bytes;
-                inner.disk_bytes = size;
-                size > self.0.config.disk_bytes_max && grows
-            };
-            if is_over && !self.0.config.without.contains(&Guard::Disk) {
-                tracing::warn!(sandbox = %sandbox.id, bytes = size, "it wrote more than it may");
-                let _changing = sandbox.changing.lock().await;
+            if sandbox.measure(is_urgent).await && !config.without.contains(&Guard::Disk) {
+                let bytes = sandbox.lock().disk_bytes;
+                tracing::warn!(sandbox = %sandbox.id, bytes, "it wrote more than it may");
                 sandbox.lock().is_over_disk = true;
-                sandbox.end_processes().await;
-                sandbox.state.send_if_modified(|state| {
-                    let is_there = *state != State::Removed;
-                    if is_there {
-                        *state = State::Stopped;
-                    }
-                    is_there
-                });
+                // Aside: a copy of its files may be in the making.
+                tokio::spawn(end_writing(sandbox));
             }
         }
     }
@@ -113,11 +104,11 @@ impl Sandboxes {
         let folder = self.0.config.folder.join("layers");
         let removed = blocking(move || {
             for layer in layers::names(&folder) {
-                // A copy is made before the first sandbox over it: those of this hour may yet get one.
+                // A copy is made before the first sandbox over it.
                 let path = folder.join(&layer);
                 let is_new = std::fs::metadata(&path)
                     .and_then(|metadata| metadata.modified())
-                    .is_ok_and(|made| made.elapsed().is_ok_and(|age| age < COLLECTION_PERIOD));
+                    .is_ok_and(|made| made.elapsed().is_ok_and(|age| age < COPY_MAX));
                 if !kept.contains(&layer) && !is_new {
                     layers::remove(&path)?;
                 }
@@ -128,4 +119,18 @@ impl Sandboxes {
             tracing::warn!(%error, "copies of sandboxes stay");
         }
     }
+}
+
+/// Ends the processes of what has more on disk than it may.
+async fn end_writing(sandbox: Arc<Sandbox>) {
+    let _changing = sandbox.changing.lock().await;
+    sandbox.end_processes().await;
+    sandbox.bear().await;
+    sandbox.set(State::Stopped);
+}
+
+/// Bytes that are left of the disk that a folder is on.
+fn free_bytes(folder: &Path) -> u64 {
+    let told = rustix::fs::statvfs(folder);
+    told.map_or(0, |told| told.f_bfree.saturating_mul(told.f_frsize))
 }

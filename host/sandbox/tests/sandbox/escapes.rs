@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use treadle_sandbox::{End, Exec, Guard, Sandbox};
 
-use crate::stage::{Stage, run, sh};
+use crate::stage::{Stage, run};
 
 /// Left out, and a line of a shell that ends with 0 if it got out.
 type Attack = (&'static [Guard], &'static str);
 
 const FILES: [Attack; 7] = [
     (&[Guard::Root], "cat {host}/secret"),
-    (&[Guard::Root], "cat {other}/mine"),
+    (&[Guard::Root, Guard::UserNamespace], "cat {other}/mine"),
     (&[Guard::Root], "ls /sys/kernel"),
     (
         &[Guard::Root, Guard::UserNamespace],

@@ -1,1 +1,253 @@
-//! x
+//! Files from outside: whatever those inside make of their folders, paths stay within.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use treadle_sandbox::{End, Exec, Guard, Sandbox, SandboxError};
+
+use crate::stage::{Stage, sh};
+
+/// How long a call may take that is to wait for nothing.
+const SOON: Duration = Duration::from_secs(10);
+
+async fn soon<T>(
+    what: &str,
+    call: impl Future<Output = Result<T, SandboxError>>,
+) -> Result<T, SandboxError> {
+    let done = tokio::time::timeout(SOON, call).await;
+    done.unwrap_or_else(|_| panic!("{what} waits"))
+}
+
+/// A folder of the machine that everybody may write to.
+fn outside() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::write(folder.path().join("secret"), "secret").unwrap();
+    std::fs::write(folder.path().join("other"), "other").unwrap();
+    folder
+}
+
+/// Reads, writes, moves and removes through links that lead to a folder of the machine. Gives what
+/// was reached.
+async fn reached(guards: &[Guard]) -> Vec<&'static str> {
+    let (stage, outside) = (Stage::without(guards).await, outside());
+    let sandbox = stage.sandbox().await;
+    let at = outside.path().display().to_string();
+    let up = format!("{}{at}", "../".repeat(20));
+    let line =
+        format!("cd /tmp; ln -s {at} l; ln -s {up} up; ln -s {at}/secret s; ln -s {at}/new n");
+    assert_eq!(sh(&sandbox, &line).await.1, End::Exited(0));
+    let mut reached = Vec::new();
+    for path in [
+        "/tmp/l/secret",
+        "/tmp/s",
+        "/tmp/up/secret",
+        &format!("{up}/secret"),
+        &format!("{at}/secret"),
+    ] {
+        if sandbox
+            .read(path, 100)
+            .await
+            .is_ok_and(|bytes| bytes == b"secret")
+        {
+            reached.push("read");
+        }
+        if sandbox.stat(path).await.is_ok_and(|entry| entry.size == 6) {
+            reached.push("told");
+        }
+    }
+    if sandbox
+        .list("/tmp/l", 3)
+        .await
+        .is_ok_and(|entries| entries.len() == 2)
+    {
+        reached.push("listed");
+    }
+    for path in [
+        "/tmp/l/secret",
+        "/tmp/l/new",
+        "/tmp/n",
+        "/tmp/up/new",
+        "/tmp/l/deep/new",
+    ] {
+        let _ = sandbox.write(path, b"out".to_vec()).await;
+    }
+    let _ = sandbox.rename("/tmp/l/other", "/tmp/l/moved").await;
+    let _ = sandbox.make_folder("/tmp/l/made").await;
+    let is_there = |name: &str| outside.path().join(name).exists();
+    let changes = [
+        (
+            std::fs::read(outside.path().join("secret")).unwrap() != b"secret",
+            "written",
+        ),
+        (is_there("new"), "new"),
+        (!is_there("other"), "moved"),
+        (is_there("made"), "made"),
+    ];
+    reached.extend(changes.iter().filter(|(is, _)| *is).map(|(_, what)| *what));
+    let _ = sandbox.remove_file("/tmp/l/secret").await;
+    if !is_there("secret") {
+        reached.push("removed");
+    }
+    reached
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_lead_nowhere_outside() {
+    assert_eq!(reached(&[]).await, Vec::<&str>::new());
+    let mut without = reached(&[Guard::Lookup]).await;
+    without.dedup();
+    for way in [
+        "read", "told", "listed", "written", "new", "moved", "made", "removed",
+    ] {
+        assert!(without.contains(&way), "{way}: {without:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_is_removed_without_what_its_links_lead_to() {
+    let (stage, outside) = (Stage::new().await, outside());
+    let sandbox = stage.sandbox().await;
+    let at = outside.path().display();
+    let line = format!(
+        "mkdir -p /tmp/d/e; cd /tmp/d; ln -s {at} l; ln -s / r; ln -s {at}/secret e/s; mkdir -p /tmp/kept/k; ln -s /tmp/kept k; touch \"$(printf 'not \\377 text')\""
+    );
+    assert_eq!(sh(&sandbox, &line).await.1, End::Exited(0));
+    sandbox.remove_file("/tmp/d").await.unwrap();
+    assert_eq!(sandbox.list("/tmp", 5).await.unwrap().len(), 2);
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 2);
+}
+
+const NO_FILES: [&str; 24] = [
+    "/tmp/fifo",
+    "/tmp/read",
+    "/tmp/socket",
+    "/tmp/e",
+    "/tmp/z",
+    "/tmp/in",
+    "/tmp/loop",
+    "/tmp",
+    "/",
+    "",
+    "/dev/null",
+    "/dev/ptmx",
+    "/dev/tty",
+    "/dev/shm/x",
+    "/proc/1/mem",
+    "/proc/1/root/etc/passwd",
+    "/proc/self/root/etc/passwd",
+    "/tmp/root/etc/passwd",
+    "/proc/self/environ",
+    "/proc/sys/vm/swappiness",
+    "/proc/1/cwd/etc/passwd",
+    "/proc/thread-self/fd/3",
+    "/tmp/..",
+    "/tmp/.",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_file_is_refused_at_once() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    let line = "cd /tmp; mkfifo fifo; ln -s /proc/1/environ e; ln -s /proc/self/root root; ln -s /dev/zero z; ln -s loop loop; ln -s /proc/self/fd/0 in
+        python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'; mkfifo read; (cat read > /dev/null &)";
+    assert_eq!(sh(&sandbox, line).await.1, End::Exited(0));
+    for path in NO_FILES {
+        assert!(soon(path, sandbox.read(path, 100)).await.is_err(), "{path}");
+        assert!(
+            soon(path, sandbox.write(path, b"x".to_vec()))
+                .await
+                .is_err(),
+            "{path}"
+        );
+        let _ = soon(path, sandbox.stat(path)).await;
+    }
+    for path in [
+        "/proc",
+        "/proc/1/root",
+        "/tmp/root",
+        "/dev",
+        "/proc/self/fd",
+    ] {
+        assert!(soon(path, sandbox.list(path, 2)).await.is_err(), "{path}");
+        assert!(
+            soon(path, sandbox.make_folder(&format!("{path}/new")))
+                .await
+                .is_err(),
+            "{path}"
+        );
+        assert!(
+            soon(path, sandbox.remove_file(&format!("{path}/null")))
+                .await
+                .is_err(),
+            "{path}"
+        );
+        assert!(
+            soon(path, sandbox.rename("/tmp/e", &format!("{path}/e")))
+                .await
+                .is_err(),
+            "{path}"
+        );
+    }
+    // All of it may be told of and removed.
+    let listed = soon("/tmp", sandbox.list("/", 3)).await.unwrap();
+    assert!(listed.iter().any(|entry| entry.path == "/tmp/fifo"));
+    soon("fifo", sandbox.remove_file("/tmp/fifo"))
+        .await
+        .unwrap();
+}
+
+/// Whoever has a file leased holds up those who open it, but not those who do not wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_inside_holds_up_who_reads() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    let line = "python3 -c 'import fcntl, os, signal, time\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\nf = os.open(\"/tmp/leased\", os.O_RDWR | os.O_CREAT)\nfcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)\nprint(1, flush=True)\ntime.sleep(100)'";
+    let mut running = sandbox
+        .run(Exec::new(["/bin/sh", "-c", line]))
+        .await
+        .unwrap();
+    let told = running.next().await;
+    let read = soon("a read", sandbox.read("/tmp/leased", 100)).await;
+    eprintln!("{told:?} {read:?}");
+    let _ = soon("a write", sandbox.write("/tmp/leased", b"x".to_vec())).await;
+    running.stopper().kill().await.unwrap();
+}
+
+/// Folders become links, and back, while they are written to.
+#[tokio::test(flavor = "multi_thread")]
+async fn races_are_lost() {
+    assert!(!race(&[]).await, "a write got out");
+    assert!(
+        race(&[Guard::Lookup]).await,
+        "no write got out without the lookup within the root"
+    );
+}
+
+async fn race(guards: &[Guard]) -> bool {
+    let (stage, outside) = (Stage::without(guards).await, outside());
+    let sandbox = stage.sandbox().await;
+    let swap = format!(
+        "mkdir -p /tmp/a/x; cd /tmp/a; ln -s {} link; echo
+         exec python3 -c 'import ctypes
+c = ctypes.CDLL(None)
+while True: c.renameat2(-100, b\"x\", -100, b\"link\", 2)'",
+        outside.path().display()
+    );
+    let mut running = sandbox
+        .run(Exec::new(["/bin/sh", "-c", &swap]))
+        .await
+        .unwrap();
+    running.next().await;
+    let writes = |sandbox: Arc<Sandbox>| async move {
+        for number in 0..400 {
+            let path = format!("/tmp/a/x/new{number}");
+            let _ = soon("a write", sandbox.write(&path, b"out".to_vec())).await;
+            let _ = soon("a removal", sandbox.remove_file("/tmp/a/x/secret")).await;
+        }
+    };
+    tokio::join!(writes(sandbox.clone()), writes(sandbox.clone()));
+    running.stopper().kill().await.unwrap();
+    std::fs::read_dir(outside.path()).unwrap().count() != 2
+}

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use treadle_sandbox::{End, Event, Exec, Guard, Sandbox, SandboxConfig, SandboxSpec, Sandboxes};
 
@@ -66,32 +67,83 @@ impl Stage {
         self.folder_of(sandbox).join("0/files")
     }
 
-    /// Folders of cgroups that a sandbox has.
-    pub(crate) fn cgroups_of(&self, sandbox: &Sandbox) -> Vec<PathBuf> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        let roots = mounts.lines().filter(|line| line.contains(" cgroup"));
-        let roots = roots.filter_map(|line| line.split(' ').nth(1));
-        let inside = roots.filter_map(|root| std::fs::read_dir(root).ok()).flatten();
-        let own = inside.map(|entry| entry.unwrap().path().join(sandbox.id()));
-        own.filter(|folder| folder.is_dir()).collect()
-    }
-
-    /// Processes of a sandbox, as the machine numbers them.
-    pub(crate) fn processes_of(&self, sandbox: &Sandbox) -> Vec<u32> {
-        let cgroups = self.cgroups_of(sandbox);
-        let listed = cgroups.first().map(|folder| folder.join("cgroup.procs"));
-        let listed = listed.and_then(|path| std::fs::read_to_string(path).ok());
-        let listed = listed.unwrap_or_default();
-        listed.lines().filter_map(|line| line.parse().ok()).collect()
-    }
-
     /// Waits until nothing of a sandbox is left: cgroups, folder, mounts and what runs in them.
     pub(crate) async fn gone(&self, sandbox: &Sandbox) {
         let folder = self.folder_of(sandbox);
-        until("its cgroups are gone", || self.cgroups_of(sandbox).is_empty()).await;
+        until("its cgroups are gone", || cgroups_of(sandbox).is_empty()).await;
         until("its folder is gone", || !folder.exists()).await;
         assert_eq!(mounted_by(sandbox.id()), Vec::<String>::new());
     }
+}
+
+impl Drop for Stage {
+    /// Ends what runs, and takes the agent's cgroups away: nobody else would.
+    fn drop(&mut self) {
+        let Ok(agent) = self.folder.path().join("agent").canonicalize() else {
+            return;
+        };
+        let digest = Sha256::digest(agent.as_os_str().as_encoded_bytes());
+        let digits: Vec<_> = digest
+            .iter()
+            .take(6)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let own = format!("treadle-{}", digits.concat());
+        let began = Instant::now();
+        let mut left: Vec<_> = cgroup_roots().iter().map(|root| root.join(&own)).collect();
+        while !left.is_empty() && began.elapsed() < LONG {
+            left.retain(|folder| {
+                let inside = std::fs::read_dir(folder).into_iter().flatten().flatten();
+                for sandbox in inside
+                    .map(|entry| entry.path())
+                    .filter(|path| path.is_dir())
+                {
+                    let _ = std::fs::write(sandbox.join("freezer.state"), "THAWED");
+                    let _ = std::fs::write(sandbox.join("cgroup.freeze"), "0");
+                    for process in listed(&sandbox) {
+                        let process = rustix::process::Pid::from_raw(process);
+                        let kill = rustix::process::Signal::KILL;
+                        let _ = process.map(|process| rustix::process::kill_process(process, kill));
+                    }
+                    let _ = std::fs::remove_dir(sandbox);
+                }
+                let _ = std::fs::remove_dir(folder);
+                folder.exists()
+            });
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Where the kernel's cgroups are.
+fn cgroup_roots() -> Vec<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let cgroups = mounts.lines().filter(|line| line.contains(" cgroup"));
+    let at = cgroups.filter_map(|line| line.split(' ').nth(1));
+    at.map(PathBuf::from).collect()
+}
+
+fn listed(cgroup: &Path) -> Vec<i32> {
+    let listed = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    listed
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .collect()
+}
+
+/// Folders of cgroups that a sandbox has.
+pub(crate) fn cgroups_of(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let roots = cgroup_roots();
+    let inside = roots.iter().filter_map(|root| std::fs::read_dir(root).ok());
+    let inside = inside.flatten().flatten();
+    let own = inside.map(|entry| entry.path().join(sandbox.id()));
+    own.filter(|folder| folder.is_dir()).collect()
+}
+
+/// Processes of a sandbox, as the machine numbers them.
+pub(crate) fn processes_of(sandbox: &Sandbox) -> Vec<i32> {
+    let cgroups = cgroups_of(sandbox);
+    cgroups.first().map_or(Vec::new(), |folder| listed(folder))
 }
 
 /// Runs a line of a shell; gives its output and its end.

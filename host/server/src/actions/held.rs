@@ -11,7 +11,11 @@ use treadle_store::ActionRow;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// How long a look for the end of an action that never began takes at most.
-const LOOK: Duration = Duration::from_secs(3_600);
+const LOOK: Duration = Duration::from_hours(1);
+
+/// How long a handler may take to end its work when that has run for as long as it may. Only then is
+/// it told to stop, as if its client had withdrawn it.
+const SPARE: Duration = Duration::from_secs(10);
 
 /// What a handler is to do.
 #[derive(Clone, Debug)]
@@ -26,14 +30,13 @@ pub(crate) struct HeldAction {
     pub(crate) sandbox: String,
     /// What it is, for those who look.
     pub(crate) what: String,
-    /// After so long it is stopped.
+    /// After so long its handler stops it.
     pub(crate) run_max: Duration,
 }
 
 impl HeldAction {
     fn submission(&self, token: &str, with_program: bool) -> serde_json::Value {
-        let run_s = self
-            .run_max
+        let run_s = (self.run_max + SPARE)
             .as_secs()
             .clamp(1, super::submission::RUN_S_MAX);
         let run = json!({"held": {"token": token, "sandbox": self.sandbox, "what": self.what}});
@@ -76,7 +79,7 @@ impl Actions {
             }
             ended = self.ended(tenant, admitted, LOOK) => {
                 withdrawal.action = None;
-                Err(never_began(ended?))
+                Err(never_began(&ended?))
             }
         }
     }
@@ -94,7 +97,7 @@ impl Actions {
     }
 }
 
-fn never_began(row: ActionRow) -> Failure {
+fn never_began(row: &ActionRow) -> Failure {
     let outcome = row.outcome.as_deref().unwrap_or("it still waits");
     let message = format!(
         "action {} did not begin: {outcome}; see GET /api/v1/actions/{}",

@@ -103,6 +103,11 @@ impl Actions {
         self.put(tenant, submission, written).await
     }
 
+    /// Whether processes run in sandboxes only.
+    pub(crate) fn runs_sandboxes_only(&self) -> bool {
+        self.sandboxes_only
+    }
+
     /// Whether a tenant's program lives.
     pub(crate) async fn is_live(&self, tenant: &Tenant, program: &str) -> Result<bool, Failure> {
         let Ok(name) = ClientName::parse("program_id", program) else {

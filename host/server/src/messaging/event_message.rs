@@ -1,6 +1,6 @@
 //! An event of the journal as a message.
 
-use super::instant::rfc3339;
+use crate::instant::rfc3339;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;

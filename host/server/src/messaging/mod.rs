@@ -8,7 +8,6 @@ mod actions;
 mod commands;
 mod effects;
 mod event_message;
-mod instant;
 mod outbox;
 mod runs;
 #[cfg(test)]

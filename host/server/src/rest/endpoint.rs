@@ -29,6 +29,8 @@ enum Length {
     Control,
     /// [`ACTION_BYTES_MAX`].
     Action,
+    /// As an action may be; the answer comes when a command has ended, however long that takes.
+    Command,
     /// As an uploaded policy may be.
     Upload,
     /// The gateway reads it, with bounds of its own.
@@ -168,6 +170,12 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
+    /// An answer without a body.
+    pub(crate) fn answers_nothing(mut self, status: u16, what: &str) -> Self {
+        self.about.answers_nothing(status, what);
+        self
+    }
+
     /// What the engine answers is the answer, with any status.
     pub(crate) fn answers_as_the_engine(mut self) -> Self {
         let what = "The engine's answer.";
@@ -203,6 +211,12 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
+    /// Its body is a command, whose end its answer waits for.
+    pub(crate) fn takes_command(mut self) -> Self {
+        self.about.length = Length::Command;
+        self
+    }
+
     /// Something that is done around the handler.
     pub(crate) fn around(mut self, around: Around<S>) -> Self {
         self.around = Some(around);
@@ -222,10 +236,10 @@ impl About {
             method: self.method.clone(),
             path: self.path.clone(),
             needs: self.needs,
-            relayed: self.length == Length::Relayed,
+            relayed: matches!(self.length, Length::Relayed | Length::Command),
             bytes_max: match self.length {
                 Length::Control => Some(CONTROL_BYTES_MAX),
-                Length::Action => Some(ACTION_BYTES_MAX),
+                Length::Action | Length::Command => Some(ACTION_BYTES_MAX),
                 Length::Upload | Length::Relayed => None,
             },
         }
@@ -294,7 +308,9 @@ where
         }
         handler = match about.length {
             Length::Control => handler.layer(DefaultBodyLimit::max(CONTROL_BYTES_MAX)),
-            Length::Action => handler.layer(DefaultBodyLimit::max(ACTION_BYTES_MAX)),
+            Length::Action | Length::Command => {
+                handler.layer(DefaultBodyLimit::max(ACTION_BYTES_MAX))
+            }
             Length::Upload => handler.layer(DefaultBodyLimit::max(upload_bytes_max)),
             Length::Relayed => handler,
         };

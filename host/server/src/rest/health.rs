@@ -24,6 +24,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let unwell = "No registered engine answers; `detail` has the cause.";
     vec![
         get("/health", Needs::Nothing, show)
+            .around(super::compat::e2b::health)
             .summary("200 while a program can be served, else 503 with the cause")
             .details("Callers without the scope viewer learn no more than that.")
             .answers::<Health>(200, "Programs can be served.")
@@ -213,6 +214,9 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
             Ok(rendered) => text.push_str(&rendered),
             Err(_) => return stopped(),
         }
+    }
+    if let Some(sandboxes) = &app.sandboxes {
+        text.push_str(&sandboxes.render());
     }
     // Names of policies are their tenants' affair.
     if caller.principal.root || app.auth.has_one_tenant() {

@@ -42,10 +42,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Uri, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::MethodRouter;
-use compat::{sglang_router, thunderagent};
+use compat::{e2b, fusion, sglang_router, swerex, thunderagent};
 use endpoint::{About, Endpoint};
 use std::time::Duration;
 use treadle_auth as auth;
@@ -109,6 +109,9 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
         ),
         ("For clients of ThunderAgent", thunderagent::endpoints()),
         ("For clients of SGLang's router", sglang_router::endpoints()),
+        ("For clients of SWE-ReX", swerex::endpoints()),
+        ("For clients of SandboxFusion", fusion::endpoints()),
+        ("For clients of E2B", e2b::endpoints()),
     ]
 }
 
@@ -160,6 +163,7 @@ pub(crate) fn router(app: App) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
         .layer(guard)
+        .layer(from_fn(e2b::in_form))
 }
 
 /// Shows all that the scheduler had done when it was asked.

@@ -100,6 +100,9 @@ pub(crate) async fn release_one(
         .event_committed(event)
         .await
         .map_err(not_recorded)?;
+    if let Some(sandboxes) = &app.sandboxes {
+        sandboxes.program_ended(&caller.principal.tenant.tenant, &program);
+    }
     if let Some(steps) = live.as_ref().map(|program| program.steps_finished) {
         let change = Change {
             action: "program.released",

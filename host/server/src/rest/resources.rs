@@ -99,12 +99,23 @@ async fn show(State(app): State<App>) -> Answer<Resources> {
     });
     Ok(Json(Resources {
         enabled: app.actions.is_some(),
-        isolation: ISOLATION,
+        isolation: isolation(&app),
         waiting: overview.waiting,
         started: overview.started,
         resources: pools.map(|pool| resource(pool, overview.now)).collect(),
         services: services.collect(),
     }))
+}
+
+fn isolation(app: &App) -> &'static str {
+    match (&app.sandboxes, &app.actions) {
+        (Some(_), Some(actions)) if actions.runs_sandboxes_only() => "sandboxes",
+        (Some(_), _) => {
+            "sandboxes where actions name one; other processes are of the daemon's user, bounded in \
+             time, memory and cores"
+        }
+        _ => ISOLATION,
+    }
 }
 
 fn resource(pool: &Pool, now: Timestamp) -> ResourceView {

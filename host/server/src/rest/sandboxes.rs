@@ -5,7 +5,7 @@ use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, delete, get, post, put};
 use super::signature::{Answer, Created};
 use crate::app::App;
-use crate::sandboxes::{Host, refused};
+use crate::sandboxes::{Host, refused, state_name};
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,9 @@ fn told(error: SandboxError) -> Response {
 }
 
 fn own(app: &App, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
-    host(app)?.own(&caller.principal.tenant.tenant, id).map_err(told)
+    host(app)?
+        .own(&caller.principal.tenant.tenant, id)
+        .map_err(told)
 }
 
 /// A sandbox to be made.
@@ -136,13 +138,10 @@ pub(super) struct SandboxView {
 
 impl From<Status> for SandboxView {
     fn from(status: Status) -> Self {
-        let (state, cause) = match status.state {
-            Life::Preparing => ("preparing", None),
-            Life::Ready => ("ready", None),
-            Life::Paused => ("paused", None),
-            Life::Stopped => ("stopped", None),
-            Life::Failed(cause) => ("failed", Some(cause)),
-            Life::Removed => ("removed", None),
+        let state = state_name(&status.state);
+        let cause = match status.state {
+            Life::Failed(cause) => Some(cause),
+            _ => None,
         };
         Self {
             id: status.id,
@@ -177,7 +176,9 @@ async fn create(
         memory_bytes: request.memory_bytes,
         ..SandboxSpec::default()
     };
-    let created = host(&app)?.create(&caller.principal.tenant.tenant, spec).await;
+    let created = host(&app)?
+        .create(&caller.principal.tenant.tenant, spec)
+        .await;
     Ok(Created(created.map_err(failed)?.status().into()))
 }
 
@@ -256,7 +257,10 @@ async fn fork(
         let message = format!("`count` is {}; send 1 to {FORKS_MAX}", request.count);
         return Err(refuse(ErrorCode::InvalidField, message));
     }
-    let children = host(&app)?.sandboxes.fork(&parent, request.count as usize).await;
+    let children = host(&app)?
+        .sandboxes
+        .fork(&parent, request.count as usize)
+        .await;
     let children = children.map_err(told)?.into_iter();
     let sandboxes = children.map(|child| child.status().into()).collect();
     Ok(Created(SandboxList { sandboxes }))
@@ -289,7 +293,10 @@ async fn import(
     Body(request): Body<ImportRequest>,
 ) -> Answer<Images> {
     let sandboxes = &host(&app)?.sandboxes;
-    sandboxes.import(&image, Path::new(&request.path)).await.map_err(told)?;
+    sandboxes
+        .import(&image, Path::new(&request.path))
+        .await
+        .map_err(told)?;
     let images = sandboxes.images();
     Ok(Json(Images { images }))
 }

@@ -1,10 +1,20 @@
 //! Sandboxes of programs: whose they are, when they end, and commands in them as actions.
 
+mod counts;
+mod processes;
+mod shells;
 mod start;
+mod watches;
 mod work;
 
+pub(crate) use counts::state_name;
+pub(crate) use processes::{
+    Finish, NotStarted, Order, Process, Processes, Reader, Said, Told, Way,
+};
+pub(crate) use shells::{Became, Held, NoShell, PROMPT, SHELLS_MAX, Shell, Shells, is_typable};
 pub use start::KEEP_SUBCOMMAND;
 pub(crate) use start::start;
+pub(crate) use watches::{Change, Watch, Watches};
 pub(crate) use work::{Task, Work};
 
 use crate::actions::{Actions, Failure};
@@ -12,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use treadle_model::{ClientName, Tenant};
-use treadle_sandbox::{Sandbox, SandboxError, SandboxSpec, Sandboxes, Status};
+use treadle_sandbox::{SYSTEM_IMAGE, Sandbox, SandboxError, SandboxSpec, Sandboxes, Status};
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// How often ended programs are looked for.
@@ -20,11 +30,25 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a sandbox may wait for its program's first step.
 const PROGRAM_BEGINS_MAX: Duration = Duration::from_mins(10);
 
+/// Requests that have a sandbox of their own, for each core at once.
+const SINGLES_PER_CORE: usize = 4;
+
 /// Sandboxes and what runs their commands.
 pub(crate) struct Host {
     pub(crate) sandboxes: Sandboxes,
+    /// Commands that outlive the request that started them.
+    pub(crate) processes: Arc<Processes>,
+    /// Folders that clients ask about.
+    pub(crate) watches: Watches,
+    /// Shells that outlive the requests that type into them.
+    pub(crate) shells: Shells,
+    /// Turns of requests that have a sandbox of their own.
+    pub(crate) singles: tokio::sync::Semaphore,
+    /// Held while a sandbox is made that a client names, so that each name is one sandbox's.
+    pub(crate) naming: tokio::sync::Mutex<()>,
+    /// The most memory that a sandbox may have, and what one has that asks for none.
+    pub(crate) memory_bytes_max: u64,
     actions: Arc<Actions>,
-    memory_bytes_max: u64,
     /// Sandboxes whose programs have begun.
     begun: Mutex<BTreeSet<String>>,
 }
@@ -67,10 +91,16 @@ impl Host {
         actions: Arc<Actions>,
         memory_bytes_max: u64,
     ) -> Arc<Self> {
+        let cores = treadle_actions::cores().len().max(2);
         let host = Arc::new(Self {
             sandboxes,
-            actions,
+            processes: Arc::default(),
+            watches: Watches::default(),
+            shells: Shells::default(),
+            singles: tokio::sync::Semaphore::new(SINGLES_PER_CORE * cores),
+            naming: tokio::sync::Mutex::default(),
             memory_bytes_max,
+            actions,
             begun: Mutex::default(),
         });
         let watched = Arc::downgrade(&host);
@@ -109,6 +139,9 @@ impl Host {
             return Err(error.with_param("memory_bytes").into());
         }
         tenant.name().clone_into(&mut spec.tenant);
+        if spec.image.is_empty() {
+            SYSTEM_IMAGE.clone_into(&mut spec.image);
+        }
         Ok(self.sandboxes.create(spec).await?)
     }
 
@@ -128,9 +161,17 @@ impl Host {
         all
     }
 
-    /// Removes sandboxes of programs that are over.
+    /// Removes the sandboxes of a program that has ended just now.
+    pub(crate) fn program_ended(&self, tenant: &Tenant, program: &str) {
+        let (sandboxes, tenant) = (self.sandboxes.clone(), tenant.name().to_owned());
+        let program = program.to_owned();
+        tokio::spawn(async move { sandboxes.remove_of(&tenant, &program).await });
+    }
+
+    /// Removes sandboxes of programs that ended otherwise.
     async fn end_with_programs(&self) {
         let all = self.sandboxes.list();
+        self.shells.keep(&all);
         {
             let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
             begun.retain(|id| all.iter().any(|sandbox| sandbox.id == *id));

@@ -89,6 +89,11 @@ impl Work {
         self.running.as_mut()
     }
 
+    /// Has it end at another time than `run_max` after it began.
+    pub(crate) fn end_at(&mut self, until: tokio::time::Instant) {
+        self.until = Some(until);
+    }
+
     /// Whether it was ended because its time was over.
     pub(crate) fn is_late(&self) -> bool {
         self.is_late

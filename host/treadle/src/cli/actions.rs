@@ -151,25 +151,33 @@ impl ListArgs {
 
 impl RunArgs {
     async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
-        let kind = self.kind.unwrap_or_else(|| {
-            let program = self.command.first().map_or("", String::as_str);
-            let name = program.rsplit('/').next().unwrap_or(program);
-            name.to_owned()
-        });
+        let kind = self.kind.unwrap_or_else(|| kind_of(&self.command));
         let body = json!({
             "kind": kind, "program_id": self.program, "cost": {"cpu": self.cores},
             "run": {"process": {"command": self.command}},
         });
-        let answer = client
-            .command(Method::POST, "/api/v1/actions", &body)
-            .await?;
-        let action = answer["action"].as_u64().unwrap_or_default();
-        let path = format!("{}?wait_s={WAIT_S}", path_of(action));
-        loop {
-            let view = client.get(&path).await?;
-            if view["status"] == "ended" {
-                return show(&view, json);
-            }
+        run_to_end(client, &body, json).await
+    }
+}
+
+/// The tool that a command is.
+pub(super) fn kind_of(command: &[String]) -> String {
+    let program = command.first().map_or("", String::as_str);
+    let name = program.rsplit('/').next().unwrap_or(program);
+    name.to_owned()
+}
+
+/// Submits an action, waits for its end and prints that.
+pub(super) async fn run_to_end(client: &Client, body: &Value, json: bool) -> Result<(), CliError> {
+    let answer = client
+        .command(Method::POST, "/api/v1/actions", body)
+        .await?;
+    let action = answer["action"].as_u64().unwrap_or_default();
+    let path = format!("{}?wait_s={WAIT_S}", path_of(action));
+    loop {
+        let view = client.get(&path).await?;
+        if view["status"] == "ended" {
+            return show(&view, json);
         }
     }
 }

@@ -23,6 +23,7 @@ mod programs;
 mod progress;
 mod provision;
 mod replay;
+mod sandboxes;
 mod serve;
 mod settings;
 mod status;
@@ -74,6 +75,8 @@ enum Command {
     Programs(programs::ProgramsArgs),
     /// Run actions, and show those that were run.
     Actions(actions::ActionsArgs),
+    /// Where programs' commands run: make sandboxes, run in them, fork and remove them.
+    Sandboxes(sandboxes::SandboxesArgs),
     /// List, add, remove and start engines, and show what their memory is used for.
     Workers(workers::WorkersArgs),
     /// Show the journal, or replay it.
@@ -156,6 +159,7 @@ impl Command {
             Self::Status(args) => args.run().await,
             Self::Programs(args) => args.run().await,
             Self::Actions(args) => args.run().await,
+            Self::Sandboxes(args) => args.run().await,
             Self::Workers(args) => args.run().await,
             Self::Events(args) => args.run().await,
             Self::Plugin(args) => args.run().await,

@@ -10,6 +10,7 @@ mod http_date;
 mod kv;
 mod plugins;
 mod running;
+mod sandboxes;
 mod store;
 
 pub(crate) use finding::{Finding, Grade};
@@ -58,6 +59,7 @@ pub(crate) async fn examine(
     configuration.extend(plugins::examine(config).await);
     configuration.extend(disk::examine(config));
     configuration.extend(kv::examine(config));
+    configuration.extend(sandboxes::examine(config));
     Report {
         run_by,
         daemon,

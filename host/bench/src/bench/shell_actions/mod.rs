@@ -13,18 +13,22 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use systems::{Reserved, Shared};
-use work::{Ended, Workload};
+use work::{Ended, System, Workload};
 
 /// Of an agent's time, what its tools take where nothing waits (`ARL-Tangram` §2.3).
 const ACTIVE_SHARE: f64 = 0.47;
+
+/// So many that no command waits for one.
+const FREE_CORES: u64 = 65_536;
 
 const NOTE: &str = "Real processes of this machine. An agent takes turns between thinking, which \
     needs no core, and a shell command that keeps one busy; its tools take 0.47 of its time where \
     nothing waits, as in the paper's §2.3, so that sharing cores per action can't be better than \
     1/0.47 = 2.13 times as fast as reserving them. exclusive gives each agent a core for its life; \
     requests gives it so many thousandths of one and runs its commands at once, the best of several \
-    amounts. In both the commands are children of the benchmark itself: what treadle adds to each is \
-    in treadle's figures alone. makespan and completion times are in seconds; ratio.* is the time of \
+    amounts. In both the commands are children of the benchmark itself, so that what treadle adds to each is \
+    in treadle's figures alone; with --sandboxes they run in the same sandboxes through a daemon \
+    that begins each at once. makespan and completion times are in seconds; ratio.* is the time of \
     the system over treadle's. overhead.* is from the client's request until the command itself \
     reads the clock, of one action at a time.";
 
@@ -49,6 +53,9 @@ pub(super) struct ShellActionsArgs {
     /// Measure only what treadle adds to a command.
     #[arg(long)]
     overhead: bool,
+    /// Run all commands in sandboxes, one for each agent, under the others as under treadle.
+    #[arg(long)]
+    sandboxes: bool,
 }
 
 impl ShellActionsArgs {
@@ -65,38 +72,62 @@ impl ShellActionsArgs {
             },
         );
         let engine = Server::engine().await?;
-        let daemon = Server::gateway(&engine.url, &self.settings()).await?;
-        let shared = Arc::new(Shared::new(&daemon.url));
+        let daemon = Server::gateway(&engine.url, &self.settings(None)).await?;
+        let mut shared = Shared::new(&daemon.url);
+        if self.sandboxes {
+            report_progress("shell-actions: sandboxes ...");
+            let programs = if quick { 4 } else { self.programs };
+            shared = shared.with_sandboxes(programs).await.map_err(failed)?;
+        }
+        let shared = Arc::new(shared);
         report_progress("shell-actions: overhead ...");
         let count = if quick { 10 } else { self.overhead_actions };
         push_overhead(&mut report, shared.overhead(count).await?);
         if !self.overhead {
-            self.agents(quick, &shared, &mut report).await?;
+            let workload = self.workload(quick, &mut report).await?;
+            report_progress("shell-actions: treadle ...");
+            let treadle = workload.run(usize::MAX, shared.clone()).await?;
+            push(&mut report, "treadle", &treadle, None);
+            if self.sandboxes {
+                // One that begins every command at once, in sandboxes as treadle's.
+                let free = Server::gateway(&engine.url, &self.settings(Some(FREE_CORES))).await?;
+                let others = Shared::new(&free.url)
+                    .with_sandboxes(workload.programs)
+                    .await;
+                let others = Arc::new(others.map_err(failed)?);
+                self.others(&workload, &others, &treadle, &mut report)
+                    .await?;
+                free.stop().await;
+            } else {
+                let others = Arc::new(Reserved);
+                self.others(&workload, &others, &treadle, &mut report)
+                    .await?;
+            }
         }
         daemon.stop().await;
         engine.stop().await;
         Ok(report)
     }
 
-    fn settings(&self) -> Vec<String> {
+    fn settings(&self, cores: Option<u64>) -> Vec<String> {
         let mut settings = vec![
             "actions.enabled=true".to_owned(),
             "auth.anonymous_scope=admin".to_owned(),
         ];
+        settings.extend(cores.map(|cores| format!("actions.cores={cores}")));
+        if self.sandboxes {
+            settings.push("sandboxes.enabled=true".to_owned());
+        }
         if let Some(url) = &self.postgres {
-            let schema = format!("bench_actions_{}", std::process::id());
+            let which = if cores.is_some() { "free" } else { "own" };
+            let schema = format!("bench_actions_{}_{which}", std::process::id());
             settings.push(format!("store.url={url}"));
             settings.push(format!("store.schema={schema}"));
         }
         settings
     }
 
-    async fn agents(
-        &self,
-        quick: bool,
-        shared: &Arc<Shared>,
-        report: &mut Report,
-    ) -> Result<(), BenchError> {
+    async fn workload(&self, quick: bool, report: &mut Report) -> Result<Workload, BenchError> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let busy = Duration::from_millis(self.action_ms.into());
         let workload = Workload {
@@ -110,30 +141,48 @@ impl ShellActionsArgs {
         report.setting("actions", workload.actions);
         report.setting("action_ms", self.action_ms);
         report.setting("think_ms", workload.think.as_secs_f64() * 1e3);
-        report_progress("shell-actions: treadle ...");
-        let treadle = workload.run(usize::MAX, shared.clone()).await?;
+        report.setting("sandboxes", self.sandboxes);
+        let bound = workload.least(cores, busy);
+        report.push(Figure::new("makespan.least", bound.as_secs_f64(), "s"));
+        report.detail("ceiling", json!(1.0 / ACTIVE_SHARE));
+        Ok(workload)
+    }
+
+    /// Cores reserved for each agent, and requests of less than one.
+    async fn others<S: System>(
+        &self,
+        workload: &Workload,
+        system: &Arc<S>,
+        treadle: &Ended,
+        report: &mut Report,
+    ) -> Result<(), BenchError> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         report_progress("shell-actions: exclusive ...");
-        let exclusive = workload.run(cores, Arc::new(Reserved)).await?;
+        let exclusive = workload.run(cores, system.clone()).await?;
+        push(report, "exclusive", &exclusive, Some(treadle));
         let mut requests: Option<(u32, Ended)> = None;
         for thousandths in [750, 500, 333, 250] {
             report_progress(&format!("shell-actions: requests of {thousandths} ..."));
             let at_once = cores * 1_000 / thousandths as usize;
-            let ended = workload.run(at_once, Arc::new(Reserved)).await?;
+            let ended = workload.run(at_once, system.clone()).await?;
             let is_better = |(_, best): &(u32, Ended)| ended.makespan < best.makespan;
             if requests.as_ref().is_none_or(is_better) {
                 requests = Some((thousandths, ended));
             }
         }
-        let bound = workload.least(cores, busy);
-        report.push(Figure::new("makespan.least", bound.as_secs_f64(), "s"));
-        push(report, "treadle", &treadle, None);
-        push(report, "exclusive", &exclusive, Some(&treadle));
         if let Some((thousandths, best)) = requests {
             report.setting("requests_best_thousandths", thousandths);
-            push(report, "requests", &best, Some(&treadle));
+            push(report, "requests", &best, Some(treadle));
         }
-        report.detail("ceiling", json!(1.0 / ACTIVE_SHARE));
         Ok(())
+    }
+}
+
+fn failed(first: String) -> BenchError {
+    BenchError::Requests {
+        case: "shell-actions".to_owned(),
+        count: 1,
+        first,
     }
 }
 

@@ -12,6 +12,7 @@ use treadle_demo::exchange::{get, post};
 use treadle_http::Upstream;
 
 const ACTIONS: &str = "/api/v1/actions";
+const SANDBOXES: &str = "/api/v1/sandboxes";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prints the clock, in seconds with microseconds, as its first act.
 const CLOCK: [&str; 3] = ["bash", "-c", "echo $EPOCHREALTIME"];
@@ -20,7 +21,7 @@ const CLOCK: [&str; 3] = ["bash", "-c", "echo $EPOCHREALTIME"];
 pub(super) struct Reserved;
 
 impl System for Reserved {
-    async fn run(&self, script: Arc<str>) -> Result<(), String> {
+    async fn run(&self, _: u32, script: Arc<str>) -> Result<(), String> {
         child(&script).await
     }
 }
@@ -40,6 +41,8 @@ pub(super) async fn child(script: &str) -> Result<(), String> {
 pub(super) struct Shared {
     url: String,
     upstream: Upstream,
+    /// That of each program; none where commands are plain processes.
+    sandboxes: Vec<String>,
 }
 
 impl Shared {
@@ -47,11 +50,38 @@ impl Shared {
         Self {
             url: url.to_owned(),
             upstream: Upstream::new(CONNECT_TIMEOUT),
+            sandboxes: Vec::new(),
         }
     }
 
-    async fn act(&self, command: &[&str]) -> Result<Value, String> {
-        let action = json!({"kind": "sh", "run": {"process": {"command": command}}});
+    /// Makes a sandbox for each of so many programs, and waits until a command has run in each.
+    pub(super) async fn with_sandboxes(mut self, programs: u32) -> Result<Self, String> {
+        for _ in 0..programs {
+            let headers = http::HeaderMap::new();
+            let made = post(
+                &self.upstream,
+                &self.url,
+                SANDBOXES,
+                &headers,
+                "{}".to_owned(),
+            );
+            let made: Value =
+                serde_json::from_slice(&made.await?).map_err(|error| error.to_string())?;
+            let id = made["id"].as_str().ok_or("a sandbox has no name")?;
+            self.sandboxes.push(id.to_owned());
+        }
+        for program in 0..programs {
+            self.act(program, &["true"]).await?;
+        }
+        Ok(self)
+    }
+
+    async fn act(&self, program: u32, command: &[&str]) -> Result<Value, String> {
+        let run = match self.sandboxes.get(program as usize) {
+            Some(id) => json!({"sandbox": {"id": id, "command": command}}),
+            None => json!({"process": {"command": command}}),
+        };
+        let action = json!({"kind": "sh", "run": run});
         let body = action.to_string();
         let headers = http::HeaderMap::new();
         let answer = post(&self.upstream, &self.url, ACTIONS, &headers, body).await?;
@@ -75,7 +105,7 @@ impl Shared {
         let mut times = Latencies::default();
         for _ in 0..actions {
             let asked = SystemTime::now().duration_since(UNIX_EPOCH);
-            let view = self.act(&CLOCK).await.map_err(failed)?;
+            let view = self.act(0, &CLOCK).await.map_err(failed)?;
             let text = view["output"]["text"].as_str().unwrap_or_default();
             let began = text
                 .trim()
@@ -89,7 +119,7 @@ impl Shared {
 }
 
 impl System for Shared {
-    async fn run(&self, script: Arc<str>) -> Result<(), String> {
-        self.act(&["sh", "-c", &script]).await.map(drop)
+    async fn run(&self, program: u32, script: Arc<str>) -> Result<(), String> {
+        self.act(program, &["sh", "-c", &script]).await.map(drop)
     }
 }

@@ -15,8 +15,12 @@ const TRIALS: usize = 5;
 
 /// Who runs commands.
 pub(super) trait System: Send + Sync + 'static {
-    /// Runs a shell's script to its end.
-    fn run(&self, script: Arc<str>) -> impl Future<Output = Result<(), String>> + Send;
+    /// Runs a program's script to its end, in a shell.
+    fn run(
+        &self,
+        program: u32,
+        script: Arc<str>,
+    ) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// What agents do.
@@ -102,7 +106,7 @@ impl Workload {
                 for action in 0..actions {
                     tokio::time::sleep(if action == 0 { first } else { think }).await;
                     let asked = Instant::now();
-                    system.run(script.clone()).await?;
+                    system.run(program, script.clone()).await?;
                     times.push(asked.elapsed());
                 }
                 let thought = first + think * actions.saturating_sub(1);
@@ -135,7 +139,7 @@ mod tests {
     struct Sleeping;
 
     impl System for Sleeping {
-        async fn run(&self, _: Arc<str>) -> Result<(), String> {
+        async fn run(&self, _: u32, _: Arc<str>) -> Result<(), String> {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Ok(())
         }

@@ -1,7 +1,7 @@
-//! Times as RFC 3339, which CloudEvents requires.
+//! Times as RFC 3339, which CloudEvents and clients of E2B require.
 
 /// Microseconds of Unix time as `2026-01-31T12:00:00.000000Z`.
-pub(super) fn rfc3339(at_us: u64) -> String {
+pub(crate) fn rfc3339(at_us: u64) -> String {
     let (seconds, micros) = (at_us / 1_000_000, at_us % 1_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

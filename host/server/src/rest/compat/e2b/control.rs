@@ -1,0 +1,330 @@
+//! E2B's control plane: sandboxes made, shown, measured and removed.
+
+use super::errors::{failed, refuse, told};
+use super::keys::{self, Key};
+use super::routing::may_run;
+use super::view::{self, E2bDetails, E2bSandbox};
+use super::{BASE, HIDDEN};
+use crate::app::App;
+use crate::instant::rfc3339;
+use crate::rest::arguments::{InPath, Raw, parse};
+use crate::rest::signature::{Answer, Created};
+use crate::sandboxes::{Host, refused};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Json, Response};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_auth::Caller;
+use treadle_sandbox::{OnExpiry, SYSTEM_IMAGE, Sandbox, SandboxSpec};
+use treadle_wire::{ErrorBody, ErrorCode};
+use utoipa::ToSchema;
+
+/// What to do where there are no sandboxes.
+const DISABLED: &str =
+    "this daemon has no sandboxes; set sandboxes.enabled = true (docs/sandboxes.md)";
+/// The longest that a sandbox may live, in seconds: a year.
+const TTL_S_MAX: u64 = 31_536_000;
+/// Labels that name treadle's program and job.
+const PROGRAM: &str = "treadle_program_id";
+const JOB: &str = "treadle_job";
+
+/// A sandbox to be made, as E2B's clients ask for it.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewE2bSandbox {
+    /// An image; `base` and nothing are the machine's own.
+    #[serde(rename = "templateID")]
+    template_id: Option<String>,
+    /// What its owner wants to find it by.
+    metadata: Option<BTreeMap<String, String>>,
+    /// Variables of all its commands.
+    env_vars: Option<BTreeMap<String, String>>,
+    /// How long it lives, in seconds; `sandboxes.ttl_s` without it.
+    timeout: Option<u64>,
+    /// Whether it is paused then, and not removed.
+    auto_pause: Option<bool>,
+    /// Must not be false: what is paused keeps its memory.
+    auto_pause_memory: Option<bool>,
+    /// Whether calls resume it.
+    auto_resume: Option<AutoResume>,
+    /// It always is.
+    #[expect(dead_code, reason = "it changes nothing")]
+    secure: Option<bool>,
+    /// Sandboxes have no network, whatever this is.
+    #[serde(rename = "allow_internet_access")]
+    #[expect(dead_code, reason = "it changes nothing")]
+    allow_internet_access: Option<bool>,
+    /// What else clients ask for, which treadle has not.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    others: BTreeMap<String, Value>,
+}
+
+/// Whether calls resume a sandbox.
+#[derive(Deserialize, ToSchema)]
+struct AutoResume {
+    /// They do.
+    #[serde(default)]
+    enabled: bool,
+}
+
+/// Reads a body that may be absent.
+pub(super) fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Response> {
+    if body.trim_ascii().is_empty() {
+        return Ok(T::default());
+    }
+    parse(body).map_err(|error| told(&error))
+}
+
+/// A time to live that a client asks for.
+pub(super) fn seconds(field: &str, seconds: u64) -> Result<Duration, Response> {
+    if seconds > TTL_S_MAX {
+        let message = format!("`{field}` is {seconds}; send {TTL_S_MAX} seconds at most");
+        return Err(refuse(400, message));
+    }
+    Ok(Duration::from_secs(seconds))
+}
+
+/// Who has sandboxes, or why there are none.
+pub(super) fn host(app: &App) -> Result<&Arc<Host>, Response> {
+    let host = app.sandboxes.as_ref();
+    host.ok_or_else(|| told(&ErrorBody::new(ErrorCode::SandboxesDisabled, DISABLED)))
+}
+
+/// A tenant's sandbox that is there for E2B's clients.
+pub(super) fn own(app: &App, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
+    let found = host(app)?.own(&caller.principal.tenant.tenant, id);
+    let found = found.map_err(|error| told(&refused(&error)))?;
+    if view::is_there(&found.status()) {
+        return Ok(found);
+    }
+    Err(refuse(
+        404,
+        format!("there is no sandbox {id}: it could not be made"),
+    ))
+}
+
+impl NewE2bSandbox {
+    fn into_spec(self) -> Result<SandboxSpec, Response> {
+        let is_asked = |value: &Value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::Array(list) => !list.is_empty(),
+            Value::Object(fields) => !fields.is_empty(),
+            _ => true,
+        };
+        if let Some((field, _)) = self.others.iter().find(|(_, value)| is_asked(value)) {
+            let message = format!("treadle's sandboxes have no `{field}`; leave it out");
+            return Err(refuse(501, message));
+        }
+        if self.auto_pause_memory == Some(false) {
+            return Err(without_memory("autoPauseMemory"));
+        }
+        let mut labels = self.metadata.unwrap_or_default();
+        if let Some(name) = labels.keys().find(|name| name.starts_with(HIDDEN)) {
+            let message = format!("`metadata` has {name}; names with {HIDDEN} are treadle's own");
+            return Err(refuse(400, message));
+        }
+        let (program, job) = (labels.get(PROGRAM).cloned(), labels.get(JOB).cloned());
+        if self.auto_resume.is_some_and(|resume| resume.enabled) {
+            keys::have_resumed_by_calls(&mut labels);
+        }
+        let ttl = self.timeout.map(|timeout| seconds("timeout", timeout));
+        Ok(SandboxSpec {
+            program,
+            job: job.unwrap_or_else(|| "default".to_owned()),
+            labels,
+            env: self.env_vars.unwrap_or_default(),
+            ttl: ttl.transpose()?,
+            on_expiry: match self.auto_pause {
+                Some(true) => OnExpiry::Pause,
+                _ => OnExpiry::Remove,
+            },
+            ..SandboxSpec::default()
+        })
+    }
+}
+
+pub(super) fn without_memory(field: &str) -> Response {
+    let message =
+        format!("`{field}` is false, and what treadle pauses keeps its memory; leave it out");
+    refuse(501, message)
+}
+
+/// The image that a template is.
+fn image(host: &Host, template: &str) -> Result<String, Response> {
+    if host
+        .sandboxes
+        .images()
+        .iter()
+        .any(|image| image == template)
+    {
+        return Ok(template.to_owned());
+    }
+    if template.is_empty() || template == BASE {
+        return Ok(SYSTEM_IMAGE.to_owned());
+    }
+    let message = format!(
+        "there is no template {template}; templates are treadle's images, and GET \
+         /api/v1/images lists them"
+    );
+    Err(refuse(404, message))
+}
+
+pub(super) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    Raw(body): Raw,
+) -> Result<Created<E2bSandbox>, Response> {
+    let host = host(&app)?;
+    let tenant = &caller.principal.tenant.tenant;
+    let request: NewE2bSandbox = read(&body)?;
+    let image = image(host, request.template_id.as_deref().unwrap_or_default())?;
+    let mut spec = request.into_spec()?;
+    spec.image = image;
+    let sandbox = match Key::of(&headers, &body)? {
+        None => host.create(tenant, spec).await.map_err(failed)?,
+        Some(key) => {
+            let _naming = host.naming.lock().await;
+            if let Some(sandbox) = key.find(host, tenant)? {
+                sandbox
+            } else {
+                key.note(&mut spec.labels);
+                host.create(tenant, spec).await.map_err(failed)?
+            }
+        }
+    };
+    ready(host, &sandbox).await?;
+    Ok(Created(E2bSandbox::of(&sandbox)))
+}
+
+/// Waits until a sandbox is ready; one that can't be made is removed.
+pub(super) async fn ready(host: &Host, sandbox: &Arc<Sandbox>) -> Result<(), Response> {
+    if let Err(error) = sandbox.resume().await {
+        host.sandboxes.remove(sandbox.id()).await;
+        return Err(told(&refused(&error)));
+    }
+    Ok(())
+}
+
+pub(super) async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+) -> Answer<E2bDetails> {
+    let sandbox = own(&app, &caller, &id)?;
+    let details = E2bDetails::of(host(&app)?, sandbox.status());
+    // Whoever has the secret may run commands.
+    Ok(Json(if may_run(&caller.principal) {
+        details.with_token(&sandbox)
+    } else {
+        details
+    }))
+}
+
+pub(super) async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+) -> Result<Response, Response> {
+    let sandbox = own(&app, &caller, &id)?;
+    host(&app)?.sandboxes.remove(sandbox.id()).await;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// What a sandbox uses at a moment. Sizes are in bytes.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct E2bMetric {
+    /// The moment.
+    timestamp: String,
+    /// The same in seconds since 1970.
+    timestamp_unix: u64,
+    /// Cores that commands run on.
+    cpu_count: usize,
+    /// Not measured: always 0.
+    cpu_used_pct: f64,
+    /// Memory that it has.
+    mem_used: u64,
+    /// Memory that it may have.
+    mem_total: u64,
+    /// Not measured: always 0.
+    mem_cache: u64,
+    /// What it has written to disk.
+    disk_used: u64,
+    /// What it may write to disk.
+    disk_total: u64,
+}
+
+pub(super) async fn metrics(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+) -> Answer<Vec<E2bMetric>> {
+    let status = own(&app, &caller, &id)?.status();
+    let host = host(&app)?;
+    let now_us = treadle_auth::now_us();
+    Ok(Json(vec![E2bMetric {
+        timestamp: rfc3339(now_us),
+        timestamp_unix: now_us / 1_000_000,
+        cpu_count: treadle_actions::cores().len(),
+        cpu_used_pct: 0.0,
+        mem_used: status.memory_bytes,
+        mem_total: status.spec.memory_bytes.unwrap_or(host.memory_bytes_max),
+        mem_cache: 0,
+        disk_used: status.disk_bytes,
+        disk_total: view::disk_bytes_max(host, &status),
+    }]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> Result<SandboxSpec, u16> {
+        let request = read::<NewE2bSandbox>(text.as_bytes());
+        let spec = request.and_then(NewE2bSandbox::into_spec);
+        spec.map_err(|refusal| refusal.status().as_u16())
+    }
+
+    #[test]
+    fn what_old_clients_send_is_taken() {
+        let spec = spec(
+            r#"{"templateID":"base","allow_internet_access":true,"autoPause":true,"secure":true,
+                "autoResume":{"enabled":true},"envVars":{"A":"1"},"timeout":300,"mcp":null,
+                "volumeMounts":[],"metadata":{"tag":"t","treadle_job":"math",
+                "treadle_program_id":"p-1"}}"#,
+        );
+        let spec = spec.expect("it is fine");
+        assert_eq!(
+            (spec.job.as_str(), spec.program.as_deref()),
+            ("math", Some("p-1"))
+        );
+        assert_eq!(spec.ttl, Some(Duration::from_secs(300)));
+        assert_eq!((spec.on_expiry, &*spec.env["A"]), (OnExpiry::Pause, "1"));
+        assert_eq!(spec.labels["tag"], "t");
+        assert!(keys::is_resumed_by_calls(&spec.labels));
+        assert_eq!(super::tests::spec("").expect("nothing is fine").ttl, None);
+    }
+
+    #[test]
+    fn what_treadle_lacks_is_refused_by_name() {
+        for (text, status) in [
+            (r#"{"mcp":{"x":{}}}"#, 501),
+            (r#"{"network":{"allowOut":["1.1.1.1"]}}"#, 501),
+            (r#"{"volumeMounts":[{"name":"a","path":"/a"}]}"#, 501),
+            (r#"{"autoPauseMemory":false}"#, 501),
+            (r#"{"metadata":{"treadle/e2b_key":"k"}}"#, 400),
+            (r#"{"timeout":99999999999}"#, 400),
+            (r#"{"timeout":-1}"#, 400),
+            ("[]", 400),
+        ] {
+            assert_eq!(spec(text).expect_err(text), status, "{text}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The course of a sandbox as E2B's clients have it: connected to, paused, resumed, forked.
+
+use super::control::{host, own, read, ready, seconds, without_memory};
+use super::errors::{refuse, told};
+use super::keys;
+use super::view::{self, E2bSandbox};
+use crate::app::App;
+use crate::rest::arguments::{InPath, Raw};
+use crate::rest::signature::Created;
+use crate::sandboxes::refused;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_auth::{Caller, now_us};
+use treadle_sandbox::{Sandbox, SandboxError, State as Life};
+use utoipa::ToSchema;
+
+/// For how long a paused sandbox is kept.
+const PAUSED_MAX: Duration = Duration::from_hours(30 * 24);
+/// How long a copy lives whose client says nothing.
+const FORK_TTL: Duration = Duration::from_secs(15);
+/// Copies at once.
+const FORKS_MAX: usize = 100;
+
+/// For how long a sandbox is to live.
+#[derive(Default, Deserialize, ToSchema)]
+pub(super) struct Lease {
+    /// Seconds from now on.
+    timeout: Option<u64>,
+    /// Must not be false: what is paused keeps its memory.
+    memory: Option<bool>,
+}
+
+/// For how long a sandbox is to live at least.
+#[derive(Default, Deserialize, ToSchema)]
+pub(super) struct Refresh {
+    /// Seconds from now on.
+    duration: Option<u64>,
+}
+
+impl Lease {
+    fn of(body: &[u8]) -> Result<(Self, Option<Duration>), Response> {
+        let lease: Self = read(body)?;
+        if lease.memory == Some(false) {
+            return Err(without_memory("memory"));
+        }
+        let ttl = lease
+            .timeout
+            .map(|timeout| seconds("timeout", timeout))
+            .transpose()?;
+        Ok((lease, ttl))
+    }
+}
+
+fn told_of(error: &SandboxError) -> Response {
+    told(&refused(error))
+}
+
+/// Has it live for so long, if it would not live longer.
+fn extend(sandbox: &Sandbox, ttl: Duration) -> Result<(), Response> {
+    let end_us = now_us().saturating_add(ttl.as_micros() as u64);
+    if view::end_us(&sandbox.status()) < end_us {
+        sandbox.live_for(ttl).map_err(|error| told_of(&error))?;
+    }
+    Ok(())
+}
+
+/// Lets a paused sandbox go on, for so long.
+pub(super) async fn go_on(
+    sandbox: &Arc<Sandbox>,
+    ttl: Option<Duration>,
+) -> Result<(), SandboxError> {
+    // Its time first: one whose time is over is paused again.
+    sandbox.live_for(ttl.unwrap_or_else(|| view::ttl(&sandbox.status())))?;
+    sandbox.resume().await
+}
+
+fn is_paused(sandbox: &Sandbox) -> bool {
+    sandbox.status().state == Life::Paused
+}
+
+pub(super) async fn connect(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+    Raw(body): Raw,
+) -> Result<Response, Response> {
+    let (_, ttl) = Lease::of(&body)?;
+    let sandbox = own(&app, &caller, &id)?;
+    if is_paused(&sandbox) {
+        go_on(&sandbox, ttl)
+            .await
+            .map_err(|error| told_of(&error))?;
+        return Ok(Created(E2bSandbox::of(&sandbox)).into_response());
+    }
+    if let Some(ttl) = ttl {
+        extend(&sandbox, ttl)?;
+    }
+    Ok(Json(E2bSandbox::of(&sandbox)).into_response())
+}
+
+pub(super) async fn set_timeout(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+    Raw(body): Raw,
+) -> Result<Response, Response> {
+    let (_, ttl) = Lease::of(&body)?;
+    let ttl = ttl.ok_or_else(|| refuse(400, "`timeout` is missing; send seconds"))?;
+    let sandbox = own(&app, &caller, &id)?;
+    if is_paused(&sandbox) {
+        // Old clients resume it after this.
+        return Err(refuse(
+            404,
+            format!("the sandbox {id} is paused; resume it first"),
+        ));
+    }
+    sandbox.live_for(ttl).map_err(|error| told_of(&error))?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(super) async fn refresh(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+    Raw(body): Raw,
+) -> Result<Response, Response> {
+    let refresh: Refresh = read(&body)?;
+    let sandbox = own(&app, &caller, &id)?;
+    let ttl = refresh
+        .duration
+        .map(|duration| seconds("duration", duration))
+        .transpose()?;
+    extend(
+        &sandbox,
+        ttl.unwrap_or_else(|| view::ttl(&sandbox.status())),
+    )?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(super) async fn pause(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+    Raw(body): Raw,
+) -> Result<Response, Response> {
+    Lease::of(&body)?;
+    let sandbox = own(&app, &caller, &id)?;
+    if is_paused(&sandbox) {
+        return Err(refuse(409, format!("the sandbox {id} is paused already")));
+    }
+    // One whose processes ended with an earlier daemon has none to stop.
+    sandbox.resume().await.map_err(|error| told_of(&error))?;
+    sandbox.pause().await.map_err(|error| told_of(&error))?;
+    extend(&sandbox, PAUSED_MAX)?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(super) async fn resume(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+    Raw(body): Raw,
+) -> Result<Created<E2bSandbox>, Response> {
+    let (_, ttl) = Lease::of(&body)?;
+    let sandbox = own(&app, &caller, &id)?;
+    if !is_paused(&sandbox) {
+        return Err(refuse(409, format!("the sandbox {id} runs already")));
+    }
+    go_on(&sandbox, ttl)
+        .await
+        .map_err(|error| told_of(&error))?;
+    Ok(Created(E2bSandbox::of(&sandbox)))
+}
+
+/// How many copies, and for how long.
+#[derive(Default, Deserialize, ToSchema)]
+pub(super) struct Forking {
+    /// From 1 to 100; 1 without it.
+    count: Option<usize>,
+    /// Seconds from now on; 15 without it.
+    timeout: Option<u64>,
+}
+
+/// A copy, or why there is none.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum E2bFork {
+    /// A copy.
+    Sandbox(E2bSandbox),
+    /// Why there is none.
+    Error(NoFork),
+}
+
+/// Why there is no copy.
+#[derive(Serialize, ToSchema)]
+pub(super) struct NoFork {
+    /// A status of HTTP.
+    code: u16,
+    /// What went wrong.
+    message: String,
+}
+
+pub(super) async fn fork(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+    Raw(body): Raw,
+) -> Result<Created<Vec<E2bFork>>, Response> {
+    let forking: Forking = read(&body)?;
+    let count = forking.count.unwrap_or(1);
+    if !(1..=FORKS_MAX).contains(&count) {
+        return Err(refuse(
+            400,
+            format!("`count` is {count}; send 1 to {FORKS_MAX}"),
+        ));
+    }
+    let ttl = forking
+        .timeout
+        .map(|timeout| seconds("timeout", timeout))
+        .transpose()?;
+    let host = host(&app)?;
+    let parent = own(&app, &caller, &id)?;
+    if is_paused(&parent) {
+        return Err(refuse(
+            409,
+            format!("the sandbox {id} is paused; resume it first"),
+        ));
+    }
+    let children = host
+        .sandboxes
+        .fork(&parent, count)
+        .await
+        .map_err(|error| told_of(&error))?;
+    let mut made = Vec::with_capacity(count);
+    for child in &children {
+        let named = child.relabel(keys::forget);
+        let lives = named.and_then(|()| child.live_for(ttl.unwrap_or(FORK_TTL)));
+        lives.map_err(|error| told_of(&error))?;
+    }
+    for child in &children {
+        made.push(match ready(host, child).await {
+            Ok(()) => E2bFork::Sandbox(E2bSandbox::of(child)),
+            Err(refusal) => E2bFork::Error(NoFork {
+                code: refusal.status().as_u16(),
+                message: format!("the copy {} could not be made", child.id()),
+            }),
+        });
+    }
+    made.resize_with(count, || {
+        let message = "as many sandboxes as may be are there; remove some".to_owned();
+        E2bFork::Error(NoFork { code: 429, message })
+    });
+    Ok(Created(made))
+}

@@ -1,0 +1,272 @@
+//! Sandboxes listed for E2B's clients.
+
+use super::control::host;
+use super::errors::refuse;
+use super::view::{self, E2bDetails};
+use crate::app::App;
+use crate::rest::arguments::Query;
+use crate::rest::signature::Answer;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::{IntoResponse, Json, Response};
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use treadle_auth::Caller;
+use treadle_sandbox::{State as Life, Status};
+use utoipa::IntoParams;
+
+/// Sandboxes of a page, where nothing else is said and at most.
+const PAGE_MAX: usize = 100;
+const NEXT: HeaderName = HeaderName::from_static("x-next-token");
+
+/// Which sandboxes.
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct SandboxesQuery {
+    /// Labels that they have: `name=value&...`, with names and values encoded, and the whole again.
+    metadata: Option<String>,
+    /// running, paused, or both with a comma between; both without it.
+    state: Option<String>,
+    /// desc, or asc for the oldest first.
+    order: Option<String>,
+    /// Only those made after this time, RFC 3339.
+    started_after: Option<String>,
+    /// Only those of this image.
+    template: Option<String>,
+    /// Sandboxes of a page: 100 without it, and at most.
+    limit: Option<usize>,
+    /// Where to go on: the header `x-next-token` of the page before.
+    next_token: Option<String>,
+}
+
+/// Labels in a query, which clients encode three times: one is undone already.
+fn labels(text: &str) -> Result<Vec<(String, String)>, Response> {
+    let decode = |text: &str| {
+        let once = percent_decode_str(text).decode_utf8();
+        once.map(std::borrow::Cow::into_owned)
+            .map_err(|_| refuse(400, "`metadata` is not UTF-8; encode it"))
+    };
+    let twice = |text: &str| decode(&text.replace('+', " ")).and_then(|once| decode(&once));
+    let pairs = text.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((twice(name)?, twice(value)?))
+        })
+        .collect()
+}
+
+impl SandboxesQuery {
+    /// What it asks for, of a tenant's sandboxes, oldest first.
+    fn choose(&self, mut all: Vec<Status>) -> Result<Vec<Status>, Response> {
+        let wanted = labels(self.metadata.as_deref().unwrap_or_default())?;
+        let states = self.state.as_deref().filter(|states| !states.is_empty());
+        if let Some(states) = states
+            && let Some(other) = states
+                .split(',')
+                .find(|s| !["running", "paused"].contains(s))
+        {
+            return Err(refuse(
+                400,
+                format!("`state` has {other}; send running or paused"),
+            ));
+        }
+        let after = self.started_after.as_deref().unwrap_or("Z");
+        if !after.ends_with('Z') && !after.ends_with("+00:00") {
+            return Err(refuse(400, "`startedAfter` is no time of UTC; send one"));
+        }
+        let (running, paused) = states.map_or((true, true), |states| {
+            (states.contains("running"), states.contains("paused"))
+        });
+        all.retain(|sandbox| {
+            let in_state = if sandbox.state == Life::Paused {
+                paused
+            } else {
+                running
+            };
+            let of_owner = |(name, value): &(String, String)| {
+                !name.starts_with(super::HIDDEN) && sandbox.spec.labels.get(name) == Some(value)
+            };
+            let of_template = self.template.as_ref().is_none_or(|wanted| {
+                view::template(&sandbox.spec.image) == *wanted || sandbox.spec.image == *wanted
+            });
+            // Times of one zone are in order as text.
+            let in_time = self.started_after.as_ref().is_none_or(|after| {
+                crate::instant::rfc3339(sandbox.created_at_us).as_str() > after.as_str()
+            });
+            let is_there = view::is_there(sandbox) && in_time;
+            is_there && in_state && of_template && wanted.iter().all(of_owner)
+        });
+        match self.order.as_deref() {
+            Some("asc") => {}
+            None | Some("desc" | "") => all.reverse(),
+            Some(other) => {
+                return Err(refuse(400, format!("`order` is {other}; send asc or desc")));
+            }
+        }
+        Ok(all)
+    }
+}
+
+pub(super) async fn running(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<SandboxesQuery>,
+) -> Answer<Vec<E2bDetails>> {
+    let host = host(&app)?;
+    let states = query.state.or_else(|| Some("running".to_owned()));
+    let query = SandboxesQuery {
+        state: states,
+        ..query
+    };
+    let all = query.choose(host.list(&caller.principal.tenant.tenant))?;
+    let details = all.into_iter().map(|status| E2bDetails::of(host, status));
+    Ok(Json(details.collect()))
+}
+
+pub(super) async fn page(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<SandboxesQuery>,
+) -> Result<Response, Response> {
+    let host = host(&app)?;
+    let all = query.choose(host.list(&caller.principal.tenant.tenant))?;
+    let limit = query.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
+    let (page, next) = cut(
+        all,
+        query.next_token.as_deref(),
+        limit,
+        query.order.as_deref(),
+    );
+    let details = page.into_iter().map(|status| E2bDetails::of(host, status));
+    let mut response = Json(details.collect::<Vec<_>>()).into_response();
+    if let Some(next) = next.and_then(|next| HeaderValue::from_str(&next).ok()) {
+        response.headers_mut().insert(NEXT, next);
+    }
+    Ok(response)
+}
+
+/// A page after a token, which is the place of the last sandbox before it, and the next token.
+fn cut(
+    all: Vec<Status>,
+    token: Option<&str>,
+    limit: usize,
+    order: Option<&str>,
+) -> (Vec<Status>, Option<String>) {
+    let place = |status: &Status| (status.created_at_us, status.id.clone());
+    let after = token.filter(|token| !token.is_empty()).and_then(|token| {
+        let (at, id) = token.split_once('-')?;
+        Some((at.parse::<u64>().ok()?, id.to_owned()))
+    });
+    let is_rising = order == Some("asc");
+    let follows = |status: &Status| {
+        after.as_ref().is_none_or(|after| {
+            if is_rising {
+                place(status) > *after
+            } else {
+                place(status) < *after
+            }
+        })
+    };
+    let mut rest: Vec<Status> = all.into_iter().filter(follows).collect();
+    let has_more = rest.len() > limit;
+    rest.truncate(limit);
+    let last = rest.last().filter(|_| has_more);
+    let next = last.map(|last| format!("{}-{}", last.created_at_us, last.id));
+    (rest, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use treadle_sandbox::SandboxSpec;
+
+    fn status(id: &str, at: u64, state: Life, label: &str) -> Status {
+        let labels = BTreeMap::from([
+            ("sp ace".to_owned(), label.to_owned()),
+            ("treadle/e2b_key".to_owned(), "k".to_owned()),
+        ]);
+        Status {
+            id: id.to_owned(),
+            spec: SandboxSpec {
+                labels,
+                image: "system".to_owned(),
+                ..SandboxSpec::default()
+            },
+            state,
+            created_at_us: at,
+            expires_at_us: None,
+            memory_bytes: 0,
+            disk_bytes: 0,
+            commands: 0,
+        }
+    }
+
+    fn all() -> Vec<Status> {
+        vec![
+            status("s1", 1, Life::Ready, "a&b"),
+            status("s2", 2, Life::Paused, "a&b"),
+            status("s3", 3, Life::Preparing, "c"),
+            status("s4", 4, Life::Failed("x".into()), "a&b"),
+        ]
+    }
+
+    fn ids(query: &SandboxesQuery) -> Vec<String> {
+        let chosen = query.choose(all()).expect("it is fine");
+        chosen.into_iter().map(|status| status.id).collect()
+    }
+
+    #[test]
+    fn labels_are_encoded_three_times() {
+        // `metadata=sp%252520ace%3Da%252526b` on the wire.
+        let metadata = Some("sp%2520ace=a%2526b".to_owned());
+        let query = SandboxesQuery {
+            metadata,
+            ..SandboxesQuery::default()
+        };
+        assert_eq!(ids(&query), ["s2", "s1"]);
+        let hidden = Some("treadle/e2b_key=k".to_owned());
+        assert!(
+            ids(&SandboxesQuery {
+                metadata: hidden,
+                ..query
+            })
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn states_orders_and_images_are_chosen() {
+        let of = |state: &str, order: &str, template: &str| {
+            let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            ids(&SandboxesQuery {
+                state: some(state),
+                order: some(order),
+                template: some(template),
+                ..SandboxesQuery::default()
+            })
+        };
+        assert_eq!(of("", "", ""), ["s3", "s2", "s1"]);
+        assert_eq!(of("running,paused", "asc", "base"), ["s1", "s2", "s3"]);
+        assert_eq!(of("paused", "", ""), ["s2"]);
+        assert!(of("", "", "other").is_empty());
+        let wrong = SandboxesQuery {
+            state: Some("dead".into()),
+            ..SandboxesQuery::default()
+        };
+        assert_eq!(
+            wrong.choose(all()).expect_err("no such state").status(),
+            400
+        );
+    }
+
+    #[test]
+    fn pages_follow_each_other_whatever_is_made_meanwhile() {
+        let newest_first = || all().into_iter().rev().collect::<Vec<_>>();
+        let (page, next) = cut(newest_first(), None, 3, None);
+        assert_eq!((page.len(), next.as_deref()), (3, Some("2-s2")));
+        let (page, next) = cut(newest_first(), next.as_deref(), 3, None);
+        assert_eq!((page[0].id.as_str(), page.len(), next), ("s1", 1, None));
+    }
+}

@@ -1,0 +1,192 @@
+//! What E2B's clients ask, with nothing changed but their URLs: E2B's control plane, and what its
+//! daemon in each sandbox (envd) serves, both on treadle's port.
+//!
+//! The first goes by treadle's tokens. The second goes by the secret of the sandbox, which the first
+//! tells, and finds the sandbox by a header, the host name, or that secret.
+
+mod connect;
+mod control;
+mod course;
+mod entries;
+mod errors;
+mod filesystem;
+mod input;
+mod keys;
+mod listing;
+mod process;
+mod routing;
+mod start;
+mod transfer;
+mod unserved;
+mod upload;
+mod users;
+mod view;
+mod watching;
+
+pub(crate) use errors::in_form;
+pub(crate) use routing::health;
+
+use crate::app::App;
+use crate::rest::endpoint::{Endpoint, delete, get, post, relayed};
+use axum::extract::DefaultBodyLimit;
+use axum::http::Method;
+use axum::routing::MethodRouter;
+use treadle_auth::permissions::{Needs, RUN, VIEW};
+use treadle_wire::ErrorCode;
+
+/// The version of envd whose calls these are; clients go by it.
+const ENVD_VERSION: &str = "0.5.7";
+/// What the labels begin with that clients don't see.
+const HIDDEN: &str = "treadle/";
+/// What clients send nothing but to get the machine's own image.
+const BASE: &str = "base";
+
+const JSON: &str = "application/json";
+const CONNECT_JSON: &str = "application/connect+json";
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let mut all = Vec::new();
+    for start in ["/sandboxes", "/v2/sandboxes"] {
+        all.extend(of_both(start));
+    }
+    all.extend(of_one());
+    all.extend(of_envd());
+    all.extend(unserved::endpoints());
+    all
+}
+
+fn none() -> [ErrorCode; 2] {
+    [ErrorCode::SandboxesDisabled, ErrorCode::SandboxUnknown]
+}
+
+/// What is the same in both versions of E2B's API.
+fn of_both(start: &str) -> Vec<Endpoint> {
+    vec![
+        post(start, RUN, control::create)
+            .takes::<control::NewE2bSandbox>()
+            .summary("Makes a sandbox, and answers once it is ready")
+            .details(
+                "`templateID` is an image; `base` is the machine's own. Of `metadata`, \
+                 `treadle_program_id` and `treadle_job` name treadle's program and job. The same \
+                 `Idempotency-Key` with the same body is the same sandbox.",
+            )
+            .fails(&[
+                ErrorCode::SandboxesDisabled,
+                ErrorCode::InvalidField,
+                ErrorCode::IdempotencyKeyTaken,
+                ErrorCode::Overloaded,
+            ]),
+        post(
+            &format!("{start}/{{sandbox}}/connect"),
+            RUN,
+            course::connect,
+        )
+        .takes::<course::Lease>()
+        .answers::<view::E2bSandbox>(200, "It runs; it lives at least as long as asked for.")
+        .answers::<view::E2bSandbox>(201, "It was resumed.")
+        .summary("Resumes a sandbox if it is paused, and has it live longer")
+        .fails(&none()),
+    ]
+}
+
+fn of_one() -> Vec<Endpoint> {
+    let of = |call: &str| format!("/sandboxes/{{sandbox}}{call}");
+    vec![
+        get("/sandboxes", VIEW, listing::running)
+            .summary("Sandboxes that run")
+            .fails(&none()[..1]),
+        get("/v2/sandboxes", VIEW, listing::page)
+            .answers::<Vec<view::E2bDetails>>(200, "The header `x-next-token` has the next page.")
+            .summary("Sandboxes, newest first, page by page")
+            .fails(&none()[..1]),
+        get(&of(""), VIEW, control::show)
+            .summary("A sandbox")
+            .fails(&none()),
+        delete(&of(""), RUN, control::remove)
+            .answers_nothing(204, "It is done.")
+            .summary("Removes a sandbox")
+            .fails(&none()),
+        get(&of("/metrics"), VIEW, control::metrics)
+            .summary("What a sandbox uses now")
+            .fails(&none()),
+        post(&of("/timeout"), RUN, course::set_timeout)
+            .takes::<course::Lease>()
+            .answers_nothing(204, "It is done.")
+            .summary("Has a sandbox end so many seconds from now")
+            .fails(&none()),
+        post(&of("/refreshes"), RUN, course::refresh)
+            .takes::<course::Refresh>()
+            .answers_nothing(204, "It is done.")
+            .summary("Has a sandbox live so many seconds from now, if not longer")
+            .fails(&none()),
+        post(&of("/pause"), RUN, course::pause)
+            .takes::<course::Lease>()
+            .answers_nothing(204, "It is done.")
+            .summary("Stops a sandbox's processes; they keep their memory")
+            .fails(&none()),
+        post(&of("/resume"), RUN, course::resume)
+            .takes::<course::Lease>()
+            .summary("Lets the processes of a paused sandbox go on")
+            .fails(&none()),
+        post(&of("/fork"), RUN, course::fork)
+            .takes::<course::Forking>()
+            .summary("Makes sandboxes with the files that one has now")
+            .fails(&none()),
+    ]
+}
+
+/// What envd serves. Callers show the sandbox's secret instead of a token, and bodies have bounds of
+/// their own.
+fn of_envd() -> Vec<Endpoint> {
+    let post = Some(Method::POST);
+    let own = [ErrorCode::SandboxesDisabled, ErrorCode::BodyTooLarge];
+    let secret = "Goes by the header `X-Access-Token`, with `envdAccessToken` of the sandbox. The \
+                  sandbox is found by the header `E2b-Sandbox-Id`, a host name that begins with \
+                  `49983-<sandbox>.`, or that token.";
+    vec![
+        relayed(
+            post.clone(),
+            "/process.Process/{method}",
+            Needs::Nothing,
+            process::serve,
+        )
+        .summary("Commands in a sandbox, by Connect: Start, Connect, List, SendInput and others")
+        .details(secret)
+        .answers_as(
+            JSON,
+            "As Connect has it; a stream for Start, Connect, StreamInput.",
+        )
+        .fails(&own),
+        relayed(
+            post.clone(),
+            "/filesystem.Filesystem/{method}",
+            Needs::Nothing,
+            filesystem::serve,
+        )
+        .summary("Files of a sandbox, by Connect: Stat, ListDir, MakeDir, Move, Remove and watches")
+        .details(secret)
+        .answers_as(JSON, "As Connect has it; a stream for WatchDir.")
+        .fails(&own),
+        relayed(
+            Some(Method::GET),
+            "/files",
+            Needs::Nothing,
+            transfer::download,
+        )
+        .summary("Reads a file of a sandbox: `path`, `username`")
+        .details(secret)
+        .answers_as("application/octet-stream", "Its bytes.")
+        .fails(&own),
+        relayed(post, "/files", Needs::Nothing, upload::upload)
+            .around(without_limit)
+            .summary("Writes files of a sandbox: a form, or one file as it is with `path`")
+            .details(secret)
+            .answers_as(JSON, "What was written.")
+            .fails(&own),
+    ]
+}
+
+/// What a form may have is bounded as it is written.
+fn without_limit(_: &App, handler: MethodRouter<App>) -> MethodRouter<App> {
+    handler.layer(DefaultBodyLimit::disable())
+}

@@ -1,0 +1,317 @@
+//! Which sandbox a call to envd is for, and whether its caller may use it.
+//!
+//! All sandboxes are behind one port. A call names its sandbox in a header or by its host name; old
+//! clients of which some calls do neither show its secret, which is no other sandbox's. Whoever may run
+//! programs of the sandbox's tenant needs no secret.
+
+use super::course::go_on;
+use super::errors::{refuse, told};
+use super::keys;
+use super::users::base64_of;
+use crate::app::App;
+use crate::sandboxes::{Host, refused};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use treadle_auth::{Caller, Principal, Scope};
+use treadle_sandbox::{Sandbox, State as Life};
+
+const ID: HeaderName = HeaderName::from_static("e2b-sandbox-id");
+const PORT: HeaderName = HeaderName::from_static("e2b-sandbox-port");
+const TOKEN: HeaderName = HeaderName::from_static("x-access-token");
+/// The port of envd.
+const ENVD_PORT: &str = "49983";
+/// Characters of a sandbox's name.
+const ID_CHARS: usize = 21;
+
+/// A sandbox that a caller may use.
+pub(super) struct Reached {
+    pub(super) host: Arc<Host>,
+    pub(super) sandbox: Arc<Sandbox>,
+    /// The caller, in the sandbox's tenant: what is sent counts to that.
+    pub(super) principal: Arc<Principal>,
+}
+
+/// What shows that a URL was made by whoever has the secret.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Signature {
+    /// What was signed: path, what is done, and the user.
+    pub(super) signed: String,
+    /// What it came to.
+    pub(super) proof: String,
+    /// Until when it holds, in seconds since 1970.
+    pub(super) expiration: Option<u64>,
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let text = headers.get(name)?.to_str().ok()?;
+    (!text.is_empty()).then_some(text)
+}
+
+/// Port and sandbox in a host name such as `49983-<sandbox>.example.com`.
+fn of_host(headers: &HeaderMap) -> Option<(&str, &str)> {
+    let host = text(headers, header::HOST)?;
+    let (port, sandbox) = host.split('.').next()?.split_once('-')?;
+    let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_id = sandbox.len() == ID_CHARS && sandbox.starts_with('s');
+    (is_port && is_id).then_some((port, sandbox))
+}
+
+/// Refuses a request for another port of a sandbox than envd's: those are not served.
+pub(super) fn other_port(request: &Request) -> Option<Response> {
+    let headers = request.headers();
+    let of_header = text(headers, ID).and_then(|id| Some((text(headers, PORT)?, id)));
+    let (port, sandbox) = of_host(headers).or(of_header)?;
+    (port != ENVD_PORT).then(|| {
+        let message = format!("treadle serves no port of a sandbox, such as {port} of {sandbox}");
+        refuse(501, message)
+    })
+}
+
+/// E2B's proxy says this of a sandbox that is not there, or paused.
+fn gone(id: &str) -> Response {
+    let body = json!({"sandboxId": id, "message": "The sandbox was not found", "code": 502});
+    let head = [(header::CONTENT_TYPE, super::JSON)];
+    (StatusCode::BAD_GATEWAY, head, Body::from(body.to_string())).into_response()
+}
+
+/// Whether two secrets are one. Digests are compared, so that time reveals nothing.
+fn is_same(one: &str, other: &str) -> bool {
+    Sha256::digest(one) == Sha256::digest(other)
+}
+
+impl Signature {
+    /// Whether it was made with this secret.
+    fn is_of(&self, secret: &str) -> bool {
+        let until = self
+            .expiration
+            .map_or_else(String::new, |until| format!(":{until}"));
+        let whole = format!("{}:{secret}{until}", self.signed);
+        let digest = base64_of(&Sha256::digest(whole));
+        is_same(&format!("v1_{}", digest.trim_end_matches('=')), &self.proof)
+    }
+
+    fn is_over(&self) -> bool {
+        let now_s = treadle_auth::now_us() / 1_000_000;
+        self.expiration.is_some_and(|until| until < now_s)
+    }
+}
+
+/// The sandbox that a call is for.
+fn named(
+    host: &Host,
+    headers: &HeaderMap,
+    signature: Option<&Signature>,
+) -> Result<Arc<Sandbox>, Response> {
+    let named = text(headers, ID).or_else(|| of_host(headers).map(|(_, id)| id));
+    if let Some(id) = named {
+        return host.sandboxes.get(id).map_err(|_| gone(id));
+    }
+    if let Some(token) = text(headers, TOKEN) {
+        return host.sandboxes.by_secret(token).ok_or_else(|| gone(""));
+    }
+    if let Some(signature) = signature {
+        let all = host.sandboxes.list().into_iter();
+        let mut all = all.filter_map(|status| host.sandboxes.get(&status.id).ok());
+        let found = all.find(|sandbox| signature.is_of(&sandbox.secret()));
+        return found.ok_or_else(|| gone(""));
+    }
+    Err(unnamed())
+}
+
+fn unnamed() -> Response {
+    refuse(
+        400,
+        "the request names no sandbox; send the header `E2b-Sandbox-Id`",
+    )
+}
+
+fn is_named(headers: &HeaderMap) -> bool {
+    headers.contains_key(ID) || headers.contains_key(TOKEN) || of_host(headers).is_some()
+}
+
+/// Whether somebody may run programs, and so use sandboxes.
+pub(super) fn may_run(principal: &Principal) -> bool {
+    principal.scope.is_some_and(|scope| scope >= Scope::Job)
+}
+
+/// The caller in the sandbox's tenant, if that may send yet another request.
+fn in_tenant(app: &App, caller: &Caller, sandbox: &Sandbox) -> Result<Arc<Principal>, Response> {
+    let directory = app.auth.directory();
+    let tenant = directory.tenants.get(&*sandbox.tenant());
+    let tenant = tenant.ok_or_else(|| gone(sandbox.id()))?.clone();
+    if let Err(wait) = tenant.rate.take() {
+        let message = format!(
+            "the tenant sends more requests than its `requests_per_s`; wait {} ms",
+            wait.as_millis().max(1)
+        );
+        return Err(refuse(429, message));
+    }
+    Ok(Arc::new(Principal {
+        tenant,
+        ..(*caller.principal).clone()
+    }))
+}
+
+/// Whether the caller may use a sandbox.
+fn permit(
+    caller: &Caller,
+    sandbox: &Sandbox,
+    headers: &HeaderMap,
+    signature: Option<&Signature>,
+) -> Result<(), Response> {
+    let secret = sandbox.secret();
+    if let Some(token) = headers.get(TOKEN) {
+        let is_right = token.to_str().is_ok_and(|token| is_same(token, &secret));
+        return if is_right {
+            Ok(())
+        } else {
+            Err(refuse(401, "the X-Access-Token is wrong"))
+        };
+    }
+    if let Some(signature) = signature {
+        if !signature.is_of(&secret) {
+            return Err(refuse(401, "the signature is wrong"));
+        }
+        if signature.is_over() {
+            return Err(refuse(401, "the signature has expired; make a new URL"));
+        }
+        return Ok(());
+    }
+    let principal = &caller.principal;
+    if may_run(principal) && principal.tenant.tenant.name() == sandbox.tenant() {
+        return Ok(());
+    }
+    let message = "this needs the header `X-Access-Token` with the sandbox's `envdAccessToken`";
+    Err(refuse(401, message))
+}
+
+/// The sandbox of a call to envd, if the caller may use it and it is there. One that is paused is not,
+/// unless calls are to resume it.
+pub(super) async fn reach(
+    app: &App,
+    caller: &Caller,
+    headers: &HeaderMap,
+    signature: Option<&Signature>,
+) -> Result<Reached, Response> {
+    if !is_named(headers) && signature.is_none() {
+        return Err(unnamed());
+    }
+    let host = super::control::host(app)?;
+    let sandbox = named(host, headers, signature)?;
+    permit(caller, &sandbox, headers, signature)?;
+    let principal = in_tenant(app, caller, &sandbox)?;
+    let status = sandbox.status();
+    match status.state {
+        Life::Paused if keys::is_resumed_by_calls(&status.spec.labels) => {
+            let resumed = go_on(&sandbox, None).await;
+            resumed.map_err(|error| told(&refused(&error)))?;
+        }
+        Life::Paused | Life::Failed(_) | Life::Removed => return Err(gone(sandbox.id())),
+        Life::Preparing | Life::Ready | Life::Stopped => {}
+    }
+    let host = host.clone();
+    Ok(Reached {
+        host,
+        sandbox,
+        principal,
+    })
+}
+
+/// Has `/health` be a sandbox's where one is named, and treadle's own otherwise.
+pub(crate) fn health(app: &App, handler: MethodRouter<App>) -> MethodRouter<App> {
+    handler.layer(from_fn_with_state(app.clone(), health_of_sandbox))
+}
+
+async fn health_of_sandbox(
+    State(app): State<App>,
+    caller: Caller,
+    request: Request,
+    next: Next,
+) -> Response {
+    if !is_named(request.headers()) {
+        return next.run(request).await;
+    }
+    match reach(&app, &caller, request.headers(), None).await {
+        Ok(_) => StatusCode::NO_CONTENT.into_response(),
+        Err(refusal) => refusal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let pairs = pairs.iter().map(|(name, value)| {
+            let value = value.parse().expect("a header");
+            (HeaderName::from_static(name), value)
+        });
+        pairs.collect()
+    }
+
+    #[test]
+    fn a_host_name_names_a_sandbox() {
+        let id = "sabcdefghijklmnopqrst";
+        let host = format!("49983-{id}.treadle.example:8300");
+        assert_eq!(of_host(&headers(&[("host", &host)])), Some(("49983", id)));
+        for other in [
+            "127.0.0.1:8300",
+            "gpu-box",
+            "10-x.example",
+            "localhost",
+            "8-sx.y",
+        ] {
+            assert_eq!(of_host(&headers(&[("host", other)])), None, "{other}");
+        }
+        let request = |pairs: &[(&'static str, &str)]| {
+            let mut request = Request::new(Body::empty());
+            *request.headers_mut() = headers(pairs);
+            other_port(&request).map(|refusal| refusal.status().as_u16())
+        };
+        assert_eq!(request(&[("host", &host)]), None);
+        assert_eq!(
+            request(&[("host", &host.replace("49983", "8080"))]),
+            Some(501)
+        );
+        assert_eq!(
+            request(&[("e2b-sandbox-id", id), ("e2b-sandbox-port", "80")]),
+            Some(501)
+        );
+        assert_eq!(
+            request(&[("e2b-sandbox-id", id), ("e2b-sandbox-port", "49983")]),
+            None
+        );
+        assert_eq!(request(&[("host", "localhost")]), None);
+    }
+
+    #[test]
+    fn a_signature_is_of_one_secret() {
+        // As e2b 2.63.0 makes them.
+        let signature = Signature {
+            signed: "/a b:read:user".to_owned(),
+            proof: "v1_eOAX7IaXLyUTwYy2Pm+vUtrzgsOekQjop6VCbElaxL8".to_owned(),
+            expiration: Some(1_800_000_000),
+        };
+        assert!(signature.is_of("secret"));
+        assert!(!signature.is_of("other"));
+        let later = Signature {
+            expiration: Some(1_900_000_000),
+            ..signature.clone()
+        };
+        assert!(!later.is_of("secret"));
+        assert!(
+            Signature {
+                expiration: Some(1),
+                ..signature
+            }
+            .is_over()
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! Files of a sandbox read over HTTP.
+
+use super::errors::refuse;
+use super::filesystem::Place;
+use super::routing::{Signature, reach};
+use crate::app::App;
+use crate::rest::arguments::Query;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::try_unfold;
+use serde::Deserialize;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
+use treadle_auth::Caller;
+use treadle_sandbox::{FileKind, Sandbox, SandboxError};
+
+/// Bytes that are read at once.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// Which file, and for whom.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct FileQuery {
+    pub(super) path: Option<String>,
+    pub(super) username: String,
+    signature: Option<String>,
+    signature_expiration: Option<u64>,
+}
+
+impl FileQuery {
+    /// What shows that the URL was made by whoever has the secret.
+    fn signature(&self, operation: &str) -> Option<Signature> {
+        let path = self.path.as_deref().unwrap_or_default();
+        Some(Signature {
+            signed: format!("{path}:{operation}:{}", self.username),
+            // A plus that was not encoded came as a space.
+            proof: self.signature.as_ref()?.replace(' ', "+"),
+            expiration: self.signature_expiration,
+        })
+    }
+
+    /// The files that a request is about.
+    pub(super) async fn place(
+        &self,
+        app: &App,
+        caller: &Caller,
+        headers: &HeaderMap,
+        operation: &str,
+    ) -> Result<Place, Response> {
+        let signature = self.signature(operation);
+        let reached = reach(app, caller, headers, signature.as_ref()).await?;
+        let place = Place::of(reached, &self.username).await;
+        place.map_err(|fault| refuse(401, fault.message))
+    }
+}
+
+/// What is told of a file that can't be reached.
+pub(super) fn unreached(error: &SandboxError) -> Response {
+    let SandboxError::File { error: cause, .. } = error else {
+        return super::errors::told(&crate::sandboxes::refused(error));
+    };
+    refuse(status_of(cause.kind()), error.to_string())
+}
+
+pub(super) fn status_of(kind: ErrorKind) -> u16 {
+    match kind {
+        ErrorKind::NotFound => 404,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => 507,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => 403,
+        _ => 400,
+    }
+}
+
+pub(super) async fn download(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<FileQuery>,
+    request: Request,
+) -> Result<Response, Response> {
+    let place = query
+        .place(&app, &caller, request.headers(), "read")
+        .await?;
+    let path = place.path(query.path.as_deref());
+    let path = path.map_err(|fault| refuse(400, fault.message))?;
+    if matches!(place.kind(&path).await, Ok(Some(FileKind::Folder))) {
+        return Err(refuse(400, format!("{path} is a folder")));
+    }
+    let (file, length) = open(&place.reached.sandbox, &path)
+        .await
+        .map_err(|error| unreached(&error))?;
+    let head = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, length.to_string()),
+    ];
+    Ok((head, bytes_of(file, length)).into_response())
+}
+
+async fn open(sandbox: &Arc<Sandbox>, path: &str) -> Result<(File, u64), SandboxError> {
+    let file = File::from_std(sandbox.open(path).await?);
+    let metadata = file.metadata().await;
+    let metadata = metadata.map_err(|error| SandboxError::File {
+        path: path.to_owned(),
+        error,
+    })?;
+    Ok((file, metadata.len()))
+}
+
+/// So many bytes of a file. One that has fewer by now breaks off.
+fn bytes_of(file: File, length: u64) -> Body {
+    Body::from_stream(try_unfold((file, length), |(mut file, left)| async move {
+        if left == 0 {
+            return Ok(None);
+        }
+        let room = usize::try_from(left.min(PIECE_BYTES)).unwrap_or_default();
+        let mut piece = vec![0; room];
+        let read = file.read(&mut piece).await?;
+        if read == 0 {
+            return Err(io::Error::from(ErrorKind::UnexpectedEof));
+        }
+        piece.truncate(read);
+        Ok(Some((Bytes::from(piece), (file, left - read as u64))))
+    }))
+}

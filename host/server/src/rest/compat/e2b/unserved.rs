@@ -1,0 +1,37 @@
+//! What E2B has and treadle has not: refused by name.
+
+use super::errors::refuse;
+use crate::rest::endpoint::{Endpoint, relayed};
+use axum::extract::Request;
+use axum::response::Response;
+use treadle_auth::permissions::RUN;
+
+const PATHS: [&str; 8] = [
+    "/sandboxes/{sandbox}/{call}",
+    "/v2/sandboxes/{sandbox}/{call}",
+    "/snapshots",
+    "/templates",
+    "/templates/{template}",
+    "/v2/templates",
+    "/v3/templates",
+    "/volumes",
+];
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let each = PATHS.into_iter().map(|path| {
+        relayed(None, path, RUN, unserved)
+            .summary("Refused with 501: treadle has nothing of the kind")
+            .answers_as("text/plain", "Never.")
+    });
+    each.collect()
+}
+
+async fn unserved(request: Request) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    refuse(
+        501,
+        format!(
+            "treadle does not serve {method} {path} of E2B; docs/sandboxes.md lists what it does"
+        ),
+    )
+}

@@ -1,0 +1,207 @@
+//! Files of a sandbox written over HTTP: as a form, or one as it is.
+
+use super::errors::refuse;
+use super::filesystem::Place;
+use super::transfer::{FileQuery, status_of, unreached};
+use crate::app::App;
+use crate::rest::arguments::Query;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Multipart, Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Json, Response};
+use flate2::write::MultiGzDecoder;
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
+use serde_json::{Value, json};
+use std::io::{self, ErrorKind, Write};
+use std::time::Duration;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+use treadle_auth::Caller;
+
+/// Files in a form.
+const FILES_MAX: usize = 10_000;
+/// Bytes that are decompressed at once: they become no more than a thousand times as many.
+const PACKED_BYTES: usize = 4 << 10;
+/// Permissions of new files.
+const MODE: u32 = 0o644;
+
+pub(super) async fn upload(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<FileQuery>,
+    request: Request,
+) -> Result<Response, Response> {
+    let place = query
+        .place(&app, &caller, request.headers(), "write")
+        .await?;
+    let kind = text(request.headers(), header::CONTENT_TYPE.as_str()).to_ascii_lowercase();
+    let encoding = text(request.headers(), header::CONTENT_ENCODING.as_str());
+    let is_packed = match encoding.to_ascii_lowercase().as_str() {
+        "" | "identity" => false,
+        "gzip" => true,
+        other => {
+            return Err(refuse(
+                415,
+                format!("the body is {other}; send it as it is or gzip"),
+            ));
+        }
+    };
+    let request = request.map(|body| paced(body, app.gateway.body_timeout));
+    let path = query.path.as_deref();
+    let written = if kind.starts_with("multipart/form-data") {
+        if is_packed {
+            return Err(refuse(415, "the form is gzip; send it as it is"));
+        }
+        form(&place, path, request).await?
+    } else if kind.starts_with("application/octet-stream") {
+        let path = path.ok_or_else(|| refuse(400, "`path` is missing from the query"))?;
+        let mut writer = Writer::begin(&place, path, is_packed).await?;
+        let mut body = request.into_body().into_data_stream();
+        let taken = async {
+            while let Some(bytes) = body.next().await {
+                writer.take(&bytes.map_err(io::Error::other)?).await?;
+            }
+            writer.end().await
+        };
+        let taken = taken.await;
+        vec![writer.told(&place, taken).await?]
+    } else {
+        let message = "send a form (multipart/form-data) or application/octet-stream";
+        return Err(refuse(415, message));
+    };
+    Ok(Json(written).into_response())
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().trim()
+}
+
+/// A body that breaks off where its client pauses for too long.
+fn paced(body: Body, pause_max: Duration) -> Body {
+    let body = Some(body.into_data_stream());
+    Body::from_stream(unfold(body, move |body| async move {
+        let mut body = body?;
+        match timeout(pause_max, body.next()).await {
+            Ok(Some(Ok(bytes))) => Some((Ok(bytes), Some(body))),
+            Ok(Some(Err(error))) => Some((Err(io::Error::other(error)), None)),
+            Ok(None) => None,
+            Err(_) => Some((Err(io::Error::from(ErrorKind::TimedOut)), None)),
+        }
+    }))
+}
+
+/// Writes the files of a form, each to the path that it has for a name, or one to `path`.
+async fn form(place: &Place, path: Option<&str>, request: Request) -> Result<Vec<Value>, Response> {
+    let broken =
+        |error: &dyn std::fmt::Display| refuse(400, format!("the form can't be read: {error}"));
+    let mut form = Multipart::from_request(request, &())
+        .await
+        .map_err(|e| broken(&e))?;
+    let mut written = Vec::new();
+    while let Some(mut field) = form.next_field().await.map_err(|e| broken(&e))? {
+        let named = field.file_name().map(unescaped);
+        if field.name() != Some("file") || (named.is_none() && path.is_none()) {
+            continue;
+        }
+        if written.len() >= FILES_MAX || (path.is_some() && !written.is_empty()) {
+            let most = if path.is_some() { 1 } else { FILES_MAX };
+            return Err(refuse(
+                400,
+                format!("the form has more files than {most}; send fewer"),
+            ));
+        }
+        let path = path.map(str::to_owned).or(named).unwrap_or_default();
+        let mut writer = Writer::begin(place, &path, false).await?;
+        let taken = async {
+            while let Some(bytes) = field.chunk().await.map_err(io::Error::other)? {
+                writer.take(&bytes).await?;
+            }
+            writer.end().await
+        };
+        let taken = taken.await;
+        written.push(writer.told(place, taken).await?);
+    }
+    if written.is_empty() {
+        return Err(refuse(400, "the form has no file; name its field `file`"));
+    }
+    Ok(written)
+}
+
+/// A name as it was before browsers and their like put it into a form.
+fn unescaped(name: &str) -> String {
+    name.replace("%22", "\"")
+        .replace("%0D", "\r")
+        .replace("%0A", "\n")
+}
+
+/// A file that is written within the room of its sandbox.
+struct Writer {
+    path: String,
+    file: File,
+    /// Bytes that it may have yet.
+    left: u64,
+    packed: Option<MultiGzDecoder<Vec<u8>>>,
+}
+
+impl Writer {
+    async fn begin(place: &Place, path: &str, is_packed: bool) -> Result<Self, Response> {
+        let path = place
+            .path(Some(path))
+            .map_err(|fault| refuse(400, fault.message))?;
+        let sandbox = &place.reached.sandbox;
+        let file = sandbox.create_as(place.owner(), &path, MODE).await;
+        Ok(Self {
+            path,
+            file: File::from_std(file.map_err(|error| unreached(&error))?),
+            left: sandbox.room(),
+            packed: is_packed.then(|| MultiGzDecoder::new(Vec::new())),
+        })
+    }
+
+    async fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
+        if self.packed.is_none() {
+            return self.write(bytes).await;
+        }
+        for piece in bytes.chunks(PACKED_BYTES) {
+            if let Some(packed) = &mut self.packed {
+                packed.write_all(piece)?;
+                let unpacked = std::mem::take(packed.get_mut());
+                self.write(&unpacked).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left = left.ok_or(ErrorKind::StorageFull)?;
+        self.file.write_all(bytes).await
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        if let Some(packed) = self.packed.take() {
+            let rest = packed.finish()?;
+            self.write(&rest).await?;
+        }
+        self.file.flush().await
+    }
+
+    /// What is told of it. One that could not be written to its end is removed.
+    async fn told(self, place: &Place, taken: io::Result<()>) -> Result<Value, Response> {
+        if let Err(error) = taken {
+            let _ = place.reached.sandbox.remove_file(&self.path).await;
+            let kind = error.kind();
+            let status = if kind == ErrorKind::TimedOut {
+                408
+            } else {
+                status_of(kind)
+            };
+            return Err(refuse(status, format!("{}: {error}", self.path)));
+        }
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        Ok(json!({"name": name, "path": self.path, "type": "file"}))
+    }
+}

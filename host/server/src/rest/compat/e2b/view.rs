@@ -1,0 +1,171 @@
+//! Sandboxes as E2B's clients see them.
+
+use super::{BASE, ENVD_VERSION, HIDDEN};
+use crate::instant::rfc3339;
+use crate::sandboxes::Host;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use treadle_sandbox::{OnExpiry, SYSTEM_IMAGE, Sandbox, State, Status};
+use utoipa::ToSchema;
+
+/// How long a sandbox lives of which nothing is known yet.
+const TTL: Duration = Duration::from_hours(1);
+/// Clients ask for one, and do nothing with it.
+const CLIENT: &str = "treadle";
+
+/// How to reach a sandbox.
+#[derive(Serialize, ToSchema)]
+pub(super) struct E2bSandbox {
+    /// Its image.
+    #[serde(rename = "templateID")]
+    template_id: String,
+    /// Its name.
+    #[serde(rename = "sandboxID")]
+    sandbox_id: String,
+    /// Always the same.
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    /// Which calls are served.
+    #[serde(rename = "envdVersion")]
+    envd_version: &'static str,
+    /// What shows that a caller may use it.
+    #[serde(rename = "envdAccessToken")]
+    envd_access_token: String,
+}
+
+impl E2bSandbox {
+    pub(super) fn of(sandbox: &Sandbox) -> Self {
+        Self {
+            template_id: template(&sandbox.status().spec.image),
+            sandbox_id: sandbox.id().to_owned(),
+            client_id: CLIENT,
+            envd_version: ENVD_VERSION,
+            envd_access_token: sandbox.secret(),
+        }
+    }
+}
+
+/// What is known of a sandbox.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct E2bDetails {
+    /// Its image.
+    #[serde(rename = "templateID")]
+    template_id: String,
+    /// Its name.
+    #[serde(rename = "sandboxID")]
+    sandbox_id: String,
+    /// Always the same.
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    /// When it was made.
+    started_at: String,
+    /// When its time is over.
+    end_at: String,
+    /// Cores that commands run on.
+    cpu_count: usize,
+    /// Memory in MiB.
+    #[serde(rename = "memoryMB")]
+    memory_mb: u64,
+    /// What it may write to disk, in MiB.
+    #[serde(rename = "diskSizeMB")]
+    disk_size_mb: u64,
+    /// running, or paused.
+    state: &'static str,
+    /// Which calls are served.
+    envd_version: &'static str,
+    /// What its owner finds it by.
+    metadata: BTreeMap<String, String>,
+    /// What becomes of it at its end.
+    lifecycle: Lifecycle,
+    /// What shows that a caller may use it; not in lists, and for those who may only look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envd_access_token: Option<String>,
+}
+
+/// What becomes of a sandbox at its end.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Lifecycle {
+    /// kill, or pause.
+    on_timeout: &'static str,
+    /// Whether a call resumes it.
+    auto_resume: bool,
+}
+
+impl E2bDetails {
+    pub(super) fn of(host: &Host, status: Status) -> Self {
+        let memory_bytes = status.spec.memory_bytes.unwrap_or(host.memory_bytes_max);
+        Self {
+            template_id: template(&status.spec.image),
+            client_id: CLIENT,
+            started_at: rfc3339(status.created_at_us),
+            end_at: rfc3339(end_us(&status)),
+            cpu_count: treadle_actions::cores().len(),
+            memory_mb: memory_bytes >> 20,
+            disk_size_mb: disk_bytes_max(host, &status) >> 20,
+            state: if status.state == State::Paused {
+                "paused"
+            } else {
+                "running"
+            },
+            envd_version: ENVD_VERSION,
+            lifecycle: Lifecycle {
+                on_timeout: match status.spec.on_expiry {
+                    OnExpiry::Remove => "kill",
+                    OnExpiry::Pause => "pause",
+                },
+                auto_resume: super::keys::is_resumed_by_calls(&status.spec.labels),
+            },
+            metadata: metadata(status.spec.labels),
+            sandbox_id: status.id,
+            envd_access_token: None,
+        }
+    }
+
+    pub(super) fn with_token(mut self, sandbox: &Sandbox) -> Self {
+        self.envd_access_token = Some(sandbox.secret());
+        self
+    }
+}
+
+/// What a sandbox may write to disk.
+pub(super) fn disk_bytes_max(host: &Host, status: &Status) -> u64 {
+    let room = host
+        .sandboxes
+        .get(&status.id)
+        .map_or(0, |sandbox| sandbox.room());
+    room.saturating_add(status.disk_bytes)
+}
+
+/// When its time is over, in microseconds since 1970.
+pub(super) fn end_us(status: &Status) -> u64 {
+    status.expires_at_us.unwrap_or_else(|| {
+        let ttl = status.spec.ttl.unwrap_or(TTL);
+        status.created_at_us.saturating_add(ttl.as_micros() as u64)
+    })
+}
+
+/// How long a sandbox lives where its client says nothing.
+pub(super) fn ttl(status: &Status) -> Duration {
+    status.spec.ttl.unwrap_or(TTL)
+}
+
+/// Whether it is there, for E2B's clients.
+pub(super) fn is_there(status: &Status) -> bool {
+    !matches!(status.state, State::Failed(_) | State::Removed)
+}
+
+/// Labels that its owner set.
+pub(super) fn metadata(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels.retain(|name, _| !name.starts_with(HIDDEN));
+    labels
+}
+
+pub(super) fn template(image: &str) -> String {
+    if image.is_empty() || image == SYSTEM_IMAGE {
+        return BASE.to_owned();
+    }
+    image.to_owned()
+}

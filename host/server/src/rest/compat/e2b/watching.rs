@@ -1,0 +1,103 @@
+//! Folders under watch, as envd has them: as a stream, or asked about again and again.
+
+use super::connect::{self, Code, Fault, Sender};
+use super::filesystem::{About, Place, user_of};
+use super::routing::Reached;
+use crate::sandboxes::{Change, Watch};
+use axum::body::Bytes;
+use axum::http::HeaderMap;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How often a folder is looked at for a stream.
+const LOOK: Duration = Duration::from_millis(200);
+
+async fn begin(place: &Place, about: &About) -> Result<Watch, Fault> {
+    if about.include_entry == Some(true) {
+        let message = "treadle's watches have no `includeEntry`; leave it out, and ask for entries";
+        return Err(Fault::new(Code::Unimplemented, message));
+    }
+    let path = place.path(about.path.as_deref())?;
+    place.is_folder(&path).await?;
+    let is_deep = about.recursive == Some(true);
+    let watch = Watch::begin(&place.reached.sandbox, &path, is_deep).await;
+    watch.map_err(|error| Fault::from(&error))
+}
+
+fn event((name, change): (String, Change)) -> Value {
+    let kind = match change {
+        Change::Made => "EVENT_TYPE_CREATE",
+        Change::Written => "EVENT_TYPE_WRITE",
+        Change::Gone => "EVENT_TYPE_REMOVE",
+        Change::Permitted => "EVENT_TYPE_CHMOD",
+    };
+    json!({"name": name, "type": kind})
+}
+
+/// Tells what changes in a folder until its client is gone, or the sandbox.
+pub(super) async fn stream(
+    reached: Reached,
+    headers: HeaderMap,
+    bytes: Bytes,
+    sender: Sender,
+) -> Result<(), Fault> {
+    let about: About = connect::only(&bytes)?;
+    let place = Place::of(reached, &user_of(&headers)).await?;
+    let until = connect::timeout(&headers).map(|max| Instant::now() + max);
+    let keepalive = connect::keepalive(&headers);
+    let mut watch = begin(&place, &about).await?;
+    sender.send(&json!({"start": {}})).await;
+    let mut sent = Instant::now();
+    loop {
+        sleep(LOOK).await;
+        if watch.is_over() {
+            return Err(Fault::gone());
+        }
+        let changed = watch.look().await.map_err(|error| Fault::from(&error))?;
+        if !changed.is_empty() {
+            sent = Instant::now();
+        }
+        for change in changed {
+            sender.send(&json!({"filesystem": event(change)})).await;
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return Err(connect::late());
+        }
+        if sent.elapsed() >= keepalive {
+            sender.send(&json!({"keepalive": {}})).await;
+            sent = Instant::now();
+        }
+    }
+}
+
+pub(super) async fn create(place: &Place, about: About) -> Result<Value, Fault> {
+    let watch = begin(place, &about).await?;
+    let name = place.reached.host.watches.keep(watch);
+    Ok(json!({"watcherId": name.map_err(|error| Fault::from(&error))?}))
+}
+
+pub(super) async fn events(place: &Place, about: About) -> Result<Value, Fault> {
+    let name = about.watcher_id.unwrap_or_default();
+    let Reached { host, sandbox, .. } = &place.reached;
+    let watch = host
+        .watches
+        .get(sandbox.id(), &name)
+        .ok_or_else(|| unknown(&name))?;
+    let changed = watch.lock().await.look().await;
+    let changed = changed.map_err(|error| Fault::from(&error))?.into_iter();
+    Ok(json!({"events": changed.map(event).collect::<Vec<_>>()}))
+}
+
+pub(super) fn remove(place: &Place, about: &About) -> Result<Value, Fault> {
+    let name = about.watcher_id.as_deref().unwrap_or_default();
+    let Reached { host, sandbox, .. } = &place.reached;
+    if host.watches.remove(sandbox.id(), name) {
+        return Ok(json!({}));
+    }
+    Err(unknown(name))
+}
+
+fn unknown(name: &str) -> Fault {
+    Fault::new(Code::NotFound, format!("there is no watch {name}"))
+}

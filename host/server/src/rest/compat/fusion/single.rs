@@ -1,0 +1,53 @@
+//! A sandbox for one request, which is removed however that ends.
+
+use crate::actions::Failure;
+use crate::sandboxes::Host;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use treadle_model::Tenant;
+use treadle_sandbox::{Sandbox, SandboxSpec};
+use treadle_wire::ErrorCode;
+
+/// How long a request waits where there are as many sandboxes as may be.
+const WAIT_MAX: Duration = Duration::from_mins(2);
+/// How often it looks whether there is one fewer.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A sandbox for one request.
+pub(super) struct Single {
+    host: Arc<Host>,
+    pub(super) sandbox: Arc<Sandbox>,
+}
+
+impl Single {
+    /// Makes one, and waits where there are as many as may be.
+    pub(super) async fn new(
+        host: &Arc<Host>,
+        tenant: &Tenant,
+        spec: SandboxSpec,
+    ) -> Result<Self, Failure> {
+        let until = Instant::now() + WAIT_MAX;
+        loop {
+            match host.create(tenant, spec.clone()).await {
+                Ok(sandbox) => {
+                    let host = host.clone();
+                    return Ok(Self { host, sandbox });
+                }
+                Err(Failure::Refused(error))
+                    if error.code == ErrorCode::Overloaded && Instant::now() < until =>
+                {
+                    sleep(LOOK).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+}
+
+impl Drop for Single {
+    fn drop(&mut self) {
+        let (host, sandbox) = (self.host.clone(), self.sandbox.clone());
+        tokio::spawn(async move { host.sandboxes.remove(sandbox.id()).await });
+    }
+}

@@ -1,0 +1,170 @@
+//! Sandboxes for clients of SWE-ReX: each is a server of its own below `/swerex/{sandbox}`, so that
+//! a client needs another URL and nothing else.
+
+mod asked;
+mod errors;
+mod execute;
+mod files;
+mod observe;
+mod sessions;
+mod text;
+mod unzip;
+mod upload;
+
+pub(super) use asked::{Unprocessable, read_json};
+
+use super::super::endpoint::{Endpoint, get, post, relayed};
+use super::super::sandboxes::host;
+use super::super::signature::Answer;
+use crate::app::App;
+use crate::rest::arguments::InPath;
+use crate::sandboxes::Host;
+use asked::Asked;
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::Json;
+use errors::{Problem, SwerexFailed};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_auth::Caller;
+use treadle_auth::permissions::RUN;
+use treadle_sandbox::{Sandbox, State as Life};
+use utoipa::ToSchema;
+
+/// The tool that commands are, for those who look at actions.
+const KIND: &str = "swerex";
+/// Bytes that are kept of each output.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// The longest that anything may take.
+const WAIT_MAX: Duration = Duration::from_hours(24);
+/// Where relative paths begin.
+const HOME: &str = "/root";
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let raises =
+        |endpoint: Endpoint| endpoint.answers::<SwerexFailed>(511, "The client raises this.");
+    let commands = [
+        post("/swerex/{sandbox}/create_session", RUN, sessions::create).summary("Starts a shell"),
+        post("/swerex/{sandbox}/run_in_session", RUN, sessions::run)
+            .summary("Runs a command in a shell, or interrupts what runs there")
+            .details(
+                "The command is an action: it has cores while it runs. One that runs for longer \
+                 than `timeout` goes on in the background until it is interrupted.",
+            ),
+        post("/swerex/{sandbox}/close_session", RUN, sessions::close)
+            .summary("Ends a shell with all that it runs"),
+        post("/swerex/{sandbox}/execute", RUN, execute::execute)
+            .summary("Runs a command apart from shells")
+            .details("The command is an action: it has cores while it runs."),
+        post("/swerex/{sandbox}/read_file", RUN, files::read).summary("The text of a file"),
+        post("/swerex/{sandbox}/write_file", RUN, files::write)
+            .summary("Writes a text file, with the folders on the way"),
+    ];
+    let upload = relayed(
+        Some(Method::POST),
+        "/swerex/{sandbox}/upload",
+        RUN,
+        upload::upload,
+    );
+    let mut all: Vec<_> = commands.into_iter().map(Endpoint::takes_command).collect();
+    all.push(
+        upload
+            .summary("Takes a file, or a folder as a zip archive")
+            .details("A form with `file`, `target_path` and `unzip`, which is `true` or `false`.")
+            .answers::<Empty>(200, "It is there.")
+            .around(|_, handler| handler.layer(axum::extract::DefaultBodyLimit::disable())),
+    );
+    all.push(
+        post("/swerex/{sandbox}/close", RUN, close)
+            .summary("Ends all shells; the sandbox itself stays"),
+    );
+    let mut all: Vec<_> = all.into_iter().map(raises).collect();
+    all.insert(
+        0,
+        get("/swerex/{sandbox}/is_alive", RUN, is_alive)
+            .summary("Whether a sandbox takes commands, for clients of SWE-ReX"),
+    );
+    all
+}
+
+/// Nothing.
+#[derive(Serialize, ToSchema)]
+#[schema(title = "Empty")]
+struct Empty {}
+
+/// Whether it takes commands.
+#[derive(Serialize, ToSchema)]
+struct Alive {
+    /// Whether it does.
+    is_alive: bool,
+    /// Why it does not.
+    message: String,
+}
+
+/// A caller's sandbox.
+fn own<'a>(
+    app: &'a App,
+    caller: &Caller,
+    id: &str,
+) -> Result<(&'a Arc<Host>, Arc<Sandbox>), Problem> {
+    let Some(host) = &app.sandboxes else {
+        let message =
+            "this daemon has no sandboxes; set sandboxes.enabled = true (docs/sandboxes.md)";
+        return Err(Problem::plain(message));
+    };
+    let sandbox = host.own(&caller.principal.tenant.tenant, id)?;
+    Ok((host, sandbox))
+}
+
+async fn is_alive(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+) -> Answer<Alive> {
+    let host = host(&app)?;
+    let message = match host.own(&caller.principal.tenant.tenant, &id) {
+        Err(error) => error.to_string(),
+        Ok(sandbox) => match sandbox.status().state {
+            Life::Ready | Life::Paused | Life::Stopped => String::new(),
+            Life::Preparing => "the sandbox is being prepared".to_owned(),
+            Life::Failed(cause) => format!("the sandbox could not be prepared: {cause}"),
+            Life::Removed => format!("there is no sandbox {id}"),
+        },
+    };
+    Ok(Json(Alive {
+        is_alive: message.is_empty(),
+        message,
+    }))
+}
+
+async fn close(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+) -> Answer<Empty> {
+    let (host, sandbox) = own(&app, &caller, &id)?;
+    host.shells.close_all(sandbox.id()).await;
+    Ok(Json(Empty {}))
+}
+
+/// A time in seconds, as clients send it.
+fn seconds(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, Problem> {
+    let Some(seconds) = seconds else {
+        return Ok(None);
+    };
+    if seconds.is_nan() || seconds < 0.0 {
+        let message = format!("`{field}` is {seconds}; send seconds, or null");
+        return Err(Problem::new(errors::VALUE, message));
+    }
+    let time = Duration::try_from_secs_f64(seconds).unwrap_or(WAIT_MAX);
+    Ok(Some(time.min(WAIT_MAX)))
+}
+
+/// Where a path leads from the folder that commands begin in.
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') {
+        return path.to_owned();
+    }
+    format!("{HOME}/{path}")
+}

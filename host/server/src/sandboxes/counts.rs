@@ -1,0 +1,45 @@
+//! What is counted of sandboxes.
+
+use super::Host;
+use std::collections::BTreeMap;
+use treadle_http::Exposition;
+use treadle_sandbox::State;
+
+/// What a state is called.
+pub(crate) fn state_name(state: &State) -> &'static str {
+    match state {
+        State::Preparing => "preparing",
+        State::Ready => "ready",
+        State::Paused => "paused",
+        State::Stopped => "stopped",
+        State::Failed(_) => "failed",
+        State::Removed => "removed",
+    }
+}
+
+impl Host {
+    /// All of it in Prometheus' text format.
+    pub(crate) fn render(&self) -> String {
+        let mut by_state: BTreeMap<&str, u64> =
+            ["preparing", "ready", "paused", "stopped", "failed"]
+                .map(|state| (state, 0))
+                .into();
+        let (mut memory, mut disk) = (0, 0);
+        for sandbox in self.sandboxes.list() {
+            *by_state.entry(state_name(&sandbox.state)).or_default() += 1;
+            memory += sandbox.memory_bytes;
+            disk += sandbox.disk_bytes;
+        }
+        let mut text = Exposition::default();
+        let name = "treadle_sandboxes";
+        text.head(name, "gauge", "Sandboxes by state.");
+        for (state, count) in by_state {
+            text.row(name, &format!("state=\"{state}\""), count);
+        }
+        let help = "Bytes of memory that sandboxes have.";
+        text.gauge("treadle_sandboxes_memory_bytes", help, memory);
+        let help = "Bytes that sandboxes have written to disk, as last measured.";
+        text.gauge("treadle_sandboxes_disk_bytes", help, disk);
+        text.into_string()
+    }
+}

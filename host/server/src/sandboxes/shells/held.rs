@@ -1,0 +1,50 @@
+//! The cores that a sandbox has while one of its shells runs a command.
+
+use crate::actions::Failure;
+use crate::sandboxes::{Host, Task};
+use std::sync::Arc;
+use treadle_actions::{Hold, outcome};
+use treadle_core::actions::Outcome;
+use treadle_sandbox::{End, Grant, Sandbox, Share};
+
+/// A command of a shell as an action. If this is dropped the action is over, and the command may go
+/// on in the background.
+pub(crate) struct Held {
+    hold: Hold,
+    grant: Grant,
+}
+
+impl Held {
+    /// Waits for a command's turn.
+    pub(crate) async fn wait(
+        host: &Host,
+        sandbox: &Arc<Sandbox>,
+        task: &Task,
+    ) -> Result<Self, Failure> {
+        let hold = host.hold(sandbox, task).await?;
+        let grant = sandbox.grant(hold.share.clone());
+        Ok(Self { hold, grant })
+    }
+
+    /// What of the processors it has.
+    pub(crate) fn share(&self) -> Share {
+        self.hold.share.clone()
+    }
+
+    /// Waits until it is withdrawn.
+    pub(crate) async fn stopped(&mut self) {
+        self.hold.stopped().await;
+    }
+
+    /// Ends it. Gives how it really ended.
+    pub(crate) fn end(mut self, end: End, is_late: bool, output: Vec<u8>) -> End {
+        let end = self.grant.end(end);
+        self.hold.end(outcome(end, is_late), output);
+        end
+    }
+
+    /// Ends it, as it was withdrawn.
+    pub(crate) fn withdraw(self) {
+        self.hold.end(Outcome::Cancelled, Vec::new());
+    }
+}

@@ -1,0 +1,385 @@
+//! A bash on a terminal of its own that outlives the requests that type into it.
+
+use super::transcript::Transcript;
+use super::typed::{self, LINE_BYTES_MAX, Nonce, PROMPT};
+use regex::bytes::Regex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use treadle_sandbox::{Event, Exec, Input, Running, Sandbox, SandboxError, Share, Stopper};
+
+/// How long the terminal may refuse what is typed.
+const TYPING_MAX: Duration = Duration::from_secs(10);
+/// How long a shell may take from an interrupt to its prompt, at each try.
+const PROMPT_MAX: Duration = Duration::from_millis(500);
+/// The exit code of what was interrupted.
+const INTERRUPTED: i32 = 130;
+/// How long a stopped job may take to be killed.
+const KILL_MAX: Duration = Duration::from_secs(2);
+
+/// What a shell does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Doing {
+    /// It waits for a command.
+    Nothing,
+    /// It runs a command, which has begun or is still being typed.
+    Runs(Nonce, bool),
+    /// A program has its terminal that clients talk to.
+    Talks,
+}
+
+#[derive(Debug)]
+struct Screen {
+    transcript: Transcript,
+    doing: Doing,
+    /// How often it was interrupted.
+    interrupts: u64,
+    /// Whether somebody waits for a command's end.
+    is_followed: bool,
+    has_ended: bool,
+}
+
+/// What became of what was typed.
+#[derive(Debug)]
+pub(crate) enum Became {
+    /// It ended: its output and exit code.
+    Ended(Vec<u8>, i32),
+    /// One of the patterns that were waited for was there, after this output.
+    Matched(Vec<u8>, usize),
+    /// It goes on. What it wrote stays for who asks next.
+    Late,
+    /// The shell itself is gone: its last words.
+    Gone(Vec<u8>),
+}
+
+/// A shell.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    keyboard: Arc<tokio::sync::Mutex<pipe::Sender>>,
+    stopper: Stopper,
+    turn: Arc<tokio::sync::Mutex<()>>,
+    screen: Arc<(Mutex<Screen>, Notify)>,
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let stopper = self.stopper.clone();
+        tokio::spawn(async move { stopper.kill().await });
+    }
+}
+
+impl Shell {
+    /// Starts one that runs some commands first.
+    pub(super) async fn start(sandbox: &Arc<Sandbox>, first: &str) -> Result<Self, SandboxError> {
+        let random = |error| SandboxError::System("a number", error);
+        let nonces = (Nonce::new().map_err(random)?, Nonce::new().map_err(random)?);
+        let mut running = sandbox
+            .run(Exec {
+                command: typed::start(&nonces.0),
+                env: BTreeMap::from([("TERM".to_owned(), "dumb".to_owned())]),
+                input: Input::Piped,
+                merged: true,
+                share: Share::Background,
+                ..Exec::default()
+            })
+            .await?;
+        let keyboard = running.stdin.take().ok_or(SandboxError::Gone)?;
+        let screen = Screen {
+            transcript: Transcript::default(),
+            doing: Doing::Runs(nonces.1.clone(), false),
+            interrupts: 0,
+            is_followed: false,
+            has_ended: false,
+        };
+        let shell = Self {
+            keyboard: Arc::new(keyboard.into()),
+            stopper: running.stopper(),
+            turn: Arc::default(),
+            screen: Arc::new((Mutex::new(screen), Notify::new())),
+        };
+        tokio::spawn(read(running, shell.screen.clone()));
+        // Nothing is typed while the terminal still echoes.
+        let has_terminal = |screen: &mut Screen| {
+            (screen.transcript.ended(&nonces.0).is_some() || screen.has_ended).then_some(())
+        };
+        let until = Instant::now() + TYPING_MAX;
+        if shell.until(Some(until), has_terminal).await.is_some() && !shell.lock().has_ended {
+            shell.press(typed::command(&nonces.1, first, false)).await;
+        }
+        Ok(shell)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Screen> {
+        self.screen.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is there for its first command.
+    pub(super) async fn started(&self, max: Duration) -> Became {
+        let _turn = self.turn.lock().await;
+        let ended = |screen: &mut Screen| screen.end();
+        let until = Instant::now() + max;
+        self.until(Some(until), ended).await.unwrap_or(Became::Late)
+    }
+
+    /// Ends it, and all that it runs.
+    pub(super) async fn close(&self) {
+        let _ = self.stopper.kill().await;
+    }
+
+    /// Waits until nobody else types.
+    pub(crate) async fn turn(&self, until: Option<Instant>) -> Option<OwnedMutexGuard<()>> {
+        let turn = self.turn.clone().lock_owned();
+        match until {
+            Some(until) => timeout_at(until, turn).await.ok(),
+            None => Some(turn.await),
+        }
+    }
+
+    /// Types, however long the caller waits for it. A line that is cut short would spoil the next.
+    async fn press(&self, keys: Vec<u8>) -> bool {
+        let keyboard = self.keyboard.clone();
+        let typing = tokio::spawn(async move {
+            let mut keyboard = keyboard.lock().await;
+            timeout(TYPING_MAX, keyboard.write_all(&keys)).await
+        });
+        matches!(typing.await, Ok(Ok(Ok(()))))
+    }
+
+    /// Waits until something is so.
+    async fn until<T>(
+        &self,
+        until: Option<Instant>,
+        mut look: impl FnMut(&mut Screen) -> Option<T>,
+    ) -> Option<T> {
+        let far = Instant::now() + Duration::from_hours(24);
+        loop {
+            let changed = self.screen.1.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(found) = look(&mut self.lock()) {
+                return Some(found);
+            }
+            timeout_at(until.unwrap_or(far), changed).await.ok()?;
+        }
+    }
+
+    /// Runs a command, once those before it have ended. Only whoever has the turn may.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub(crate) async fn run(
+        &self,
+        _turn: &OwnedMutexGuard<()>,
+        text: &str,
+        patterns: &[Regex],
+        until: Option<Instant>,
+    ) -> io::Result<Became> {
+        let idle = |screen: &mut Screen| screen.is_idle().then(|| screen.transcript.take());
+        let Some(late) = self.until(until, idle).await else {
+            return Ok(Became::Late);
+        };
+        let nonce = Nonce::new()?;
+        let follow = Follow::new(&self.screen);
+        let interrupts = {
+            let mut screen = self.lock();
+            if screen.has_ended {
+                return Ok(Became::Gone(late));
+            }
+            screen.doing = Doing::Runs(nonce.clone(), false);
+            screen.interrupts
+        };
+        // A pattern may be what a program asks that is to be answered.
+        let keys = typed::command(&nonce, text, !patterns.is_empty());
+        if !self.press(keys).await {
+            return Ok(Became::Gone(late));
+        }
+        let look = |screen: &mut Screen| {
+            if screen.interrupts > interrupts {
+                return Some(Became::Ended(screen.transcript.take(), INTERRUPTED));
+            }
+            screen.end().or_else(|| screen.asks(patterns))
+        };
+        let became = self.until(until, look).await.unwrap_or(Became::Late);
+        drop(follow);
+        Ok(match became {
+            Became::Ended(output, code) => Became::Ended([late, output].concat(), code),
+            Became::Matched(output, which) => Became::Matched([late, output].concat(), which),
+            Became::Gone(output) => Became::Gone([late, output].concat()),
+            Became::Late => Became::Late,
+        })
+    }
+
+    /// Types a line as it is, and waits for one of some patterns, or for the prompt, which is one more.
+    pub(crate) async fn talk(
+        &self,
+        _turn: &OwnedMutexGuard<()>,
+        line: &str,
+        patterns: &[Regex],
+        until: Option<Instant>,
+    ) -> Became {
+        let before = {
+            let mut screen = self.lock();
+            if screen.has_ended {
+                return Became::Gone(screen.transcript.take());
+            }
+            screen.doing = Doing::Talks;
+            screen.transcript.take()
+        };
+        if !self.press(format!("{line}\n").into_bytes()).await {
+            return Became::Gone(before);
+        }
+        let look = |screen: &mut Screen| {
+            let Some((output, which)) = screen.transcript.matched(patterns) else {
+                return screen
+                    .has_ended
+                    .then(|| Became::Gone(screen.transcript.take()));
+            };
+            if patterns[which].as_str() == PROMPT {
+                screen.doing = Doing::Nothing;
+            }
+            Some(Became::Matched([before.clone(), output].concat(), which))
+        };
+        self.until(until, look).await.unwrap_or(Became::Late)
+    }
+
+    /// Ends what runs: by Ctrl-C, and if that does nothing by stopping and killing it. Gives what was
+    /// written meanwhile, if nobody else waits for that.
+    ///
+    /// # Errors
+    /// It goes on; or the system has no random numbers.
+    pub(crate) async fn interrupt(&self, tries: u32, each: Duration) -> io::Result<Became> {
+        let each = each.clamp(PROMPT_MAX, TYPING_MAX);
+        self.lock().transcript.forget_prompts();
+        for _ in 0..tries.clamp(1, 10) {
+            self.press(vec![3]).await;
+            if let Some(became) = self.has_stopped(each).await? {
+                return Ok(became);
+            }
+        }
+        self.press(vec![26]).await;
+        sleep(PROMPT_MAX).await;
+        self.press(b" builtin kill -9 %%\n".to_vec()).await;
+        let killed = self.has_stopped(KILL_MAX).await?;
+        Ok(killed.unwrap_or(Became::Late))
+    }
+
+    /// Whether a shell takes commands again after so long at most.
+    async fn has_stopped(&self, max: Duration) -> io::Result<Option<Became>> {
+        // A prompt tells early. There is none where a command took the output away.
+        let until = Instant::now() + max / 2;
+        let shows = |screen: &mut Screen| screen.transcript.has_prompt().then_some(());
+        self.until(Some(until), shows).await;
+        let nonce = Nonce::new()?;
+        self.press(typed::probe(&nonce).into_bytes()).await;
+        let look = |screen: &mut Screen| {
+            if screen.has_ended {
+                return Some(Became::Gone(screen.transcript.take()));
+            }
+            let (output, code) = screen.transcript.ended(&nonce)?;
+            screen.doing = Doing::Nothing;
+            screen.interrupts += 1;
+            if screen.is_followed {
+                screen.transcript.add(&output);
+                return Some(Became::Ended(Vec::new(), code));
+            }
+            Some(Became::Ended(output, code))
+        };
+        let stopped = self.until(Some(Instant::now() + max), look).await;
+        self.screen.1.notify_waiters();
+        Ok(stopped)
+    }
+}
+
+impl Screen {
+    /// Whether it waits for a command. What one wrote that nobody waited for stays.
+    fn is_idle(&mut self) -> bool {
+        match self.end() {
+            Some(Became::Ended(output, _)) => {
+                let rest = self.transcript.take();
+                self.transcript.add(&output);
+                self.transcript.add(&rest);
+            }
+            Some(Became::Gone(output)) => self.transcript.add(&output),
+            _ => {}
+        }
+        self.has_ended || self.doing == Doing::Nothing
+    }
+
+    /// How the command ended that runs, if it did.
+    fn end(&mut self) -> Option<Became> {
+        let Doing::Runs(nonce, has_begun) = &mut self.doing else {
+            return None;
+        };
+        *has_begun = *has_begun || self.transcript.skip_to(nonce);
+        if let Some((output, code)) = self.transcript.ended(nonce) {
+            self.doing = Doing::Nothing;
+            return Some(Became::Ended(output, code));
+        }
+        self.has_ended.then(|| Became::Gone(self.transcript.take()))
+    }
+
+    /// Whether the command that runs asks for what its client waits for.
+    fn asks(&mut self, patterns: &[Regex]) -> Option<Became> {
+        if !matches!(self.doing, Doing::Runs(_, true)) {
+            return None;
+        }
+        let (output, which) = self.transcript.matched(patterns)?;
+        self.doing = Doing::Talks;
+        Some(Became::Matched(output, which))
+    }
+}
+
+/// Somebody waits for a command's end.
+struct Follow(Arc<(Mutex<Screen>, Notify)>);
+
+impl Follow {
+    fn new(screen: &Arc<(Mutex<Screen>, Notify)>) -> Self {
+        let follow = Self(screen.clone());
+        follow.set(true);
+        follow
+    }
+
+    fn set(&self, is_followed: bool) {
+        let mut screen = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        screen.is_followed = is_followed;
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        self.set(false);
+    }
+}
+
+/// Reads what a shell writes until it is gone.
+async fn read(mut running: Running, screen: Arc<(Mutex<Screen>, Notify)>) {
+    loop {
+        let event = running.next().await;
+        {
+            let mut screen = screen.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match event {
+                Event::Output(bytes) | Event::Errors(bytes) => screen.transcript.add(&bytes),
+                Event::Ended(_) => screen.has_ended = true,
+            }
+        }
+        screen.1.notify_waiters();
+        if screen
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .has_ended
+        {
+            return;
+        }
+    }
+}
+
+/// Whether a line may be typed as it is.
+pub(crate) fn is_typable(line: &str) -> bool {
+    line.split('\n').all(|line| line.len() < LINE_BYTES_MAX)
+}

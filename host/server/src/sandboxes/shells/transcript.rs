@@ -1,0 +1,206 @@
+//! What a shell wrote and nobody has taken yet, within a bound: of more, the middle is left out.
+
+use super::typed::{Nonce, PROMPT, without_marks};
+use regex::bytes::Regex;
+
+/// Bytes that are kept of the beginning, and as many of the end.
+const HALF_BYTES: usize = 512 << 10;
+/// Bytes beyond that before the middle is left out.
+const SLACK_BYTES: usize = 128 << 10;
+/// Longest code in a mark.
+const CODE_BYTES_MAX: usize = 12;
+/// What clients wait for is looked for in so many of the last bytes.
+const LOOK_BYTES: usize = 64 << 10;
+
+/// What a shell wrote and nobody has taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Transcript {
+    bytes: Vec<u8>,
+    /// Where bytes are missing, and how many.
+    hole: Option<(usize, u64)>,
+    /// Whose end was looked for last, and up to where it is not.
+    looked: Option<(Nonce, usize)>,
+}
+
+impl Transcript {
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+        if self.bytes.len() > 2 * HALF_BYTES + SLACK_BYTES {
+            let cut = self.bytes.len() - 2 * HALF_BYTES;
+            self.bytes.drain(HALF_BYTES..HALF_BYTES + cut);
+            let before = self.hole.map_or(0, |(_, missing)| missing);
+            self.hole = Some((HALF_BYTES, before + cut as u64));
+            if let Some((_, to)) = &mut self.looked {
+                *to = to.saturating_sub(cut);
+            }
+        }
+    }
+
+    /// Takes all of it.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        self.take_to(self.bytes.len())
+    }
+
+    /// Takes what came before a place.
+    fn take_to(&mut self, at: usize) -> Vec<u8> {
+        let rest = self.bytes.split_off(at);
+        let mut taken = std::mem::replace(&mut self.bytes, rest);
+        self.looked = None;
+        match self.hole {
+            Some((hole, missing)) if hole < at => {
+                let mark = format!("\n[treadle left out {missing} bytes here]\n");
+                taken.splice(hole..hole, mark.into_bytes());
+                self.hole = None;
+            }
+            Some((hole, missing)) => self.hole = Some((hole - at, missing)),
+            None => {}
+        }
+        without_prompts(&without_marks(&taken))
+    }
+
+    /// Forgets what came before a command's output, that it wrote to be typed in included.
+    pub(super) fn skip_to(&mut self, nonce: &Nonce) -> bool {
+        let mark = nonce.begin();
+        let found = find(&self.bytes, &mark);
+        if let Some(at) = found {
+            self.take_to(at + mark.len());
+        }
+        found.is_some()
+    }
+
+    /// What a command wrote, and its exit code, once it has ended. What follows stays.
+    pub(super) fn ended(&mut self, nonce: &Nonce) -> Option<(Vec<u8>, i32)> {
+        let mark = nonce.end();
+        let looked = self.looked.take().filter(|(of, _)| of == nonce);
+        let from = looked.map_or(0, |(_, to)| to);
+        let Some(at) = find(&self.bytes[from..], &mark) else {
+            let to = self.bytes.len().saturating_sub(mark.len());
+            self.looked = Some((nonce.clone(), to));
+            return None;
+        };
+        let at = from + at;
+        let rest = &self.bytes[at + mark.len()..];
+        let close = rest.iter().take(CODE_BYTES_MAX).position(|b| *b == 2)?;
+        let code = std::str::from_utf8(&rest[..close]).ok()?;
+        let code = code.parse().unwrap_or(0);
+        let output = self.take_to(at);
+        self.take_to(mark.len() + close + 1);
+        Some((output, code))
+    }
+
+    /// What came before the first of some patterns, and which it was; takes both.
+    pub(super) fn matched(&mut self, patterns: &[Regex]) -> Option<(Vec<u8>, usize)> {
+        let from = self.bytes.len().saturating_sub(LOOK_BYTES);
+        let look = &self.bytes[from..];
+        let found = patterns.iter().enumerate().filter_map(|(which, pattern)| {
+            let found = pattern.find(look)?;
+            Some((found.start(), which, found.end()))
+        });
+        let (start, which, end) = found.min()?;
+        let output = self.take_to(from + start);
+        self.take_to(end - start);
+        Some((output, which))
+    }
+
+    /// Leaves prompts out that were shown so far.
+    pub(super) fn forget_prompts(&mut self) {
+        if self.has_prompt() {
+            self.bytes = without_prompts(&self.bytes);
+            self.looked = None;
+        }
+    }
+
+    /// Whether the shell waits for a command, as far as its prompt tells.
+    pub(super) fn has_prompt(&self) -> bool {
+        find(&self.bytes, PROMPT.as_bytes()).is_some()
+    }
+}
+
+fn without_prompts(bytes: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(at) = find(rest, PROMPT.as_bytes()) {
+        kept.extend(&rest[..at]);
+        rest = &rest[at + PROMPT.len()..];
+    }
+    kept.extend(rest);
+    kept
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    let first = *wanted.first()?;
+    let mut from = 0;
+    loop {
+        let at = from + bytes.get(from..)?.iter().position(|byte| *byte == first)?;
+        if bytes[at..].starts_with(wanted) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nonce() -> Nonce {
+        Nonce::new().expect("random numbers")
+    }
+
+    #[test]
+    fn output_is_between_its_marks_however_the_bytes_come() {
+        let (mine, other) = (nonce(), nonce());
+        let mut whole = b"typed SHELLPS1PREFIX".to_vec();
+        whole.extend(mine.begin());
+        whole.extend(b"one\n");
+        whole.extend(other.end());
+        whole.extend(b"9\x02two");
+        whole.extend(mine.end());
+        whole.extend(b"7\x02SHELLPS1PREFIXlate");
+        for piece in 1..40 {
+            let (mut transcript, mut found) = (Transcript::default(), None);
+            let mut began = false;
+            for bytes in whole.chunks(piece) {
+                transcript.add(bytes);
+                began |= transcript.skip_to(&mine);
+                found = found.or_else(|| transcript.ended(&mine));
+            }
+            assert!(began);
+            assert_eq!(found, Some((b"one\ntwo".to_vec(), 7)));
+            assert_eq!(transcript.take(), b"late");
+        }
+    }
+
+    #[test]
+    fn a_long_output_loses_its_middle_and_keeps_its_end() {
+        let mine = nonce();
+        let mut transcript = Transcript::default();
+        transcript.add(b"first");
+        for _ in 0..64 {
+            transcript.add(&vec![b'x'; 64 << 10]);
+        }
+        assert!(transcript.bytes.len() <= 2 * HALF_BYTES + SLACK_BYTES);
+        transcript.add(b"last");
+        transcript.add(&mine.end());
+        transcript.add(b"0\x02");
+        let (output, code) = transcript.ended(&mine).expect("it ended");
+        assert_eq!(code, 0);
+        assert!(output.starts_with(b"first") && output.ends_with(b"last"));
+        let text = String::from_utf8(output).expect("text");
+        assert!(text.contains("[treadle left out "), "{}", text.len());
+    }
+
+    #[test]
+    fn the_earliest_pattern_counts() {
+        let patterns = ["b+", ">>> ", "SHELLPS1PREFIX"].map(|text| Regex::new(text).expect("one"));
+        let mut transcript = Transcript::default();
+        transcript.add(b"42\n");
+        assert_eq!(transcript.matched(&patterns), None);
+        transcript.add(b">>> bb SHELLPS1PREFIX");
+        assert_eq!(transcript.matched(&patterns), Some((b"42\n".to_vec(), 1)));
+        assert_eq!(transcript.matched(&patterns), Some((Vec::new(), 0)));
+        assert!(transcript.has_prompt());
+        assert_eq!(transcript.matched(&patterns), Some((b" ".to_vec(), 2)));
+        assert!(!transcript.has_prompt());
+    }
+}

@@ -1,0 +1,185 @@
+//! What is typed into a shell, and the marks by which its answer is told apart from what commands
+//! write. A mark has a number that nobody guesses, and is written to the terminal itself, so that
+//! nothing a command does to its output or to the prompt hides it.
+
+use std::fmt::Write as _;
+
+/// What the prompt is. Clients know it, and some look for it.
+pub(crate) const PROMPT: &str = "SHELLPS1PREFIX";
+/// A terminal takes no line of more than 4,095 bytes.
+pub(crate) const LINE_BYTES_MAX: usize = 4_000;
+/// Bytes of a typed line that are a command's.
+const PIECE_BYTES_MAX: usize = 3_000;
+/// Opens a mark.
+const OPEN: u8 = 1;
+/// Closes a mark.
+const CLOSE: u8 = 2;
+
+/// A number that nobody guesses.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Nonce(String);
+
+impl Nonce {
+    /// # Errors
+    /// The system has no random numbers.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+        Ok(Self(format!("{:032x}", u128::from_ne_bytes(bytes))))
+    }
+
+    /// What is written before a command's output.
+    pub(super) fn begin(&self) -> Vec<u8> {
+        format!("\x01B:{}\x02", self.0).into_bytes()
+    }
+
+    /// What is written after it; the exit code and the close follow.
+    pub(super) fn end(&self) -> Vec<u8> {
+        format!("\x01E:{}:", self.0).into_bytes()
+    }
+}
+
+/// What starts a shell on a terminal of its own, without an echo. Its first word is that it is there.
+pub(super) fn start(nonce: &Nonce) -> Vec<String> {
+    let shell = format!(
+        "stty -echo rows 24 cols 80; printf '\\001E:%s:0\\002' {}; exec bash --noediting -i",
+        nonce.0
+    );
+    let script = "if command -v script >/dev/null; then exec script -qefc \"$1\" /dev/null; fi; \
+         if command -v python3 >/dev/null; then \
+         exec python3 -c 'import pty, sys; pty.spawn(sys.argv[1:])' /bin/sh -c \"$1\"; fi; \
+         echo 'this image has no terminals: it needs script (util-linux) or python3'; exit 127";
+    ["/bin/sh", "-c", script, "sh", &shell]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// A whole command as lines that the shell takes for one. It reads nothing, unless it is to have the
+/// terminal.
+pub(super) fn command(nonce: &Nonce, text: &str, has_terminal: bool) -> Vec<u8> {
+    let mut typed = format!(" __treadle={}; ", quoted(text));
+    let input = if has_terminal { "" } else { " </dev/null" };
+    let number = &nonce.0;
+    let _ = write!(
+        typed,
+        "{{ builtin printf '\\001B:%s\\002' {number} >/dev/tty; }} 2>/dev/null; \
+         builtin eval \"$__treadle\"{input}; {}",
+        probe(nonce)
+    );
+    typed.into_bytes()
+}
+
+/// Asks for a mark with the exit code of what came before.
+pub(super) fn probe(nonce: &Nonce) -> String {
+    let number = &nonce.0;
+    format!(
+        "{{ __treadle=$?; PS1={PROMPT} PS2= PS0=; \
+         builtin printf '\\001E:%s:%s\\002' {number} $__treadle >/dev/tty; }} 2>/dev/null\n"
+    )
+}
+
+/// Text as bash reads it back, in printable characters and short lines.
+fn quoted(text: &str) -> String {
+    let mut all = String::with_capacity(text.len() + 16);
+    all.push_str("$'");
+    let mut line = 0;
+    for byte in text.bytes() {
+        if line >= PIECE_BYTES_MAX {
+            all.push_str("'\\\n$'");
+            line = 0;
+        }
+        let before = all.len();
+        match byte {
+            b'\n' => all.push_str("\\n"),
+            b'\\' => all.push_str("\\\\"),
+            b'\'' => all.push_str("\\'"),
+            b' '..=b'~' => all.push(char::from(byte)),
+            _ => {
+                let _ = write!(all, "\\x{byte:02x}");
+            }
+        }
+        line += all.len() - before;
+    }
+    all.push('\'');
+    all
+}
+
+/// Takes marks out of what a shell wrote: those of probes that came late.
+pub(super) fn without_marks(bytes: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|byte| *byte == OPEN) {
+        kept.extend(&rest[..at]);
+        let mark = length(&rest[at..]);
+        if mark == 0 {
+            kept.push(OPEN);
+        }
+        rest = &rest[at + mark.max(1)..];
+    }
+    kept.extend(rest);
+    kept
+}
+
+/// How long the mark is that begins here; 0 if none does.
+fn length(bytes: &[u8]) -> usize {
+    let Some(close) = bytes.iter().take(64).position(|byte| *byte == CLOSE) else {
+        return 0;
+    };
+    let inside = &bytes[1..close];
+    let number = inside.get(2..34).unwrap_or_default();
+    let is_mark = matches!(inside, [b'B' | b'E', b':', ..])
+        && number.len() == 32
+        && number.iter().all(u8::is_ascii_hexdigit);
+    if is_mark { close + 1 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn in_bash(script: &str) -> Vec<u8> {
+        let output = Command::new("bash").args(["-c", script]).output();
+        output.expect("bash runs").stdout
+    }
+
+    #[test]
+    fn bash_reads_quoted_text_back() {
+        let long = "é'\\\n".repeat(3_000);
+        for text in [
+            "",
+            "echo hi",
+            "a'b\"c\\d $x `y` !z",
+            "é\t\u{1}\nß0",
+            "\r\n",
+            &long,
+        ] {
+            let quoted = quoted(text);
+            assert!(quoted.lines().all(|line| line.len() < LINE_BYTES_MAX));
+            let read = in_bash(&format!("printf %s {quoted}"));
+            assert_eq!(String::from_utf8_lossy(&read), text);
+        }
+    }
+
+    #[test]
+    fn lines_are_short_and_one_command() {
+        let nonce = Nonce::new().expect("random numbers");
+        let typed = command(&nonce, &"x".repeat(10_000), false);
+        let lines: Vec<_> = typed.split(|byte| *byte == b'\n').collect();
+        assert!(lines.len() > 3);
+        assert!(lines.iter().all(|line| line.len() < LINE_BYTES_MAX));
+        let whole = lines.iter().take(lines.len() - 2);
+        assert!(whole.into_iter().all(|line| line.ends_with(b"\\")));
+    }
+
+    #[test]
+    fn marks_are_taken_out_and_nothing_else() {
+        let nonce = Nonce::new().expect("random numbers");
+        let mut bytes = b"a\x01b".to_vec();
+        bytes.extend(nonce.begin());
+        bytes.extend(b"c\x01B:short\x02");
+        bytes.extend(nonce.end());
+        bytes.extend(b"130\x02d\x01");
+        assert_eq!(without_marks(&bytes), b"a\x01bc\x01B:short\x02d\x01");
+    }
+}

@@ -1,0 +1,185 @@
+//! `treadle sandboxes`: where programs' commands run.
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+use super::actions::{kind_of, run_to_end};
+use super::client::{Client, Remote, escaped};
+use super::error::CliError;
+use super::output::{Column, print_json, print_table, print_text};
+
+const SANDBOXES: &[Column] = &[
+    ("SANDBOX", "/id"),
+    ("STATE", "/state"),
+    ("IMAGE", "/image"),
+    ("JOB", "/job"),
+    ("PROGRAM", "/program_id"),
+    ("MEMORY", "/memory_bytes"),
+    ("DISK", "/disk_bytes"),
+    ("COMMANDS", "/commands"),
+];
+const PATH: &str = "/api/v1/sandboxes";
+
+/// Arguments of `treadle sandboxes`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct SandboxesArgs {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Option<SandboxesCommand>,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum SandboxesCommand {
+    /// List sandboxes, oldest first.
+    List,
+    /// Make one.
+    Create(CreateArgs),
+    /// Show one.
+    Show {
+        /// Its name.
+        sandbox: String,
+    },
+    /// Run a command in one, wait for its end and print its output.
+    Run(RunArgs),
+    /// Stop the processes of one; they keep their memory.
+    Pause {
+        /// Its name.
+        sandbox: String,
+    },
+    /// Let the processes of one go on.
+    Resume {
+        /// Its name.
+        sandbox: String,
+    },
+    /// Make sandboxes with the files that one has now.
+    Fork {
+        /// Its name.
+        sandbox: String,
+        /// How many.
+        #[arg(long, default_value_t = 1)]
+        count: u32,
+    },
+    /// Remove one with its processes and files.
+    Remove {
+        /// Its name.
+        sandbox: String,
+    },
+    /// List what sandboxes can be made of.
+    Images,
+    /// Make an image of a folder, a tar archive or an OCI image layout of the daemon's machine.
+    Import {
+        /// The image's name.
+        image: String,
+        /// Where it comes from.
+        path: PathBuf,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+struct CreateArgs {
+    /// What it is made of.
+    #[arg(long, default_value = "system")]
+    image: String,
+    /// The program with which it ends.
+    #[arg(long)]
+    program: Option<String>,
+    /// How long it lives, in seconds.
+    #[arg(long)]
+    ttl_s: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct RunArgs {
+    /// Its name.
+    sandbox: String,
+    /// Cores that the command gets.
+    #[arg(long, default_value_t = 1)]
+    cores: u64,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl SandboxesArgs {
+    /// Asks the daemon and prints its answer.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let (client, json) = (self.remote.client(), self.remote.json);
+        let of = |sandbox: &str| format!("{PATH}/{}", escaped(sandbox));
+        let nothing = Value::Null;
+        match self.command.unwrap_or(SandboxesCommand::List) {
+            SandboxesCommand::List => list(client.get(PATH).await?, json),
+            SandboxesCommand::Create(create) => {
+                let body = json!({"image": create.image, "program_id": create.program, "ttl_s": create.ttl_s});
+                one(client.command(Method::POST, PATH, &body).await?, json)
+            }
+            SandboxesCommand::Show { sandbox } => one(client.get(&of(&sandbox)).await?, json),
+            SandboxesCommand::Run(run) => run.run(&client, json).await,
+            SandboxesCommand::Pause { sandbox } => {
+                let path = format!("{}/pause", of(&sandbox));
+                one(client.command(Method::POST, &path, &nothing).await?, json)
+            }
+            SandboxesCommand::Resume { sandbox } => {
+                let path = format!("{}/resume", of(&sandbox));
+                one(client.command(Method::POST, &path, &nothing).await?, json)
+            }
+            SandboxesCommand::Fork { sandbox, count } => {
+                let (path, body) = (format!("{}/fork", of(&sandbox)), json!({"count": count}));
+                list(client.command(Method::POST, &path, &body).await?, json)
+            }
+            SandboxesCommand::Remove { sandbox } => {
+                let path = of(&sandbox);
+                one(client.command(Method::DELETE, &path, &nothing).await?, json)
+            }
+            SandboxesCommand::Images => images(&client.get("/api/v1/images").await?, json),
+            SandboxesCommand::Import { image, path } => {
+                let (to, body) = (
+                    format!("/api/v1/images/{}", escaped(&image)),
+                    json!({"path": path}),
+                );
+                images(&client.command(Method::PUT, &to, &body).await?, json)
+            }
+        }
+    }
+}
+
+impl RunArgs {
+    async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
+        let body = json!({
+            "kind": kind_of(&self.command), "cost": {"cpu": self.cores},
+            "run": {"sandbox": {"id": self.sandbox, "command": self.command}},
+        });
+        run_to_end(client, &body, json).await
+    }
+}
+
+fn list(answer: Value, json: bool) -> Result<(), CliError> {
+    if json {
+        return print_json(&answer);
+    }
+    let rows = answer["sandboxes"].as_array();
+    let rows = rows.map_or(&[][..], Vec::as_slice);
+    print_table(SANDBOXES, rows, "there are no sandboxes")
+}
+
+fn one(view: Value, json: bool) -> Result<(), CliError> {
+    if json {
+        return print_json(&view);
+    }
+    print_table(SANDBOXES, std::slice::from_ref(&view), "")?;
+    match view["cause"].as_str() {
+        Some(cause) => print_text(&format!("\n{cause}")),
+        None => Ok(()),
+    }
+}
+
+fn images(answer: &Value, json: bool) -> Result<(), CliError> {
+    if json {
+        return print_json(answer);
+    }
+    let names = answer["images"].as_array().into_iter().flatten();
+    let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+    print_text(&names.join("\n"))
+}

@@ -1,0 +1,4 @@
+//! Sandboxes for real: over REST, and by the client packages of other services.
+
+mod e2b;
+mod rest;
