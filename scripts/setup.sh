@@ -5,7 +5,8 @@
 #   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
 #                            of Python, Schemathesis, llama.cpp for the tests against a real engine,
 #                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ, cargo-deny,
-#                            Chromium for the tests of the console, packages of E2B
+#                            Chromium for the tests of the console, packages of E2B, SWE-ReX
+#                            and SandboxFusion
 #   scripts/setup.sh deny    cargo-deny alone, in .treadle/tools
 #   scripts/setup.sh services   PostgreSQL and RabbitMQ alone
 #   scripts/setup.sh browser    Chromium alone
@@ -17,7 +18,8 @@
 # Everything comes from package registries: rustup's, Debian's, PyPI, npm, crates.io. TREADLE_SKIP_ENGINE_TESTS=1
 # leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
 # TREADLE_TEST_POSTGRES_URL and TREADLE_TEST_AMQP_URL, leave PostgreSQL and RabbitMQ out;
-# TREADLE_SKIP_BROWSER_TESTS=1 Chromium; TREADLE_SKIP_CLIENT_TESTS=1 E2B's packages.
+# TREADLE_SKIP_BROWSER_TESTS=1 Chromium; TREADLE_SKIP_CLIENT_TESTS=1 packages of
+# E2B, SWE-ReX and SandboxFusion.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -222,10 +224,11 @@ need_browser() {
 
 need_clients() {
   if [[ -n "${TREADLE_SKIP_CLIENT_TESTS:-}" ]]; then
-    say "TREADLE_SKIP_CLIENT_TESTS is set: no tests of E2B's packages"
+    say "TREADLE_SKIP_CLIENT_TESTS is set: no tests of the packages of E2B, SWE-ReX and SandboxFusion"
     return 0
   fi
   scripts/e2b-clients.sh
+  scripts/swerex-clients.sh
 }
 
 need_deny() {

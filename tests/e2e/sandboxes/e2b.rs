@@ -8,7 +8,7 @@ use treadle_config::{AnonymousScope, Config};
 use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::fixture::Fixture;
 use treadle_tests::support::policy::root;
-use treadle_tests::support::process::binary;
+use treadle_tests::support::process::{DaemonProcess, binary};
 
 /// The packages: language and version.
 const CLIENTS: &str = include_str!("e2b_clients.txt");
@@ -28,6 +28,24 @@ async fn fixture(folder: &Path, tune: impl FnOnce(&mut Config)) -> Fixture {
         tune(config);
     })
     .await
+}
+
+/// A daemon in a process of its own, to be killed.
+async fn serve(folder: &Path) -> DaemonProcess {
+    let part = |name: &str| folder.join(name).display().to_string();
+    let sets = [
+        "store.path=memory".to_owned(),
+        "auth.anonymous_scope=admin".to_owned(),
+        "actions.enabled=true".to_owned(),
+        format!("actions.folder={}", part("actions")),
+        "sandboxes.enabled=true".to_owned(),
+        format!("sandboxes.folder={}", part("sandboxes")),
+    ];
+    let arguments: Vec<&str> = sets
+        .iter()
+        .flat_map(|set| ["--set", set.as_str()])
+        .collect();
+    DaemonProcess::serve(&arguments).await
 }
 
 /// A daemon that lets nobody in without a token.
@@ -177,7 +195,7 @@ async fn a_key_names_one_sandbox_and_outlives_the_daemon() {
     let folder = tempfile::tempdir().expect("a folder");
     let key = [("idempotency-key", "k-1")];
     let body = json!({"metadata": {"a": "b"}});
-    let daemon = fixture(folder.path(), |_| {}).await;
+    let daemon = serve(folder.path()).await;
     let made = create(&daemon.client, &key, &body).await.ok();
     assert_eq!(create(&daemon.client, &key, &body).await.ok(), made);
     refused(&create(&daemon.client, &key, &json!({})).await, 409);
@@ -188,9 +206,9 @@ async fn a_key_names_one_sandbox_and_outlives_the_daemon() {
         .await
         .ok();
     let copy = text(&forks[0]["sandbox"], "sandboxID");
-    daemon.stop().await;
+    daemon.kill();
 
-    let daemon = fixture(folder.path(), |_| {}).await;
+    let daemon = serve(folder.path()).await;
     assert_eq!(create(&daemon.client, &key, &body).await.ok(), made);
     let shown = daemon.client.get(&path).await.ok();
     assert_eq!(
@@ -202,7 +220,6 @@ async fn a_key_names_one_sandbox_and_outlives_the_daemon() {
     for gone in [text(&made, "sandboxID"), copy] {
         assert_ne!(text(&again, "sandboxID"), gone);
     }
-    daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -86,6 +86,13 @@ impl Cgroups {
         }
     }
 
+    /// Removes the folder of this daemon, which is empty by now.
+    pub(crate) fn close(&self) {
+        for folder in self.hierarchy.folders(&self.own) {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+
     /// Sandboxes that have a cgroup.
     pub(crate) fn found(&self) -> Vec<String> {
         let mut found: Vec<String> = self

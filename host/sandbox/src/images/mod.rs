@@ -27,8 +27,8 @@ pub(crate) struct Images {
 /// What an image looks like to a sandbox.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// Where it has an overlay, and what lies below that.
-    pub(crate) overlays: Vec<(PathBuf, PathBuf)>,
+    /// Where it has an overlay, and what lies below that, uppermost first.
+    pub(crate) overlays: Vec<(PathBuf, Vec<PathBuf>)>,
     /// Folders of the machine that are seen as they are.
     pub(crate) read_only: Vec<(PathBuf, PathBuf)>,
 }
@@ -69,7 +69,7 @@ impl Images {
             return Ok(system::image(folder));
         }
         Ok(Image {
-            overlays: vec![(PathBuf::from("/"), folder)],
+            overlays: vec![(PathBuf::from("/"), vec![folder])],
             read_only: Vec::new(),
         })
     }
@@ -141,7 +141,7 @@ pub(crate) fn overlays(image: &Image, record: &Record, own: &Path, copies: &Path
             .layers
             .iter()
             .map(|layer| layers::parts(&copies.join(layer), index).0);
-        let lower = layers_between.chain([base.clone()]).collect();
+        let lower = layers_between.chain(base.iter().cloned()).collect();
         let (upper, work) = layers::parts(own, index);
         Overlay {
             at: at.clone(),

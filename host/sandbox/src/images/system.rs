@@ -49,8 +49,44 @@ const VAR: [(&str, u32); 4] = [
     ("var/tmp", 0o1777),
 ];
 
+/// How deep folders of `/usr` are root's inside; all below `local` are.
+const OWNED_DEPTH: usize = 3;
+/// The image's parts: the root, and folders of `/usr`.
+const PARTS: [&str; 2] = ["root", "usr"];
+
 /// Makes it in a folder.
 pub(super) fn make(folder: &Path, uid: u32) -> io::Result<()> {
+    fs::create_dir(folder)?;
+    let [root, usr] = PARTS.map(|part| folder.join(part));
+    make_root(&root, uid)?;
+    layers::make_owned(&usr, uid)?;
+    make_folders(Path::new("/usr"), &usr, uid, OWNED_DEPTH)
+}
+
+/// Makes the folders that are in another one: the machine's files seem nobody's inside, and root may
+/// add to folders of its own only.
+fn make_folders(from: &Path, to: &Path, uid: u32, depth: usize) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let (name, is_local) = (entry.file_name(), entry.file_name() == "local");
+        let made = to.join(&name);
+        layers::make_owned(&made, uid)?;
+        let depth = if is_local {
+            usize::MAX
+        } else {
+            depth.saturating_sub(1)
+        };
+        if depth > 0 {
+            make_folders(&entry.path(), &made, uid, depth)?;
+        }
+    }
+    Ok(())
+}
+
+fn make_root(folder: &Path, uid: u32) -> io::Result<()> {
     layers::make_owned(folder, uid)?;
     for (name, mode) in EMPTY.into_iter().chain(VAR) {
         let path = folder.join(name);
@@ -96,7 +132,8 @@ pub(super) fn make(folder: &Path, uid: u32) -> io::Result<()> {
 
 /// What it looks like: `/usr` can be written to as well, over the machine's.
 pub(super) fn image(folder: PathBuf) -> Image {
-    let mut overlays = vec![(PathBuf::from("/"), folder)];
+    let [root, usr] = PARTS.map(|part| folder.join(part));
+    let mut overlays = vec![(PathBuf::from("/"), vec![root])];
     let mut read_only = Vec::new();
     for name in PROGRAMS {
         let real = Path::new("/").join(name);
@@ -104,7 +141,7 @@ pub(super) fn image(folder: PathBuf) -> Image {
             continue;
         }
         if name == "usr" {
-            overlays.push((real.clone(), real));
+            overlays.push((real.clone(), vec![usr.clone(), real]));
         } else {
             read_only.push((real.clone(), real));
         }

@@ -281,6 +281,7 @@ impl Sandboxes {
             sandbox.end_processes().await;
             sandbox.set(State::Stopped);
         }
+        self.0.cgroups.close();
     }
 
     /// Removes a sandbox with its processes and files. It waits for nothing that others do.

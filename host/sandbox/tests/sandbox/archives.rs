@@ -171,7 +171,7 @@ async fn no_layer_takes_away_more_than_is_in_it() {
     }
     let images = stage.folder.path().join("agent/images");
     assert_eq!(std::fs::read(images.join("kept/file")).unwrap(), b"out");
-    assert!(images.join("system/etc").is_dir());
+    assert!(images.join("system/root/etc").is_dir());
 }
 
 #[tokio::test(flavor = "multi_thread")]
