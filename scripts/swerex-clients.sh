@@ -15,13 +15,13 @@ fail() {
 }
 
 install() {
-  local folder="$1" python=python3 more=()
+  local folder="$1" python="$1/bin/python" more=()
   shift
   if [[ "$folder" == */verl ]]; then
+    python="$FOLDER/newest/bin/python"
     more=(--no-deps --target "$folder")
   else
     python3 -m venv "$folder" >&2 || fail "python3 has no venv; install python3-venv"
-    python="$folder/bin/python"
   fi
   "$python" -m pip install --quiet --disable-pip-version-check --no-input "${more[@]}" "$@" \
     >&2 </dev/null || fail "pip can't install $*; check the way to PyPI"

@@ -1,4 +1,8 @@
 //! Sandboxes for real: over REST, and by the client packages of other services.
 
 mod e2b;
+mod fusion;
+mod mini;
 mod rest;
+mod stage;
+mod swerex;

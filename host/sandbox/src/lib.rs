@@ -17,32 +17,33 @@
 //! ([`sandbox_main`] is the latter two). A sandbox's files are on disk, so that they outlive the
 //! daemon; its processes do not.
 
+mod agent;
 mod cgroup;
 mod channel;
 mod config;
 mod digest;
 mod error;
-mod exec;
 mod files;
 mod images;
 mod inside;
 mod layers;
 mod live;
 mod machine;
-mod manager;
 mod record;
 mod sandbox;
+mod sandboxes;
 mod usage;
 mod wire;
 
 pub use config::SandboxConfig;
 pub use error::SandboxError;
-pub use exec::{End, Event, Exec, Input, Running, Share, Stopper};
 pub use files::{Entry, FileKind};
 pub use images::SYSTEM_IMAGE;
 pub use inside::sandbox_main;
 pub use machine::{Look, look};
-pub use manager::Sandboxes;
 pub use record::{OnExpiry, SandboxSpec};
-pub use sandbox::{Grant, Sandbox, State, Status};
+pub use sandbox::{
+    End, Event, Exec, Grant, Input, Running, Sandbox, Share, State, Status, Stopper,
+};
+pub use sandboxes::Sandboxes;
 pub use wire::Guard;

@@ -85,6 +85,10 @@ error_codes! {
     SandboxUnknown = "sandbox_unknown", 404, "not_found_error";
     /// The sandbox could not be made, or is gone.
     SandboxFailed = "sandbox_failed", 502, "engine_error";
+    /// The sandbox is not in the state that this needs.
+    SandboxState = "sandbox_state", 409, "invalid_request_error";
+    /// No such image.
+    ImageUnknown = "image_unknown", 404, "not_found_error";
     /// This daemon has no sandboxes.
     SandboxesDisabled = "sandboxes_disabled", 409, "invalid_request_error";
     /// The idempotency key is that of another action.
@@ -137,6 +141,8 @@ error_codes! {
     Overloaded = "overloaded", 503, "overloaded_error";
     /// The client did not send its request in time.
     ClientTimeout = "client_timeout", 408, "invalid_request_error";
+    /// Another service's clients ask for it, and treadle has nothing of the kind.
+    Unserved = "unserved", 501, "internal_error";
     /// A fault in treadle itself.
     Internal = "internal", 500, "internal_error";
 }

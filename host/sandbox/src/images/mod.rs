@@ -66,7 +66,7 @@ impl Images {
         }
         let folder = self.folder.join(name);
         if name == SYSTEM_IMAGE {
-            return Ok(system::image(folder));
+            return Ok(system::image(&folder));
         }
         Ok(Image {
             overlays: vec![(PathBuf::from("/"), vec![folder])],

@@ -131,7 +131,7 @@ fn make_root(folder: &Path, uid: u32) -> io::Result<()> {
 }
 
 /// What it looks like: `/usr` can be written to as well, over the machine's.
-pub(super) fn image(folder: PathBuf) -> Image {
+pub(super) fn image(folder: &Path) -> Image {
     let [root, usr] = PARTS.map(|part| folder.join(part));
     let mut overlays = vec![(PathBuf::from("/"), vec![root])];
     let mut read_only = Vec::new();

@@ -85,7 +85,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Resp
 pub(super) fn seconds(field: &str, seconds: u64) -> Result<Duration, Response> {
     if seconds > TTL_S_MAX {
         let message = format!("`{field}` is {seconds}; send {TTL_S_MAX} seconds at most");
-        return Err(refuse(400, message));
+        return Err(refuse(ErrorCode::InvalidField, message));
     }
     Ok(Duration::from_secs(seconds))
 }
@@ -104,7 +104,7 @@ pub(super) fn own(app: &App, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, 
         return Ok(found);
     }
     Err(refuse(
-        404,
+        ErrorCode::SandboxUnknown,
         format!("there is no sandbox {id}: it could not be made"),
     ))
 }
@@ -119,7 +119,7 @@ impl NewE2bSandbox {
         };
         if let Some((field, _)) = self.others.iter().find(|(_, value)| is_asked(value)) {
             let message = format!("treadle's sandboxes have no `{field}`; leave it out");
-            return Err(refuse(501, message));
+            return Err(refuse(ErrorCode::Unserved, message));
         }
         if self.auto_pause_memory == Some(false) {
             return Err(without_memory("autoPauseMemory"));
@@ -127,7 +127,7 @@ impl NewE2bSandbox {
         let mut labels = self.metadata.unwrap_or_default();
         if let Some(name) = labels.keys().find(|name| name.starts_with(HIDDEN)) {
             let message = format!("`metadata` has {name}; names with {HIDDEN} are treadle's own");
-            return Err(refuse(400, message));
+            return Err(refuse(ErrorCode::InvalidField, message));
         }
         let (program, job) = (labels.get(PROGRAM).cloned(), labels.get(JOB).cloned());
         if self.auto_resume.is_some_and(|resume| resume.enabled) {
@@ -152,7 +152,7 @@ impl NewE2bSandbox {
 pub(super) fn without_memory(field: &str) -> Response {
     let message =
         format!("`{field}` is false, and what treadle pauses keeps its memory; leave it out");
-    refuse(501, message)
+    refuse(ErrorCode::Unserved, message)
 }
 
 /// The image that a template is.
@@ -172,7 +172,7 @@ fn image(host: &Host, template: &str) -> Result<String, Response> {
         "there is no template {template}; templates are treadle's images, and GET \
          /api/v1/images lists them"
     );
-    Err(refuse(404, message))
+    Err(refuse(ErrorCode::ImageUnknown, message))
 }
 
 pub(super) async fn create(
@@ -305,7 +305,7 @@ mod tests {
             (spec.job.as_str(), spec.program.as_deref()),
             ("math", Some("p-1"))
         );
-        assert_eq!(spec.ttl, Some(Duration::from_secs(300)));
+        assert_eq!(spec.ttl, Some(Duration::from_mins(5)));
         assert_eq!((spec.on_expiry, &*spec.env["A"]), (OnExpiry::Pause, "1"));
         assert_eq!(spec.labels["tag"], "t");
         assert!(keys::is_resumed_by_calls(&spec.labels));

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use treadle_auth::{Caller, now_us};
 use treadle_sandbox::{Sandbox, SandboxError, State as Life};
+use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
 /// For how long a paused sandbox is kept.
@@ -109,12 +110,17 @@ pub(super) async fn set_timeout(
     Raw(body): Raw,
 ) -> Result<Response, Response> {
     let (_, ttl) = Lease::of(&body)?;
-    let ttl = ttl.ok_or_else(|| refuse(400, "`timeout` is missing; send seconds"))?;
+    let ttl = ttl.ok_or_else(|| {
+        refuse(
+            ErrorCode::InvalidField,
+            "`timeout` is missing; send seconds",
+        )
+    })?;
     let sandbox = own(&app, &caller, &id)?;
     if is_paused(&sandbox) {
         // Old clients resume it after this.
         return Err(refuse(
-            404,
+            ErrorCode::SandboxUnknown,
             format!("the sandbox {id} is paused; resume it first"),
         ));
     }
@@ -150,7 +156,10 @@ pub(super) async fn pause(
     Lease::of(&body)?;
     let sandbox = own(&app, &caller, &id)?;
     if is_paused(&sandbox) {
-        return Err(refuse(409, format!("the sandbox {id} is paused already")));
+        return Err(refuse(
+            ErrorCode::SandboxState,
+            format!("the sandbox {id} is paused already"),
+        ));
     }
     // One whose processes ended with an earlier daemon has none to stop.
     sandbox.resume().await.map_err(|error| told_of(&error))?;
@@ -168,7 +177,10 @@ pub(super) async fn resume(
     let (_, ttl) = Lease::of(&body)?;
     let sandbox = own(&app, &caller, &id)?;
     if !is_paused(&sandbox) {
-        return Err(refuse(409, format!("the sandbox {id} runs already")));
+        return Err(refuse(
+            ErrorCode::SandboxState,
+            format!("the sandbox {id} runs already"),
+        ));
     }
     go_on(&sandbox, ttl)
         .await
@@ -214,7 +226,7 @@ pub(super) async fn fork(
     let count = forking.count.unwrap_or(1);
     if !(1..=FORKS_MAX).contains(&count) {
         return Err(refuse(
-            400,
+            ErrorCode::InvalidField,
             format!("`count` is {count}; send 1 to {FORKS_MAX}"),
         ));
     }
@@ -226,7 +238,7 @@ pub(super) async fn fork(
     let parent = own(&app, &caller, &id)?;
     if is_paused(&parent) {
         return Err(refuse(
-            409,
+            ErrorCode::SandboxState,
             format!("the sandbox {id} is paused; resume it first"),
         ));
     }

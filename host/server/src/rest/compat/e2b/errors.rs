@@ -25,16 +25,31 @@ const STARTS: [&str; 9] = [
 ];
 /// The longest refusal that is put into form.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
-/// Where a field names the sandbox's image.
-const IMAGE: &str = "image";
 
-/// Refuses in E2B's form.
-pub(super) fn refuse(status: u16, message: impl Into<String>) -> Response {
-    answer(status, &json!({"code": status, "message": message.into()}))
+/// Refuses in both forms, with the status that E2B's clients know.
+pub(super) fn refuse(code: ErrorCode, message: impl Into<String>) -> Response {
+    told(&ErrorBody::new(code, message))
 }
 
-fn answer(status: u16, body: &Value) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
+/// treadle's refusal in both forms.
+pub(super) fn told(error: &ErrorBody) -> Response {
+    told_as(status_of(error.code), error)
+}
+
+/// The status that E2B's clients know for it.
+fn status_of(code: ErrorCode) -> u16 {
+    match code {
+        ErrorCode::Overloaded => 429,
+        // A proxy's error is repeated by clients.
+        ErrorCode::SandboxFailed => 500,
+        code => code.status(),
+    }
+}
+
+/// The same with another status.
+pub(super) fn told_as(status: u16, error: &ErrorBody) -> Response {
+    let own = serde_json::from_slice(&error.to_json()).unwrap_or_default();
+    let mut response = Response::new(Body::from(both(status, own).to_string()));
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
@@ -45,33 +60,17 @@ fn answer(status: u16, body: &Value) -> Response {
     response
 }
 
-/// The status that E2B's clients know for it.
-fn status_of(error: &ErrorBody) -> u16 {
-    match error.code {
-        ErrorCode::Overloaded => 429,
-        ErrorCode::SandboxesDisabled => 501,
-        // A proxy's error is repeated by clients.
-        ErrorCode::SandboxFailed => 500,
-        ErrorCode::InvalidField if error.param.as_deref() == Some(IMAGE) => 404,
-        code => code.status(),
-    }
-}
-
-/// treadle's refusal in both forms.
-pub(super) fn told(error: &ErrorBody) -> Response {
-    let status = status_of(error);
-    let own = serde_json::from_slice(&error.to_json()).unwrap_or_default();
-    answer(status, &both(status, own))
-}
-
 /// What could not be done with a sandbox.
 pub(super) fn failed(failure: Failure) -> Response {
     match failure {
         Failure::Refused(error) => told(&error),
-        Failure::Stopped => refuse(503, "treadle is shutting down"),
+        Failure::Stopped => told_as(
+            503,
+            &ErrorBody::new(ErrorCode::Overloaded, "treadle is shutting down"),
+        ),
         Failure::Store(error) => {
             tracing::error!(%error, "the store failed");
-            refuse(500, "the store failed; see the log")
+            refuse(ErrorCode::Internal, "the store failed; see the log")
         }
     }
 }
@@ -119,10 +118,7 @@ mod tests {
         for (error, status) in [
             (ErrorBody::new(ErrorCode::Overloaded, "full"), 429),
             (ErrorBody::new(ErrorCode::SandboxUnknown, "gone"), 404),
-            (
-                ErrorBody::new(ErrorCode::InvalidField, "none").with_param(IMAGE),
-                404,
-            ),
+            (ErrorBody::new(ErrorCode::ImageUnknown, "none"), 404),
             (ErrorBody::new(ErrorCode::InvalidField, "no"), 400),
         ] {
             let response = told(&error);

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use treadle_model::Tenant;
 use treadle_sandbox::Sandbox;
+use treadle_wire::ErrorCode;
 
 const KEY: &str = "treadle/e2b_key";
 const DIGEST: &str = "treadle/e2b_request";
@@ -37,7 +38,7 @@ impl Key {
             let message = format!(
                 "`Idempotency-Key` must be letters, digits, `-` and `_`, {KEY_MAX} at most"
             );
-            return Err(refuse(400, message));
+            return Err(refuse(ErrorCode::InvalidField, message));
         }
         let digest = Sha256::digest(body);
         Ok(Some(Self {
@@ -61,7 +62,7 @@ impl Key {
                 "the `Idempotency-Key` {} is that of another request; send a new key",
                 self.name
             );
-            return Err(refuse(409, message));
+            return Err(refuse(ErrorCode::IdempotencyKeyTaken, message));
         }
         Ok(host.sandboxes.get(&found.id).ok())
     }

@@ -13,6 +13,7 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use treadle_auth::Caller;
 use treadle_sandbox::{State as Life, Status};
+use treadle_wire::ErrorCode;
 use utoipa::IntoParams;
 
 /// Sandboxes of a page, where nothing else is said and at most.
@@ -43,8 +44,12 @@ pub(super) struct SandboxesQuery {
 fn labels(text: &str) -> Result<Vec<(String, String)>, Response> {
     let decode = |text: &str| {
         let once = percent_decode_str(text).decode_utf8();
-        once.map(std::borrow::Cow::into_owned)
-            .map_err(|_| refuse(400, "`metadata` is not UTF-8; encode it"))
+        once.map(std::borrow::Cow::into_owned).map_err(|_| {
+            refuse(
+                ErrorCode::InvalidField,
+                "`metadata` is not UTF-8; encode it",
+            )
+        })
     };
     let twice = |text: &str| decode(&text.replace('+', " ")).and_then(|once| decode(&once));
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
@@ -67,13 +72,16 @@ impl SandboxesQuery {
                 .find(|s| !["running", "paused"].contains(s))
         {
             return Err(refuse(
-                400,
+                ErrorCode::InvalidField,
                 format!("`state` has {other}; send running or paused"),
             ));
         }
         let after = self.started_after.as_deref().unwrap_or("Z");
         if !after.ends_with('Z') && !after.ends_with("+00:00") {
-            return Err(refuse(400, "`startedAfter` is no time of UTC; send one"));
+            return Err(refuse(
+                ErrorCode::InvalidField,
+                "`startedAfter` is no time of UTC; send one",
+            ));
         }
         let (running, paused) = states.map_or((true, true), |states| {
             (states.contains("running"), states.contains("paused"))
@@ -101,7 +109,10 @@ impl SandboxesQuery {
             Some("asc") => {}
             None | Some("desc" | "") => all.reverse(),
             Some(other) => {
-                return Err(refuse(400, format!("`order` is {other}; send asc or desc")));
+                return Err(refuse(
+                    ErrorCode::InvalidField,
+                    format!("`order` is {other}; send asc or desc"),
+                ));
             }
         }
         Ok(all)

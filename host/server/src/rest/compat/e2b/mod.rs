@@ -72,8 +72,9 @@ fn of_both(start: &str) -> Vec<Endpoint> {
             )
             .fails(&[
                 ErrorCode::SandboxesDisabled,
-                ErrorCode::InvalidField,
+                ErrorCode::ImageUnknown,
                 ErrorCode::IdempotencyKeyTaken,
+                ErrorCode::Unserved,
                 ErrorCode::Overloaded,
             ]),
         post(
@@ -139,7 +140,12 @@ fn of_one() -> Vec<Endpoint> {
 /// their own.
 fn of_envd() -> Vec<Endpoint> {
     let post = Some(Method::POST);
-    let own = [ErrorCode::SandboxesDisabled, ErrorCode::BodyTooLarge];
+    let own = [
+        ErrorCode::SandboxesDisabled,
+        ErrorCode::InvalidField,
+        ErrorCode::BodyTooLarge,
+        ErrorCode::SandboxFailed,
+    ];
     let secret = "Goes by the header `X-Access-Token`, with `envdAccessToken` of the sandbox. The \
                   sandbox is found by the header `E2b-Sandbox-Id`, a host name that begins with \
                   `49983-<sandbox>.`, or that token.";

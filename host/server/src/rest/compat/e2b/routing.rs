@@ -16,11 +16,12 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use treadle_auth::{Caller, Principal, Scope};
 use treadle_sandbox::{Sandbox, State as Life};
+use treadle_wire::{ErrorBody, ErrorCode};
 
 const ID: HeaderName = HeaderName::from_static("e2b-sandbox-id");
 const PORT: HeaderName = HeaderName::from_static("e2b-sandbox-port");
@@ -70,13 +71,17 @@ pub(super) fn other_port(request: &Request) -> Option<Response> {
     let (port, sandbox) = of_host(headers).or(of_header)?;
     (port != ENVD_PORT).then(|| {
         let message = format!("treadle serves no port of a sandbox, such as {port} of {sandbox}");
-        refuse(501, message)
+        refuse(ErrorCode::Unserved, message)
     })
 }
 
 /// E2B's proxy says this of a sandbox that is not there, or paused.
 fn gone(id: &str) -> Response {
-    let body = json!({"sandboxId": id, "message": "The sandbox was not found", "code": 502});
+    let error = ErrorBody::new(ErrorCode::SandboxFailed, "The sandbox was not found");
+    let mut body: Value = serde_json::from_slice(&error.to_json()).unwrap_or_default();
+    body["code"] = json!(502);
+    body["message"] = json!(error.message);
+    body["sandboxId"] = json!(id);
     let head = [(header::CONTENT_TYPE, super::JSON)];
     (StatusCode::BAD_GATEWAY, head, Body::from(body.to_string())).into_response()
 }
@@ -127,7 +132,7 @@ fn named(
 
 fn unnamed() -> Response {
     refuse(
-        400,
+        ErrorCode::InvalidField,
         "the request names no sandbox; send the header `E2b-Sandbox-Id`",
     )
 }
@@ -151,7 +156,7 @@ fn in_tenant(app: &App, caller: &Caller, sandbox: &Sandbox) -> Result<Arc<Princi
             "the tenant sends more requests than its `requests_per_s`; wait {} ms",
             wait.as_millis().max(1)
         );
-        return Err(refuse(429, message));
+        return Err(refuse(ErrorCode::RateLimited, message));
     }
     Ok(Arc::new(Principal {
         tenant,
@@ -172,15 +177,21 @@ fn permit(
         return if is_right {
             Ok(())
         } else {
-            Err(refuse(401, "the X-Access-Token is wrong"))
+            Err(refuse(
+                ErrorCode::TokenInvalid,
+                "the X-Access-Token is wrong",
+            ))
         };
     }
     if let Some(signature) = signature {
         if !signature.is_of(&secret) {
-            return Err(refuse(401, "the signature is wrong"));
+            return Err(refuse(ErrorCode::TokenInvalid, "the signature is wrong"));
         }
         if signature.is_over() {
-            return Err(refuse(401, "the signature has expired; make a new URL"));
+            return Err(refuse(
+                ErrorCode::TokenInvalid,
+                "the signature has expired; make a new URL",
+            ));
         }
         return Ok(());
     }
@@ -189,7 +200,7 @@ fn permit(
         return Ok(());
     }
     let message = "this needs the header `X-Access-Token` with the sandbox's `envdAccessToken`";
-    Err(refuse(401, message))
+    Err(refuse(ErrorCode::TokenInvalid, message))
 }
 
 /// The sandbox of a call to envd, if the caller may use it and it is there. One that is paused is not,

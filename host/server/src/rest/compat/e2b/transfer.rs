@@ -1,6 +1,6 @@
 //! Files of a sandbox read over HTTP.
 
-use super::errors::refuse;
+use super::errors::{refuse, told_as};
 use super::filesystem::Place;
 use super::routing::{Signature, reach};
 use crate::app::App;
@@ -17,6 +17,7 @@ use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use treadle_auth::Caller;
 use treadle_sandbox::{FileKind, Sandbox, SandboxError};
+use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Bytes that are read at once.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -54,7 +55,7 @@ impl FileQuery {
         let signature = self.signature(operation);
         let reached = reach(app, caller, headers, signature.as_ref()).await?;
         let place = Place::of(reached, &self.username).await;
-        place.map_err(|fault| refuse(401, fault.message))
+        place.map_err(|fault| refuse(ErrorCode::TokenInvalid, fault.message))
     }
 }
 
@@ -63,16 +64,19 @@ pub(super) fn unreached(error: &SandboxError) -> Response {
     let SandboxError::File { error: cause, .. } = error else {
         return super::errors::told(&crate::sandboxes::refused(error));
     };
-    refuse(status_of(cause.kind()), error.to_string())
+    refuse_file(cause.kind(), error.to_string())
 }
 
-pub(super) fn status_of(kind: ErrorKind) -> u16 {
-    match kind {
-        ErrorKind::NotFound => 404,
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => 507,
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => 403,
-        _ => 400,
-    }
+/// Refuses with the status that E2B's clients know for what happened to a file.
+pub(super) fn refuse_file(kind: ErrorKind, message: String) -> Response {
+    let (status, code) = match kind {
+        ErrorKind::NotFound => (404, ErrorCode::InvalidField),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (507, ErrorCode::BodyTooLarge),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => (403, ErrorCode::Forbidden),
+        ErrorKind::TimedOut => (408, ErrorCode::ClientTimeout),
+        _ => (400, ErrorCode::InvalidField),
+    };
+    told_as(status, &ErrorBody::new(code, message).with_param("path"))
 }
 
 pub(super) async fn download(
@@ -85,9 +89,12 @@ pub(super) async fn download(
         .place(&app, &caller, request.headers(), "read")
         .await?;
     let path = place.path(query.path.as_deref());
-    let path = path.map_err(|fault| refuse(400, fault.message))?;
+    let path = path.map_err(|fault| refuse(ErrorCode::InvalidField, fault.message))?;
     if matches!(place.kind(&path).await, Ok(Some(FileKind::Folder))) {
-        return Err(refuse(400, format!("{path} is a folder")));
+        return Err(refuse(
+            ErrorCode::InvalidField,
+            format!("{path} is a folder"),
+        ));
     }
     let (file, length) = open(&place.reached.sandbox, &path)
         .await

@@ -5,6 +5,7 @@ use crate::rest::endpoint::{Endpoint, relayed};
 use axum::extract::Request;
 use axum::response::Response;
 use treadle_auth::permissions::RUN;
+use treadle_wire::ErrorCode;
 
 const PATHS: [&str; 8] = [
     "/sandboxes/{sandbox}/{call}",
@@ -22,6 +23,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         relayed(None, path, RUN, unserved)
             .summary("Refused with 501: treadle has nothing of the kind")
             .answers_as("text/plain", "Never.")
+            .fails(&[ErrorCode::Unserved])
     });
     each.collect()
 }
@@ -29,7 +31,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 async fn unserved(request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     refuse(
-        501,
+        ErrorCode::Unserved,
         format!(
             "treadle does not serve {method} {path} of E2B; docs/sandboxes.md lists what it does"
         ),

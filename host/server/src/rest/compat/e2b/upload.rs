@@ -2,7 +2,7 @@
 
 use super::errors::refuse;
 use super::filesystem::Place;
-use super::transfer::{FileQuery, status_of, unreached};
+use super::transfer::{FileQuery, refuse_file, unreached};
 use crate::app::App;
 use crate::rest::arguments::Query;
 use axum::body::{Body, Bytes};
@@ -19,6 +19,7 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 use treadle_auth::Caller;
+use treadle_wire::ErrorCode;
 
 /// Files in a form.
 const FILES_MAX: usize = 10_000;
@@ -43,7 +44,7 @@ pub(super) async fn upload(
         "gzip" => true,
         other => {
             return Err(refuse(
-                415,
+                ErrorCode::InvalidField,
                 format!("the body is {other}; send it as it is or gzip"),
             ));
         }
@@ -52,11 +53,15 @@ pub(super) async fn upload(
     let path = query.path.as_deref();
     let written = if kind.starts_with("multipart/form-data") {
         if is_packed {
-            return Err(refuse(415, "the form is gzip; send it as it is"));
+            return Err(refuse(
+                ErrorCode::InvalidField,
+                "the form is gzip; send it as it is",
+            ));
         }
         form(&place, path, request).await?
     } else if kind.starts_with("application/octet-stream") {
-        let path = path.ok_or_else(|| refuse(400, "`path` is missing from the query"))?;
+        let path = path
+            .ok_or_else(|| refuse(ErrorCode::InvalidField, "`path` is missing from the query"))?;
         let mut writer = Writer::begin(&place, path, is_packed).await?;
         let mut body = request.into_body().into_data_stream();
         let taken = async {
@@ -69,7 +74,7 @@ pub(super) async fn upload(
         vec![writer.told(&place, taken).await?]
     } else {
         let message = "send a form (multipart/form-data) or application/octet-stream";
-        return Err(refuse(415, message));
+        return Err(refuse(ErrorCode::InvalidField, message));
     };
     Ok(Json(written).into_response())
 }
@@ -95,8 +100,12 @@ fn paced(body: Body, pause_max: Duration) -> Body {
 
 /// Writes the files of a form, each to the path that it has for a name, or one to `path`.
 async fn form(place: &Place, path: Option<&str>, request: Request) -> Result<Vec<Value>, Response> {
-    let broken =
-        |error: &dyn std::fmt::Display| refuse(400, format!("the form can't be read: {error}"));
+    let broken = |error: &dyn std::fmt::Display| {
+        refuse(
+            ErrorCode::InvalidField,
+            format!("the form can't be read: {error}"),
+        )
+    };
     let mut form = Multipart::from_request(request, &())
         .await
         .map_err(|e| broken(&e))?;
@@ -109,7 +118,7 @@ async fn form(place: &Place, path: Option<&str>, request: Request) -> Result<Vec
         if written.len() >= FILES_MAX || (path.is_some() && !written.is_empty()) {
             let most = if path.is_some() { 1 } else { FILES_MAX };
             return Err(refuse(
-                400,
+                ErrorCode::InvalidField,
                 format!("the form has more files than {most}; send fewer"),
             ));
         }
@@ -125,7 +134,10 @@ async fn form(place: &Place, path: Option<&str>, request: Request) -> Result<Vec
         written.push(writer.told(place, taken).await?);
     }
     if written.is_empty() {
-        return Err(refuse(400, "the form has no file; name its field `file`"));
+        return Err(refuse(
+            ErrorCode::InvalidField,
+            "the form has no file; name its field `file`",
+        ));
     }
     Ok(written)
 }
@@ -150,7 +162,7 @@ impl Writer {
     async fn begin(place: &Place, path: &str, is_packed: bool) -> Result<Self, Response> {
         let path = place
             .path(Some(path))
-            .map_err(|fault| refuse(400, fault.message))?;
+            .map_err(|fault| refuse(ErrorCode::InvalidField, fault.message))?;
         let sandbox = &place.reached.sandbox;
         let file = sandbox.create_as(place.owner(), &path, MODE).await;
         Ok(Self {
@@ -193,13 +205,7 @@ impl Writer {
     async fn told(self, place: &Place, taken: io::Result<()>) -> Result<Value, Response> {
         if let Err(error) = taken {
             let _ = place.reached.sandbox.remove_file(&self.path).await;
-            let kind = error.kind();
-            let status = if kind == ErrorKind::TimedOut {
-                408
-            } else {
-                status_of(kind)
-            };
-            return Err(refuse(status, format!("{}: {error}", self.path)));
+            return Err(refuse_file(error.kind(), format!("{}: {error}", self.path)));
         }
         let name = self.path.rsplit('/').next().unwrap_or_default();
         Ok(json!({"name": name, "path": self.path, "type": "file"}))

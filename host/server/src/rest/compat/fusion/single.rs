@@ -27,20 +27,31 @@ impl Single {
         tenant: &Tenant,
         spec: SandboxSpec,
     ) -> Result<Self, Failure> {
-        let until = Instant::now() + WAIT_MAX;
-        loop {
-            match host.create(tenant, spec.clone()).await {
-                Ok(sandbox) => {
-                    let host = host.clone();
-                    return Ok(Self { host, sandbox });
-                }
-                Err(Failure::Refused(error))
-                    if error.code == ErrorCode::Overloaded && Instant::now() < until =>
-                {
-                    sleep(LOOK).await;
-                }
-                Err(failure) => return Err(failure),
+        let (host, tenant) = (host.clone(), tenant.clone());
+        // A task of its own, so that a client that leaves meanwhile leaves no sandbox behind: then it
+        // is made to its end, and goes with what nobody takes.
+        let made = tokio::spawn(async move {
+            let sandbox = made(&host, &tenant, spec).await?;
+            Ok(Self { host, sandbox })
+        });
+        made.await.unwrap_or(Err(Failure::Stopped))
+    }
+}
+
+async fn made(
+    host: &Arc<Host>,
+    tenant: &Tenant,
+    spec: SandboxSpec,
+) -> Result<Arc<Sandbox>, Failure> {
+    let until = Instant::now() + WAIT_MAX;
+    loop {
+        match host.create(tenant, spec.clone()).await {
+            Err(Failure::Refused(error))
+                if error.code == ErrorCode::Overloaded && Instant::now() < until =>
+            {
+                sleep(LOOK).await;
             }
+            made => return made,
         }
     }
 }

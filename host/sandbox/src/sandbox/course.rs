@@ -1,26 +1,23 @@
-//! The course of a sandbox: made, paused, resumed, forked, removed.
+//! The course of a sandbox: made, paused, resumed, copied, ended.
 
 use std::fs;
 use std::io;
 use std::sync::Arc;
 
-use super::{Sandboxes, blocking};
+use super::{Sandbox, State};
+use crate::agent::blocking;
 use crate::error::SandboxError;
 use crate::images;
 use crate::layers;
 use crate::live::Live;
 use crate::record::now_us;
-use crate::sandbox::{Sandbox, State};
 use crate::wire::Setup;
-
-/// Copies that may lie between an image and a sandbox's own files.
-const LAYERS_MAX: usize = 32;
 
 impl Sandbox {
     /// Makes it, once it is its turn.
     pub(crate) async fn prepare(self: Arc<Self>) {
         let _changing = self.changing.lock().await;
-        let Ok(_turn) = self.shared.creations.acquire().await else {
+        let Ok(_turn) = self.agent.creations.acquire().await else {
             return;
         };
         if *self.state.borrow() == State::Removed {
@@ -37,7 +34,7 @@ impl Sandbox {
     }
 
     /// Changes its state, unless it is gone.
-    pub(super) fn set(&self, state: State) -> bool {
+    pub(crate) fn set(&self, state: State) -> bool {
         self.state.send_if_modified(|now| {
             let is_there = *now != State::Removed;
             if is_there {
@@ -51,11 +48,11 @@ impl Sandbox {
     async fn begin(self: &Arc<Self>) -> io::Result<()> {
         let record = self.lock().record.clone();
         let image = self
-            .shared
+            .agent
             .images
             .get(&record.spec.image)
             .map_err(io::Error::other)?;
-        let config = &self.shared.config;
+        let config = &self.agent.config;
         let copies = config.folder.join("layers");
         let setup = Setup {
             name: self.id.clone(),
@@ -63,7 +60,7 @@ impl Sandbox {
             overlays: images::overlays(&image, &record, &self.folder, &copies),
             read_only: image.read_only,
             shm_bytes: record.spec.memory_bytes.unwrap_or(config.memory_bytes) / 2,
-            owner: self.shared.owner(),
+            owner: self.agent.owner(),
             file_bytes_max: config.disk_bytes_max,
             without: config.without.clone(),
         };
@@ -79,11 +76,11 @@ impl Sandbox {
                 fs::create_dir(&overlay.work)?;
             }
             fs::create_dir_all(&setup.root)?;
-            if sandbox.shared.is_without_cgroups() {
+            if sandbox.agent.is_without_cgroups() {
                 return Ok((setup, Vec::new()));
             }
-            let limits = sandbox.shared.limits(&record.spec);
-            let cgroup = sandbox.shared.cgroups.make(&sandbox.id, limits)?;
+            let limits = sandbox.agent.limits(&record.spec);
+            let cgroup = sandbox.agent.cgroups.make(&sandbox.id, limits)?;
             // Making it takes a core as an action does.
             cgroup.give(&[&[]])?;
             Ok((setup, cgroup.procs()))
@@ -110,7 +107,7 @@ impl Sandbox {
     }
 
     /// Waits until it was made.
-    async fn made(&self) -> Result<State, SandboxError> {
+    pub(crate) async fn made(&self) -> Result<State, SandboxError> {
         let mut state = self.state.subscribe();
         let made = state.wait_for(|state| *state != State::Preparing).await;
         let made = made.map_or(State::Removed, |state| state.clone());
@@ -199,15 +196,15 @@ impl Sandbox {
     }
 
     /// Copies its own files as they are now to a folder of layers.
-    async fn copy(self: &Arc<Self>, name: &str) -> io::Result<()> {
+    pub(crate) async fn copy(self: &Arc<Self>, name: &str) -> io::Result<()> {
         let was_paused = *self.state.borrow() == State::Paused;
-        let runs = self.running().is_some() && !was_paused && !self.shared.is_without_cgroups();
+        let runs = self.running().is_some() && !was_paused && !self.agent.is_without_cgroups();
         let (sandbox, name) = (self.clone(), name.to_owned());
         blocking(move || {
             if runs {
                 sandbox.cgroup.freeze(true)?;
             }
-            let layer = sandbox.shared.config.folder.join("layers").join(&name);
+            let layer = sandbox.agent.config.folder.join("layers").join(&name);
             let copied = sandbox.copy_to(&layer);
             if runs {
                 sandbox.cgroup.freeze(false)?;
@@ -230,76 +227,5 @@ impl Sandbox {
             }
         }
         Ok(())
-    }
-}
-
-impl Sandboxes {
-    /// Makes sandboxes with the files that one has now; its processes stay its own. All of them lie
-    /// over one copy.
-    ///
-    /// # Errors
-    /// It is gone, or there are as many as may be: then there are fewer than asked for, or none.
-    pub async fn fork(
-        &self,
-        parent: &Arc<Sandbox>,
-        count: usize,
-    ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
-        parent.made().await?;
-        let layer = super::name().map_err(|error| SandboxError::System("a name", error))?;
-        let children = {
-            let _changing = parent.changing.lock().await;
-            let record = parent.lock().record.clone();
-            if record.layers.len() >= LAYERS_MAX {
-                let problem = format!("was forked {LAYERS_MAX} times in a row, as often as may be");
-                return Err(SandboxError::Value("sandbox", problem));
-            }
-            let copied = parent.copy(&layer).await;
-            copied.map_err(|error| SandboxError::System("copying the sandbox's files", error))?;
-            let mut layers = vec![layer];
-            layers.extend(record.layers);
-            let mut children = Vec::new();
-            for _ in 0..count {
-                match self.put(record.spec.clone(), layers.clone()).await {
-                    Ok(child) => children.push(child),
-                    Err(error) if children.is_empty() => return Err(error),
-                    Err(_) => break,
-                }
-            }
-            children
-        };
-        for child in &children {
-            tokio::spawn(child.clone().prepare());
-        }
-        Ok(children)
-    }
-
-    /// Ends all processes of all sandboxes. Their files stay.
-    pub async fn stop(&self) {
-        let all: Vec<_> = self.0.lock().values().cloned().collect();
-        for sandbox in all {
-            let _changing = sandbox.changing.lock().await;
-            sandbox.end_processes().await;
-            sandbox.set(State::Stopped);
-        }
-        self.0.cgroups.close();
-    }
-
-    /// Removes a sandbox with its processes and files. It waits for nothing that others do.
-    pub async fn remove(&self, id: &str) {
-        let Some(sandbox) = self.0.lock().remove(id) else {
-            return;
-        };
-        sandbox.state.send_replace(State::Removed);
-        // One that is being made ends as it comes up.
-        sandbox.end_processes().await;
-        let removed = sandbox.clone();
-        tokio::spawn(async move {
-            let _changing = removed.changing.lock().await;
-            removed.end_processes().await;
-            let folder = removed.folder.clone();
-            if let Err(error) = blocking(move || layers::remove(&folder)).await {
-                tracing::error!(sandbox = %removed.id, %error, "files of a sandbox stay");
-            }
-        });
     }
 }

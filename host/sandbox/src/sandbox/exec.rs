@@ -10,10 +10,10 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
+use super::Grant;
 use crate::channel;
 use crate::error::SandboxError;
 use crate::live::{Ended, Live};
-use crate::sandbox::Grant;
 use crate::wire::Order;
 
 /// `SIGKILL`.

@@ -1,25 +1,18 @@
 //! All sandboxes of an agent: made, found, forked, removed.
 
-mod course;
+mod forks;
 mod start;
 mod sweep;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Semaphore, watch};
-
-use crate::cgroup::{Cgroups, Limits};
-use crate::config::SandboxConfig;
+use crate::agent::{Agent, blocking};
 use crate::error::SandboxError;
-use crate::images::Images;
-use crate::inside::IDS;
 use crate::record::{Record, SandboxSpec, now_us};
-use crate::sandbox::{Inner, Sandbox, State, Status};
-use crate::wire::Guard;
+use crate::sandbox::{Sandbox, State, Status};
 
 /// Bytes of all labels and variables of a sandbox.
 const TEXT_BYTES_MAX: usize = 256 << 10;
@@ -31,50 +24,16 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 pub struct Sandboxes(Arc<Shared>);
 
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: SandboxConfig,
-    pub(crate) cgroups: Cgroups,
-    pub(crate) images: Images,
-    pub(crate) creations: Semaphore,
+struct Shared {
+    agent: Arc<Agent>,
     all: Mutex<BTreeMap<String, Arc<Sandbox>>>,
-    /// How many user namespaces were made.
-    namespaces: AtomicU32,
     /// No other agent uses the folder while it is open.
     _owned: File,
 }
 
 impl Shared {
-    pub(crate) fn is_without_cgroups(&self) -> bool {
-        self.config.without.contains(&Guard::Cgroup)
-    }
-
-    /// A user of the machine that no other sandbox's namespace is counted to, as long as fewer are
-    /// there than users.
-    pub(crate) fn owner(&self) -> u32 {
-        self.config.uid + self.namespaces.fetch_add(1, Ordering::Relaxed) % IDS
-    }
-
-    pub(crate) fn limits(&self, spec: &SandboxSpec) -> Limits {
-        Limits {
-            memory_bytes: spec.memory_bytes.unwrap_or(self.config.memory_bytes),
-            processes: self.config.processes_max,
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Sandbox>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sandbox(self: &Arc<Self>, record: Record, state: State) -> Arc<Sandbox> {
-        Arc::new(Sandbox {
-            id: record.id.clone(),
-            folder: self.config.folder.join("sandboxes").join(&record.id),
-            cgroup: self.cgroups.of(&record.id),
-            shared: self.clone(),
-            state: watch::Sender::new(state),
-            inner: Mutex::new(Inner::new(record)),
-            changing: tokio::sync::Mutex::new(()),
-        })
     }
 }
 
@@ -85,7 +44,7 @@ impl Sandboxes {
     /// What is wrong with it, or that there are as many as may be.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Arc<Sandbox>, SandboxError> {
         check(&spec)?;
-        self.0.images.get(&spec.image)?;
+        self.0.agent.images.get(&spec.image)?;
         let sandbox = self.put(spec, Vec::new()).await?;
         tokio::spawn(sandbox.clone().prepare());
         Ok(sandbox)
@@ -107,10 +66,10 @@ impl Sandboxes {
             created_at_us: now_us(),
             expires_at_us: None,
         };
-        let sandbox = self.0.sandbox(record.clone(), State::Preparing);
+        let sandbox = Sandbox::new(&self.0.agent, record.clone(), State::Preparing);
         {
             let mut all = self.0.lock();
-            if all.len() >= self.0.config.sandboxes_max {
+            if all.len() >= self.0.agent.config.sandboxes_max {
                 return Err(SandboxError::Full(all.len()));
             }
             all.insert(id.clone(), sandbox.clone());
@@ -154,7 +113,7 @@ impl Sandboxes {
 
     /// Names of all images.
     pub fn images(&self) -> Vec<String> {
-        self.0.images.names()
+        self.0.agent.images.names()
     }
 
     /// Makes an image of a folder, a tar archive or an OCI image layout of this machine.
@@ -162,7 +121,11 @@ impl Sandboxes {
     /// # Errors
     /// What is wrong with the name or the source.
     pub async fn import(&self, name: &str, from: &std::path::Path) -> Result<(), SandboxError> {
-        let (images, name, from) = (self.0.images.clone(), name.to_owned(), from.to_owned());
+        let (images, name, from) = (
+            self.0.agent.images.clone(),
+            name.to_owned(),
+            from.to_owned(),
+        );
         let imported = tokio::task::spawn_blocking(move || images.import(&name, &from)).await;
         imported
             .unwrap_or_else(|error| Err(SandboxError::System("importing", io::Error::other(error))))
@@ -177,7 +140,7 @@ impl Sandboxes {
             let problem = format!("`{name}` is what sandboxes are made of; remove those first");
             return Err(SandboxError::Value("image", problem));
         }
-        let (images, name) = (self.0.images.clone(), name.to_owned());
+        let (images, name) = (self.0.agent.images.clone(), name.to_owned());
         let removed = tokio::task::spawn_blocking(move || images.remove(&name)).await;
         removed.unwrap_or_else(|error| {
             Err(SandboxError::System(
@@ -229,12 +192,4 @@ fn name() -> io::Result<String> {
         .iter()
         .map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
     Ok(std::iter::once('s').chain(letters).collect())
-}
-
-/// Runs what waits for the disk aside.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

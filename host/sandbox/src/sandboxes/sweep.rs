@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Sandboxes, blocking};
+use super::Sandboxes;
+use crate::agent::blocking;
 use crate::layers;
 use crate::record::{OnExpiry, now_us};
 use crate::sandbox::{Sandbox, State};
@@ -74,7 +75,7 @@ impl Sandboxes {
     /// Measures those that run, and ends what goes on writing beyond its bound. `free` is what was
     /// left of the disk when all were measured last.
     async fn measure(&self, free: &mut u64) {
-        let config = &self.0.config;
+        let config = &self.0.agent.config;
         let left = free_bytes(&config.folder);
         let is_urgent = left.saturating_add(config.disk_bytes_max / URGENT_PART) < *free;
         if is_urgent || left > *free {
@@ -101,7 +102,7 @@ impl Sandboxes {
             .iter()
             .flat_map(|sandbox| sandbox.lock().record.layers.clone())
             .collect();
-        let folder = self.0.config.folder.join("layers");
+        let folder = self.0.agent.config.folder.join("layers");
         let removed = blocking(move || {
             for layer in layers::names(&folder) {
                 // A copy is made before the first sandbox over it.

@@ -10,7 +10,8 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-use super::{Sandboxes, Shared, blocking};
+use super::{Sandboxes, Shared};
+use crate::agent::{Agent, blocking};
 use crate::cgroup::{Cgroups, Hierarchy};
 use crate::config::SandboxConfig;
 use crate::digest::hex;
@@ -18,7 +19,7 @@ use crate::error::SandboxError;
 use crate::images::Images;
 use crate::layers;
 use crate::record::Record;
-use crate::sandbox::State;
+use crate::sandbox::{Sandbox, State};
 
 impl Sandboxes {
     /// Starts an agent. What runs of an earlier one in this folder is ended; sandboxes that are on
@@ -31,7 +32,7 @@ impl Sandboxes {
         let (shared, records) = opened.map_err(SandboxError::Machine)?;
         for record in records {
             let id = record.id.clone();
-            let sandbox = shared.sandbox(record, State::Stopped);
+            let sandbox = Sandbox::new(&shared.agent, record, State::Stopped);
             shared.lock().insert(id, sandbox);
         }
         let sandboxes = Self(shared);
@@ -76,14 +77,17 @@ fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
     }
     let images = Images::open(&folder.join("images"), config.uid)?;
     let records = records(&config)?;
-    let shared = Shared {
+    let agent = Agent {
         creations: Semaphore::new(config.creations_max),
         cgroups,
         images,
-        all: Mutex::default(),
         namespaces: AtomicU32::new(0),
-        _owned: owned,
         config,
+    };
+    let shared = Shared {
+        agent: Arc::new(agent),
+        all: Mutex::default(),
+        _owned: owned,
     };
     Ok((Arc::new(shared), records))
 }

@@ -1,0 +1,51 @@
+//! What all sandboxes of an agent share.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::sync::Semaphore;
+
+use crate::cgroup::{Cgroups, Limits};
+use crate::config::SandboxConfig;
+use crate::images::Images;
+use crate::inside::IDS;
+use crate::record::SandboxSpec;
+use crate::wire::Guard;
+
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) config: SandboxConfig,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) images: Images,
+    /// Sandboxes that may be made at once.
+    pub(crate) creations: Semaphore,
+    /// How many user namespaces were made.
+    pub(crate) namespaces: AtomicU32,
+}
+
+impl Agent {
+    pub(crate) fn is_without_cgroups(&self) -> bool {
+        self.config.without.contains(&Guard::Cgroup)
+    }
+
+    /// A user of the machine that no other sandbox's namespace is counted to, as long as fewer are
+    /// there than users.
+    pub(crate) fn owner(&self) -> u32 {
+        self.config.uid + self.namespaces.fetch_add(1, Ordering::Relaxed) % IDS
+    }
+
+    pub(crate) fn limits(&self, spec: &SandboxSpec) -> Limits {
+        Limits {
+            memory_bytes: spec.memory_bytes.unwrap_or(self.config.memory_bytes),
+            processes: self.config.processes_max,
+        }
+    }
+}
+
+/// Runs what waits for the disk aside.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
