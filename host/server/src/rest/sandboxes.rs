@@ -71,6 +71,7 @@ pub(super) fn host(app: &App) -> Result<&Arc<Host>, Response> {
     host.ok_or_else(|| refuse(ErrorCode::SandboxesDisabled, DISABLED))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 fn told(error: SandboxError) -> Response {
     error_response(&refused(&error))
 }
@@ -268,7 +269,6 @@ async fn fork(
 
 /// Images.
 #[derive(Serialize, ToSchema)]
-#[expect(clippy::struct_field_names, reason = "the field is named as its path")]
 struct Images {
     /// Their names.
     images: Vec<String>,

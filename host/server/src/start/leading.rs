@@ -144,9 +144,9 @@ impl Leading {
             .as_ref()
             .map(|messaging| messaging.status().clone());
         let app = App {
-            broker,
             actions,
             sandboxes,
+            broker,
             ..assemble(
                 config,
                 (driver, committed.clone()),

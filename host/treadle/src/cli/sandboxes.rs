@@ -110,28 +110,31 @@ impl SandboxesArgs {
         let of = |sandbox: &str| format!("{PATH}/{}", escaped(sandbox));
         let nothing = Value::Null;
         match self.command.unwrap_or(SandboxesCommand::List) {
-            SandboxesCommand::List => list(client.get(PATH).await?, json),
+            SandboxesCommand::List => list(&client.get(PATH).await?, json),
             SandboxesCommand::Create(create) => {
                 let body = json!({"image": create.image, "program_id": create.program, "ttl_s": create.ttl_s});
-                one(client.command(Method::POST, PATH, &body).await?, json)
+                one(&client.command(Method::POST, PATH, &body).await?, json)
             }
-            SandboxesCommand::Show { sandbox } => one(client.get(&of(&sandbox)).await?, json),
+            SandboxesCommand::Show { sandbox } => one(&client.get(&of(&sandbox)).await?, json),
             SandboxesCommand::Run(run) => run.run(&client, json).await,
             SandboxesCommand::Pause { sandbox } => {
                 let path = format!("{}/pause", of(&sandbox));
-                one(client.command(Method::POST, &path, &nothing).await?, json)
+                one(&client.command(Method::POST, &path, &nothing).await?, json)
             }
             SandboxesCommand::Resume { sandbox } => {
                 let path = format!("{}/resume", of(&sandbox));
-                one(client.command(Method::POST, &path, &nothing).await?, json)
+                one(&client.command(Method::POST, &path, &nothing).await?, json)
             }
             SandboxesCommand::Fork { sandbox, count } => {
                 let (path, body) = (format!("{}/fork", of(&sandbox)), json!({"count": count}));
-                list(client.command(Method::POST, &path, &body).await?, json)
+                list(&client.command(Method::POST, &path, &body).await?, json)
             }
             SandboxesCommand::Remove { sandbox } => {
                 let path = of(&sandbox);
-                one(client.command(Method::DELETE, &path, &nothing).await?, json)
+                one(
+                    &client.command(Method::DELETE, &path, &nothing).await?,
+                    json,
+                )
             }
             SandboxesCommand::Images => images(&client.get("/api/v1/images").await?, json),
             SandboxesCommand::Import { image, path } => {
@@ -155,20 +158,20 @@ impl RunArgs {
     }
 }
 
-fn list(answer: Value, json: bool) -> Result<(), CliError> {
+fn list(answer: &Value, json: bool) -> Result<(), CliError> {
     if json {
-        return print_json(&answer);
+        return print_json(answer);
     }
     let rows = answer["sandboxes"].as_array();
     let rows = rows.map_or(&[][..], Vec::as_slice);
     print_table(SANDBOXES, rows, "there are no sandboxes")
 }
 
-fn one(view: Value, json: bool) -> Result<(), CliError> {
+fn one(view: &Value, json: bool) -> Result<(), CliError> {
     if json {
-        return print_json(&view);
+        return print_json(view);
     }
-    print_table(SANDBOXES, std::slice::from_ref(&view), "")?;
+    print_table(SANDBOXES, std::slice::from_ref(view), "")?;
     match view["cause"].as_str() {
         Some(cause) => print_text(&format!("\n{cause}")),
         None => Ok(()),

@@ -35,8 +35,8 @@ export function Sandboxes() {
       ) : rows.length === 0 ? (
         <Empty icon="sandboxes" title={off ? "This daemon has no sandboxes" : "No sandboxes yet"}>
           <p>
-            A sandbox is where a program's commands run: apart from the machine, from others and from
-            the network. Clients of E2B, SWE-ReX and SandboxFusion use it by changing a URL.
+            A sandbox is where a program's commands run: apart from the machine, from others and
+            from the network. Clients of E2B, SWE-ReX and SandboxFusion use it by changing a URL.
           </p>
           <Command>
             {off

@@ -43,16 +43,14 @@ pub(super) struct Refresh {
 }
 
 impl Lease {
-    fn of(body: &[u8]) -> Result<(Self, Option<Duration>), Response> {
+    /// The time that a client asks for, if it asks for any.
+    fn ttl_of(body: &[u8]) -> Result<Option<Duration>, Response> {
         let lease: Self = read(body)?;
         if lease.memory == Some(false) {
             return Err(without_memory("memory"));
         }
-        let ttl = lease
-            .timeout
-            .map(|timeout| seconds("timeout", timeout))
-            .transpose()?;
-        Ok((lease, ttl))
+        let timeout = lease.timeout.map(|timeout| seconds("timeout", timeout));
+        timeout.transpose()
     }
 }
 
@@ -89,8 +87,8 @@ pub(super) async fn connect(
     InPath(id): InPath<String>,
     Raw(body): Raw,
 ) -> Result<Response, Response> {
-    let (_, ttl) = Lease::of(&body)?;
     let sandbox = own(&app, &caller, &id)?;
+    let ttl = Lease::ttl_of(&body)?;
     if is_paused(&sandbox) {
         go_on(&sandbox, ttl)
             .await
@@ -109,14 +107,14 @@ pub(super) async fn set_timeout(
     InPath(id): InPath<String>,
     Raw(body): Raw,
 ) -> Result<Response, Response> {
-    let (_, ttl) = Lease::of(&body)?;
+    let sandbox = own(&app, &caller, &id)?;
+    let ttl = Lease::ttl_of(&body)?;
     let ttl = ttl.ok_or_else(|| {
         refuse(
             ErrorCode::InvalidField,
             "`timeout` is missing; send seconds",
         )
     })?;
-    let sandbox = own(&app, &caller, &id)?;
     if is_paused(&sandbox) {
         // Old clients resume it after this.
         return Err(refuse(
@@ -134,8 +132,8 @@ pub(super) async fn refresh(
     InPath(id): InPath<String>,
     Raw(body): Raw,
 ) -> Result<Response, Response> {
-    let refresh: Refresh = read(&body)?;
     let sandbox = own(&app, &caller, &id)?;
+    let refresh: Refresh = read(&body)?;
     let ttl = refresh
         .duration
         .map(|duration| seconds("duration", duration))
@@ -153,8 +151,8 @@ pub(super) async fn pause(
     InPath(id): InPath<String>,
     Raw(body): Raw,
 ) -> Result<Response, Response> {
-    Lease::of(&body)?;
     let sandbox = own(&app, &caller, &id)?;
+    Lease::ttl_of(&body)?;
     if is_paused(&sandbox) {
         return Err(refuse(
             ErrorCode::SandboxState,
@@ -174,8 +172,8 @@ pub(super) async fn resume(
     InPath(id): InPath<String>,
     Raw(body): Raw,
 ) -> Result<Created<E2bSandbox>, Response> {
-    let (_, ttl) = Lease::of(&body)?;
     let sandbox = own(&app, &caller, &id)?;
+    let ttl = Lease::ttl_of(&body)?;
     if !is_paused(&sandbox) {
         return Err(refuse(
             ErrorCode::SandboxState,
@@ -222,20 +220,16 @@ pub(super) async fn fork(
     InPath(id): InPath<String>,
     Raw(body): Raw,
 ) -> Result<Created<Vec<E2bFork>>, Response> {
+    let host = host(&app)?;
+    let parent = own(&app, &caller, &id)?;
     let forking: Forking = read(&body)?;
     let count = forking.count.unwrap_or(1);
     if !(1..=FORKS_MAX).contains(&count) {
-        return Err(refuse(
-            ErrorCode::InvalidField,
-            format!("`count` is {count}; send 1 to {FORKS_MAX}"),
-        ));
+        let message = format!("`count` is {count}; send 1 to {FORKS_MAX}");
+        return Err(refuse(ErrorCode::InvalidField, message));
     }
-    let ttl = forking
-        .timeout
-        .map(|timeout| seconds("timeout", timeout))
-        .transpose()?;
-    let host = host(&app)?;
-    let parent = own(&app, &caller, &id)?;
+    let ttl = forking.timeout.map(|timeout| seconds("timeout", timeout));
+    let ttl = ttl.transpose()?.unwrap_or(FORK_TTL);
     if is_paused(&parent) {
         return Err(refuse(
             ErrorCode::SandboxState,
@@ -250,7 +244,7 @@ pub(super) async fn fork(
     let mut made = Vec::with_capacity(count);
     for child in &children {
         let named = child.relabel(keys::forget);
-        let lives = named.and_then(|()| child.live_for(ttl.unwrap_or(FORK_TTL)));
+        let lives = named.and_then(|()| child.live_for(ttl));
         lives.map_err(|error| told_of(&error))?;
     }
     for child in &children {

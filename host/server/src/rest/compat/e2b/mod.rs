@@ -114,7 +114,8 @@ fn of_one() -> Vec<Endpoint> {
             .takes::<course::Lease>()
             .answers_nothing(204, "It is done.")
             .summary("Has a sandbox end so many seconds from now")
-            .fails(&none()),
+            .fails(&none())
+            .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
         post(&of("/refreshes"), RUN, course::refresh)
             .takes::<course::Refresh>()
             .answers_nothing(204, "It is done.")
@@ -124,11 +125,13 @@ fn of_one() -> Vec<Endpoint> {
             .takes::<course::Lease>()
             .answers_nothing(204, "It is done.")
             .summary("Stops a sandbox's processes; they keep their memory")
-            .fails(&none()),
+            .fails(&none())
+            .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
         post(&of("/resume"), RUN, course::resume)
             .takes::<course::Lease>()
             .summary("Lets the processes of a paused sandbox go on")
-            .fails(&none()),
+            .fails(&none())
+            .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
         post(&of("/fork"), RUN, course::fork)
             .takes::<course::Forking>()
             .summary("Makes sandboxes with the files that one has now")

@@ -35,6 +35,38 @@ fn event((name, change): (String, Change)) -> Value {
     json!({"name": name, "type": kind})
 }
 
+/// A watch that is over with its stream. It counts as those that clients ask about.
+struct Open<'p> {
+    place: &'p Place,
+    name: String,
+}
+
+impl<'p> Open<'p> {
+    fn of(place: &'p Place, watch: Watch) -> Result<Self, Fault> {
+        let name = place.reached.host.watches.keep(watch);
+        let name = name.map_err(|error| Fault::from(&error))?;
+        Ok(Self { place, name })
+    }
+
+    async fn look(&self) -> Result<Vec<(String, Change)>, Fault> {
+        let Reached { host, sandbox, .. } = &self.place.reached;
+        let watch = host.watches.get(sandbox.id(), &self.name);
+        let watch = watch.ok_or_else(Fault::gone)?;
+        let mut watch = watch.lock().await;
+        if watch.is_over() {
+            return Err(Fault::gone());
+        }
+        watch.look().await.map_err(|error| Fault::from(&error))
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let Reached { host, sandbox, .. } = &self.place.reached;
+        host.watches.remove(sandbox.id(), &self.name);
+    }
+}
+
 /// Tells what changes in a folder until its client is gone, or the sandbox.
 pub(super) async fn stream(
     reached: Reached,
@@ -46,15 +78,13 @@ pub(super) async fn stream(
     let place = Place::of(reached, &user_of(&headers)).await?;
     let until = connect::timeout(&headers).map(|max| Instant::now() + max);
     let keepalive = connect::keepalive(&headers);
-    let mut watch = begin(&place, &about).await?;
+    let watch = begin(&place, &about).await?;
+    let open = Open::of(&place, watch)?;
     sender.send(&json!({"start": {}})).await;
     let mut sent = Instant::now();
     loop {
         sleep(LOOK).await;
-        if watch.is_over() {
-            return Err(Fault::gone());
-        }
-        let changed = watch.look().await.map_err(|error| Fault::from(&error))?;
+        let changed = open.look().await?;
         if !changed.is_empty() {
             sent = Instant::now();
         }
