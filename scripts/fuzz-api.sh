@@ -35,5 +35,5 @@ done
 say "requests to $url for $SECONDS_MAX s; the daemon's log is $LOG"
 "$SCHEMATHESIS" run "$url/openapi.json" --seed "$SEED" --max-time "$SECONDS_MAX" --max-examples 1000 --no-color \
   --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
-  --generation-database none --suppress-health-check all --exclude-path-regex '^/(remove_worker|api/v1/stream|snapshots|volumes|(v[23]/)?templates.*|(v2/)?sandboxes/.*/\{call\})$' \
+  --generation-database none --suppress-health-check all --exclude-path-regex '^/(remove_worker|api/v1/stream|swerex/.*|snapshots|volumes|(v[23]/)?templates.*|(v2/)?sandboxes/.*/\{call\})$' \
   --exclude-operation-id workers_remove --exclude-operation-id delete_workers_worker

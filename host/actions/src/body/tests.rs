@@ -82,7 +82,7 @@ fn refusals_of_a_whole_name_the_field_and_the_remedy() {
         let refused = refusal(json);
         assert!(refused.starts_with(told), "{json}: {refused}");
     }
-    assert!(refusal("[]").ends_with("exactly one of `process`, `http` and `service`"));
+    assert!(refusal("[]").ends_with("exactly one of `process`, `sandbox`, `http` and `service`"));
 }
 
 #[test]

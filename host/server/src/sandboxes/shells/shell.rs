@@ -215,26 +215,41 @@ impl Shell {
     }
 
     /// Types a line as it is, and waits for one of some patterns, or for the prompt, which is one more.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
     pub(crate) async fn talk(
         &self,
         _turn: &OwnedMutexGuard<()>,
         line: &str,
         patterns: &[Regex],
         until: Option<Instant>,
-    ) -> Became {
-        let before = {
+    ) -> io::Result<Became> {
+        let nonce = Nonce::new()?;
+        let (before, mut keys, mut has_begun) = {
             let mut screen = self.lock();
+            let is_idle = screen.is_idle();
             if screen.has_ended {
-                return Became::Gone(screen.transcript.take());
+                return Ok(Became::Gone(screen.transcript.take()));
             }
             screen.doing = Doing::Talks;
-            screen.transcript.take()
+            // The prompt of the command before may be yet to come, and is none of this one.
+            let keys = if is_idle {
+                typed::begin(&nonce)
+            } else {
+                String::new()
+            };
+            (screen.transcript.take(), keys, !is_idle)
         };
-        if !self.press(format!("{line}\n").into_bytes()).await {
-            return Became::Gone(before);
+        keys.push_str(line);
+        keys.push('\n');
+        if !self.press(keys.into_bytes()).await {
+            return Ok(Became::Gone(before));
         }
         let look = |screen: &mut Screen| {
-            let Some((output, which)) = screen.transcript.matched(patterns) else {
+            has_begun = has_begun || screen.transcript.skip_to(&nonce);
+            let matched = has_begun.then(|| screen.transcript.matched(patterns));
+            let Some((output, which)) = matched.flatten() else {
                 return screen
                     .has_ended
                     .then(|| Became::Gone(screen.transcript.take()));
@@ -244,7 +259,7 @@ impl Shell {
             }
             Some(Became::Matched([before.clone(), output].concat(), which))
         };
-        self.until(until, look).await.unwrap_or(Became::Late)
+        Ok(self.until(until, look).await.unwrap_or(Became::Late))
     }
 
     /// Ends what runs: by Ctrl-C, and if that does nothing by stopping and killing it. Gives what was

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 /// What the prompt is. Clients know it, and some look for it.
 pub(crate) const PROMPT: &str = "SHELLPS1PREFIX";
 /// A terminal takes no line of more than 4,095 bytes.
-pub(crate) const LINE_BYTES_MAX: usize = 4_000;
+pub(crate) const LINE_BYTES_MAX: usize = 3_900;
 /// Bytes of a typed line that are a command's.
 const PIECE_BYTES_MAX: usize = 3_000;
 /// Opens a mark.
@@ -57,16 +57,20 @@ pub(super) fn start(nonce: &Nonce) -> Vec<String> {
 /// A whole command as lines that the shell takes for one. It reads nothing, unless it is to have the
 /// terminal.
 pub(super) fn command(nonce: &Nonce, text: &str, has_terminal: bool) -> Vec<u8> {
-    let mut typed = format!(" __treadle={}; ", quoted(text));
     let input = if has_terminal { "" } else { " </dev/null" };
-    let number = &nonce.0;
-    let _ = write!(
-        typed,
-        "{{ builtin printf '\\001B:%s\\002' {number} >/dev/tty; }} 2>/dev/null; \
-         builtin eval \"$__treadle\"{input}; {}",
+    let typed = format!(
+        " __treadle={};{} builtin eval \"$__treadle\"{input}; {}",
+        quoted(text),
+        begin(nonce),
         probe(nonce)
     );
     typed.into_bytes()
+}
+
+/// Has the mark written that comes before output; what is typed behind it follows it.
+pub(super) fn begin(nonce: &Nonce) -> String {
+    let number = &nonce.0;
+    format!(" {{ builtin printf '\\001B:%s\\002' {number} >/dev/tty; }} 2>/dev/null; ")
 }
 
 /// Asks for a mark with the exit code of what came before.

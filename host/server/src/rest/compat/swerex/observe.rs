@@ -120,7 +120,7 @@ impl SwerexBash {
         }
         check_text(&self.command)?;
         if self.is_interactive() && !is_typable(&self.command) {
-            let message = "a line is longer than a terminal takes; send 4,000 bytes at most";
+            let message = "a line is longer than a terminal takes; send 3,900 bytes at most";
             return Err(Problem::new(VALUE, message));
         }
         if self.expect.len() > PATTERNS_MAX {
@@ -248,7 +248,7 @@ async fn typed(
     if !bash.is_interactive() {
         return shell.run(turn, &bash.command, patterns, until).await;
     }
-    let became = shell.talk(turn, &bash.command, patterns, until).await;
+    let became = shell.talk(turn, &bash.command, patterns, until).await?;
     let is_back = matches!(became, Became::Matched(_, which) if which == bash.expect.len());
     if bash.is_interactive_quit && is_back {
         // The program may have put the echo on.
