@@ -14,6 +14,26 @@ readonly NEXTEST=0.9.143
 readonly CHAOS_LOG=target/chaos.log
 CHAOS=""
 
+# Sandboxes take root, namespaces, cgroups and overlayfs. Tests of what needs them are left out where
+# they are not to be had, and loudly.
+ALL_TESTS='all()'
+ALL_FORMS=()
+without_sandboxes() {
+  say "$*: no tests of sandboxes"
+  ALL_TESTS='not (binary_id(treadle-sandbox::sandbox) or test(/^sandboxes::/))'
+  ALL_FORMS=(--forms plain,retention,host-tier,rollout,shards)
+}
+
+check_sandboxes() {
+  if [[ -n "${TREADLE_SKIP_SANDBOX_TESTS:-}" ]]; then
+    without_sandboxes "TREADLE_SKIP_SANDBOX_TESTS is set"
+  elif ! unshare --mount --pid --fork true 2>/dev/null; then
+    without_sandboxes "namespaces can't be made; run as root"
+  elif ! grep --quiet --word-regexp overlay /proc/filesystems; then
+    without_sandboxes "the kernel has no overlayfs"
+  fi
+}
+
 ensure_nextest() {
   cargo nextest --version >/dev/null 2>&1 && return 0
   say "installing cargo-nextest $NEXTEST with cargo"
@@ -41,7 +61,7 @@ start_chaos() {
   say "killing servers meanwhile; what comes of it is in $CHAOS_LOG"
   # A process group of its own, daemons and engines included.
   setsid target/debug/treadle-chaos --binary target/debug/treadle --at-once 2 --kills 1 --programs 60 \
-    --pause-ms-max 3000 >"$CHAOS_LOG" 2>&1 </dev/null &
+    --pause-ms-max 3000 "${ALL_FORMS[@]}" >"$CHAOS_LOG" 2>&1 </dev/null &
   CHAOS=$!
 }
 
@@ -68,9 +88,10 @@ main() {
   # Some end-to-end tests drive the built binary; the tests of the command line make cargo build it.
   local profile=default
   [[ -z "${CI:-}" ]] || profile=ci
+  check_sandboxes
   start_services
   if ensure_nextest; then
-    cargo nextest run --locked --workspace --no-fail-fast --profile "$profile"
+    cargo nextest run --locked --workspace --no-fail-fast --profile "$profile" -E "$ALL_TESTS"
   else
     cargo test --locked --workspace --all-targets --no-fail-fast
   fi

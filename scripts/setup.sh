@@ -19,7 +19,8 @@
 # leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
 # TREADLE_TEST_POSTGRES_URL and TREADLE_TEST_AMQP_URL, leave PostgreSQL and RabbitMQ out;
 # TREADLE_SKIP_BROWSER_TESTS=1 Chromium; TREADLE_SKIP_CLIENT_TESTS=1 packages of
-# E2B, SWE-ReX and SandboxFusion.
+# E2B, SWE-ReX and SandboxFusion. TREADLE_SKIP_SANDBOX_TESTS=1 leaves out the tests of sandboxes, as does a
+# machine without root, namespaces or overlayfs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
