@@ -101,3 +101,34 @@ async fn a_program_has_its_bounds_and_its_sandbox_goes_with_its_client() {
     until_none(client).await;
     fixture.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_is_withdrawn_is_no_wrong_answer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = open(folder.path()).await;
+    let client = &fixture.client;
+    let endless = json!({"code": "while True: pass", "language": "python", "run_timeout": 60});
+    let withdraw = async {
+        for _ in 0..2_000 {
+            let actions = client.get("/api/v1/actions").await.ok();
+            let action = &actions["actions"][0];
+            if action["status"] == "running" {
+                let path = format!("/api/v1/actions/{}", action["action"]);
+                return client.delete(&path).await.ok();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it does not run");
+    };
+    let (answer, _) = tokio::join!(client.post("/run_code", &endless), withdraw);
+    let answer = answer.ok();
+    assert_eq!(answer["status"], "SandboxError", "{answer}");
+    assert!(
+        answer["message"]
+            .as_str()
+            .expect("text")
+            .contains("withdrawn")
+    );
+    until_none(client).await;
+    fixture.stop().await;
+}

@@ -66,6 +66,7 @@ pub(super) async fn passes(python: &Path, script: &str, env: &[(&str, String)]) 
     let mut command = Command::new(python);
     command
         .arg(root().join("tests/e2e/sandboxes").join(script))
+        .env_remove("SWEREX_TOKEN")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .envs(env.iter().cloned());
     let output = tokio::task::spawn_blocking(move || command.output()).await;

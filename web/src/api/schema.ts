@@ -12009,7 +12009,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description sandboxes_disabled */
+            /** @description sandbox_state, sandboxes_disabled */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12038,6 +12038,15 @@ export interface operations {
             };
             /** @description internal */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unserved */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -12203,7 +12212,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description sandboxes_disabled */
+            /** @description sandbox_state, sandboxes_disabled */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12232,6 +12241,15 @@ export interface operations {
             };
             /** @description internal */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unserved */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -12299,7 +12317,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description sandboxes_disabled */
+            /** @description sandbox_state, sandboxes_disabled */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12328,6 +12346,15 @@ export interface operations {
             };
             /** @description internal */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unserved */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };

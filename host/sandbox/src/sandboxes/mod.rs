@@ -45,9 +45,15 @@ impl Sandboxes {
     pub async fn create(&self, spec: SandboxSpec) -> Result<Arc<Sandbox>, SandboxError> {
         check(&spec)?;
         self.0.agent.images.get(&spec.image)?;
-        let sandbox = self.put(spec, Vec::new()).await?;
-        tokio::spawn(sandbox.clone().prepare());
-        Ok(sandbox)
+        let own = self.clone();
+        // It goes on if the caller is gone: a sandbox that is on record is prepared, and has its time.
+        let made = tokio::spawn(async move {
+            let sandbox = own.put(spec, Vec::new()).await?;
+            tokio::spawn(sandbox.clone().prepare());
+            Ok(sandbox)
+        });
+        let failed = |error| SandboxError::System("making the sandbox", io::Error::other(error));
+        made.await.unwrap_or_else(|error| Err(failed(error)))
     }
 
     /// Puts a sandbox on record that nobody prepares yet.

@@ -34,6 +34,7 @@ pub(crate) struct Work {
     running: Option<Running>,
     capture: Capture,
     is_late: bool,
+    is_withdrawn: bool,
     until: Option<tokio::time::Instant>,
 }
 
@@ -72,6 +73,7 @@ impl Host {
                 running: Some(running),
                 capture: Capture::new(OUTPUT_BYTES_MAX),
                 is_late: false,
+                is_withdrawn: false,
                 until: task.run_max.map(|max| tokio::time::Instant::now() + max),
             }),
             Err(error) => {
@@ -99,6 +101,11 @@ impl Work {
         self.is_late
     }
 
+    /// Whether it was ended because its action was withdrawn, or the daemon is to stop.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn
+    }
+
     /// What becomes of it next; after its end only that. It is ended when its time is over, or its
     /// action is withdrawn.
     pub(crate) async fn next(&mut self) -> Event {
@@ -121,6 +128,7 @@ impl Work {
                     let _ = stopper.kill().await;
                 }
                 () = hold.stopped(), if !self.is_late => {
+                    self.is_withdrawn = true;
                     let _ = stopper.kill().await;
                     self.until = None;
                     // Its end follows; there is nothing else to wait for.

@@ -253,6 +253,11 @@ impl<'a> Run<'a> {
                 result.status = "TimeLimitExceeded";
                 return Ok(result);
             }
+            // It may have been right.
+            _ if work.is_withdrawn() => {
+                let message = "the action was withdrawn, or treadle is being stopped";
+                return Err(NotRun(message.to_owned()));
+            }
             End::Exited(code) => (code, ""),
             End::Killed(signal) => (-signal, ""),
             End::OutOfMemory => (-9, "\n[treadle: no memory was left]\n"),

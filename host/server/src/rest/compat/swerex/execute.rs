@@ -2,7 +2,7 @@
 
 use super::errors::{COMMAND_TIMEOUT, NON_ZERO, Problem, VALUE};
 use super::text::{decoded, repr};
-use super::{Asked, KIND, OUTPUT_BYTES_MAX, own, seconds};
+use super::{Asked, KIND, OUTPUT_BYTES_MAX, WITHDRAWN, own, seconds};
 use crate::app::App;
 use crate::rest::arguments::InPath;
 use crate::rest::signature::Answer;
@@ -138,6 +138,9 @@ pub(super) async fn execute(
         let after = command.timeout.unwrap_or_default();
         let message = format!("Timeout ({after:?}s) exceeded while running command");
         return Err(Problem::new(COMMAND_TIMEOUT, message).into());
+    }
+    if work.is_withdrawn() {
+        return Err(Problem::plain(WITHDRAWN).into());
     }
     result.exit_code = exit_code(end)?;
     if let Some(why) = bound(end) {

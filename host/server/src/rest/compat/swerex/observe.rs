@@ -4,7 +4,7 @@ use super::errors::{BAD_SYNTAX, COMMAND_TIMEOUT, NO_EXIT_CODE, NON_ZERO, Problem
 use super::execute::bound;
 use super::sessions::{SessionType, default_name, ended, unknown};
 use super::text::{decoded, of_terminal, repr};
-use super::{KIND, seconds};
+use super::{KIND, WITHDRAWN, seconds};
 use crate::sandboxes::{Became, Held, Host, PROMPT, Shell, Task, is_typable};
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
@@ -231,7 +231,7 @@ pub(super) async fn run(
             held.withdraw();
             drop(turn);
             let _ = shell.interrupt(1, Duration::ZERO).await;
-            return Err(Problem::plain("the action was withdrawn"));
+            return Err(Problem::plain(WITHDRAWN));
         }
     };
     let became = became.map_err(|error| Problem::plain(error.to_string()))?;
