@@ -18,9 +18,11 @@ CHAOS=""
 # they are not to be had, and loudly.
 ALL_TESTS='all()'
 ALL_FORMS=()
+SKIPPED=()
 without_sandboxes() {
   say "$*: no tests of sandboxes"
-  ALL_TESTS='not (binary_id(treadle-sandbox::sandbox) or test(/^sandboxes::/))'
+  ALL_TESTS='not (binary_id(treadle-sandbox::sandbox) or (binary_id(treadle-tests::e2e) and test(/^sandboxes::/)))'
+  SKIPPED=(--exclude treadle-sandbox -- --skip sandboxes::)
   ALL_FORMS=(--forms plain,retention,host-tier,rollout,shards)
 }
 
@@ -31,6 +33,8 @@ check_sandboxes() {
     without_sandboxes "namespaces can't be made; run as root"
   elif ! grep --quiet --word-regexp overlay /proc/filesystems; then
     without_sandboxes "the kernel has no overlayfs"
+  elif ! grep --quiet cgroup /proc/mounts; then
+    without_sandboxes "no cgroups are mounted"
   fi
 }
 
@@ -93,7 +97,7 @@ main() {
   if ensure_nextest; then
     cargo nextest run --locked --workspace --no-fail-fast --profile "$profile" -E "$ALL_TESTS"
   else
-    cargo test --locked --workspace --all-targets --no-fail-fast
+    cargo test --locked --workspace --all-targets --no-fail-fast "${SKIPPED[@]}"
   fi
   scripts/build-console.sh check
   scripts/test-console.sh

@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 
 use crate::cgroup::{Cgroups, Limits};
 use crate::config::SandboxConfig;
+use crate::error::SandboxError;
 use crate::images::Images;
 use crate::inside::IDS;
 use crate::record::SandboxSpec;
@@ -40,6 +41,15 @@ impl Agent {
             processes: self.config.processes_max,
         }
     }
+}
+
+/// Runs something to its end, though its caller may be gone before.
+pub(crate) async fn whole<T: Send + 'static>(
+    work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
+) -> Result<T, SandboxError> {
+    let failed = |error| SandboxError::System("changing the sandbox", io::Error::other(error));
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|error| Err(failed(error)))
 }
 
 /// Runs what waits for the disk aside.

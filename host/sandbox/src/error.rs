@@ -20,9 +20,6 @@ pub enum SandboxError {
     /// It could not be prepared.
     #[error("the sandbox could not be prepared: {0}")]
     Preparation(String),
-    /// It is paused, and the caller does not want it resumed.
-    #[error("the sandbox is paused; resume it first")]
-    Paused,
     /// Its first process is gone, and all others with it.
     #[error("the sandbox's processes have ended")]
     Gone,

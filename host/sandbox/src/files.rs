@@ -17,6 +17,8 @@ use rustix::process::{Gid, Uid};
 
 /// Entries of a listing at most.
 const ENTRIES_MAX: usize = 100_000;
+/// Bytes of all paths of a listing.
+const LISTED_BYTES_MAX: usize = 16 << 20;
 /// How deep a folder is removed. One below the other stays open meanwhile.
 const DEPTH_MAX: usize = 128;
 
@@ -220,7 +222,7 @@ impl Files<'_> {
 
     /// What is in a folder and `depth` levels of folders below, by name.
     pub(crate) fn list(&self, path: &str, depth: u32) -> io::Result<Vec<Entry>> {
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         let mut folders = vec![(path.trim_end_matches('/').to_owned(), depth.max(1))];
         while let Some((path, depth)) = folders.pop() {
             let here = if path.is_empty() { "/" } else { &path };
@@ -240,7 +242,12 @@ impl Files<'_> {
                 if entry.kind == FileKind::Folder && depth > 1 {
                     folders.push((inside, depth - 1));
                 }
+                bytes += entry.path.len() + entry.target.as_ref().map_or(0, String::len);
                 found.push(entry);
+                if bytes > LISTED_BYTES_MAX {
+                    let problem = format!("their paths have more than {LISTED_BYTES_MAX} bytes");
+                    return Err(io::Error::other(problem));
+                }
                 if found.len() > ENTRIES_MAX {
                     let problem = format!("there are more than {ENTRIES_MAX} files");
                     return Err(io::Error::other(problem));

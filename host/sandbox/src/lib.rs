@@ -4,7 +4,7 @@
 //! let sandboxes = Sandboxes::start(config).await?;       // what an earlier daemon left is taken in
 //! let sandbox = sandboxes.create(spec).await?;           // on record; it is prepared meanwhile
 //! let running = sandbox.run(Exec::new(["pytest", "-q"])).await?;
-//! let children = sandbox.fork(4).await?;                 // each has the files as they are now
+//! let children = sandboxes.fork(&sandbox, 4, |_| {}).await?; // each has the files as they are now
 //! sandboxes.remove(sandbox.id()).await;
 //! ```
 //!

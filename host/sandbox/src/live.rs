@@ -17,8 +17,11 @@ use tokio::task::AbortHandle;
 
 use crate::channel;
 use crate::config::SandboxConfig;
+use crate::error::SandboxError;
 use crate::wire::{Order, Reply, Setup};
 
+/// `SIGKILL`.
+const KILL: i32 = 9;
 /// How long the first process has until it is ready.
 const READY_MAX: Duration = Duration::from_secs(20);
 
@@ -113,13 +116,13 @@ impl Live {
         &self,
         order: impl FnOnce(u64) -> Order,
         streams: [OwnedFd; 3],
-    ) -> Result<(u64, i32, oneshot::Receiver<Ended>), String> {
+    ) -> Result<(u64, i32, oneshot::Receiver<Ended>), SandboxError> {
         let (started, start) = oneshot::channel();
         let (ended, end) = oneshot::channel();
         let id = {
             let mut state = self.line.lock();
             if state.is_gone {
-                return Err("the sandbox's processes have ended".to_owned());
+                return Err(SandboxError::Gone);
             }
             state.next += 1;
             let id = state.next;
@@ -128,30 +131,22 @@ impl Live {
             id
         };
         let streams = streams.each_ref().map(AsFd::as_fd);
-        if let Err(error) = self.send(&order(id), &streams).await {
+        if let Err(error) = self.line.send(&order(id), &streams).await {
             let mut state = self.line.lock();
             state.starts.remove(&id);
             state.ends.remove(&id);
-            return Err(error.to_string());
+            return Err(SandboxError::System("the command's order", error));
         }
-        let pid = start
-            .await
-            .map_err(|_| "the sandbox's processes have ended".to_owned())??;
+        let started = start.await.map_err(|_| SandboxError::Gone)?;
+        let pid = started.map_err(SandboxError::Command)?;
         Ok((id, pid, end))
     }
 
     /// Sends a signal to a command, or to all that descends from it.
     pub(crate) async fn signal(&self, id: u64, signal: i32, tree: bool) -> io::Result<()> {
-        self.send(&Order::Signal { id, signal, tree }, &[]).await
-    }
-
-    async fn send(&self, order: &Order, beside: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let file = channel::long(order)?;
-        let mut all = vec![file.as_fd()];
-        all.extend(beside);
-        let socket = &self.line.socket;
-        let send = || channel::send(socket.as_fd(), &(), &all);
-        socket.async_io(Interest::WRITABLE, send).await
+        self.line
+            .send(&Order::Signal { id, signal, tree }, &[])
+            .await
     }
 }
 
@@ -167,13 +162,22 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, reply: Reply) {
+    async fn send(&self, order: &Order, beside: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let file = channel::long(order)?;
+        let mut all = vec![file.as_fd()];
+        all.extend(beside);
+        let socket = &self.socket;
+        let send = || channel::send(socket.as_fd(), &(), &all);
+        socket.async_io(Interest::WRITABLE, send).await
+    }
+
+    /// Takes in a reply. Gives a command that nobody waits for any more.
+    fn take(&self, reply: Reply) -> Option<u64> {
         let mut state = self.lock();
         match reply {
             Reply::Spawned { id, pid } => {
-                if let Some(start) = state.starts.remove(&id) {
-                    let _ = start.send(Ok(pid));
-                }
+                let start = state.starts.remove(&id)?;
+                return start.send(Ok(pid)).is_err().then_some(id);
             }
             Reply::NotSpawned { id, cause } => {
                 state.ends.remove(&id);
@@ -188,12 +192,16 @@ impl Line {
             }
             Reply::Ready | Reply::Failed { .. } => {}
         }
+        None
     }
 
     /// Takes in what the first process tells, until it is gone.
     async fn hear(self: Arc<Self>) {
         while let Ok(Some((reply, _))) = receive(&self.socket).await {
-            self.take(reply);
+            if let Some(id) = self.take(reply) {
+                let (signal, tree) = (KILL, true);
+                let _ = self.send(&Order::Signal { id, signal, tree }, &[]).await;
+            }
         }
         let mut state = self.lock();
         state.is_gone = true;

@@ -68,7 +68,14 @@ impl Record {
         let mut file = File::create(&partial)?;
         file.write_all(&serde_json::to_vec(self)?)?;
         file.sync_data()?;
-        fs::rename(partial, path)
+        fs::rename(partial, path)?;
+        File::open(folder)?.sync_all()
+    }
+
+    /// Takes it off the record.
+    pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+        fs::remove_file(folder.join(FILE))?;
+        File::open(folder)?.sync_all()
     }
 
     pub(crate) fn read(folder: &Path) -> io::Result<Self> {

@@ -21,6 +21,8 @@ const FILE_BYTES: u64 = 4 << 10;
 const PATH_BYTES_MAX: usize = 512;
 /// Open folders on the way to one, each at the end of such a path. Nothing but an attack is deeper.
 const ANCHORS_MAX: usize = 256;
+/// Open files of all threads of a sandbox. Nothing but an attack has more.
+const LOOKS_MAX: u64 = 4_000_000;
 /// File systems in memory: `tmpfs` and `hugetlbfs`.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x9584_58f6];
 
@@ -88,12 +90,16 @@ pub(crate) fn of_folder(folder: &Path) -> u64 {
 
 /// Bytes on disk of files that have no name any more, but are open in these processes or mapped.
 pub(crate) fn of_nameless(processes: &[i32]) -> u64 {
-    let mut total = Total::default();
+    let (mut total, mut looks) = (Total::default(), 0_u64);
     for process in processes {
         let process = PathBuf::from(format!("/proc/{process}"));
         // Threads may have descriptors of their own.
         for thread in paths(&process.join("task")) {
             for file in paths(&thread.join("fd")) {
+                looks += 1;
+                if looks > LOOKS_MAX {
+                    return u64::MAX;
+                }
                 add_nameless(&mut total, &file);
             }
         }

@@ -10,6 +10,16 @@ async fn sandboxes(client: &Client) -> usize {
     all["sandboxes"].as_array().expect("a list").len()
 }
 
+async fn until_some(client: &Client) {
+    for _ in 0..6_000 {
+        if sandboxes(client).await > 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("no sandbox was made");
+}
+
 async fn until_none(client: &Client) {
     for _ in 0..2_000 {
         if sandboxes(client).await == 0 {
@@ -94,9 +104,7 @@ async fn a_program_has_its_bounds_and_its_sandbox_goes_with_its_client() {
     let endless = json!({"code": "while True: pass", "language": "python", "run_timeout": 60});
     let asking = client.clone();
     let asked = tokio::spawn(async move { asking.post("/run_code", &endless).await });
-    while sandboxes(client).await == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_some(client).await;
     asked.abort();
     until_none(client).await;
     fixture.stop().await;

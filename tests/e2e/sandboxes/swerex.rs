@@ -124,6 +124,24 @@ async fn a_shell_does_what_terminals_of_others_stumble_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_wrote_what_was_expected_goes_on_to_its_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = open(folder.path()).await;
+    let shell = Shell::new(&fixture.client).await;
+    let body = json!({
+        "action_type": "bash", "command": "echo hello; sleep 0.3; echo late",
+        "expect": ["hello"], "timeout": 10, "check": "ignore",
+    });
+    let observed = shell.post("run_in_session", &body).await.ok();
+    assert_eq!(observed["expect_string"], "hello");
+    let (output, code) = shell.run("echo next").await;
+    assert!(output.ends_with("next\n"), "{output}");
+    assert_eq!(code, 0);
+    until_cores_are_free(&fixture.client).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_late_command_goes_on_without_cores_until_it_is_interrupted() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = open(folder.path()).await;

@@ -64,7 +64,7 @@ pub(super) async fn run(slot: Slot, order: ActionOrder, stop: watch::Receiver<St
             forget(&parts, id, quota.unwrap_or_default(), retry_after).await
         }
     };
-    // Whoever hears of the end finds the place free.
+    // Free before the end is told: its client may submit the next one at once.
     drop(slot);
     // Nobody takes events any more where this fails: the daemon ends.
     let _ = parts.reports.send(event).await;

@@ -104,12 +104,19 @@ impl Attempt {
             share: Share::Cores(taken.cores().to_vec()),
             ..Exec::default()
         };
-        let mut running = match sandbox.run(exec).await {
-            Ok(running) => running,
-            Err(error) => return (failed(error.to_string()), Vec::new()),
+        let limit = Duration::from_micros(self.order.run_max.micros());
+        let started = tokio::select! {
+            started = tokio::time::timeout(limit, sandbox.run(exec)) => started,
+            () = stopped(&mut self.stop) => return (self.why_stopped(), Vec::new()),
+        };
+        let mut running = match started {
+            Ok(Ok(running)) => running,
+            // It may have begun.
+            Ok(Err(SandboxError::Gone)) => return (Outcome::Unknown, Vec::new()),
+            Ok(Err(error)) => return (failed(error.to_string()), Vec::new()),
+            Err(_) => return (Outcome::TimedOut, Vec::new()),
         };
         let mut capture = Capture::new(self.parts.config.output_bytes_max);
-        let limit = Duration::from_micros(self.order.run_max.micros());
         let stopper = running.stopper();
         let take = |event: &Event| {
             if let Event::Output(bytes) = event {
@@ -164,7 +171,7 @@ impl Attempt {
     pub(super) async fn held(mut self, work: &HeldWork) -> (Outcome, Vec<u8>) {
         let expected = self.parts.lock().expected.remove(&work.token);
         let Some(handler) = expected else {
-            return (failed("whoever asked for it is gone"), Vec::new());
+            return (failed("the client that asked for it is gone"), Vec::new());
         };
         if let Err(outcome) = self.begin().await {
             return (outcome, Vec::new());
@@ -179,9 +186,9 @@ impl Attempt {
             stop: self.stop.clone(),
         };
         if handler.send(hold).is_err() {
-            return (failed("whoever asked for it is gone"), Vec::new());
+            return (failed("the client that asked for it is gone"), Vec::new());
         }
-        let lost = || (failed("whoever did it is gone"), Vec::new());
+        let lost = || (failed("its handler is gone"), Vec::new());
         tokio::select! {
             ended = &mut ended => ended.unwrap_or_else(|_| lost()),
             () = stopped(&mut self.stop) => {

@@ -68,7 +68,7 @@ impl Supervisors {
         for _ in 0..count.min(IDLE_MAX) {
             match self.start().await {
                 Ok(supervisor) => self.put(supervisor),
-                // Whoever needs one is told.
+                // The attempt that needs one reports the error.
                 Err(_) => return,
             }
         }

@@ -145,7 +145,7 @@ impl<'o> Watch<'o> {
             return;
         }
         let now = Instant::now();
-        // Whoever else keeps its time may say so at the same moment.
+        // The command may time itself out at the same moment.
         let is_late = self.time_is_up.is_some_and(|at| at <= now);
         self.cause = Some(if is_late { Report::TimedOut } else { cause });
         self.phase = Phase::Ending(now + Duration::from_millis(self.order.grace_ms));

@@ -123,7 +123,7 @@ async fn an_action_that_kills_its_supervisor_leaves_nothing_either() {
     assert_eq!(pids.lines().count(), 2, "{pids}");
     for pid in pids.lines() {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        // Whoever takes orphans in may not have reaped it yet.
+        // Init may not have reaped it yet.
         let is_gone = status.is_empty() || status.contains("State:\tZ");
         assert!(is_gone, "{status}");
     }

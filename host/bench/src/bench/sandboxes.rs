@@ -31,7 +31,7 @@ const NOTE: &str = "Real sandboxes of this machine, made through a daemon over H
     cold of one that is imported first (a shell and 2,000 files of 10 kB), forked of a sandbox in \
     which 1 MiB was written. at_once.last is when the last of all that were asked for at once had \
     run its command. disk.* is what the folder of sandboxes has while programs come and go that \
-    write 1 MiB each, the mean of the last tenth over that of the first.";
+    write 1 MiB each, the mean of the last tenth over that of the first, once eight of them are there.";
 
 /// Arguments of `treadle-bench sandboxes`.
 #[derive(Args, Clone, Debug)]
@@ -235,10 +235,11 @@ impl Api {
             }
             sizes.push(size(folder) as f64 / f64::from(1 << 20));
         }
-        let tenth = sizes.len() / 10;
-        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
         // The first eight only come.
-        let first = mean(&sizes[tenth..2 * tenth]);
+        let sizes = sizes.get(8..).unwrap_or_default();
+        let tenth = (sizes.len() / 10).max(1);
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
+        let first = mean(&sizes[..tenth]);
         Ok((first, mean(&sizes[sizes.len() - tenth..])))
     }
 }

@@ -21,7 +21,7 @@ const PERIOD_US: u64 = 100_000;
 /// Thousandths of a core that a sandbox has while none of its actions runs: enough for what it left
 /// in the background to answer, too little to matter.
 const IDLE_MILLI: u64 = 50;
-/// How often is looked whether all is stopped before that begins anew.
+/// Looks at whether all processes are stopped, before stopping them is tried again.
 const BEGIN_AGAIN: u32 = 50;
 /// How long what was killed takes to be gone, and what is stopped to stand still.
 const GONE_MAX: Duration = Duration::from_secs(5);

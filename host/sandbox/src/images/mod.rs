@@ -6,6 +6,7 @@ mod unpack;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::SandboxError;
 use crate::layers;
@@ -22,6 +23,8 @@ const NAME_BYTES_MAX: usize = 128;
 pub(crate) struct Images {
     folder: PathBuf,
     uid: u32,
+    /// Held while one comes or goes.
+    changing: Arc<Mutex<()>>,
 }
 
 /// What an image looks like to a sandbox.
@@ -43,6 +46,7 @@ impl Images {
         let images = Self {
             folder: folder.to_owned(),
             uid,
+            changing: Arc::default(),
         };
         let system = folder.join(SYSTEM_IMAGE);
         layers::remove(&system)?;
@@ -83,13 +87,13 @@ impl Images {
     }
 
     /// Makes an image of a folder, an archive (`.tar`), or an OCI image layout. It is there once all
-    /// of it is. An image of the same name is replaced; sandboxes that have it keep the old one's
-    /// files open no longer than they live.
+    /// of it is.
     ///
     /// # Errors
     /// What is wrong with the name or the source.
     pub(crate) fn import(&self, name: &str, from: &Path) -> Result<(), SandboxError> {
         check_name(name)?;
+        let _changing = self.lock();
         if name == SYSTEM_IMAGE {
             let problem = "is the machine's own; take another name".to_owned();
             return Err(SandboxError::Value("image", problem));
@@ -116,8 +120,17 @@ impl Images {
         if name == SYSTEM_IMAGE || check_name(name).is_err() || !self.folder.join(name).is_dir() {
             return Err(SandboxError::ImageUnknown(name.to_owned()));
         }
-        layers::remove(&self.folder.join(name))
-            .map_err(|error| SandboxError::System("removing the image", error))
+        let _changing = self.lock();
+        // At once out of sight: half of it is no image.
+        let gone = self.folder.join(format!(".{name}"));
+        let removed = layers::remove(&gone)
+            .and_then(|()| fs::rename(self.folder.join(name), &gone))
+            .and_then(|()| layers::remove(&gone));
+        removed.map_err(|error| SandboxError::System("removing the image", error))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

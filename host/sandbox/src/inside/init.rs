@@ -24,7 +24,7 @@ const LOOKS_MAX: u32 = 50;
 /// Commands that run, by the number of their first process; and word of each that starts.
 type Commands = Arc<(Mutex<BTreeMap<i32, u64>>, Condvar)>;
 
-pub(super) fn run(socket: BorrowedFd<'_>, _: &str) -> io::Result<()> {
+pub(super) fn run(socket: BorrowedFd<'_>) -> io::Result<()> {
     let setup = setup(socket)?;
     confine::name(&setup)?;
     root::enter(&setup)?;

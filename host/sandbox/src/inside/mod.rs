@@ -30,7 +30,7 @@ const FIRST: &str = "first";
 pub fn sandbox_main(args: &[OsString]) -> ExitCode {
     let socket = io::stdin();
     let done = match args {
-        [first, uid] if first == FIRST => init::run(socket.as_fd(), &text(uid)),
+        [first, _] if first == FIRST => init::run(socket.as_fd()),
         [uid, without, joined @ ..] => keep(uid, &text(without), joined),
         _ => Err(io::Error::other("it is run by treadle only")),
     };

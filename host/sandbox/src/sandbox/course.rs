@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::{Sandbox, State};
-use crate::agent::blocking;
+use crate::agent::{blocking, whole};
 use crate::error::SandboxError;
 use crate::images;
 use crate::layers;
@@ -17,9 +17,6 @@ impl Sandbox {
     /// Makes it, once it is its turn.
     pub(crate) async fn prepare(self: Arc<Self>) {
         let _changing = self.changing.lock().await;
-        let Ok(_turn) = self.agent.creations.acquire().await else {
-            return;
-        };
         if *self.state.borrow() == State::Removed {
             return;
         }
@@ -28,6 +25,7 @@ impl Sandbox {
             Err(error) => {
                 let cause = error.to_string();
                 tracing::warn!(sandbox = %self.id, %cause, "a sandbox could not be made");
+                self.end_processes().await;
                 self.set(State::Failed(cause));
             }
         }
@@ -44,8 +42,13 @@ impl Sandbox {
         })
     }
 
-    /// Starts its processes over what files it has.
+    /// Starts its processes over what files it has, once it is its turn.
     async fn begin(self: &Arc<Self>) -> io::Result<()> {
+        let turn = self.agent.creations.acquire().await;
+        let _turn = turn.map_err(|_| io::Error::other("the daemon is being stopped"))?;
+        if *self.state.borrow() == State::Removed {
+            return Ok(());
+        }
         let record = self.lock().record.clone();
         let image = self
             .agent
@@ -89,18 +92,18 @@ impl Sandbox {
         let live = Live::start(config, &setup, &procs).await?;
         {
             let mut inner = self.lock();
-            inner.live = Some(live);
-            inner.is_over_disk = false;
             if inner.record.expires_at_us.is_none() {
                 let ttl = inner.record.spec.ttl.unwrap_or(config.ttl);
                 let expires = now_us().saturating_add(ttl.as_micros() as u64);
                 inner.record.expires_at_us = Some(expires);
                 inner.record.write(&self.folder)?;
             }
+            inner.live = Some(live);
+            inner.is_over_disk = false;
         }
         self.idle();
         if !self.set(State::Ready) {
-            // It was removed meanwhile: whoever did waits to take it away.
+            // It was removed meanwhile: it is taken away once this is over.
             self.lock().live = None;
         }
         Ok(())
@@ -149,25 +152,44 @@ impl Sandbox {
     /// It is gone, or can't be stopped.
     pub async fn pause(self: &Arc<Self>) -> Result<(), SandboxError> {
         self.made().await?;
-        let _changing = self.changing.lock().await;
-        if *self.state.borrow() == State::Ready {
-            self.freeze(true).await?;
-            self.set(State::Paused);
-        }
-        Ok(())
+        let own = self.clone();
+        whole(async move {
+            let _changing = own.changing.lock().await;
+            if *own.state.borrow() == State::Ready {
+                own.freeze(true).await?;
+                own.set(State::Paused);
+            }
+            Ok(())
+        })
+        .await
     }
 
-    /// Lets its processes go on; starts them again if they have ended.
+    /// Lets its processes go on; starts them again if they have ended. One whose time is over gets as
+    /// much again.
     ///
     /// # Errors
     /// It is gone, or can't be started.
     pub async fn resume(self: &Arc<Self>) -> Result<(), SandboxError> {
         self.made().await?;
+        let own = self.clone();
+        whole(async move { own.go_on().await }).await
+    }
+
+    async fn go_on(self: Arc<Self>) -> Result<(), SandboxError> {
         let _changing = self.changing.lock().await;
         let state = self.state.borrow().clone();
+        if state == State::Ready && self.running().is_some() {
+            return Ok(());
+        }
+        let (expires_at_us, ttl) = {
+            let record = &self.lock().record;
+            (record.expires_at_us, record.spec.ttl)
+        };
+        if state != State::Removed && expires_at_us.is_some_and(|at| at <= now_us()) {
+            self.live_for(ttl.unwrap_or(self.agent.config.ttl))?;
+        }
         match state {
             State::Removed => return Err(SandboxError::Unknown(self.id.clone())),
-            State::Ready if self.running().is_some() => return Ok(()),
             State::Paused if self.running().is_some() => self.freeze(false).await?,
             _ => {
                 self.end_processes().await;

@@ -22,6 +22,8 @@ const KILL: i32 = 9;
 const READ_BYTES: usize = 16 << 10;
 /// Bytes that are in a pipe at most.
 const PIPE_BYTES_MAX: usize = 1 << 20;
+/// How long a command takes to end that is killed, where its sandbox runs.
+const END_MAX: Duration = Duration::from_secs(5);
 /// How long output is read after the end: what was left in the background may hold it open.
 const OUTPUT_MAX: Duration = Duration::from_millis(20);
 
@@ -199,6 +201,7 @@ impl Running {
     }
 
     /// Follows it to its end, and ends it after so long. Gives its end, and whether it was ended.
+    /// In a sandbox that is paused it ends once that goes on: then nobody waits for it.
     pub async fn follow(&mut self, max: Duration, mut take: impl FnMut(&Event)) -> (End, bool) {
         let until = tokio::time::sleep(max);
         tokio::pin!(until);
@@ -209,9 +212,14 @@ impl Running {
                     Event::Ended(end) => return (end, is_late),
                     event => take(&event),
                 },
-                () = &mut until, if !is_late => {
+                () = &mut until => {
+                    if is_late {
+                        return (End::Gone, true);
+                    }
                     is_late = true;
-                    let _ = self.stopper.kill().await;
+                    until.set(tokio::time::sleep(END_MAX));
+                    let stopper = self.stopper();
+                    tokio::spawn(async move { stopper.kill().await });
                 }
             }
         }
@@ -295,8 +303,7 @@ pub(crate) async fn start(
         cwd: exec.cwd,
         user: exec.user.unwrap_or((0, 0)),
     };
-    let started = live.spawn(order, inside).await;
-    let (id, pid, ended) = started.map_err(SandboxError::Command)?;
+    let (id, pid, ended) = live.spawn(order, inside).await?;
     Ok(Running {
         pid,
         stdin,

@@ -92,6 +92,8 @@ pub(crate) struct Inner {
     pub(crate) live: Option<Arc<Live>>,
     pub(crate) disk_bytes: u64,
     pub(crate) is_over_disk: bool,
+    /// Whether it is being measured.
+    pub(crate) is_measured: bool,
     /// What it may have though that is too much.
     borne_bytes: u64,
     /// When it was last measured, and how long that took.
@@ -108,6 +110,7 @@ impl Inner {
             live: None,
             disk_bytes: 0,
             is_over_disk: false,
+            is_measured: false,
             borne_bytes: 0,
             measured: None,
             grants: BTreeMap::new(),
@@ -136,7 +139,7 @@ impl Grant {
             End::Killed(_) | End::Gone if self.sandbox.lock().is_over_disk => End::OutOfDisk,
             // Of the bound on one file.
             End::Killed(FILE_TOO_LONG) => End::OutOfDisk,
-            End::Exited(_) | End::Killed(_) | End::Gone
+            End::Exited(1..) | End::Killed(_) | End::Gone
                 if self.sandbox.cgroup.out_of_memory() > self.out_of_memory =>
             {
                 End::OutOfMemory
@@ -214,20 +217,6 @@ impl Sandbox {
     pub fn live_for(&self, ttl: Duration) -> Result<(), SandboxError> {
         let mut inner = self.lock();
         inner.record.expires_at_us = Some(now_us().saturating_add(ttl.as_micros() as u64));
-        let written = inner.record.write(&self.folder);
-        written.map_err(|error| SandboxError::System("the sandbox's record", error))
-    }
-
-    /// Changes what its owner finds it by.
-    ///
-    /// # Errors
-    /// It can't be put on record.
-    pub fn relabel(
-        &self,
-        change: impl FnOnce(&mut BTreeMap<String, String>),
-    ) -> Result<(), SandboxError> {
-        let mut inner = self.lock();
-        change(&mut inner.record.spec.labels);
         let written = inner.record.write(&self.folder);
         written.map_err(|error| SandboxError::System("the sandbox's record", error))
     }

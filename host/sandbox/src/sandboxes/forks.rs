@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use tokio::task::JoinSet;
+
 use super::Sandboxes;
-use crate::agent::blocking;
+use crate::agent::{blocking, whole};
 use crate::error::SandboxError;
 use crate::layers;
+use crate::record::{Record, SandboxSpec};
 use crate::sandbox::{Sandbox, State};
 
 /// Copies that may lie between an image and a sandbox's own files.
@@ -13,7 +16,7 @@ const LAYERS_MAX: usize = 32;
 
 impl Sandboxes {
     /// Makes sandboxes with the files that one has now; its processes stay its own. All of them lie
-    /// over one copy.
+    /// over one copy. In what they are to be, `change` is made.
     ///
     /// # Errors
     /// It is gone, or there are as many as may be: then there are fewer than asked for, or none.
@@ -21,9 +24,23 @@ impl Sandboxes {
         &self,
         parent: &Arc<Sandbox>,
         count: usize,
+        change: impl FnOnce(&mut SandboxSpec),
+    ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
+        let (own, parent) = (self.clone(), parent.clone());
+        let mut spec = parent.lock().record.spec.clone();
+        change(&mut spec);
+        whole(async move { own.copies(&parent, count, spec).await }).await
+    }
+
+    async fn copies(
+        &self,
+        parent: &Arc<Sandbox>,
+        count: usize,
+        spec: SandboxSpec,
     ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
         parent.made().await?;
         let layer = super::name().map_err(|error| SandboxError::System("a name", error))?;
+        let _copying = self.0.copying.read().await;
         let children = {
             let _changing = parent.changing.lock().await;
             let record = parent.lock().record.clone();
@@ -31,13 +48,17 @@ impl Sandboxes {
                 let problem = format!("was forked {LAYERS_MAX} times in a row, as often as may be");
                 return Err(SandboxError::Value("sandbox", problem));
             }
+            let there = self.0.lock().len();
+            if there >= self.0.agent.config.sandboxes_max {
+                return Err(SandboxError::Full(there));
+            }
             let copied = parent.copy(&layer).await;
             copied.map_err(|error| SandboxError::System("copying the sandbox's files", error))?;
             let mut layers = vec![layer];
             layers.extend(record.layers);
             let mut children = Vec::new();
             for _ in 0..count {
-                match self.put(record.spec.clone(), layers.clone()).await {
+                match self.put(spec.clone(), layers.clone()).await {
                     Ok(child) => children.push(child),
                     Err(error) if children.is_empty() => return Err(error),
                     Err(_) => break,
@@ -51,33 +72,48 @@ impl Sandboxes {
         Ok(children)
     }
 
-    /// Ends all processes of all sandboxes. Their files stay.
+    /// Ends all processes of all sandboxes, and starts none any more. Their files stay.
     pub async fn stop(&self) {
+        self.0.agent.creations.close();
         let all: Vec<_> = self.0.lock().values().cloned().collect();
+        let mut ending = JoinSet::new();
         for sandbox in all {
-            let _changing = sandbox.changing.lock().await;
-            sandbox.end_processes().await;
-            sandbox.set(State::Stopped);
+            ending.spawn(async move {
+                let _changing = sandbox.changing.lock().await;
+                sandbox.end_processes().await;
+                sandbox.set(State::Stopped);
+            });
         }
+        ending.join_all().await;
         self.0.agent.cgroups.close();
     }
 
-    /// Removes a sandbox with its processes and files. It waits for nothing that others do.
+    /// Removes a sandbox with its processes and files. It waits for nothing that others do. Once this
+    /// completes it is on no record; its files go a moment later.
     pub async fn remove(&self, id: &str) {
         let Some(sandbox) = self.0.lock().remove(id) else {
             return;
         };
         sandbox.state.send_replace(State::Removed);
-        // One that is being made ends as it comes up.
-        sandbox.end_processes().await;
-        let removed = sandbox.clone();
-        tokio::spawn(async move {
-            let _changing = removed.changing.lock().await;
-            removed.end_processes().await;
-            let folder = removed.folder.clone();
-            if let Err(error) = blocking(move || layers::remove(&folder)).await {
-                tracing::error!(sandbox = %removed.id, %error, "files of a sandbox stay");
-            }
+        let removed = whole(async move {
+            let folder = sandbox.folder.clone();
+            // It is there later where it is written just now, and goes with the folder.
+            let _ = blocking(move || Record::remove(&folder)).await;
+            // One that is being made ends as it comes up.
+            sandbox.end_processes().await;
+            tokio::spawn(take_away(sandbox));
+            Ok(())
         });
+        let _ = removed.await;
+    }
+}
+
+/// Removes what is left of a sandbox, once nothing changes it any more.
+async fn take_away(sandbox: Arc<Sandbox>) {
+    let _changing = sandbox.changing.lock().await;
+    sandbox.end_processes().await;
+    let folder = sandbox.folder.clone();
+    if let Err(error) = blocking(move || layers::remove(&folder)).await {
+        tracing::error!(sandbox = %sandbox.id, %error, "files of a sandbox stay");
     }
 }

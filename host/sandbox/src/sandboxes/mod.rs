@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::agent::{Agent, blocking};
+use crate::agent::{Agent, blocking, whole};
 use crate::error::SandboxError;
 use crate::record::{Record, SandboxSpec, now_us};
 use crate::sandbox::{Sandbox, State, Status};
@@ -27,6 +27,8 @@ pub struct Sandboxes(Arc<Shared>);
 struct Shared {
     agent: Arc<Agent>,
     all: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    /// Read while a sandbox's files are copied, until a sandbox over the copy is on record.
+    copying: tokio::sync::RwLock<()>,
     /// No other agent uses the folder while it is open.
     _owned: File,
 }
@@ -42,18 +44,17 @@ impl Sandboxes {
     ///
     /// # Errors
     /// What is wrong with it, or that there are as many as may be.
-    pub async fn create(&self, spec: SandboxSpec) -> Result<Arc<Sandbox>, SandboxError> {
+    pub async fn create(&self, mut spec: SandboxSpec) -> Result<Arc<Sandbox>, SandboxError> {
         check(&spec)?;
+        spec.ttl.get_or_insert(self.0.agent.config.ttl);
         self.0.agent.images.get(&spec.image)?;
         let own = self.clone();
-        // It goes on if the caller is gone: a sandbox that is on record is prepared, and has its time.
-        let made = tokio::spawn(async move {
+        whole(async move {
             let sandbox = own.put(spec, Vec::new()).await?;
             tokio::spawn(sandbox.clone().prepare());
             Ok(sandbox)
-        });
-        let failed = |error| SandboxError::System("making the sandbox", io::Error::other(error));
-        made.await.unwrap_or_else(|error| Err(failed(error)))
+        })
+        .await
     }
 
     /// Puts a sandbox on record that nobody prepares yet.
@@ -73,6 +74,8 @@ impl Sandboxes {
             expires_at_us: None,
         };
         let sandbox = Sandbox::new(&self.0.agent, record.clone(), State::Preparing);
+        // Who removes it meanwhile waits for its record, to take that away too.
+        let changing = sandbox.changing.lock().await;
         {
             let mut all = self.0.lock();
             if all.len() >= self.0.agent.config.sandboxes_max {
@@ -87,8 +90,10 @@ impl Sandboxes {
         });
         if let Err(error) = written.await {
             self.0.lock().remove(&id);
+            sandbox.state.send_replace(State::Removed);
             return Err(SandboxError::System("the sandbox's record", error));
         }
+        drop(changing);
         Ok(sandbox)
     }
 
@@ -101,11 +106,11 @@ impl Sandboxes {
         found.ok_or_else(|| SandboxError::Unknown(id.to_owned()))
     }
 
-    /// The sandbox whose secret this is.
-    pub fn by_secret(&self, secret: &str) -> Option<Arc<Sandbox>> {
+    /// The sandbox whose secret is such.
+    pub fn with_secret(&self, is: impl Fn(&str) -> bool) -> Option<Arc<Sandbox>> {
         let all = self.0.lock();
-        all.values()
-            .find(|sandbox| sandbox.lock().record.secret == secret)
+        let mut all = all.values();
+        all.find(|sandbox| is(&sandbox.lock().record.secret))
             .cloned()
     }
 
@@ -158,11 +163,15 @@ impl Sandboxes {
 
     /// Removes all sandboxes of a program that has ended.
     pub async fn remove_of(&self, tenant: &str, program: &str) {
-        let of = |sandbox: &Status| {
-            sandbox.spec.tenant == tenant && sandbox.spec.program.as_deref() == Some(program)
-        };
-        for sandbox in self.list().into_iter().filter(of) {
-            self.remove(&sandbox.id).await;
+        let all: Vec<_> = self.0.lock().values().cloned().collect();
+        for sandbox in all {
+            let is_of = {
+                let spec = &sandbox.lock().record.spec;
+                spec.tenant == tenant && spec.program.as_deref() == Some(program)
+            };
+            if is_of {
+                self.remove(&sandbox.id).await;
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 
 use super::{Sandboxes, Shared};
 use crate::agent::{Agent, blocking};
@@ -18,7 +18,7 @@ use crate::digest::hex;
 use crate::error::SandboxError;
 use crate::images::Images;
 use crate::layers;
-use crate::record::Record;
+use crate::record::{Record, now_us};
 use crate::sandbox::{Sandbox, State};
 
 impl Sandboxes {
@@ -36,7 +36,7 @@ impl Sandboxes {
             shared.lock().insert(id, sandbox);
         }
         let sandboxes = Self(shared);
-        sandboxes.collect().await;
+        sandboxes.collect_copies().await;
         sandboxes.watch();
         Ok(sandboxes)
     }
@@ -87,6 +87,7 @@ fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
     let shared = Shared {
         agent: Arc::new(agent),
         all: Mutex::default(),
+        copying: RwLock::default(),
         _owned: owned,
     };
     Ok((Arc::new(shared), records))
@@ -98,9 +99,29 @@ fn records(config: &SandboxConfig) -> io::Result<Vec<Record>> {
     let mut records = Vec::new();
     for id in layers::names(&folder) {
         match Record::read(&folder.join(&id)) {
-            Ok(record) if record.id == id => records.push(record),
+            Ok(mut record) if record.id == id => {
+                if record.expires_at_us.is_none() {
+                    // It was never ready.
+                    let ttl = record.spec.ttl.unwrap_or(config.ttl);
+                    record.expires_at_us = Some(now_us() + ttl.as_micros() as u64);
+                }
+                records.push(record);
+            }
+            Err(error) if !is_damaged(&error) => {
+                // Its files may be somebody's.
+                tracing::error!(sandbox = %id, %error, "its record can't be read; it is left as it is");
+            }
             _ => layers::remove(&folder.join(&id))?,
         }
     }
     Ok(records)
+}
+
+/// Whether there is no record, or none that was ever acknowledged: those are written whole.
+fn is_damaged(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, IsADirectory, NotFound, UnexpectedEof};
+    matches!(
+        error.kind(),
+        InvalidData | IsADirectory | NotFound | UnexpectedEof
+    )
 }

@@ -14,13 +14,15 @@ use crate::wire::Guard;
 
 /// How often time and disks are looked at.
 const PERIOD: Duration = Duration::from_millis(250);
+/// How long what could not be made is there to be asked about.
+const FAILED_MAX: Duration = Duration::from_mins(10);
+/// How long a sandbox is kept that was paused because its time was over.
+const PAUSED_MAX: Duration = Duration::from_hours(30 * 24);
 /// How often copies are looked for that nobody has.
 const COLLECTION_PERIOD: Duration = Duration::from_mins(1);
 /// A sandbox that takes long to measure is measured seldom, unless the disk as a whole lost this part
 /// of what one sandbox may write.
 const URGENT_PART: u64 = 16;
-/// For how long a copy is kept that no sandbox has: it may be in the making.
-const COPY_MAX: Duration = Duration::from_hours(1);
 
 impl Sandboxes {
     /// Looks after sandboxes until all handles are gone.
@@ -35,10 +37,9 @@ impl Sandboxes {
                     return;
                 };
                 let sandboxes = Self(shared);
-                sandboxes.expire().await;
-                sandboxes.measure(&mut free).await;
-                if collected.elapsed() >= COLLECTION_PERIOD {
-                    sandboxes.collect().await;
+                sandboxes.expire();
+                sandboxes.measure(&mut free);
+                if collected.elapsed() >= COLLECTION_PERIOD && sandboxes.collect_copies().await {
                     collected = Instant::now();
                 }
             }
@@ -49,32 +50,45 @@ impl Sandboxes {
         self.0.lock().values().cloned().collect()
     }
 
-    async fn expire(&self) {
+    fn expire(&self) {
         let now = now_us();
         for sandbox in self.all() {
-            let on_expiry = {
-                let inner = sandbox.lock();
-                let over = inner
-                    .record
-                    .expires_at_us
-                    .is_some_and(|expires| expires <= now);
-                over.then_some(inner.record.spec.on_expiry)
+            let state = sandbox.state.borrow().clone();
+            let (over_us, on_expiry) = {
+                let record = &sandbox.lock().record;
+                // One that could not be made has no other time.
+                let failed_us = matches!(state, State::Failed(_)).then_some(record.created_at_us);
+                let ends_us = record.expires_at_us.or(failed_us);
+                let over_us = ends_us.and_then(|ends| now.checked_sub(ends));
+                (over_us, record.spec.on_expiry)
             };
-            match on_expiry {
-                Some(OnExpiry::Remove) => self.remove(&sandbox.id).await,
-                Some(OnExpiry::Pause) if *sandbox.state.borrow() == State::Ready => {
-                    if let Err(error) = sandbox.pause().await {
-                        tracing::warn!(sandbox = %sandbox.id, %error, "it can't be paused");
+            let Some(over) = over_us.map(Duration::from_micros) else {
+                continue;
+            };
+            match (on_expiry, state) {
+                (_, State::Failed(_)) if over < FAILED_MAX => {}
+                (OnExpiry::Pause, State::Ready) => {
+                    // Aside, and not while it is tried already: it may take seconds.
+                    if sandbox.changing.try_lock().is_ok() {
+                        tokio::spawn(async move {
+                            if let Err(error) = sandbox.pause().await {
+                                tracing::warn!(sandbox = %sandbox.id, %error, "it can't be paused");
+                            }
+                        });
                     }
                 }
-                _ => {}
+                (OnExpiry::Pause, State::Paused | State::Stopped) if over < PAUSED_MAX => {}
+                _ => {
+                    let own = self.clone();
+                    tokio::spawn(async move { own.remove(&sandbox.id).await });
+                }
             }
         }
     }
 
     /// Measures those that run, and ends what goes on writing beyond its bound. `free` is what was
     /// left of the disk when all were measured last.
-    async fn measure(&self, free: &mut u64) {
+    fn measure(&self, free: &mut u64) {
         let config = &self.0.agent.config;
         let left = free_bytes(&config.folder);
         let is_urgent = left.saturating_add(config.disk_bytes_max / URGENT_PART) < *free;
@@ -82,21 +96,31 @@ impl Sandboxes {
             *free = left;
         }
         for sandbox in self.all() {
-            if *sandbox.state.borrow() != State::Ready || sandbox.lock().is_over_disk {
+            // Files of a paused one may be written from outside.
+            let is_there = matches!(*sandbox.state.borrow(), State::Ready | State::Paused);
+            if !is_there || sandbox.lock().is_over_disk {
                 continue;
             }
-            if sandbox.measure(is_urgent).await && !config.without.contains(&Guard::Disk) {
-                let bytes = sandbox.lock().disk_bytes;
-                tracing::warn!(sandbox = %sandbox.id, bytes, "it wrote more than it may");
-                sandbox.lock().is_over_disk = true;
-                // Aside: a copy of its files may be in the making.
-                tokio::spawn(end_writing(sandbox));
+            // Aside: one that takes long keeps no other from being measured.
+            if std::mem::replace(&mut sandbox.lock().is_measured, true) {
+                continue;
             }
+            let is_bounded = !config.without.contains(&Guard::Disk);
+            tokio::spawn(async move {
+                if sandbox.measure(is_urgent).await && is_bounded {
+                    end_writing(&sandbox).await;
+                }
+                sandbox.lock().is_measured = false;
+            });
         }
     }
 
-    /// Removes copies that lie under no sandbox.
-    pub(super) async fn collect(&self) {
+    /// Removes copies that lie under no sandbox, as is done each minute. Gives whether it could: not
+    /// while one is made.
+    pub async fn collect_copies(&self) -> bool {
+        let Ok(_none_is_made) = self.0.copying.try_write() else {
+            return false;
+        };
         let kept: BTreeSet<String> = self
             .all()
             .iter()
@@ -105,13 +129,8 @@ impl Sandboxes {
         let folder = self.0.agent.config.folder.join("layers");
         let removed = blocking(move || {
             for layer in layers::names(&folder) {
-                // A copy is made before the first sandbox over it.
-                let path = folder.join(&layer);
-                let is_new = std::fs::metadata(&path)
-                    .and_then(|metadata| metadata.modified())
-                    .is_ok_and(|made| made.elapsed().is_ok_and(|age| age < COPY_MAX));
-                if !kept.contains(&layer) && !is_new {
-                    layers::remove(&path)?;
+                if !kept.contains(&layer) {
+                    layers::remove(&folder.join(layer))?;
                 }
             }
             Ok(())
@@ -119,11 +138,15 @@ impl Sandboxes {
         if let Err(error) = removed.await {
             tracing::warn!(%error, "copies of sandboxes stay");
         }
+        true
     }
 }
 
 /// Ends the processes of what has more on disk than it may.
-async fn end_writing(sandbox: Arc<Sandbox>) {
+async fn end_writing(sandbox: &Arc<Sandbox>) {
+    let bytes = sandbox.lock().disk_bytes;
+    tracing::warn!(sandbox = %sandbox.id, bytes, "it wrote more than it may");
+    sandbox.lock().is_over_disk = true;
     let _changing = sandbox.changing.lock().await;
     sandbox.end_processes().await;
     sandbox.bear().await;

@@ -109,7 +109,7 @@ async fn a_sandbox_may_be_removed_at_any_time() {
         let mut running = sandbox.run(Exec::new(["sleep", "600"])).await.unwrap();
         let forks = tokio::spawn({
             let (sandboxes, sandbox) = (stage.sandboxes.clone(), sandbox.clone());
-            async move { sandboxes.fork(&sandbox, 2).await }
+            async move { sandboxes.fork(&sandbox, 2, |_| {}).await }
         });
         let pauses = tokio::spawn({
             let sandbox = sandbox.clone();

@@ -10,7 +10,7 @@ use treadle_model::{ActionId, Tenant};
 use treadle_store::ActionRow;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// How long a look for the end of an action that never began takes at most.
+/// How often an action that waits is looked at, beside being told of its end.
 const LOOK: Duration = Duration::from_hours(1);
 
 /// How long a handler may take to end its work when that has run for as long as it may. Only then is
@@ -77,9 +77,19 @@ impl Actions {
                 withdrawal.action = None;
                 Ok(hold)
             }
-            ended = self.ended(tenant, admitted, LOOK) => {
+            ended = self.end_of(tenant, admitted) => {
+                let ended = ended?;
                 withdrawal.action = None;
-                Err(never_began(&ended?))
+                Err(never_began(&ended))
+            }
+        }
+    }
+
+    async fn end_of(&self, tenant: &Tenant, action: ActionId) -> Result<ActionRow, Failure> {
+        loop {
+            let row = self.ended(tenant, action, LOOK).await?;
+            if row.ended_at_us.is_some() {
+                return Ok(row);
             }
         }
     }
@@ -98,7 +108,7 @@ impl Actions {
 }
 
 fn never_began(row: &ActionRow) -> Failure {
-    let outcome = row.outcome.as_deref().unwrap_or("it still waits");
+    let outcome = row.outcome.as_deref().unwrap_or("nothing is known of it");
     let message = format!(
         "action {} did not begin: {outcome}; see GET /api/v1/actions/{}",
         row.action, row.action

@@ -260,7 +260,7 @@ async fn fork(
     }
     let children = host(&app)?
         .sandboxes
-        .fork(&parent, request.count as usize)
+        .fork(&parent, request.count as usize, |_| {})
         .await;
     let children = children.map_err(told)?.into_iter();
     let sandboxes = children.map(|child| child.status().into()).collect();

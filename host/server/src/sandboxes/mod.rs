@@ -64,7 +64,6 @@ pub(crate) fn refused(error: &SandboxError) -> ErrorBody {
         | SandboxError::Command(_) => ErrorCode::InvalidField,
         SandboxError::Machine(_)
         | SandboxError::Preparation(_)
-        | SandboxError::Paused
         | SandboxError::Gone
         | SandboxError::System(..) => ErrorCode::SandboxFailed,
     };

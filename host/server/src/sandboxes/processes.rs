@@ -116,6 +116,10 @@ impl Source {
     fn is_late(&self) -> bool {
         matches!(self, Self::Action(work) if work.is_late())
     }
+
+    fn is_withdrawn(&self) -> bool {
+        matches!(self, Self::Action(work) if work.is_withdrawn())
+    }
 }
 
 impl Processes {
@@ -174,9 +178,10 @@ impl Processes {
                     all.remove(&key);
                 }
             }
-            process.stdin.lock().await.take();
             process.log().finish(finish);
             process.written.send_replace(());
+            // A client may be about to write to what no longer reads.
+            process.stdin.lock().await.take();
         });
         Ok(reader)
     }
@@ -235,6 +240,7 @@ impl Process {
                 Event::Output(bytes) => (Way::Output, bytes),
                 Event::Errors(bytes) => (Way::Errors, bytes),
                 Event::Ended(_) if source.is_late() => return Finish::Late,
+                Event::Ended(_) if source.is_withdrawn() => return Finish::Withdrawn,
                 Event::Ended(end) => return Finish::Ended(end),
             };
             self.put(way, bytes.into()).await;

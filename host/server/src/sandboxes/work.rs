@@ -8,12 +8,14 @@ use std::time::Duration;
 use treadle_actions::{Capture, Hold, outcome};
 use treadle_core::actions::Outcome;
 use treadle_model::Tenant;
-use treadle_sandbox::{End, Event, Exec, Running, Sandbox};
+use treadle_sandbox::{End, Event, Exec, Running, Sandbox, SandboxError, Stopper};
 
 /// Bytes of what a command wrote that go on record.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The longest that a command may run.
 const RUN_MAX: Duration = Duration::from_hours(24);
+/// How long a command takes to end that is killed, where its sandbox runs.
+const END_MAX: Duration = Duration::from_secs(5);
 /// Bytes of a command that are told.
 const WHAT_BYTES_MAX: usize = 512;
 
@@ -62,12 +64,16 @@ impl Host {
         task: Task,
         mut exec: Exec,
     ) -> Result<Work, Failure> {
-        let hold = self.hold(sandbox, &task).await?;
+        let mut hold = self.hold(sandbox, &task).await?;
         exec.share = hold.share.clone();
         let parallelism = hold.parallelism.to_string();
         exec.env
             .insert("TREADLE_PARALLELISM".to_owned(), parallelism);
-        match sandbox.run(exec).await {
+        let started = tokio::select! {
+            started = sandbox.run(exec) => started,
+            () = hold.stopped() => Err(SandboxError::Gone),
+        };
+        match started {
             Ok(running) => Ok(Work {
                 hold: Some(hold),
                 running: Some(running),
@@ -114,7 +120,7 @@ impl Work {
                 return Event::Ended(End::Gone);
             };
             let stopper = running.stopper();
-            let until = self.until.filter(|_| !self.is_late);
+            let until = self.until;
             tokio::select! {
                 event = running.next() => {
                     match &event {
@@ -124,21 +130,17 @@ impl Work {
                     return event;
                 }
                 () = sleep_until(until), if until.is_some() => {
+                    if self.is_late || self.is_withdrawn {
+                        // Its sandbox is paused: it ends once that goes on, and has no cores until then.
+                        self.finish(End::Gone);
+                        return Event::Ended(End::Gone);
+                    }
                     self.is_late = true;
-                    let _ = stopper.kill().await;
+                    self.end_soon(stopper);
                 }
-                () = hold.stopped(), if !self.is_late => {
+                () = hold.stopped(), if !self.is_late && !self.is_withdrawn => {
                     self.is_withdrawn = true;
-                    let _ = stopper.kill().await;
-                    self.until = None;
-                    // Its end follows; there is nothing else to wait for.
-                    let end = loop {
-                        if let Event::Ended(end) = running.next().await {
-                            break end;
-                        }
-                    };
-                    self.finish(end);
-                    return Event::Ended(end);
+                    self.end_soon(stopper);
                 }
             }
         }
@@ -155,6 +157,11 @@ impl Work {
                 Event::Ended(end) => return (output.finish(), errors.finish(), end),
             }
         }
+    }
+
+    fn end_soon(&mut self, stopper: Stopper) {
+        self.until = Some(tokio::time::Instant::now() + END_MAX);
+        tokio::spawn(async move { stopper.kill().await });
     }
 
     fn finish(&mut self, end: End) {

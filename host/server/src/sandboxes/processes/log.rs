@@ -23,6 +23,8 @@ pub(crate) enum Finish {
     Ended(End),
     /// Its time was over.
     Late,
+    /// Its action was withdrawn, or the daemon is to stop.
+    Withdrawn,
 }
 
 /// What a reader is told.

@@ -30,7 +30,7 @@ enum Doing {
     /// It runs a command, which has begun or is still being typed.
     Runs(Nonce, bool),
     /// A program has its terminal that clients talk to.
-    Talks,
+    Talks(Option<Nonce>),
 }
 
 #[derive(Debug)]
@@ -140,6 +140,12 @@ impl Shell {
         }
     }
 
+    /// Waits until nothing runs in it. Gives whether it came to that.
+    pub(crate) async fn rests(&self, until: Option<Instant>) -> bool {
+        let idle = |screen: &mut Screen| screen.is_idle().then_some(());
+        self.until(until, idle).await.is_some()
+    }
+
     /// Types, however long the caller waits for it. A line that is cut short would spoil the next.
     async fn press(&self, keys: Vec<u8>) -> bool {
         let keyboard = self.keyboard.clone();
@@ -232,7 +238,12 @@ impl Shell {
             if screen.has_ended {
                 return Ok(Became::Gone(screen.transcript.take()));
             }
-            screen.doing = Doing::Talks;
+            // A command that asked, and may end of itself.
+            screen.doing = Doing::Talks(match &screen.doing {
+                Doing::Talks(nonce) => nonce.clone(),
+                Doing::Runs(nonce, true) => Some(nonce.clone()),
+                _ => None,
+            });
             // The prompt of the command before may be yet to come, and is none of this one.
             let keys = if is_idle {
                 typed::begin(&nonce)
@@ -327,10 +338,14 @@ impl Screen {
 
     /// How the command ended that runs, if it did.
     fn end(&mut self) -> Option<Became> {
-        let Doing::Runs(nonce, has_begun) = &mut self.doing else {
-            return None;
+        let nonce = match &mut self.doing {
+            Doing::Runs(nonce, has_begun) => {
+                *has_begun = *has_begun || self.transcript.skip_to(nonce);
+                nonce
+            }
+            Doing::Talks(Some(nonce)) => nonce,
+            Doing::Talks(None) | Doing::Nothing => return None,
         };
-        *has_begun = *has_begun || self.transcript.skip_to(nonce);
         if let Some((output, code)) = self.transcript.ended(nonce) {
             self.doing = Doing::Nothing;
             return Some(Became::Ended(output, code));
@@ -340,11 +355,12 @@ impl Screen {
 
     /// Whether the command that runs asks for what its client waits for.
     fn asks(&mut self, patterns: &[Regex]) -> Option<Became> {
-        if !matches!(self.doing, Doing::Runs(_, true)) {
+        let Doing::Runs(nonce, true) = &self.doing else {
             return None;
-        }
+        };
+        let nonce = nonce.clone();
         let (output, which) = self.transcript.matched(patterns)?;
-        self.doing = Doing::Talks;
+        self.doing = Doing::Talks(Some(nonce));
         Some(Became::Matched(output, which))
     }
 }

@@ -1,5 +1,6 @@
 //! E2B's control plane: sandboxes made, shown, measured and removed.
 
+use super::course::{go_on, is_paused, told_of};
 use super::errors::{failed, refuse, told};
 use super::keys::{self, Key};
 use super::routing::may_run;
@@ -187,19 +188,28 @@ pub(super) async fn create(
     let image = image(host, request.template_id.as_deref().unwrap_or_default())?;
     let mut spec = request.into_spec()?;
     spec.image = image;
-    let sandbox = match Key::of(&headers, &body)? {
-        None => host.create(tenant, spec).await.map_err(failed)?,
+    let ttl = spec.ttl;
+    let (sandbox, is_new) = match Key::of(&headers, &body)? {
+        None => (host.create(tenant, spec).await.map_err(failed)?, true),
         Some(key) => {
             let _naming = host.naming.lock().await;
             if let Some(sandbox) = key.find(host, tenant)? {
-                sandbox
+                (sandbox, false)
             } else {
                 key.note(&mut spec.labels);
-                host.create(tenant, spec).await.map_err(failed)?
+                (host.create(tenant, spec).await.map_err(failed)?, true)
             }
         }
     };
-    ready(host, &sandbox).await?;
+    if is_new {
+        ready(host, &sandbox).await?;
+    } else if is_paused(&sandbox) {
+        go_on(&sandbox, ttl)
+            .await
+            .map_err(|error| told_of(&error))?;
+    } else {
+        sandbox.resume().await.map_err(|error| told_of(&error))?;
+    }
     Ok(Created(E2bSandbox::of(&sandbox)))
 }
 
@@ -232,8 +242,11 @@ pub(super) async fn remove(
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Result<Response, Response> {
-    let sandbox = own(&app, &caller, &id)?;
-    host(&app)?.sandboxes.remove(sandbox.id()).await;
+    // One that could not be made too, of which no other call knows.
+    let host = host(&app)?;
+    let sandbox = host.own(&caller.principal.tenant.tenant, &id);
+    let sandbox = sandbox.map_err(|error| told_of(&error))?;
+    host.sandboxes.remove(sandbox.id()).await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -54,7 +54,7 @@ impl Lease {
     }
 }
 
-fn told_of(error: &SandboxError) -> Response {
+pub(super) fn told_of(error: &SandboxError) -> Response {
     told(&refused(error))
 }
 
@@ -77,7 +77,7 @@ pub(super) async fn go_on(
     sandbox.resume().await
 }
 
-fn is_paused(sandbox: &Sandbox) -> bool {
+pub(super) fn is_paused(sandbox: &Sandbox) -> bool {
     sandbox.status().state == Life::Paused
 }
 
@@ -238,15 +238,13 @@ pub(super) async fn fork(
     }
     let children = host
         .sandboxes
-        .fork(&parent, count)
+        .fork(&parent, count, |spec| {
+            keys::forget(&mut spec.labels);
+            spec.ttl = Some(ttl);
+        })
         .await
         .map_err(|error| told_of(&error))?;
     let mut made = Vec::with_capacity(count);
-    for child in &children {
-        let named = child.relabel(keys::forget);
-        let lives = named.and_then(|()| child.live_for(ttl));
-        lives.map_err(|error| told_of(&error))?;
-    }
     for child in &children {
         made.push(match ready(host, child).await {
             Ok(()) => E2bFork::Sandbox(E2bSandbox::of(child)),

@@ -61,6 +61,25 @@ fn labels(text: &str) -> Result<Vec<(String, String)>, Response> {
         .collect()
 }
 
+/// A time of UTC without the name of its zone.
+fn utc(text: &str) -> Result<&str, Response> {
+    let time = text
+        .strip_suffix('Z')
+        .or_else(|| text.strip_suffix("+00:00"));
+    let form = b"dddd-dd-ddTdd:dd:dd";
+    let has_form = |time: &&str| {
+        let fits = |(byte, wanted): (u8, &u8)| match wanted {
+            b'd' => byte.is_ascii_digit(),
+            other => byte == *other,
+        };
+        time.len() >= form.len() && time.bytes().zip(form).all(fits)
+    };
+    time.filter(has_form).ok_or_else(|| {
+        let message = "`startedAfter` is no time of UTC; send one such as 2026-11-27T06:00:00Z";
+        refuse(ErrorCode::InvalidField, message)
+    })
+}
+
 impl SandboxesQuery {
     /// What it asks for, of a tenant's sandboxes, oldest first.
     fn choose(&self, mut all: Vec<Status>) -> Result<Vec<Status>, Response> {
@@ -76,13 +95,7 @@ impl SandboxesQuery {
                 format!("`state` has {other}; send running or paused"),
             ));
         }
-        let after = self.started_after.as_deref().unwrap_or("Z");
-        if !after.ends_with('Z') && !after.ends_with("+00:00") {
-            return Err(refuse(
-                ErrorCode::InvalidField,
-                "`startedAfter` is no time of UTC; send one",
-            ));
-        }
+        let after = self.started_after.as_deref().map(utc).transpose()?;
         let (running, paused) = states.map_or((true, true), |states| {
             (states.contains("running"), states.contains("paused"))
         });
@@ -98,10 +111,9 @@ impl SandboxesQuery {
             let of_template = self.template.as_ref().is_none_or(|wanted| {
                 view::template(&sandbox.spec.image) == *wanted || sandbox.spec.image == *wanted
             });
-            // Times of one zone are in order as text.
-            let in_time = self.started_after.as_ref().is_none_or(|after| {
-                crate::instant::rfc3339(sandbox.created_at_us).as_str() > after.as_str()
-            });
+            // Times of one zone are in order as text, without the zone's name.
+            let created = crate::instant::rfc3339(sandbox.created_at_us);
+            let in_time = after.is_none_or(|after| created.trim_end_matches('Z') > after);
             let is_there = view::is_there(sandbox) && in_time;
             is_there && in_state && of_template && wanted.iter().all(of_owner)
         });

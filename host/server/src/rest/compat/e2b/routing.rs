@@ -119,12 +119,11 @@ fn named(
         return host.sandboxes.get(id).map_err(|_| gone(id));
     }
     if let Some(token) = text(headers, TOKEN) {
-        return host.sandboxes.by_secret(token).ok_or_else(|| gone(""));
+        let found = host.sandboxes.with_secret(|secret| is_same(secret, token));
+        return found.ok_or_else(|| gone(""));
     }
     if let Some(signature) = signature {
-        let all = host.sandboxes.list().into_iter();
-        let mut all = all.filter_map(|status| host.sandboxes.get(&status.id).ok());
-        let found = all.find(|sandbox| signature.is_of(&sandbox.secret()));
+        let found = host.sandboxes.with_secret(|secret| signature.is_of(secret));
         return found.ok_or_else(|| gone(""));
     }
     Err(unnamed())

@@ -217,6 +217,11 @@ async fn at(until: Option<Instant>) {
 fn end(finish: Finish) -> Result<Value, Fault> {
     let end = match finish {
         Finish::Late => return Err(connect::late()),
+        // It may have been right.
+        Finish::Withdrawn => {
+            let message = "the action was withdrawn, or treadle is being stopped";
+            return Err(Fault::new(Code::Internal, message));
+        }
         Finish::Ended(End::Gone) => return Err(Fault::gone()),
         Finish::Ended(end) => end,
     };
@@ -269,6 +274,10 @@ mod tests {
         assert_eq!(
             end(Finish::Late).expect_err("late").code,
             Code::DeadlineExceeded
+        );
+        assert_eq!(
+            end(Finish::Withdrawn).expect_err("withdrawn").code,
+            Code::Internal
         );
         assert_eq!(
             end(Finish::Ended(End::Gone)).expect_err("gone").code,

@@ -14,11 +14,13 @@ use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use serde_json::{Value, json};
 use std::io::{self, ErrorKind, Write};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 use treadle_auth::Caller;
+use treadle_sandbox::{FileKind, Sandbox};
 use treadle_wire::ErrorCode;
 
 /// Files in a form.
@@ -32,6 +34,20 @@ pub(super) async fn upload(
     State(app): State<App>,
     caller: Caller,
     Query(query): Query<FileQuery>,
+    request: Request,
+) -> Result<Response, Response> {
+    // It goes on if the client is gone, to take away what has come so far.
+    let received = tokio::spawn(received(app, caller, query, request));
+    let failed = |error: tokio::task::JoinError| {
+        refuse_file(ErrorKind::Other, format!("the upload failed: {error}"))
+    };
+    received.await.unwrap_or_else(|error| Err(failed(error)))
+}
+
+async fn received(
+    app: App,
+    caller: Caller,
+    query: FileQuery,
     request: Request,
 ) -> Result<Response, Response> {
     let place = query
@@ -71,7 +87,7 @@ pub(super) async fn upload(
             writer.end().await
         };
         let taken = taken.await;
-        vec![writer.told(&place, taken).await?]
+        vec![writer.told(taken).await?]
     } else {
         let message = "send a form (multipart/form-data) or application/octet-stream";
         return Err(refuse(ErrorCode::InvalidField, message));
@@ -131,7 +147,7 @@ async fn form(place: &Place, path: Option<&str>, request: Request) -> Result<Vec
             writer.end().await
         };
         let taken = taken.await;
-        written.push(writer.told(place, taken).await?);
+        written.push(writer.told(taken).await?);
     }
     if written.is_empty() {
         return Err(refuse(
@@ -149,9 +165,19 @@ fn unescaped(name: &str) -> String {
         .replace("%0A", "\n")
 }
 
+fn random() -> Result<u64, Response> {
+    let mut bytes = [0; 8];
+    let filled = getrandom::fill(&mut bytes);
+    filled.map_err(|error| refuse_file(ErrorKind::Other, error.to_string()))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
 /// A file that is written within the room of its sandbox.
 struct Writer {
     path: String,
+    /// Where it is written: beside a file that is there, which is replaced once all of it has come.
+    spool: String,
+    sandbox: Arc<Sandbox>,
     file: File,
     /// Bytes that it may have yet.
     left: u64,
@@ -163,12 +189,21 @@ impl Writer {
         let path = place
             .path(Some(path))
             .map_err(|fault| refuse(ErrorCode::InvalidField, fault.message))?;
-        let sandbox = &place.reached.sandbox;
-        let file = sandbox.create_as(place.owner(), &path, MODE).await;
+        let sandbox = place.reached.sandbox.clone();
+        let (mut spool, mut owner, mut mode) = (path.clone(), place.owner(), MODE);
+        if let Ok(there) = sandbox.stat(&path).await
+            && there.kind == FileKind::File
+        {
+            spool = format!("{path}.treadle-upload-{:016x}", random()?);
+            (owner, mode) = (there.owner, there.mode);
+        }
+        let file = sandbox.create_as(owner, &spool, mode).await;
         Ok(Self {
             path,
+            spool,
             file: File::from_std(file.map_err(|error| unreached(&error))?),
             left: sandbox.room(),
+            sandbox,
             packed: is_packed.then(|| MultiGzDecoder::new(Vec::new())),
         })
     }
@@ -190,6 +225,10 @@ impl Writer {
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.ok_or(ErrorKind::StorageFull)?;
+        // Others write meanwhile: it is measured again and again.
+        if self.sandbox.room() == 0 {
+            return Err(ErrorKind::StorageFull.into());
+        }
         self.file.write_all(bytes).await
     }
 
@@ -202,10 +241,15 @@ impl Writer {
     }
 
     /// What is told of it. One that could not be written to its end is removed.
-    async fn told(self, place: &Place, taken: io::Result<()>) -> Result<Value, Response> {
+    async fn told(self, taken: io::Result<()>) -> Result<Value, Response> {
+        let Self { path, spool, .. } = &self;
         if let Err(error) = taken {
-            let _ = place.reached.sandbox.remove_file(&self.path).await;
-            return Err(refuse_file(error.kind(), format!("{}: {error}", self.path)));
+            let _ = self.sandbox.remove_file(spool).await;
+            return Err(refuse_file(error.kind(), format!("{path}: {error}")));
+        }
+        if spool != path {
+            let placed = self.sandbox.rename(spool, path).await;
+            placed.map_err(|error| unreached(&error))?;
         }
         let name = self.path.rsplit('/').next().unwrap_or_default();
         Ok(json!({"name": name, "path": self.path, "type": "file"}))

@@ -21,8 +21,9 @@ const FETCHED_BYTES_MAX: u64 = 16 << 20;
 const FETCHED_MAX: usize = 256;
 /// Memory of a sandbox at least: a compiler needs more than many a program may have.
 const MEMORY_MIN: u64 = 512 << 20;
-/// Seconds that a sandbox lives beyond what its commands may take.
-const SPARE: Duration = Duration::from_mins(10);
+/// What a sandbox lives beyond what its commands may take: they wait for their turns. It is removed with
+/// its request; after a crash it goes by this.
+const SPARE: Duration = Duration::from_hours(3);
 /// The longest that a command may run.
 const RUN_MAX: Duration = Duration::from_hours(24);
 /// Where programs are.

@@ -211,6 +211,10 @@ pub(super) async fn run(
     sandbox.resume().await?;
     let turn = shell.turn(max.map(|max| Instant::now() + max)).await;
     let turn = turn.ok_or_else(|| bash.late())?;
+    // What still runs there may take long: nobody waits for it with cores.
+    if !bash.is_interactive() && !shell.rests(max.map(|max| Instant::now() + max)).await {
+        return Err(bash.late());
+    }
     let task = Task {
         kind: KIND,
         what: bash.command.clone(),

@@ -40,7 +40,10 @@ pub(super) async fn upload(
     InPath(id): InPath<String>,
     request: Request,
 ) -> Response {
-    match received(&app, &caller, &id, request).await {
+    // It goes on if the client is gone, to take away what has come so far.
+    let received = tokio::spawn(async move { received(&app, &caller, &id, request).await });
+    let received = received.await;
+    match received.unwrap_or_else(|error| Err(Problem::plain(error.to_string()))) {
         Ok(()) => Json(Empty {}).into_response(),
         Err(problem) => problem.into_response(),
     }
@@ -133,7 +136,8 @@ async fn store(sandbox: &Arc<Sandbox>, mut field: Field<'_>, spool: &str) -> Res
     let mut written = 0;
     while let Some(chunk) = chunk(&mut field).await? {
         written += chunk.len() as u64;
-        if written > room {
+        // Others write meanwhile: it is measured again and again.
+        if written > room || sandbox.room() == 0 {
             return Err(Problem::of_file(spool, &io::ErrorKind::StorageFull.into()));
         }
         let stored = file.write_all(&chunk).await;
