@@ -17,7 +17,7 @@ pub(crate) enum Form {
     Rollout,
     /// The jobs are divided between two schedulers.
     Shards,
-    /// A daemon, alone, runs the programs' tools.
+    /// A daemon, alone, runs the programs' tools, some of them in sandboxes here and on a node.
     Actions,
 }
 
@@ -46,6 +46,9 @@ const SECOND: Shard = Shard {
 const KV_TOKENS: u64 = 60_000;
 /// Where memory is to be short: for each program and engine; a context has some hundred tokens.
 const SHORT_KV_TOKENS: u64 = 40;
+
+/// What the daemon and its node share.
+pub(crate) const NODE_SECRET: &str = "cluster.secret=the same for the daemon and its node";
 
 impl Form {
     /// All of them, in the order of a run.
@@ -125,6 +128,7 @@ impl Form {
                 "store.snapshot_events=5000",
                 "actions.enabled=true",
                 "sandboxes.enabled=true",
+                NODE_SECRET,
                 // Without a token programs run what they like.
                 "auth.anonymous_scope=admin",
             ],

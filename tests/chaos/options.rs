@@ -36,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 5_000)]
     pub(crate) pause_ms_max: u64,
     /// Kills of each kind: leading daemon, other daemon, broker, database, engine, what runs an
-    /// action.
+    /// action, agent of a node.
     #[arg(long, default_value_t = 3)]
     pub(crate) kills: u32,
     /// Times that everything is killed at once, after the other kills.
@@ -73,7 +73,7 @@ impl Options {
         let is_there = |victim: &Victim| match victim {
             Victim::Follower => self.daemons > 1,
             Victim::Broker => !self.without_broker,
-            Victim::Executor => form == Form::Actions,
+            Victim::Executor | Victim::Node => form == Form::Actions,
             Victim::Leader | Victim::Database | Victim::Engine => true,
             Victim::Everything => false,
         };

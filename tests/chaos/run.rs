@@ -151,7 +151,7 @@ impl Storm {
             }
             Victim::Engine => kill.which % engines,
             Victim::Executor => kill.which,
-            Victim::Broker | Victim::Database | Victim::Everything => 0,
+            Victim::Broker | Victim::Database | Victim::Node | Victim::Everything => 0,
         };
         let killed = Instant::now();
         self.end(kill.victim, target).await?;
@@ -188,6 +188,7 @@ impl Storm {
             Victim::Leader | Victim::Follower => self.fixture.kill_daemon(target).await,
             Victim::Engine => self.fixture.kill_engine(target).await,
             Victim::Executor => self.fixture.kill_executor(target).await,
+            Victim::Node => self.fixture.kill_node().await,
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Kill).await,
             Victim::Database => self.server(Service::Postgres, Deed::Kill).await,
             Victim::Everything => {
@@ -199,6 +200,7 @@ impl Storm {
                 if self.fixture.amqp_url.is_some() {
                     self.server(Service::Rabbitmq, Deed::Kill).await?;
                 }
+                self.fixture.kill_node().await?;
                 for engine in 0..engines {
                     self.fixture.kill_engine(engine).await?;
                 }
@@ -214,6 +216,7 @@ impl Storm {
             Victim::Engine => self.fixture.start_engine(target).await,
             // The daemon has another one.
             Victim::Executor => Ok(()),
+            Victim::Node => self.fixture.start_node().await,
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Restart).await,
             Victim::Database => self.server(Service::Postgres, Deed::Restart).await,
             Victim::Everything => {

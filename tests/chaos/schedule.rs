@@ -21,6 +21,8 @@ pub(crate) enum Victim {
     Engine,
     /// What supervises an action that runs.
     Executor,
+    /// The agent of a node.
+    Node,
     /// All of these at once: a blackout.
     Everything,
 }
@@ -35,18 +37,20 @@ impl Victim {
             Self::Database => "database",
             Self::Engine => "engine",
             Self::Executor => "executor",
+            Self::Node => "node",
             Self::Everything => "everything",
         }
     }
 
     /// All that can be hit one by one.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Leader,
         Self::Follower,
         Self::Broker,
         Self::Database,
         Self::Engine,
         Self::Executor,
+        Self::Node,
     ];
 }
 

@@ -3,6 +3,7 @@
 mod e2b;
 mod fusion;
 mod mini;
+mod nodes;
 mod rest;
 mod stage;
 mod swerex;

@@ -61,8 +61,13 @@ impl DaemonProcess {
 
     /// Starts `treadle serve` with these arguments on any free port.
     pub async fn serve(arguments: &[&str]) -> Self {
+        Self::run("serve", "127.0.0.1:0", arguments).await
+    }
+
+    /// Starts a command of `treadle` that serves, at an address.
+    pub async fn run(command: &str, listen: &str, arguments: &[&str]) -> Self {
         let mut child = Command::new(binary())
-            .args(["serve", "--json", "--listen", "127.0.0.1:0"])
+            .args([command, "--json", "--listen", listen])
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

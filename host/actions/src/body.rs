@@ -190,6 +190,15 @@ impl ActionBody {
         }
     }
 
+    /// The sandbox that it is done in.
+    pub fn sandbox(&self) -> Option<&str> {
+        match self {
+            Self::Sandbox(command) => Some(&command.id),
+            Self::Held(work) => Some(&work.sandbox),
+            _ => None,
+        }
+    }
+
     /// The quota that it draws from.
     pub fn quota(&self) -> Option<&str> {
         match self {

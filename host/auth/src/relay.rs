@@ -4,6 +4,7 @@
 //! the client goes along, with an HMAC over it and over what is asked, keyed by the secret that
 //! daemons share: only a daemon of the cluster can say for whom it asks.
 
+use super::scope::Scope;
 use super::secret::hex;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use ring::hmac::{HMAC_SHA256, Key, sign};
@@ -11,6 +12,8 @@ use std::net::SocketAddr;
 
 /// Marks a request that was passed on once, and proves it; it is not passed on again.
 const PASSED_ON: HeaderName = HeaderName::from_static("x-treadle-passed-on");
+/// For whom a daemon asks one of its nodes.
+const VOUCHED: HeaderName = HeaderName::from_static("x-treadle-vouched");
 /// The address that the request came from.
 const CLIENT: HeaderName = HeaderName::from_static("x-treadle-client");
 
@@ -50,14 +53,52 @@ pub fn take(secret: &str, (method, uri): (&Method, &Uri), headers: &mut HeaderMa
     };
     let client = client.as_ref().and_then(|client| client.to_str().ok());
     let client = client.unwrap_or_default();
-    // Digests are compared, so that time reveals nothing of the proof.
-    let hash = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
-    let expected = proof(secret, client, method, uri);
-    let is_proven = hash(marked.as_bytes()).as_ref() == hash(expected.as_bytes()).as_ref();
-    if secret.is_empty() || !is_proven {
+    if secret.is_empty() || !is_same(&marked, &proof(secret, client, method, uri)) {
         return Way::Unproven;
     }
     Way::PassedOn(client.parse().ok())
+}
+
+/// Vouches to a node for a request of a tenant's, with a scope or without any.
+pub fn vouch(
+    secret: &str,
+    (tenant, scope): (&str, Option<Scope>),
+    (method, uri): (&Method, &Uri),
+    headers: &mut HeaderMap,
+) {
+    let who = format!("{}:{tenant}", scope.map_or("none", Scope::as_str));
+    let proof = proof(secret, &format!("vouched {who}"), method, uri);
+    for (name, text) in [(VOUCHED, who), (PASSED_ON, proof)] {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(name, value);
+        }
+    }
+}
+
+/// The tenant and the scope that a node's daemon vouches for; `None` where it does not.
+pub fn vouched(
+    secret: &str,
+    (method, uri): (&Method, &Uri),
+    headers: &mut HeaderMap,
+) -> Option<(String, Option<Scope>)> {
+    let (who, marked) = (headers.remove(VOUCHED)?, headers.remove(PASSED_ON)?);
+    let who = who.to_str().ok()?;
+    if secret.is_empty()
+        || !is_same(
+            &marked,
+            &proof(secret, &format!("vouched {who}"), method, uri),
+        )
+    {
+        return None;
+    }
+    let (scope, tenant) = who.split_once(':')?;
+    Some((tenant.to_owned(), Scope::from_name(scope)))
+}
+
+/// Digests are compared, so that time reveals nothing of the proof.
+fn is_same(marked: &HeaderValue, expected: &str) -> bool {
+    let hash = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
+    hash(marked.as_bytes()).as_ref() == hash(expected.as_bytes()).as_ref()
 }
 
 fn proof(secret: &str, client: &str, method: &Method, uri: &Uri) -> String {
@@ -113,5 +154,36 @@ mod tests {
         let mut unknown = HeaderMap::new();
         mark(SECRET, None, (&get, &uri), &mut unknown);
         assert_eq!(taken(SECRET, &get, &here, &unknown), Way::PassedOn(None));
+    }
+
+    #[test]
+    fn a_node_is_vouched_for_one_tenant_and_one_request() {
+        let (get, post) = (Method::GET, Method::POST);
+        let uri: Uri = "http://n:1/sandboxes/s1?x=1".parse().unwrap();
+        let here: Uri = "/sandboxes/s1?x=1".parse().unwrap();
+        let mut headers = HeaderMap::new();
+        assert_eq!(vouched(SECRET, (&get, &here), &mut headers), None);
+        vouch(
+            SECRET,
+            ("red", Some(Scope::Job)),
+            (&get, &uri),
+            &mut headers,
+        );
+        let of = |secret: &str, method: &Method, headers: &HeaderMap| {
+            vouched(secret, (method, &here), &mut headers.clone())
+        };
+        let who = Some(("red".to_owned(), Some(Scope::Job)));
+        assert_eq!(of(SECRET, &get, &headers), who);
+        assert_eq!(of(SECRET, &post, &headers), None);
+        assert_eq!(of("another secret", &get, &headers), None);
+        headers.insert(VOUCHED, HeaderValue::from_static("admin:red"));
+        assert_eq!(of(SECRET, &get, &headers), None);
+        vouch(SECRET, ("red", None), (&get, &uri), &mut headers);
+        assert_eq!(of(SECRET, &get, &headers), Some(("red".to_owned(), None)));
+        // What proves where a request of a daemon's came from proves nothing here.
+        let mut passed = HeaderMap::new();
+        mark(SECRET, None, (&get, &uri), &mut passed);
+        passed.insert(VOUCHED, HeaderValue::from_static("admin:red"));
+        assert_eq!(of(SECRET, &get, &passed), None);
     }
 }

@@ -16,6 +16,7 @@ mod layers;
 mod logging;
 mod metrics;
 mod nearest;
+mod nodes;
 mod payloads;
 mod plugins;
 mod prediction;
@@ -43,6 +44,7 @@ pub use error::{ConfigError, Origin};
 pub use kv::KvSection;
 pub use logging::{LogFormat, LoggingConfig};
 pub use metrics::MetricsConfig;
+pub use nodes::NodesSection;
 pub use payloads::{Keep, PayloadsConfig};
 pub use plugins::PluginsConfig;
 pub use prediction::PredictionConfig;
@@ -71,6 +73,7 @@ const SECTIONS: &[Section] = &[
     PredictionConfig::SECTION,
     ActionsSection::SECTION,
     SandboxesSection::SECTION,
+    NodesSection::SECTION,
     StoreConfig::SECTION,
     BrokerConfig::SECTION,
     PayloadsConfig::SECTION,
@@ -105,6 +108,8 @@ pub struct Config {
     pub actions: ActionsSection,
     /// Where programs' commands run, apart from the machine and each other.
     pub sandboxes: SandboxesSection,
+    /// Machines that have sandboxes for this daemon.
+    pub nodes: NodesSection,
     /// Where state lives and how long it stays.
     pub store: StoreConfig,
     /// The broker to which events go and from which commands come.

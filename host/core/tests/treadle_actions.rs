@@ -323,6 +323,62 @@ fn with_less_of_everything_what_cannot_go_on_ends() {
 }
 
 #[test]
+fn devices_hold_what_they_held_though_other_machines_come_and_go() {
+    let mut e = Executor::new(&[devices("gpu", &[4])]);
+    e.declare("judge", 20);
+    let judge = e.submit(service("judge", &[2]));
+    let (_, chunk) = latest_start(&e);
+    e.begin(judge).exit(judge);
+    e.set(&[devices("gpu", &[4]), units("cpu@n", 2)]);
+    let again = e.submit(service("judge", &[2]));
+    assert_eq!(latest_start(&e), (None, chunk), "it is still there");
+    e.begin(again).exit(again);
+    // Another daemon has no services yet.
+    let resources = e.resources.clone();
+    e.handle(Event::DaemonRestarted).set(&resources);
+    let anew = e.submit(service("judge", &[2]));
+    assert!(latest_start(&e).0.is_some(), "it has to be loaded");
+    e.begin(anew).exit(anew);
+}
+
+#[test]
+fn a_machine_that_is_lost_takes_with_it_what_it_ran_and_what_waits_for_it() {
+    let mut e = Executor::new(&[units("cpu", 2), units("cpu@n", 2)]);
+    let ran = e.submit(action(&[("cpu@n", &[2])]));
+    let waits = e.submit(action(&[("cpu@n", &[1])]));
+    let elsewhere = e.submit(action(&[("cpu", &[2])]));
+    let waits_elsewhere = e.submit(action(&[("cpu", &[1])]));
+    e.begin(ran).begin(elsewhere);
+    e.resources.truncate(1);
+    e.handle(ActionEvent::ResourcesLost {
+        resources: vec!["cpu@n".into()],
+    });
+    assert_eq!(e.answered[&ran], Outcome::Unknown);
+    let is_over = |id| matches!(&e.answered[id], Outcome::InfrastructureFailure { .. });
+    assert!(is_over(&waits), "it never began: {:?}", e.answered[&waits]);
+    assert!(!e.running.contains_key(&waits));
+    assert!(e.running.contains_key(&elsewhere) && !e.answered.contains_key(&waits_elsewhere));
+    e.run_out();
+
+    // Where it may run again it could only run there.
+    let mut e = Executor::new(&[units("cpu", 2), units("cpu@n", 2)]);
+    let again = e.submit(ActionSpec {
+        idempotent: true,
+        ..action(&[("cpu@n", &[2])])
+    });
+    e.begin(again);
+    e.resources.truncate(1);
+    e.handle(ActionEvent::ResourcesLost {
+        resources: vec!["cpu@n".into()],
+    });
+    assert!(matches!(
+        e.answered[&again],
+        Outcome::InfrastructureFailure { .. }
+    ));
+    e.run_out();
+}
+
+#[test]
 fn the_same_key_is_the_same_action_until_it_is_forgotten() {
     let mut e = Executor::with(&[units("cpu", 4)], |config| config.actions.ended_max = 1);
     let keyed = |body: &str| ActionSpec {

@@ -3,14 +3,13 @@
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tokio::sync::Semaphore;
-
 use crate::cgroup::{Cgroups, Limits};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::images::Images;
 use crate::inside::IDS;
 use crate::record::SandboxSpec;
+use crate::turns::Turns;
 use crate::wire::Guard;
 
 #[derive(Debug)]
@@ -18,8 +17,8 @@ pub(crate) struct Agent {
     pub(crate) config: SandboxConfig,
     pub(crate) cgroups: Cgroups,
     pub(crate) images: Images,
-    /// Sandboxes that may be made at once.
-    pub(crate) creations: Semaphore,
+    /// Turns of sandboxes to be made.
+    pub(crate) turns: Turns,
     /// How many user namespaces were made.
     pub(crate) namespaces: AtomicU32,
 }

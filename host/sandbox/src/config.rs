@@ -32,6 +32,8 @@ pub struct SandboxConfig {
     pub uid: u32,
     /// How long a sandbox lives that says nothing else, from when it is ready.
     pub ttl: Duration,
+    /// What names of sandboxes end with, in the letters of names: which agent's they are.
+    pub mark: String,
     /// Protections that are left out, to prove by a test that they are needed.
     pub without: Vec<Guard>,
 }
@@ -51,6 +53,7 @@ impl SandboxConfig {
             disk_bytes_max: 10 << 30,
             uid: 231_072,
             ttl: Duration::from_hours(1),
+            mark: String::new(),
             without: Vec::new(),
         }
     }

@@ -32,6 +32,7 @@ mod machine;
 mod record;
 mod sandbox;
 mod sandboxes;
+mod turns;
 mod usage;
 mod wire;
 
@@ -45,5 +46,5 @@ pub use record::{OnExpiry, SandboxSpec};
 pub use sandbox::{
     End, Event, Exec, Grant, Input, Running, Sandbox, Share, State, Status, Stopper,
 };
-pub use sandboxes::Sandboxes;
+pub use sandboxes::{Sandboxes, random_name};
 pub use wire::Guard;

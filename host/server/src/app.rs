@@ -2,7 +2,8 @@
 
 use crate::actions::Actions;
 use crate::broker_status::Status;
-use crate::sandboxes::Host;
+use crate::nodes::Nodes;
+use crate::sandboxes::{Host, SandboxApp, Tenants};
 use crate::streams::OpenStreams;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -37,6 +38,8 @@ pub struct App {
     pub(crate) actions: Option<Arc<Actions>>,
     /// Who has sandboxes, where there are any.
     pub(crate) sandboxes: Option<Arc<Host>>,
+    /// Machines that have sandboxes for this daemon, where it may have any.
+    pub(crate) nodes: Option<Arc<Nodes>>,
     /// How events out and commands in go, where there is a broker.
     pub broker: Option<Arc<Status>>,
     /// Who moves KV caches, and what is kept of them here.
@@ -47,4 +50,18 @@ pub struct App {
     pub committed: watch::Receiver<u64>,
     /// The next worker's id.
     pub next_worker: Arc<AtomicU32>,
+}
+
+impl App {
+    /// What handlers of requests about sandboxes share.
+    pub(crate) fn sandbox_app(&self) -> SandboxApp {
+        SandboxApp {
+            host: self.sandboxes.clone(),
+            node: None,
+            nodes: self.nodes.clone(),
+            tenants: Tenants::Known(self.auth.clone()),
+            bodies: self.gateway.room.bodies.clone(),
+            body_timeout: self.gateway.body_timeout,
+        }
+    }
 }

@@ -67,6 +67,14 @@ pub enum StartError {
     /// No thread could be started.
     #[error("the scheduler's thread could not be started: {0}")]
     Thread(std::io::Error),
+    /// A node's agent can't keep its state.
+    #[error("{folder} can't be used: {error}; give a node's agent another one with --folder")]
+    NodeFolder {
+        /// The folder.
+        folder: String,
+        /// Why.
+        error: std::io::Error,
+    },
 }
 
 impl From<treadle_config::ConfigError> for StartError {

@@ -77,6 +77,10 @@ error_codes! {
     ProgramUnknown = "program_unknown", 404, "not_found_error";
     /// No such worker.
     WorkerUnknown = "worker_unknown", 404, "not_found_error";
+    /// No such node.
+    NodeUnknown = "node_unknown", 404, "not_found_error";
+    /// The node is away, and can't be told anything.
+    NodeAway = "node_away", 409, "invalid_request_error";
     /// No such action.
     ActionUnknown = "action_unknown", 404, "not_found_error";
     /// This daemon runs no actions.

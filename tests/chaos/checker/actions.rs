@@ -77,11 +77,14 @@ fn rows(psql: &Psql, schema: &str) -> Result<BTreeMap<String, Row>, ChaosError> 
     Ok(rows)
 }
 
-/// How often each key was written, on the machine and in sandboxes.
+/// How often each key was written, on the machine and in sandboxes, those of the node too.
 fn lines(ran: &Path) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    let folder = ran.parent().unwrap_or(ran).join("sandboxes/sandboxes");
-    let sandboxes = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folder = ran.parent().unwrap_or(ran);
+    let folders = ["sandboxes/sandboxes", "node/sandboxes/sandboxes"];
+    let folders = folders.into_iter().map(|path| folder.join(path));
+    let sandboxes =
+        folders.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
     // What a sandbox has written to its root's home.
     let inside = sandboxes.map(|sandbox| sandbox.path().join("0/files/root").join(RAN));
     for file in inside.chain([ran.to_owned()]) {

@@ -15,7 +15,7 @@ const CLIENTS: &str = include_str!("e2b_clients.txt");
 /// Leaves the tests with packages of others out.
 const SKIP_VARIABLE: &str = "TREADLE_SKIP_CLIENT_TESTS";
 /// A key as E2B has them; to treadle it is none.
-const KEY: &str = "e2b_0000000000000000000000000000000000000000";
+pub(super) const KEY: &str = "e2b_0000000000000000000000000000000000000000";
 
 async fn fixture(folder: &Path, tune: impl FnOnce(&mut Config)) -> Fixture {
     Fixture::tuned(0, 0, |config| {
@@ -93,15 +93,36 @@ fn passed(package: &Path, output: &Output) {
     assert!(is_fine, "{}\n{out}{err}", package.display());
 }
 
+/// Runs the scripts of all packages of a language.
+async fn pass(language: &str, url: &str, key: &str) {
+    for package in packages(language) {
+        let command = if language == "py" {
+            let mut command = Command::new(package.join("bin/python"));
+            command.arg(script("e2b_client.py"));
+            command
+        } else {
+            let mut command = Command::new("node");
+            command
+                .arg(script("e2b_client.mjs"))
+                .env("E2B_PACKAGE", package.join("node_modules/e2b"));
+            command
+        };
+        passed(&package, &run(command, url, key).await);
+    }
+}
+
+/// Runs the scripts of all packages.
+pub(super) async fn packages_pass(url: &str, key: &str) {
+    for language in ["py", "js"] {
+        pass(language, url, key).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_package_of_e2b_works_with_another_url() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = fixture(folder.path(), |_| {}).await;
-    for package in packages("py") {
-        let mut command = Command::new(package.join("bin/python"));
-        command.arg(script("e2b_client.py"));
-        passed(&package, &run(command, fixture.client.base(), KEY).await);
-    }
+    pass("py", fixture.client.base(), KEY).await;
     fixture.stop().await;
 }
 
@@ -110,13 +131,7 @@ async fn the_javascript_package_of_e2b_works_with_a_token_as_its_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = strict(folder.path()).await;
     let token = fixture.client.token().expect("the owner has one");
-    for package in packages("js") {
-        let mut command = Command::new("node");
-        command
-            .arg(script("e2b_client.mjs"))
-            .env("E2B_PACKAGE", package.join("node_modules/e2b"));
-        passed(&package, &run(command, fixture.client.base(), token).await);
-    }
+    pass("js", fixture.client.base(), token).await;
     fixture.stop().await;
 }
 

@@ -143,6 +143,14 @@ export const sandboxes = queryOptions({
   retry: false,
 });
 
+export const nodes = queryOptions({
+  queryKey: ["nodes"],
+  queryFn: ({ signal }) => call("get", "/api/v1/nodes", { signal }),
+  refetchInterval: 2000,
+  // Where there are none, there are none a moment later.
+  retry: false,
+});
+
 export const plugins = queryOptions({
   queryKey: ["plugins"],
   queryFn: ({ signal }) => call("get", "/api/v1/plugins", { signal }),

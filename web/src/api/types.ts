@@ -9,6 +9,7 @@ export type DecisionView = Schemas["DecisionView"];
 export type EventView = Schemas["EventView"];
 export type ActionView = Schemas["ActionView"];
 export type Resources = Schemas["Resources"];
+export type NodeRow = Schemas["NodeRow"];
 export type SandboxView = Schemas["SandboxView"];
 export type WorkerView = Schemas["WorkerView"];
 export type MemoryReport = Schemas["MemoryReport"];

@@ -33,6 +33,11 @@ impl Recovery {
         })
     }
 
+    /// Whether what is not among its attempts certainly never began.
+    pub fn is_all(&self) -> bool {
+        self.found.is_all
+    }
+
     /// Every attempt that began and was not acknowledged.
     pub fn attempts(&self) -> impl Iterator<Item = (ActionId, u32)> {
         let attempts = self.found.attempts.keys();

@@ -46,6 +46,12 @@ pub enum ActionEvent {
         /// All resources.
         resources: Vec<Resource>,
     },
+    /// A machine is gone for good, with all of these: of what was started on it nobody knows whether it
+    /// ran, and what waits for it is over.
+    ResourcesLost {
+        /// Their names.
+        resources: Vec<Box<str>>,
+    },
     /// A service that devices may hold, as a job declares it; it replaces one of that name.
     ServiceDeclared {
         /// Its name.
@@ -113,6 +119,7 @@ impl ActionEvent {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::ResourcesSet { .. } => "resources_set",
+            Self::ResourcesLost { .. } => "resources_lost",
             Self::ServiceDeclared { .. } => "service_declared",
             Self::ActionSubmitted { .. } => "action_submitted",
             Self::ActionBegan { .. } => "action_began",

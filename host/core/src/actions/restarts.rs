@@ -1,7 +1,7 @@
 //! The daemon begins anew: what it has, and what became of what ran.
 
 use crate::actions::Actions;
-use crate::actions::action::Started;
+use crate::actions::action::{Action, Started};
 use crate::actions::event::Outcome;
 use crate::actions::index::Index;
 use crate::actions::pool::Pool;
@@ -36,31 +36,67 @@ impl Actions {
         });
         let lost: Vec<ActionId> = lost.map(|(id, _)| *id).collect();
         for id in lost {
-            let action = self.state.live.get(&id);
-            if action.is_some_and(|a| a.may_run_again(self.config.attempts_max)) {
-                self.state.counters.retried += 1;
-                self.queue_again(id);
-            } else {
-                self.end(id, Outcome::Unknown, None);
-            }
+            self.end_or_retry(id);
         }
     }
 
+    /// Nobody knows whether a started action ran.
+    fn end_or_retry(&mut self, id: ActionId) {
+        let action = self.state.live.get(&id);
+        if action.is_some_and(|a| a.may_run_again(self.config.attempts_max)) {
+            self.state.counters.retried += 1;
+            self.queue_again(id);
+        } else {
+            self.end(id, Outcome::Unknown, None);
+        }
+    }
+
+    /// A machine is gone for good, with all of these resources.
+    pub(crate) fn resources_lost(&mut self, names: &[Box<str>]) {
+        let was_there = |(_, action): &(&ActionId, &Action)| {
+            let grants = action.started().map(|started| &started.grants);
+            let mut grants = grants.into_iter().flatten();
+            grants.any(|grant| names.contains(&grant.resource))
+        };
+        let lost: Vec<ActionId> = self
+            .state
+            .live
+            .iter()
+            .filter(was_there)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in lost {
+            self.end_or_retry(id);
+        }
+        let pools = self.state.pools.iter().map(|pool| pool.resource.clone());
+        let left: Vec<Resource> = pools
+            .filter(|resource| !names.contains(&resource.name))
+            .collect();
+        self.resources_set(&left);
+    }
+
     /// What there is replaces what there was. Waiting actions that could never start with it are
-    /// over, and started ones that have what is gone are stopped. Devices are taken to hold the
-    /// services of those that run, and no others.
+    /// over, and started ones that have what is gone are stopped. As a daemon begins, devices are taken to
+    /// hold the services of those that run, and no others; later those that stay hold what they held.
     pub(crate) fn resources_set(&mut self, resources: &[Resource]) {
         self.drop_ask();
+        let is_same_run = self.state.resources_run == Some(self.state.run);
+        self.state.resources_run = Some(self.state.run);
         let mut pools: Vec<Pool> = Vec::new();
         let mut named = BTreeSet::new();
         let distinct = resources.iter().filter(|r| named.insert(&r.name));
         for resource in distinct.take(RESOURCES_MAX) {
             let mut pool = Pool::new(resource.clone());
-            let before = self.state.pools.iter();
-            let mut before = before.filter(|before| before.resource.name == resource.name);
+            let mut before = self.state.pools.iter();
+            let before = before.find(|before| before.resource.name == resource.name);
             if pool.quota.is_some() {
-                let asked = before.find_map(|before| before.quota.clone());
+                let asked = before.and_then(|before| before.quota.clone());
                 pool.quota = asked.or(pool.quota);
+            }
+            let stays = before.filter(|before| is_same_run && before.resource == *resource);
+            if let (Some(devices), Some(stays)) = (&mut pool.devices, stays) {
+                let held = stays.devices.as_ref().map(|devices| devices.held.clone());
+                devices.held = held.unwrap_or_default();
             }
             pools.push(pool);
         }

@@ -113,6 +113,9 @@ pub struct State {
     pub next_ask: u64,
     /// Which run of the daemon this is.
     pub run: u64,
+    /// The run in which it was last said what there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources_run: Option<u64>,
     /// How long actions last.
     pub profiles: Profiles,
     /// Counters.

@@ -13,6 +13,7 @@ impl Actions {
     pub(crate) fn apply(&mut self, event: &ActionEvent) {
         match event {
             ActionEvent::ResourcesSet { resources } => self.resources_set(resources),
+            ActionEvent::ResourcesLost { resources } => self.resources_lost(resources),
             ActionEvent::ServiceDeclared { service, load } => self.service_declared(service, *load),
             ActionEvent::ActionSubmitted { action, spec } => self.action_submitted(*action, spec),
             ActionEvent::ActionBegan { action, attempt } => self.action_began(*action, *attempt),

@@ -53,6 +53,19 @@ impl ActionsFacts {
     fn learn(&mut self, event: &ActionEvent) {
         match event {
             ActionEvent::ResourcesSet { resources } => self.resources.clone_from(resources),
+            ActionEvent::ResourcesLost { resources } => {
+                self.resources
+                    .retain(|known| !resources.contains(&known.name));
+                for (id, facts) in &mut self.open {
+                    let was_there = |runs: &mut Attempt| {
+                        let mut grants = runs.grants.iter();
+                        grants.any(|grant| resources.contains(&grant.resource))
+                    };
+                    if facts.runs.take_if(was_there).is_some() && !facts.spec.idempotent {
+                        self.ends.insert(*id);
+                    }
+                }
+            }
             ActionEvent::ActionSubmitted { action, spec } if action.0 > self.last => {
                 self.last = action.0;
                 let facts = ActionFacts {

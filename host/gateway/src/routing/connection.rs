@@ -1,10 +1,11 @@
 //! A gateway's connection to the present scheduler.
 
+use super::dial::{DialError, dial};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use treadle_scheduler::link::RemoteScheduler;
 use treadle_scheduler::link::{FromGateway, ToGateway, Withdrawn};
 use treadle_scheduler::link::{LineError, add_line, read_line};
@@ -13,10 +14,6 @@ use treadle_trust::{Connector, Stream};
 
 /// Pause before another attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Time for a scheduler to answer.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest head of an answer to the upgrade.
-const HEAD_BYTES_MAX: u64 = 16 << 10;
 /// Events sent at once.
 const EVENTS_AT_ONCE: usize = 1_024;
 
@@ -44,12 +41,8 @@ pub struct Peer {
 enum LinkError {
     #[error("no daemon schedules at present")]
     NoLeader,
-    #[error("{0} is not the URL of a daemon; `cluster.advertise` must be like https://host:port")]
-    Address(String),
-    #[error("no connection to {url}: {cause}; is `cluster.advertise` of that daemon right?")]
-    Connect { url: String, cause: String },
-    #[error("{url} does not take gateways: {answer}")]
-    Refused { url: String, answer: String },
+    #[error(transparent)]
+    Dial(#[from] DialError),
     #[error("{0}")]
     Line(#[from] LineError),
 }
@@ -78,7 +71,9 @@ async fn connect_and_run(
     peer: &Peer,
 ) -> Result<std::convert::Infallible, LinkError> {
     let url = (peer.leader)().await.ok_or(LinkError::NoLeader)?;
-    let (mut reader, mut writer) = connect(&url, peer).await?;
+    let path = format!("{PATH}/{}", peer.shard);
+    let dialled = dial(&url, (&path, PROTOCOL), &peer.secret, &peer.connector);
+    let (mut reader, mut writer) = dialled.await?;
     let mut buffer = Vec::new();
     let hello = FromGateway::Hello {
         gateway: remote.gateway(),
@@ -89,7 +84,7 @@ async fn connect_and_run(
     let mut line = Vec::new();
     let ToGateway::Welcome { handled } = read_line(&mut reader, &mut line).await? else {
         let answer = "it does not begin with a welcome".into();
-        return Err(LinkError::Refused { url, answer });
+        return Err(DialError::Refused { url, answer }.into());
     };
     tracing::info!(url, shard = peer.shard, "connected to a scheduler");
     let sending = send(remote, writer, remote.resume(handled));
@@ -155,60 +150,6 @@ async fn hear(
             Ok(ToGateway::Withdraw(withdrawn)) => (peer.withdraw)(withdrawn),
             Ok(said) => remote.hear(said),
             Err(error) => return error,
-        }
-    }
-}
-
-/// Connects, and upgrades to the link's protocol.
-async fn connect(
-    url: &str,
-    peer: &Peer,
-) -> Result<(BufReader<ReadHalf<Stream>>, WriteHalf<Stream>), LinkError> {
-    let uri: Option<http::Uri> = url.parse().ok();
-    let known = uri.as_ref().and_then(|uri| Some((uri, uri.authority()?)));
-    let (uri, authority) = known.ok_or_else(|| LinkError::Address(url.to_owned()))?;
-    let failed = |cause: &dyn std::fmt::Display| LinkError::Connect {
-        url: url.to_owned(),
-        cause: cause.to_string(),
-    };
-    let stream = peer.connector.connect(uri).await;
-    let (reader, mut writer) = tokio::io::split(stream.map_err(|error| failed(&error))?);
-    let mut reader = BufReader::with_capacity(64 << 10, reader);
-    let (shard, secret) = (&peer.shard, &peer.secret);
-    let request = format!(
-        "GET {PATH}/{shard} HTTP/1.1\r\nhost: {authority}\r\nconnection: upgrade\r\n\
-         upgrade: {PROTOCOL}\r\nauthorization: Bearer {secret}\r\n\r\n"
-    );
-    let asked = async {
-        writer.write_all(request.as_bytes()).await?;
-        writer.flush().await?;
-        read_head(&mut reader).await
-    };
-    let status = tokio::time::timeout(HEAD_TIMEOUT, asked).await;
-    let status = status.map_err(|late| failed(&late))?;
-    let status = status.map_err(|error| failed(&error))?;
-    if status.split(' ').nth(1) != Some("101") {
-        return Err(LinkError::Refused {
-            url: url.to_owned(),
-            answer: status,
-        });
-    }
-    Ok((reader, writer))
-}
-
-/// Reads the head of an answer; gives its first line.
-async fn read_head(reader: &mut BufReader<ReadHalf<Stream>>) -> std::io::Result<String> {
-    let mut bounded = reader.take(HEAD_BYTES_MAX);
-    let mut status = String::new();
-    bounded.read_line(&mut status).await?;
-    let mut line = String::new();
-    loop {
-        line.clear();
-        if bounded.read_line(&mut line).await? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        if line.trim().is_empty() {
-            return Ok(status.trim().to_owned());
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Which scheduler a job's steps go to, and the connections to those in other processes.
 
 mod connection;
+mod dial;
 mod scheduler;
 
 pub use connection::{Leader, Peer, keep_connected};
+pub use dial::{DialError, dial};
 pub use scheduler::{RemoteClient, Scheduler, SchedulerClient, Shards, shard_of};

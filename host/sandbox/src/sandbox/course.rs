@@ -11,6 +11,7 @@ use crate::images;
 use crate::layers;
 use crate::live::Live;
 use crate::record::now_us;
+use crate::turns::Need;
 use crate::wire::Setup;
 
 impl Sandbox {
@@ -44,8 +45,16 @@ impl Sandbox {
 
     /// Starts its processes over what files it has, once it is its turn.
     async fn begin(self: &Arc<Self>) -> io::Result<()> {
-        let turn = self.agent.creations.acquire().await;
-        let _turn = turn.map_err(|_| io::Error::other("the daemon is being stopped"))?;
+        let need = || {
+            let is_wanted = *self.state.borrow() != State::Preparing;
+            if is_wanted || self.state.receiver_count() > 0 {
+                Need::Now
+            } else {
+                Need::Later
+            }
+        };
+        let turn = self.agent.turns.take(&self.id, need).await;
+        let _turn = turn.ok_or_else(|| io::Error::other("the daemon is being stopped"))?;
         if *self.state.borrow() == State::Removed {
             return Ok(());
         }
@@ -112,6 +121,9 @@ impl Sandbox {
     /// Waits until it was made.
     pub(crate) async fn made(&self) -> Result<State, SandboxError> {
         let mut state = self.state.subscribe();
+        if *state.borrow() == State::Preparing {
+            self.agent.turns.want(&self.id);
+        }
         let made = state.wait_for(|state| *state != State::Preparing).await;
         let made = made.map_or(State::Removed, |state| state.clone());
         match made {

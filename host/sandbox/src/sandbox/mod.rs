@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::agent::Agent;
@@ -35,7 +36,8 @@ const MEASURING_SHARE: u32 = 20;
 const HOME: &str = "/root";
 
 /// Where a sandbox is in its life.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     /// It waits, or is being made.
     Preparing,
@@ -53,7 +55,7 @@ pub enum State {
 }
 
 /// A sandbox as it is now.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Its name.
     pub id: String,

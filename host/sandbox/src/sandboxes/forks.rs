@@ -39,7 +39,7 @@ impl Sandboxes {
         spec: SandboxSpec,
     ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
         parent.made().await?;
-        let layer = super::name().map_err(|error| SandboxError::System("a name", error))?;
+        let layer = super::name("").map_err(|error| SandboxError::System("a name", error))?;
         let _copying = self.0.copying.read().await;
         let children = {
             let _changing = parent.changing.lock().await;
@@ -74,7 +74,7 @@ impl Sandboxes {
 
     /// Ends all processes of all sandboxes, and starts none any more. Their files stay.
     pub async fn stop(&self) {
-        self.0.agent.creations.close();
+        self.0.agent.turns.close();
         let all: Vec<_> = self.0.lock().values().cloned().collect();
         let mut ending = JoinSet::new();
         for sandbox in all {

@@ -19,6 +19,9 @@ const TEXT_BYTES_MAX: usize = 256 << 10;
 /// Characters of a sandbox's name: letters and digits that no host name forbids.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
+/// Characters of a sandbox's name after the first.
+const NAME_CHARS: usize = 20;
+
 /// All sandboxes of an agent. Clones are the same ones.
 #[derive(Clone, Debug)]
 pub struct Sandboxes(Arc<Shared>);
@@ -63,7 +66,8 @@ impl Sandboxes {
         spec: SandboxSpec,
         layers: Vec<String>,
     ) -> Result<Arc<Sandbox>, SandboxError> {
-        let named = name().and_then(|id| Ok((id, name()?)));
+        let mark = &self.0.agent.config.mark;
+        let named = name(mark).and_then(|id| Ok((id, name(mark)?)));
         let (id, secret) = named.map_err(|error| SandboxError::System("a name", error))?;
         let record = Record {
             id: id.clone(),
@@ -120,6 +124,11 @@ impl Sandboxes {
         let mut all: Vec<_> = all.iter().map(|sandbox| sandbox.status()).collect();
         all.sort_by(|a, b| (a.created_at_us, &a.id).cmp(&(b.created_at_us, &b.id)));
         all
+    }
+
+    /// How many there may be.
+    pub fn most(&self) -> usize {
+        self.0.agent.config.sandboxes_max
     }
 
     /// Names of all images.
@@ -199,12 +208,19 @@ fn check(spec: &SandboxSpec) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// A name that nobody guesses.
-fn name() -> io::Result<String> {
-    let mut bytes = [0; 20];
+/// A name that nobody guesses, with the agent's mark at its end.
+fn name(mark: &str) -> io::Result<String> {
+    let own = random_name(NAME_CHARS - mark.len().min(NAME_CHARS))?;
+    Ok(format!("s{own}{mark}"))
+}
+
+/// So many letters and digits of names, at random.
+///
+/// # Errors
+/// The machine gives no randomness.
+pub fn random_name(characters: usize) -> io::Result<String> {
+    let mut bytes = vec![0; characters];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    let letters = bytes
-        .iter()
-        .map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
-    Ok(std::iter::once('s').chain(letters).collect())
+    let letters = bytes.iter().map(|byte| ALPHABET[usize::from(byte % 32)]);
+    Ok(letters.map(char::from).collect())
 }

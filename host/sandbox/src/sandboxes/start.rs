@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::RwLock;
 
 use super::{Sandboxes, Shared};
 use crate::agent::{Agent, blocking};
@@ -20,6 +20,7 @@ use crate::images::Images;
 use crate::layers;
 use crate::record::{Record, now_us};
 use crate::sandbox::{Sandbox, State};
+use crate::turns::Turns;
 
 impl Sandboxes {
     /// Starts an agent. What runs of an earlier one in this folder is ended; sandboxes that are on
@@ -78,7 +79,7 @@ fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
     let images = Images::open(&folder.join("images"), config.uid)?;
     let records = records(&config)?;
     let agent = Agent {
-        creations: Semaphore::new(config.creations_max),
+        turns: Turns::new(config.creations_max),
         cgroups,
         images,
         namespaces: AtomicU32::new(0),

@@ -137,6 +137,22 @@ impl DriverHandle {
         .await
     }
 
+    /// Attempts that are started and have something of a resource whose name ends so.
+    pub async fn actions_on(&self, resource: &str) -> Result<Vec<(ActionId, u32)>, DriverStopped> {
+        let ending = resource.to_owned();
+        self.read(move |view| {
+            let is_on = |action: &Action| {
+                let grants = action.started().map(|started| &started.grants);
+                let mut grants = grants.into_iter().flatten();
+                grants.any(|grant| grant.resource.ends_with(&ending))
+            };
+            let live = view.core.actions().live.iter();
+            let on = live.filter(|(_, action)| is_on(action));
+            on.map(|(id, action)| (*id, action.attempt)).collect()
+        })
+        .await
+    }
+
     /// What actions draw from, and how many there are.
     pub async fn actions_overview(&self) -> Result<ActionsOverview, DriverStopped> {
         self.read(|view| {

@@ -15,6 +15,7 @@ pub(crate) fn about(event: &ActionEvent) -> Option<ActionId> {
         | ActionEvent::ActionCancelled { action } => Some(*action),
         ActionEvent::QuotaRefused { action, .. } => action.map(|(action, _)| action),
         ActionEvent::ResourcesSet { .. }
+        | ActionEvent::ResourcesLost { .. }
         | ActionEvent::ServiceDeclared { .. }
         | ActionEvent::ElasticAnswered { .. }
         | ActionEvent::ActionsRecovered => None,

@@ -2,11 +2,13 @@
 //! resources, as all do.
 
 use super::{Actions, Failure};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_actions::Hold;
 use treadle_model::{ActionId, Tenant};
+use treadle_sandbox::random_name;
 use treadle_store::ActionRow;
 use treadle_wire::{ErrorBody, ErrorCode};
 
@@ -17,8 +19,11 @@ const LOOK: Duration = Duration::from_hours(1);
 /// it told to stop, as if its client had withdrawn it.
 const SPARE: Duration = Duration::from_secs(10);
 
+/// Letters of a token that a handler is found by.
+pub(crate) const TOKEN_CHARS: usize = 32;
+
 /// What a handler is to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HeldAction {
     /// The program whose action it is, if that lives.
     pub(crate) program: Option<String>,
@@ -56,17 +61,9 @@ impl Actions {
         tenant: &Tenant,
         action: HeldAction,
     ) -> Result<Hold, Failure> {
-        let mut bytes = [0_u8; 16];
-        getrandom::fill(&mut bytes).map_err(|_| Failure::Stopped)?;
-        let token = format!("{:032x}", u128::from_ne_bytes(bytes));
+        let token = random_name(TOKEN_CHARS).map_err(|_| Failure::Stopped)?;
         let mut expected = self.executor.expect(&token);
-        let admitted = match self.put_held(tenant, action.submission(&token, true)).await {
-            Err(Failure::Refused(error)) if error.code == ErrorCode::ProgramUnknown => {
-                self.put_held(tenant, action.submission(&token, false))
-                    .await?
-            }
-            admitted => admitted?,
-        };
+        let admitted = self.put_held(tenant, &action, &token).await?;
         let mut withdrawal = Withdrawal {
             actions: self.clone(),
             tenant: tenant.clone(),
@@ -94,7 +91,22 @@ impl Actions {
         }
     }
 
-    async fn put_held(
+    /// Puts a handler's action on record; without its program where that does not live.
+    pub(crate) async fn put_held(
+        &self,
+        tenant: &Tenant,
+        action: &HeldAction,
+        token: &str,
+    ) -> Result<ActionId, Failure> {
+        match self.put_as(tenant, action.submission(token, true)).await {
+            Err(Failure::Refused(error)) if error.code == ErrorCode::ProgramUnknown => {
+                self.put_as(tenant, action.submission(token, false)).await
+            }
+            admitted => admitted,
+        }
+    }
+
+    async fn put_as(
         &self,
         tenant: &Tenant,
         written: serde_json::Value,

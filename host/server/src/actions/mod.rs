@@ -4,7 +4,6 @@
 mod blobs;
 mod counts;
 mod held;
-mod machine;
 mod refusal;
 mod running;
 mod start;
@@ -12,18 +11,21 @@ mod submission;
 mod view;
 mod waiters;
 
-pub(crate) use held::HeldAction;
+pub(crate) use held::{HeldAction, TOKEN_CHARS};
 pub(crate) use running::Running;
 pub use start::SUPERVISE_SUBCOMMAND;
+pub(crate) use start::settings;
 pub(crate) use submission::Submission;
 pub(crate) use view::{ActionView, OutputView};
 
+use crate::nodes::{Nodes, draw_from, mark_of_sandbox};
 use blobs::Blobs;
 use counts::Times;
 use std::sync::Arc;
 use std::time::Duration;
 use submission::Submitted;
-use treadle_core::actions::{ActionEvent, Admission};
+use treadle_actions::Outputs;
+use treadle_core::actions::{ActionEvent, ActionSpec, Admission};
 use treadle_model::{ActionId, ClientName, Tenant};
 use treadle_scheduler::{DriverHandle, NotRecorded};
 use treadle_store::{ActionRow, ServiceRow, Store, StoreError};
@@ -38,6 +40,8 @@ pub(crate) struct Actions {
     waiters: Waiters,
     times: Times,
     executor: treadle_actions::Executor,
+    /// Machines beside this one.
+    nodes: Option<Arc<Nodes>>,
     /// Whether processes run in sandboxes only.
     sandboxes_only: bool,
 }
@@ -103,6 +107,11 @@ impl Actions {
         self.put(tenant, submission, written).await
     }
 
+    /// Machines beside this one, where there may be any.
+    pub(crate) fn nodes(&self) -> Option<&Arc<Nodes>> {
+        self.nodes.as_ref()
+    }
+
     /// Whether processes run in sandboxes only.
     pub(crate) fn runs_sandboxes_only(&self) -> bool {
         self.sandboxes_only
@@ -136,6 +145,9 @@ impl Actions {
             }
             spec.job = live.job;
         }
+        if let Some(sandbox) = body.sandbox() {
+            self.place(&mut spec, sandbox);
+        }
         let written = blobs::canonical(written);
         spec.body = blobs::digest(&written);
         // What is refused leaves nothing behind.
@@ -156,6 +168,25 @@ impl Actions {
                 },
             },
         )
+    }
+
+    /// Has a command in a node's sandbox draw from what the node has.
+    fn place(&self, spec: &mut ActionSpec, sandbox: &str) {
+        if let Some(nodes) = &self.nodes
+            && let Some(mark) = mark_of_sandbox(sandbox)
+            && nodes.has(mark)
+        {
+            draw_from(&mut spec.demands, mark);
+        }
+    }
+
+    /// Keeps what an attempt wrote elsewhere; gives its digest.
+    pub(crate) async fn keep_output(&self, bytes: Vec<u8>) -> Result<Option<Box<str>>, Box<str>> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let kept = Outputs::put(&self.blobs, bytes).await;
+        kept.map(Some).map_err(|error| error.to_string().into())
     }
 
     /// A tenant's action, once it has ended or so much time has passed.

@@ -2,10 +2,11 @@
 //! once they are on record, and the executor's reports to the driver.
 
 use super::Actions;
+use crate::nodes::{Start, node_of};
 use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 use tokio::task::JoinHandle;
-use treadle_actions::ActionOrder;
+use treadle_actions::{ActionBody, ActionOrder};
 use treadle_core::actions::{ActionEvent, Outcome};
 use treadle_model::ActionId;
 use treadle_model::tenant::split;
@@ -68,7 +69,12 @@ impl Actions {
     async fn carry_out(&self, work: ActionWork) {
         match work {
             ActionWork::Start(start) => self.execute(*start).await,
-            ActionWork::Stop { action, attempt } => self.executor.stop(action, attempt),
+            ActionWork::Stop { action, attempt } => {
+                let nodes = self.nodes.as_ref();
+                if !nodes.is_some_and(|nodes| nodes.stop((action, attempt))) {
+                    self.executor.stop(action, attempt);
+                }
+            }
             ActionWork::Over {
                 action,
                 attempt,
@@ -76,8 +82,11 @@ impl Actions {
             } => {
                 self.times.observe(times);
                 self.waiters.over(action);
+                if let Some(nodes) = &self.nodes {
+                    nodes.over(action);
+                }
                 if attempt > 0 {
-                    self.executor.acknowledge(action, attempt);
+                    self.acknowledge(action, attempt);
                 }
             }
         }
@@ -85,32 +94,51 @@ impl Actions {
 
     /// Runs an attempt whose start is on record.
     pub(super) async fn execute(&self, start: ActionStart) {
-        let ActionStart {
-            action,
-            attempt,
-            grants,
-            load,
-            spec,
-        } = start;
+        let (action, attempt) = (start.action, start.attempt);
         if attempt > 1 {
             // That one is over: its successor is on record.
-            self.executor.acknowledge(action, attempt - 1);
+            self.acknowledge(action, attempt - 1);
         }
-        let body = match self.blobs.body(&spec.body).await {
+        let body = match self.blobs.body(&start.spec.body).await {
             Ok(body) => body,
             Err(cause) => return self.failed(action, attempt, &cause),
         };
-        let (tenant, job) = split(&spec.job);
+        if let (Some(nodes), Some(mark)) = (&self.nodes, node_of(&start.grants)) {
+            let mark = mark.to_owned();
+            return nodes.start(&mark, for_node(start, &body));
+        }
+        let (tenant, job) = split(&start.spec.job);
         self.executor.execute(ActionOrder {
             action,
             attempt,
-            grants,
-            load,
+            grants: start.grants,
+            load: start.load,
             body,
-            run_max: spec.run_max,
+            run_max: start.spec.run_max,
             job: job.to_owned(),
             tenant: tenant.to_owned(),
         });
+    }
+
+    /// What a node is told of an attempt that is on record and certainly never began; `None` if it is
+    /// not to run any more.
+    pub(crate) async fn start_at_node(&self, action: ActionId, attempt: u32) -> Option<Start> {
+        let start = super::start::start_of(&self.driver, action, attempt).await?;
+        match self.blobs.body(&start.spec.body).await {
+            Ok(body) => Some(for_node(start, &body)),
+            Err(cause) => {
+                tracing::error!(%action, cause, "what an action runs can't be read");
+                None
+            }
+        }
+    }
+
+    /// The end of an attempt is on record.
+    fn acknowledge(&self, action: ActionId, attempt: u32) {
+        let nodes = self.nodes.as_ref();
+        if !nodes.is_some_and(|nodes| nodes.acknowledge((action, attempt))) {
+            self.executor.acknowledge(action, attempt);
+        }
     }
 
     fn failed(&self, action: ActionId, attempt: u32, cause: &str) {
@@ -124,5 +152,17 @@ impl Actions {
             output: None,
         };
         self.driver.event(event.into());
+    }
+}
+
+fn for_node(start: ActionStart, body: &ActionBody) -> Start {
+    let (tenant, job) = split(&start.spec.job);
+    Start {
+        attempt: (start.action, start.attempt),
+        grants: start.grants,
+        body: body.clone(),
+        run_max_us: start.spec.run_max.micros(),
+        job: job.to_owned(),
+        tenant: tenant.to_owned(),
     }
 }

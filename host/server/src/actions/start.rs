@@ -3,10 +3,14 @@
 use super::blobs::Blobs;
 use super::counts::Times;
 use super::waiters::Waiters;
-use super::{Actions, Running, machine};
+use super::{Actions, Running};
+use crate::machine;
+use crate::nodes::{Nodes, node_of};
+use crate::proxy::{Proxy, connector};
 use crate::start_error::StartError;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, channel};
 use treadle_actions::{
     Executor, ExecutorConfig, Recovery, ServiceSpec, SupervisorCommand, recover,
@@ -45,7 +49,8 @@ impl Running {
         };
         let recovery = recover(&settings).await?;
         let services = store.services().await?;
-        let again = restore(config, driver, &recovery, &services).await?;
+        let nodes = nodes(config, driver).await?;
+        let again = restore(config, driver, nodes.as_deref(), (&recovery, &services)).await?;
         let stale = stale(driver, &recovery).await;
         let blobs = Blobs::new(store.clone());
         let (reporter, reports) = channel(REPORTS_MAX);
@@ -66,13 +71,37 @@ impl Running {
             times: Times::default(),
             waiters: Waiters::new(config.actions.waiters_max),
             executor,
+            nodes: nodes.clone(),
             sandboxes_only: config.sandboxes.required,
         });
         for start in again {
             actions.execute(start).await;
         }
+        if let Some(nodes) = nodes {
+            nodes.expect_known();
+        }
         Ok(Some(Self::new(actions, instructions, reports)))
     }
+}
+
+/// Other machines, where they may be any; those that were there before are expected back.
+async fn nodes(config: &Config, driver: &DriverHandle) -> Result<Option<Arc<Nodes>>, StartError> {
+    if !config.takes_nodes() {
+        return Ok(None);
+    }
+    let own = config
+        .actions
+        .resources(machine::cores(), machine::memory_bytes())?;
+    let overview = driver.actions_overview().await;
+    let pools = overview.map_or_else(|_| Vec::new(), |overview| overview.pools);
+    let known = pools.into_iter().map(|pool| pool.resource).collect();
+    Ok(Some(Nodes::new(
+        driver.clone(),
+        (Proxy::new(connector(config)), config.cluster.secret.clone()),
+        Duration::from_secs(config.nodes.away_s_max),
+        own,
+        known,
+    )))
 }
 
 /// What an earlier configuration ran is run no more.
@@ -88,7 +117,7 @@ async fn give_up(driver: &DriverHandle) {
     driver.event(ActionEvent::ActionsRecovered.into());
 }
 
-fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
+pub(crate) fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
     let actions = &config.actions;
     let given = |text: &String| (!text.is_empty()).then(|| PathBuf::from(text));
     let own = || std::env::current_exe().unwrap_or_else(|_| "treadle".into());
@@ -127,12 +156,15 @@ fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
 async fn restore(
     config: &Config,
     driver: &DriverHandle,
-    recovery: &Recovery,
-    services: &[ServiceRow],
+    nodes: Option<&Nodes>,
+    (recovery, services): (&Recovery, &[ServiceRow]),
 ) -> Result<Vec<ActionStart>, StartError> {
-    let resources = config
-        .actions
-        .resources(machine::cores(), machine::memory_bytes())?;
+    let resources = match nodes {
+        Some(nodes) => nodes.resources(),
+        None => config
+            .actions
+            .resources(machine::cores(), machine::memory_bytes())?,
+    };
     let left = driver.actions_left().await.unwrap_or_default();
     driver.event(ActionEvent::ResourcesSet { resources }.into());
     for row in services {
@@ -142,6 +174,12 @@ async fn restore(
     let mut never_began = Vec::new();
     for (action, known) in left {
         let attempt = known.attempt;
+        let grants = known.started().map(|started| &started.grants);
+        if nodes.is_some() && grants.is_some_and(|grants| node_of(grants).is_some()) {
+            // Its node knows, and tells once it is back.
+            driver.event(ActionEvent::ActionBegan { action, attempt }.into());
+            continue;
+        }
         let event = recovery.end(action, attempt).unwrap_or_else(|| {
             never_began.push((action, attempt));
             // The core holds it to be alive from now on.
@@ -159,7 +197,11 @@ async fn restore(
 }
 
 /// An attempt that was started and is still to run.
-async fn start_of(driver: &DriverHandle, action: ActionId, attempt: u32) -> Option<ActionStart> {
+pub(super) async fn start_of(
+    driver: &DriverHandle,
+    action: ActionId,
+    attempt: u32,
+) -> Option<ActionStart> {
     let known = driver.action(action).await.ok().flatten()?;
     let started = known.started()?;
     if known.attempt != attempt || started.stopping.is_some() {

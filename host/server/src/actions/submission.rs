@@ -162,6 +162,12 @@ fn demands(cost: BTreeMap<String, Cost>, body: &ActionBody) -> Result<Vec<Demand
     let mut demands = Vec::with_capacity(cost.len() + 1);
     for (resource, cost) in cost {
         let field = format!("cost.{resource}");
+        if crate::nodes::is_of_node(&resource) {
+            let message = format!(
+                "`{field}` is a node's; send `cpu` or `memory`, and commands in its sandboxes draw on the node"
+            );
+            return Err(ErrorBody::new(ErrorCode::InvalidField, message).with_param(field));
+        }
         let mut options = cost.options(&field)?;
         if resource == MEMORY {
             for amount in &mut options {

@@ -1,8 +1,8 @@
 //! One daemon among several.
 
 use super::candidate::{LeaderSlot, run_candidate};
-use super::proxy::Proxy;
 use super::routes;
+use crate::proxy::{Proxy, connector};
 use crate::start::{GatewayContext, gateway_state};
 use crate::start::{StartError, listen, serve_limits};
 use crate::streams::OpenStreams;
@@ -20,13 +20,9 @@ use treadle_http::serve;
 use treadle_model::{GATEWAYS_MAX, GatewayId};
 use treadle_scheduler::link::Withdrawn;
 use treadle_store::{Candidate, Store};
-use treadle_trust::{Connector, Targets};
 
 /// Pause between two looks at tenants and tokens.
 const REFRESH_PAUSE: Duration = Duration::from_secs(1);
-
-/// Time for a connection to another daemon to come about.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What requests are answered with.
 pub(super) struct Parts {
@@ -95,7 +91,7 @@ impl Member {
             auth: Auth::follow(config, shards[0].store.clone()).await?,
             secret: config.cluster.secret.clone(),
             shards,
-            proxy: Proxy::new(connector(config), config.cluster.secret.clone()),
+            proxy: Proxy::new(connector(config)),
         });
         let mut followers = JoinSet::new();
         followers.spawn(refresh(parts.auth.clone()));
@@ -155,10 +151,6 @@ impl Member {
 }
 
 /// What opens connections to other daemons.
-fn connector(config: &Config) -> Connector {
-    Connector::new(Targets::all(), config.tls.trust(), CONNECT_TIMEOUT)
-}
-
 fn candidate(config: &Config, addr: SocketAddr) -> Candidate {
     let cluster = &config.cluster;
     let url = match cluster.advertise.as_str() {
@@ -166,11 +158,7 @@ fn candidate(config: &Config, addr: SocketAddr) -> Candidate {
         url => url.trim_end_matches('/').to_owned(),
     };
     let name = match cluster.name.as_str() {
-        "" => {
-            let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
-            let host = host.unwrap_or_else(|_| "daemon".into());
-            format!("{}:{}", host.trim(), addr.port())
-        }
+        "" => crate::machine::name(addr),
         name => name.to_owned(),
     };
     Candidate { name, url }

@@ -13,4 +13,5 @@ mod member;
 mod proxy;
 mod routes;
 
+pub(crate) use link::knows_secret;
 pub use member::Member;

@@ -2,7 +2,7 @@
 
 use super::about;
 use super::member::Parts;
-use super::proxy::no_scheduler;
+use super::proxy::{no_scheduler, pass_on};
 use crate::cluster::link::{knows_secret, serve_link};
 use crate::rest::cluster::{self, Cluster};
 use crate::rest::endpoint::router as router_of;
@@ -114,7 +114,9 @@ async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Respon
         return *response;
     }
     match shard.store.leader().await {
-        Ok(Some(leader)) => parts.proxy.pass_on(&leader.url, request).await,
+        Ok(Some(leader)) => {
+            pass_on(&parts.proxy, parts.secret.reveal(), &leader.url, request).await
+        }
         Ok(None) => no_scheduler(),
         Err(error) => {
             tracing::warn!(%error, "the store does not show which daemon schedules");

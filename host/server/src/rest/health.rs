@@ -218,6 +218,9 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
     if let Some(sandboxes) = &app.sandboxes {
         text.push_str(&sandboxes.render());
     }
+    if let Some(nodes) = &app.nodes {
+        text.push_str(&nodes.render());
+    }
     // Names of policies are their tenants' affair.
     if caller.principal.root || app.auth.has_one_tenant() {
         text.push_str(&crate::policy_metrics::render(&versions));

@@ -22,6 +22,7 @@ mod health;
 mod history;
 pub(crate) mod identity;
 mod memory;
+mod nodes;
 mod openapi;
 mod plugins;
 pub(crate) mod programs;
@@ -38,13 +39,15 @@ mod whatif;
 pub(crate) mod workers;
 
 use crate::app::App;
+use crate::sandboxes::SandboxApp;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
-use axum::routing::MethodRouter;
+use axum::routing::{MethodRouter, get};
+pub(crate) use compat::e2b::{FileQuery, called as called_sandbox, is_well as is_sandbox_well};
 use compat::{e2b, fusion, sglang_router, swerex, thunderagent};
 use endpoint::{About, Endpoint};
 use std::time::Duration;
@@ -74,7 +77,7 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
                 decisions::endpoints(),
                 actions::endpoints(),
                 resources::endpoints(),
-                sandboxes::endpoints(),
+                nodes::endpoints(),
             ]),
         ),
         ("Engines", workers::endpoints()),
@@ -109,10 +112,23 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
         ),
         ("For clients of ThunderAgent", thunderagent::endpoints()),
         ("For clients of SGLang's router", sglang_router::endpoints()),
+    ]
+}
+
+/// What is asked about sandboxes, by subject: of a daemon, and by that of its nodes.
+fn of_sandboxes() -> Vec<(&'static str, Vec<Endpoint<SandboxApp>>)> {
+    vec![
+        ("Sandboxes", sandboxes::endpoints()),
         ("For clients of SWE-ReX", swerex::endpoints()),
         ("For clients of SandboxFusion", fusion::endpoints()),
         ("For clients of E2B", e2b::endpoints()),
     ]
+}
+
+/// The handlers of requests about sandboxes.
+pub(crate) fn sandbox_router(app: SandboxApp) -> Router {
+    let all = of_sandboxes().into_iter().flat_map(|(_, all)| all);
+    endpoint::router(all.collect(), app, 0)
 }
 
 /// Every endpoint, by subject.
@@ -125,6 +141,8 @@ fn groups() -> Vec<(&'static str, Vec<About>)> {
         ("Forwarded to an engine", abouts(generation::forwarded())),
     ];
     groups.extend(own().into_iter().map(|(group, all)| (group, abouts(all))));
+    let of_sandboxes = of_sandboxes().into_iter();
+    groups.extend(of_sandboxes.map(|(group, all)| (group, abouts(all))));
     if let Some((_, access)) = groups.iter_mut().find(|(group, _)| *group == ACCESS) {
         access.extend(abouts(identity::endpoints()));
         access.extend(abouts(session::endpoints()));
@@ -154,15 +172,22 @@ pub(crate) fn router(app: App) -> Router {
     let upload_bytes_max = app.policies.upload_bytes_max();
     let guard = from_fn_with_state(guard_of(app.auth.clone(), &app.gateway), auth::guard);
     let own: Vec<Endpoint> = own().into_iter().flat_map(|(_, all)| all).collect();
+    let forward = from_fn_with_state(app.sandbox_app(), crate::nodes::forward);
+    let of_sandboxes = sandbox_router(app.sandbox_app()).layer(forward);
+    let link = Router::new()
+        .route(crate::nodes::PATH, get(crate::nodes::connect))
+        .with_state(app.clone());
     let mut relayed = generation::endpoints();
     relayed.extend(generation::forwarded());
     endpoint::router(identity::endpoints(), app.auth.clone(), 0)
         .merge(endpoint::router(session::endpoints(), app.auth.clone(), 0))
         .merge(endpoint::router(relayed, app.gateway.clone(), 0))
         .merge(endpoint::router(own, app, upload_bytes_max))
+        .merge(of_sandboxes)
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
         .layer(guard)
+        .merge(link)
         .layer(from_fn(e2b::in_form))
 }
 

@@ -103,6 +103,9 @@ pub(crate) async fn release_one(
     if let Some(sandboxes) = &app.sandboxes {
         sandboxes.program_ended(&caller.principal.tenant.tenant, &program);
     }
+    if let Some(nodes) = &app.nodes {
+        nodes.program_ended(caller.principal.tenant.tenant.name(), &program);
+    }
     if let Some(steps) = live.as_ref().map(|program| program.steps_finished) {
         let change = Change {
             action: "program.released",

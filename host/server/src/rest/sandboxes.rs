@@ -4,12 +4,11 @@ use super::actions::failed;
 use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, delete, get, post, put};
 use super::signature::{Answer, Created};
-use crate::app::App;
-use crate::sandboxes::{Host, refused, state_name};
+use crate::sandboxes::{Host, Listed, SandboxApp, refused, state_name};
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ const DISABLED: &str =
 /// Copies of a sandbox at once.
 const FORKS_MAX: u32 = 100;
 
-pub(super) fn endpoints() -> Vec<Endpoint> {
+pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     let codes = [ErrorCode::SandboxesDisabled, ErrorCode::SandboxUnknown];
     let with_failure = [codes[0], codes[1], ErrorCode::SandboxFailed];
     vec![
@@ -66,8 +65,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 /// Who has sandboxes, or why there are none.
-pub(super) fn host(app: &App) -> Result<&Arc<Host>, Response> {
-    let host = app.sandboxes.as_ref();
+pub(super) fn host(app: &SandboxApp) -> Result<&Arc<Host>, Response> {
+    let host = app.host.as_ref();
     host.ok_or_else(|| refuse(ErrorCode::SandboxesDisabled, DISABLED))
 }
 
@@ -76,7 +75,7 @@ fn told(error: SandboxError) -> Response {
     error_response(&refused(&error))
 }
 
-fn own(app: &App, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
+fn own(app: &SandboxApp, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
     host(app)?
         .own(&caller.principal.tenant.tenant, id)
         .map_err(told)
@@ -135,6 +134,27 @@ pub(super) struct SandboxView {
     disk_bytes: u64,
     /// Commands that run.
     commands: usize,
+    /// The node that it is on; the daemon's own machine without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+}
+
+impl From<Listed> for SandboxView {
+    fn from(listed: Listed) -> Self {
+        Self {
+            node: listed.node,
+            ..listed.status.into()
+        }
+    }
+}
+
+impl SandboxView {
+    fn of(app: &SandboxApp, sandbox: &Sandbox) -> Self {
+        Self {
+            node: app.node.clone(),
+            ..sandbox.status().into()
+        }
+    }
 }
 
 impl From<Status> for SandboxView {
@@ -157,12 +177,13 @@ impl From<Status> for SandboxView {
             memory_bytes: status.memory_bytes,
             disk_bytes: status.disk_bytes,
             commands: status.commands,
+            node: None,
         }
     }
 }
 
 async fn create(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     Body(request): Body<SandboxRequest>,
 ) -> Result<Created<SandboxView>, Response> {
@@ -180,7 +201,8 @@ async fn create(
     let created = host(&app)?
         .create(&caller.principal.tenant.tenant, spec)
         .await;
-    Ok(Created(created.map_err(failed)?.status().into()))
+    let created = created.map_err(failed)?;
+    Ok(Created(SandboxView::of(&app, &created)))
 }
 
 /// Sandboxes.
@@ -190,48 +212,52 @@ struct SandboxList {
     sandboxes: Vec<SandboxView>,
 }
 
-async fn list(State(app): State<App>, caller: Caller) -> Answer<SandboxList> {
-    let all = host(&app)?.list(&caller.principal.tenant.tenant);
+async fn list(State(app): State<SandboxApp>, caller: Caller) -> Answer<SandboxList> {
+    if app.nodes.is_none() {
+        host(&app)?;
+    }
+    let all = app.list(&caller.principal.tenant.tenant).await;
     let sandboxes = all.into_iter().map(SandboxView::from).collect();
     Ok(Json(SandboxList { sandboxes }))
 }
 
 async fn show(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Answer<SandboxView> {
-    Ok(Json(own(&app, &caller, &id)?.status().into()))
+    let sandbox = own(&app, &caller, &id)?;
+    Ok(Json(SandboxView::of(&app, &sandbox)))
 }
 
 async fn remove(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Answer<SandboxView> {
     let sandbox = own(&app, &caller, &id)?;
     host(&app)?.sandboxes.remove(&id).await;
-    Ok(Json(sandbox.status().into()))
+    Ok(Json(SandboxView::of(&app, &sandbox)))
 }
 
 async fn pause(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Answer<SandboxView> {
     let sandbox = own(&app, &caller, &id)?;
     sandbox.pause().await.map_err(told)?;
-    Ok(Json(sandbox.status().into()))
+    Ok(Json(SandboxView::of(&app, &sandbox)))
 }
 
 async fn resume(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Answer<SandboxView> {
     let sandbox = own(&app, &caller, &id)?;
     sandbox.resume().await.map_err(told)?;
-    Ok(Json(sandbox.status().into()))
+    Ok(Json(SandboxView::of(&app, &sandbox)))
 }
 
 /// How many copies.
@@ -248,7 +274,7 @@ fn one() -> u32 {
 }
 
 async fn fork(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Body(request): Body<ForkRequest>,
@@ -263,7 +289,9 @@ async fn fork(
         .fork(&parent, request.count as usize, |_| {})
         .await;
     let children = children.map_err(told)?.into_iter();
-    let sandboxes = children.map(|child| child.status().into()).collect();
+    let sandboxes = children
+        .map(|child| SandboxView::of(&app, &child))
+        .collect();
     Ok(Created(SandboxList { sandboxes }))
 }
 
@@ -274,8 +302,15 @@ struct Images {
     images: Vec<String>,
 }
 
-async fn images(State(app): State<App>) -> Answer<Images> {
-    let images = host(&app)?.sandboxes.images();
+async fn images(State(app): State<SandboxApp>) -> Answer<Images> {
+    let nodes = app.nodes.as_ref();
+    let mut images = nodes.map_or_else(BTreeSet::new, |nodes| nodes.images());
+    match host(&app) {
+        Ok(host) => images.extend(host.sandboxes.images()),
+        Err(refusal) if nodes.is_none() => return Err(refusal),
+        Err(_) => {}
+    }
+    let images = images.into_iter().collect();
     Ok(Json(Images { images }))
 }
 
@@ -288,7 +323,7 @@ struct ImportRequest {
 }
 
 async fn import(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     InPath(image): InPath<String>,
     Body(request): Body<ImportRequest>,
 ) -> Answer<Images> {
@@ -301,7 +336,10 @@ async fn import(
     Ok(Json(Images { images }))
 }
 
-async fn remove_image(State(app): State<App>, InPath(image): InPath<String>) -> Answer<Images> {
+async fn remove_image(
+    State(app): State<SandboxApp>,
+    InPath(image): InPath<String>,
+) -> Answer<Images> {
     let sandboxes = &host(&app)?.sandboxes;
     sandboxes.remove_image(&image).await.map_err(told)?;
     let images = sandboxes.images();

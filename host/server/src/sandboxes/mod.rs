@@ -1,25 +1,31 @@
 //! Sandboxes of programs: whose they are, when they end, and commands in them as actions.
 
 mod counts;
+mod listed;
 mod processes;
+mod shared;
 mod shells;
 mod start;
+mod turns;
 mod watches;
 mod work;
 
 pub(crate) use counts::state_name;
+pub(crate) use listed::Listed;
 pub(crate) use processes::{
     Finish, NotStarted, Order, Process, Processes, Reader, Said, Told, Way,
 };
+pub(crate) use shared::{SandboxApp, Tenants};
 pub(crate) use shells::{Became, Held, NoShell, PROMPT, SHELLS_MAX, Shell, Shells, is_typable};
 pub use start::KEEP_SUBCOMMAND;
 pub(crate) use start::start;
+pub(crate) use turns::Turns;
 pub(crate) use watches::{Change, Watch, Watches};
 pub(crate) use work::{Task, Work};
 
-use crate::actions::{Actions, Failure};
+use crate::actions::Failure;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use treadle_model::{ClientName, Tenant};
 use treadle_sandbox::{SYSTEM_IMAGE, Sandbox, SandboxError, SandboxSpec, Sandboxes, Status};
@@ -48,7 +54,7 @@ pub(crate) struct Host {
     pub(crate) naming: tokio::sync::Mutex<()>,
     /// The most memory that a sandbox may have, and what one has that asks for none.
     pub(crate) memory_bytes_max: u64,
-    actions: Arc<Actions>,
+    turns: Arc<dyn Turns>,
     /// Sandboxes whose programs have begun.
     begun: Mutex<BTreeSet<String>>,
 }
@@ -84,10 +90,10 @@ impl From<SandboxError> for Failure {
 }
 
 impl Host {
-    /// Sandboxes whose commands these actions run.
+    /// Sandboxes whose commands have their turns from there.
     pub(crate) fn start(
         sandboxes: Sandboxes,
-        actions: Arc<Actions>,
+        turns: Arc<dyn Turns>,
         memory_bytes_max: u64,
     ) -> Arc<Self> {
         let cores = treadle_actions::cores().len().max(2);
@@ -99,7 +105,7 @@ impl Host {
             singles: tokio::sync::Semaphore::new(SINGLES_PER_CORE * cores),
             naming: tokio::sync::Mutex::default(),
             memory_bytes_max,
-            actions,
+            turns,
             begun: Mutex::default(),
         });
         let watched = Arc::downgrade(&host);
@@ -171,33 +177,39 @@ impl Host {
     async fn end_with_programs(&self) {
         let all = self.sandboxes.list();
         self.shells.keep(&all);
-        {
-            let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-            begun.retain(|id| all.iter().any(|sandbox| sandbox.id == *id));
+        self.begun()
+            .retain(|id| all.iter().any(|sandbox| sandbox.id == *id));
+        let mut of_programs = all;
+        of_programs.retain(|sandbox| sandbox.spec.program.is_some());
+        if of_programs.is_empty() {
+            return;
         }
+        let program = |sandbox: &Status| {
+            let spec = &sandbox.spec;
+            (
+                spec.tenant.clone(),
+                spec.program.clone().unwrap_or_default(),
+            )
+        };
+        let programs: Vec<_> = of_programs.iter().map(program).collect();
+        let Ok(live) = self.turns.live(&programs).await else {
+            return;
+        };
         let now = treadle_auth::now_us();
-        for sandbox in all {
-            let Some(program) = sandbox.spec.program.as_deref() else {
+        for (sandbox, is_live) in of_programs.into_iter().zip(live) {
+            if is_live {
+                self.begun().insert(sandbox.id);
                 continue;
-            };
-            let tenant = Tenant::new(&sandbox.spec.tenant);
-            match self.actions.is_live(&tenant, program).await {
-                Err(_) => return,
-                Ok(true) => {
-                    let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-                    begun.insert(sandbox.id);
-                }
-                Ok(false) => {
-                    let begun = {
-                        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-                        begun.contains(&sandbox.id)
-                    };
-                    let age = Duration::from_micros(now.saturating_sub(sandbox.created_at_us));
-                    if begun || age > PROGRAM_BEGINS_MAX {
-                        self.sandboxes.remove(&sandbox.id).await;
-                    }
-                }
+            }
+            let has_begun = self.begun().contains(&sandbox.id);
+            let age = Duration::from_micros(now.saturating_sub(sandbox.created_at_us));
+            if has_begun || age > PROGRAM_BEGINS_MAX {
+                self.sandboxes.remove(&sandbox.id).await;
             }
         }
+    }
+
+    fn begun(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,15 +12,9 @@ pub const KEEP_SUBCOMMAND: &str = "keep-sandbox";
 /// Where sandboxes are without a store in a file.
 const FOLDER: &str = "/var/lib/treadle";
 
-/// Starts them, where they are wanted; `epoch` is that under which this daemon leads its store alone.
-pub(crate) async fn start(
-    config: &Config,
-    epoch: Option<u64>,
-) -> Result<Option<Sandboxes>, StartError> {
+/// Starts them. Their names end with the mark.
+pub(crate) async fn start(config: &Config, mark: &str) -> Result<Sandboxes, StartError> {
     let section = &config.sandboxes;
-    if !section.enabled || epoch.is_none() {
-        return Ok(None);
-    }
     let given = |text: &String| (!text.is_empty()).then(|| PathBuf::from(text));
     let own = || std::env::current_exe().unwrap_or_else(|_| "treadle".into());
     let folder = given(&section.folder).unwrap_or_else(|| match config.store.location() {
@@ -44,7 +38,8 @@ pub(crate) async fn start(
         disk_bytes_max: section.disk_bytes_max,
         uid: section.uid,
         ttl: Duration::from_secs(section.ttl_s),
+        mark: mark.to_owned(),
         ..defaults
     };
-    Ok(Some(Sandboxes::start(settings).await?))
+    Ok(Sandboxes::start(settings).await?)
 }

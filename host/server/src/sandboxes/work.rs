@@ -54,7 +54,7 @@ impl Host {
             what,
             run_max: task.run_max.unwrap_or(RUN_MAX),
         };
-        self.actions.hold(&Tenant::new(&spec.tenant), action).await
+        self.turns.hold(&Tenant::new(&spec.tenant), action).await
     }
 
     /// Waits for a command's turn, and starts it.

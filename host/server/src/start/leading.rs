@@ -131,21 +131,29 @@ impl Leading {
         };
         let transfer_executor =
             TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner);
-        let sandboxes = sandboxes::start(config, epoch).await?;
+        let sandboxes = match epoch {
+            Some(_) if config.sandboxes.enabled => Some(sandboxes::start(config, "").await?),
+            _ => None,
+        };
         let feeds = (instructed, sandboxes.clone());
         let running = Running::start(config, &driver, &store, epoch, feeds).await?;
         let actions = running.as_ref().map(|running| running.actions.clone());
         let sandboxes = sandboxes.zip(actions.clone());
         let sandboxes = sandboxes.map(|(sandboxes, actions)| {
-            Host::start(sandboxes, actions, config.sandboxes.memory_bytes)
+            let turns = Arc::new(actions);
+            Host::start(sandboxes, turns, config.sandboxes.memory_bytes)
         });
         let messaging = Messaging::connect(&config.broker)?;
         let broker = messaging
             .as_ref()
             .map(|messaging| messaging.status().clone());
+        let nodes = actions
+            .as_ref()
+            .and_then(|actions| actions.nodes().cloned());
         let app = App {
             actions,
             sandboxes,
+            nodes,
             broker,
             ..assemble(
                 config,
@@ -352,6 +360,7 @@ async fn assemble(
         whatif,
         actions: None,
         sandboxes: None,
+        nodes: None,
         broker: None,
         node,
         streams,

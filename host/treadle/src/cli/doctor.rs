@@ -95,12 +95,17 @@ async fn ask(client: &Client) -> DaemonReport {
         let message = body.pointer("/error/message").and_then(Value::as_str);
         Err(message.map_or_else(|| format!("{path} answers {status}"), str::to_owned))
     };
-    let (health, workers, cluster) =
-        tokio::join!(get("/health"), get("/workers"), get("/api/v1/cluster"));
+    let (health, workers, cluster, nodes) = tokio::join!(
+        get("/health"),
+        get("/workers"),
+        get("/api/v1/cluster"),
+        get("/api/v1/nodes")
+    );
     DaemonReport {
         health,
         workers,
         cluster,
+        nodes,
     }
 }
 

@@ -16,6 +16,8 @@ mod events;
 mod local_token;
 mod logs;
 mod memory;
+mod node_agent;
+mod nodes;
 mod output;
 mod plugin;
 mod plugin_check;
@@ -77,6 +79,10 @@ enum Command {
     Actions(actions::ActionsArgs),
     /// Where programs' commands run: make sandboxes, run in them, fork and remove them.
     Sandboxes(sandboxes::SandboxesArgs),
+    /// Machines that have sandboxes for a daemon: list, cordon, drain.
+    Nodes(nodes::NodesArgs),
+    /// Have this machine's sandboxes be a daemon's.
+    NodeAgent(Box<node_agent::NodeAgentArgs>),
     /// List, add, remove and start engines, and show what their memory is used for.
     Workers(workers::WorkersArgs),
     /// Show the journal, or replay it.
@@ -160,6 +166,8 @@ impl Command {
             Self::Programs(args) => args.run().await,
             Self::Actions(args) => args.run().await,
             Self::Sandboxes(args) => args.run().await,
+            Self::Nodes(args) => args.run().await,
+            Self::NodeAgent(args) => Box::pin(args.run()).await,
             Self::Workers(args) => args.run().await,
             Self::Events(args) => args.run().await,
             Self::Plugin(args) => args.run().await,

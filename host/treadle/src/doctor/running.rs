@@ -11,6 +11,8 @@ use treadle_store::{LeaderRow, Location};
 const ENGINES: &str = "engines";
 /// Name of the area of a daemon's broker.
 const BROKER: &str = "broker";
+/// Name of the area of a daemon's nodes.
+const NODES: &str = "nodes";
 /// Name of the area of what is about daemons themselves.
 const DAEMONS: &str = "daemons";
 
@@ -22,6 +24,8 @@ pub(crate) struct DaemonReport {
     pub(crate) workers: Result<Value, String>,
     /// `GET /api/v1/cluster`.
     pub(crate) cluster: Result<Value, String>,
+    /// `GET /api/v1/nodes`.
+    pub(crate) nodes: Result<Value, String>,
 }
 
 /// Which daemon runs the configuration here.
@@ -54,6 +58,7 @@ impl DaemonReport {
     pub(super) async fn examine(&self, config: &Config, url: &str) -> (RunBy, Vec<Finding>) {
         let mut findings = self.of_engines();
         findings.extend(self.of_broker());
+        findings.extend(self.of_nodes());
         let mut run_by = RunBy::Nobody;
         for (shard, location) in locations(config) {
             let (by, other) = match led(&location).await {
@@ -119,6 +124,12 @@ impl DaemonReport {
         )]
     }
 
+    fn of_nodes(&self) -> Vec<Finding> {
+        let nodes = self.nodes.as_ref().ok();
+        let nodes = nodes.and_then(|nodes| nodes["nodes"].as_array());
+        nodes.into_iter().flatten().map(of_node).collect()
+    }
+
     fn of_broker(&self) -> Option<Finding> {
         let broker = &self.health.as_ref().ok()?["broker"];
         let state = broker["state"].as_str()?;
@@ -179,6 +190,25 @@ fn of_engine(worker: &Value) -> Finding {
     )
 }
 
+fn of_node(node: &Value) -> Finding {
+    let text = |field: &str| node[field].as_str().unwrap_or("?").to_owned();
+    let check = format!("{} at {}", text("name"), text("url"));
+    let (state, seconds) = (text("state"), node["for_s"].as_u64().unwrap_or(0));
+    let version = text("version");
+    if state == "away" {
+        let seen = format!("away for {seconds} s");
+        let remedy = "start `treadle node-agent` there again; after `nodes.away_s_max` its sandboxes are lost";
+        return Finding::of(NODES, check, Grade::Fail, seen, remedy);
+    }
+    if version != env!("CARGO_PKG_VERSION") {
+        let seen = format!("{state}, of version {version}");
+        let remedy = "give the daemon and its nodes one version of treadle";
+        return Finding::of(NODES, check, Grade::Warn, seen, remedy);
+    }
+    let sandboxes = node["sandboxes"].as_u64().unwrap_or(0);
+    Finding::ok(NODES, check, format!("{state}; sandboxes: {sandboxes}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,6 +219,7 @@ mod tests {
             health: Ok(json!({"version": "1"})),
             workers: Ok(workers),
             cluster: Ok(json!({"shards": [{"scheduler": {"epoch": 2, "since_us": 5}}]})),
+            nodes: Ok(json!({"nodes": []})),
         }
     }
 
@@ -209,6 +240,21 @@ mod tests {
         assert_eq!(silent.of_engines()[0].grade, Grade::Warn);
         silent.health = Err("nobody listens".to_owned());
         assert_eq!(silent.of_engines(), []);
+    }
+
+    #[test]
+    fn nodes_are_graded() {
+        let own = env!("CARGO_PKG_VERSION");
+        let node = |state, version| json!({"name": "n", "state": state, "version": version});
+        let mut report = daemon_report(json!({}));
+        let nodes = [
+            node("ready", own),
+            node("cordoned", "0.0.1"),
+            node("away", own),
+        ];
+        report.nodes = Ok(json!({"nodes": nodes}));
+        let grades: Vec<_> = report.of_nodes().iter().map(|found| found.grade).collect();
+        assert_eq!(grades, [Grade::Ok, Grade::Warn, Grade::Fail]);
     }
 
     #[test]

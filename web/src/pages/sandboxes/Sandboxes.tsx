@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import { ApiError, call } from "../../api/client";
 import { queryClient, sandboxes } from "../../api/queries";
 import type { SandboxView } from "../../api/types";
+import { Nodes } from "./Nodes";
 import { useRights } from "../../app/Account";
 import { bytes, count } from "../../format/number";
 import { Confirm } from "../../ui/Dialog";
@@ -47,6 +48,7 @@ export function Sandboxes() {
       ) : (
         <Table rows={rows} />
       )}
+      <Nodes />
     </div>
   );
 }
@@ -61,6 +63,7 @@ function Table({ rows }: { rows: SandboxView[] }) {
             <tr>
               <th>Sandbox</th>
               <th>State</th>
+              <th className="wide-only">Node</th>
               <th className="wide-only">Image</th>
               <th className="wide-only">Job</th>
               <th className="wide-only">Program</th>
@@ -93,6 +96,9 @@ function Row({ row }: { row: SandboxView }) {
         <span title={row.cause ?? undefined}>
           <Badge tone={tone}>{row.state}</Badge>
         </span>
+      </td>
+      <td className="wide-only">
+        {row.node ? <Text value={row.node} max={30} /> : "this machine"}
       </td>
       <td className="wide-only">
         <Text value={row.image} max={40} />

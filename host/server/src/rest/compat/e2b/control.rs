@@ -6,11 +6,10 @@ use super::keys::{self, Key};
 use super::routing::may_run;
 use super::view::{self, E2bDetails, E2bSandbox};
 use super::{BASE, HIDDEN};
-use crate::app::App;
 use crate::instant::rfc3339;
 use crate::rest::arguments::{InPath, Raw, parse};
 use crate::rest::signature::{Answer, Created};
-use crate::sandboxes::{Host, refused};
+use crate::sandboxes::{Host, SandboxApp, refused};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
@@ -92,13 +91,13 @@ pub(super) fn seconds(field: &str, seconds: u64) -> Result<Duration, Response> {
 }
 
 /// Who has sandboxes, or why there are none.
-pub(super) fn host(app: &App) -> Result<&Arc<Host>, Response> {
-    let host = app.sandboxes.as_ref();
+pub(super) fn host(app: &SandboxApp) -> Result<&Arc<Host>, Response> {
+    let host = app.host.as_ref();
     host.ok_or_else(|| told(&ErrorBody::new(ErrorCode::SandboxesDisabled, DISABLED)))
 }
 
 /// A tenant's sandbox that is there for E2B's clients.
-pub(super) fn own(app: &App, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
+pub(super) fn own(app: &SandboxApp, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
     let found = host(app)?.own(&caller.principal.tenant.tenant, id);
     let found = found.map_err(|error| told(&refused(&error)))?;
     if view::is_there(&found.status()) {
@@ -177,7 +176,7 @@ fn image(host: &Host, template: &str) -> Result<String, Response> {
 }
 
 pub(super) async fn create(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     headers: HeaderMap,
     Raw(body): Raw,
@@ -223,12 +222,12 @@ pub(super) async fn ready(host: &Host, sandbox: &Arc<Sandbox>) -> Result<(), Res
 }
 
 pub(super) async fn show(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Answer<E2bDetails> {
     let sandbox = own(&app, &caller, &id)?;
-    let details = E2bDetails::of(host(&app)?, sandbox.status());
+    let details = E2bDetails::of(host(&app)?.listed(sandbox.status()));
     // Whoever has the secret may run commands.
     Ok(Json(if may_run(&caller.principal) {
         details.with_token(&sandbox)
@@ -238,7 +237,7 @@ pub(super) async fn show(
 }
 
 pub(super) async fn remove(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Result<Response, Response> {
@@ -275,23 +274,23 @@ pub(super) struct E2bMetric {
 }
 
 pub(super) async fn metrics(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Answer<Vec<E2bMetric>> {
     let status = own(&app, &caller, &id)?.status();
-    let host = host(&app)?;
+    let listed = host(&app)?.listed(status);
     let now_us = treadle_auth::now_us();
     Ok(Json(vec![E2bMetric {
         timestamp: rfc3339(now_us),
         timestamp_unix: now_us / 1_000_000,
-        cpu_count: treadle_actions::cores().len(),
+        cpu_count: listed.cores,
         cpu_used_pct: 0.0,
-        mem_used: status.memory_bytes,
-        mem_total: status.spec.memory_bytes.unwrap_or(host.memory_bytes_max),
+        mem_used: listed.status.memory_bytes,
+        mem_total: listed.memory_bytes_max,
         mem_cache: 0,
-        disk_used: status.disk_bytes,
-        disk_total: view::disk_bytes_max(host, &status),
+        disk_used: listed.status.disk_bytes,
+        disk_total: listed.disk_bytes_max,
     }]))
 }
 

@@ -4,10 +4,9 @@ use super::control::{host, own, read, ready, seconds, without_memory};
 use super::errors::{refuse, told};
 use super::keys;
 use super::view::{self, E2bSandbox};
-use crate::app::App;
 use crate::rest::arguments::{InPath, Raw};
 use crate::rest::signature::Created;
-use crate::sandboxes::refused;
+use crate::sandboxes::{SandboxApp, refused};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
@@ -82,7 +81,7 @@ pub(super) fn is_paused(sandbox: &Sandbox) -> bool {
 }
 
 pub(super) async fn connect(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Raw(body): Raw,
@@ -102,7 +101,7 @@ pub(super) async fn connect(
 }
 
 pub(super) async fn set_timeout(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Raw(body): Raw,
@@ -127,7 +126,7 @@ pub(super) async fn set_timeout(
 }
 
 pub(super) async fn refresh(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Raw(body): Raw,
@@ -146,7 +145,7 @@ pub(super) async fn refresh(
 }
 
 pub(super) async fn pause(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Raw(body): Raw,
@@ -167,7 +166,7 @@ pub(super) async fn pause(
 }
 
 pub(super) async fn resume(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Raw(body): Raw,
@@ -215,7 +214,7 @@ pub(super) struct NoFork {
 }
 
 pub(super) async fn fork(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Raw(body): Raw,

@@ -5,8 +5,8 @@ use super::entries::{at, behind, told};
 use super::routing::{Reached, reach};
 use super::users::{User, Users, named_user};
 use super::{CONNECT_JSON, JSON, input, watching};
-use crate::app::App;
 use crate::rest::arguments::InPath;
+use crate::sandboxes::SandboxApp;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
@@ -100,7 +100,7 @@ pub(super) fn user_of(headers: &HeaderMap) -> String {
 }
 
 pub(super) async fn serve(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(method): InPath<String>,
     request: Request,

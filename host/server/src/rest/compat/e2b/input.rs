@@ -1,7 +1,7 @@
 //! Bodies of calls to envd, within bounds.
 
 use super::connect::{self, Fault};
-use crate::app::App;
+use crate::sandboxes::SandboxApp;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::HeaderMap;
 use bytes::BytesMut;
@@ -20,17 +20,17 @@ const PAUSE_MAX: Duration = Duration::from_hours(1);
 
 /// The whole body of a call, and what its bytes count to as long as they are kept.
 pub(super) async fn whole(
-    app: &App,
+    app: &SandboxApp,
     principal: &Principal,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Bytes, ErrorBody> {
-    let room = &app.gateway.room.bodies;
+    let room = &app.bodies;
     let tenant = &principal.tenant;
     let own_max = principal.share(tenant.limits.bodies_bytes, room.1);
     let limits = BodyLimits {
         bytes_max: principal.body_bytes_max(MESSAGE_BYTES_MAX),
-        pause_max: app.gateway.body_timeout,
+        pause_max: app.body_timeout,
         in_use: InUse::new([room.clone(), (tenant.bodies_bytes.clone(), own_max)]),
     };
     let (bytes, in_use) = body::read(headers, body, limits).await?;

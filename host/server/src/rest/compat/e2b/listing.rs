@@ -1,18 +1,17 @@
 //! Sandboxes listed for E2B's clients.
 
-use super::control::host;
 use super::errors::refuse;
 use super::view::{self, E2bDetails};
-use crate::app::App;
 use crate::rest::arguments::Query;
 use crate::rest::signature::Answer;
+use crate::sandboxes::{Listed, SandboxApp};
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Json, Response};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use treadle_auth::Caller;
-use treadle_sandbox::{State as Life, Status};
+use treadle_sandbox::State as Life;
 use treadle_wire::ErrorCode;
 use utoipa::IntoParams;
 
@@ -82,7 +81,7 @@ fn utc(text: &str) -> Result<&str, Response> {
 
 impl SandboxesQuery {
     /// What it asks for, of a tenant's sandboxes, oldest first.
-    fn choose(&self, mut all: Vec<Status>) -> Result<Vec<Status>, Response> {
+    fn choose(&self, mut all: Vec<Listed>) -> Result<Vec<Listed>, Response> {
         let wanted = labels(self.metadata.as_deref().unwrap_or_default())?;
         let states = self.state.as_deref().filter(|states| !states.is_empty());
         if let Some(states) = states
@@ -99,7 +98,8 @@ impl SandboxesQuery {
         let (running, paused) = states.map_or((true, true), |states| {
             (states.contains("running"), states.contains("paused"))
         });
-        all.retain(|sandbox| {
+        all.retain(|listed| {
+            let sandbox = &listed.status;
             let in_state = if sandbox.state == Life::Paused {
                 paused
             } else {
@@ -131,29 +131,33 @@ impl SandboxesQuery {
     }
 }
 
+async fn all_of(app: &SandboxApp, caller: &Caller) -> Result<Vec<Listed>, Response> {
+    if app.nodes.is_none() {
+        super::control::host(app)?;
+    }
+    Ok(app.list(&caller.principal.tenant.tenant).await)
+}
+
 pub(super) async fn running(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     Query(query): Query<SandboxesQuery>,
 ) -> Answer<Vec<E2bDetails>> {
-    let host = host(&app)?;
     let states = query.state.or_else(|| Some("running".to_owned()));
     let query = SandboxesQuery {
         state: states,
         ..query
     };
-    let all = query.choose(host.list(&caller.principal.tenant.tenant))?;
-    let details = all.into_iter().map(|status| E2bDetails::of(host, status));
-    Ok(Json(details.collect()))
+    let all = query.choose(all_of(&app, &caller).await?)?;
+    Ok(Json(all.into_iter().map(E2bDetails::of).collect()))
 }
 
 pub(super) async fn page(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     Query(query): Query<SandboxesQuery>,
 ) -> Result<Response, Response> {
-    let host = host(&app)?;
-    let all = query.choose(host.list(&caller.principal.tenant.tenant))?;
+    let all = query.choose(all_of(&app, &caller).await?)?;
     let limit = query.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
     let (page, next) = cut(
         all,
@@ -161,7 +165,7 @@ pub(super) async fn page(
         limit,
         query.order.as_deref(),
     );
-    let details = page.into_iter().map(|status| E2bDetails::of(host, status));
+    let details = page.into_iter().map(E2bDetails::of);
     let mut response = Json(details.collect::<Vec<_>>()).into_response();
     if let Some(next) = next.and_then(|next| HeaderValue::from_str(&next).ok()) {
         response.headers_mut().insert(NEXT, next);
@@ -171,31 +175,31 @@ pub(super) async fn page(
 
 /// A page after a token, which is the place of the last sandbox before it, and the next token.
 fn cut(
-    all: Vec<Status>,
+    all: Vec<Listed>,
     token: Option<&str>,
     limit: usize,
     order: Option<&str>,
-) -> (Vec<Status>, Option<String>) {
-    let place = |status: &Status| (status.created_at_us, status.id.clone());
+) -> (Vec<Listed>, Option<String>) {
+    let place = |listed: &Listed| (listed.status.created_at_us, listed.status.id.clone());
     let after = token.filter(|token| !token.is_empty()).and_then(|token| {
         let (at, id) = token.split_once('-')?;
         Some((at.parse::<u64>().ok()?, id.to_owned()))
     });
     let is_rising = order == Some("asc");
-    let follows = |status: &Status| {
+    let follows = |listed: &Listed| {
         after.as_ref().is_none_or(|after| {
             if is_rising {
-                place(status) > *after
+                place(listed) > *after
             } else {
-                place(status) < *after
+                place(listed) < *after
             }
         })
     };
-    let mut rest: Vec<Status> = all.into_iter().filter(follows).collect();
+    let mut rest: Vec<Listed> = all.into_iter().filter(follows).collect();
     let has_more = rest.len() > limit;
     rest.truncate(limit);
     let last = rest.last().filter(|_| has_more);
-    let next = last.map(|last| format!("{}-{}", last.created_at_us, last.id));
+    let next = last.map(|last| format!("{}-{}", last.status.created_at_us, last.status.id));
     (rest, next)
 }
 
@@ -203,14 +207,14 @@ fn cut(
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use treadle_sandbox::SandboxSpec;
+    use treadle_sandbox::{SandboxSpec, Status};
 
-    fn status(id: &str, at: u64, state: Life, label: &str) -> Status {
+    fn status(id: &str, at: u64, state: Life, label: &str) -> Listed {
         let labels = BTreeMap::from([
             ("sp ace".to_owned(), label.to_owned()),
             ("treadle/e2b_key".to_owned(), "k".to_owned()),
         ]);
-        Status {
+        let status = Status {
             id: id.to_owned(),
             spec: SandboxSpec {
                 labels,
@@ -223,10 +227,17 @@ mod tests {
             memory_bytes: 0,
             disk_bytes: 0,
             commands: 0,
+        };
+        Listed {
+            status,
+            node: None,
+            cores: 1,
+            memory_bytes_max: 0,
+            disk_bytes_max: 0,
         }
     }
 
-    fn all() -> Vec<Status> {
+    fn all() -> Vec<Listed> {
         vec![
             status("s1", 1, Life::Ready, "a&b"),
             status("s2", 2, Life::Paused, "a&b"),
@@ -237,7 +248,7 @@ mod tests {
 
     fn ids(query: &SandboxesQuery) -> Vec<String> {
         let chosen = query.choose(all()).expect("it is fine");
-        chosen.into_iter().map(|status| status.id).collect()
+        chosen.into_iter().map(|listed| listed.status.id).collect()
     }
 
     #[test]
@@ -290,6 +301,9 @@ mod tests {
         let (page, next) = cut(newest_first(), None, 3, None);
         assert_eq!((page.len(), next.as_deref()), (3, Some("2-s2")));
         let (page, next) = cut(newest_first(), next.as_deref(), 3, None);
-        assert_eq!((page[0].id.as_str(), page.len(), next), ("s1", 1, None));
+        assert_eq!(
+            (page[0].status.id.as_str(), page.len(), next),
+            ("s1", 1, None)
+        );
     }
 }

@@ -24,10 +24,11 @@ mod view;
 mod watching;
 
 pub(crate) use errors::in_form;
-pub(crate) use routing::health;
+pub(crate) use routing::{called, health, is_well};
+pub(crate) use transfer::FileQuery;
 
-use crate::app::App;
 use crate::rest::endpoint::{Endpoint, delete, get, post, relayed};
+use crate::sandboxes::SandboxApp;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
 use axum::routing::MethodRouter;
@@ -44,7 +45,7 @@ const BASE: &str = "base";
 const JSON: &str = "application/json";
 const CONNECT_JSON: &str = "application/connect+json";
 
-pub(crate) fn endpoints() -> Vec<Endpoint> {
+pub(crate) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     let mut all = Vec::new();
     for start in ["/sandboxes", "/v2/sandboxes"] {
         all.extend(of_both(start));
@@ -60,7 +61,7 @@ fn none() -> [ErrorCode; 2] {
 }
 
 /// What is the same in both versions of E2B's API.
-fn of_both(start: &str) -> Vec<Endpoint> {
+fn of_both(start: &str) -> Vec<Endpoint<SandboxApp>> {
     vec![
         post(start, RUN, control::create)
             .takes::<control::NewE2bSandbox>()
@@ -90,7 +91,7 @@ fn of_both(start: &str) -> Vec<Endpoint> {
     ]
 }
 
-fn of_one() -> Vec<Endpoint> {
+fn of_one() -> Vec<Endpoint<SandboxApp>> {
     let of = |call: &str| format!("/sandboxes/{{sandbox}}{call}");
     vec![
         get("/sandboxes", VIEW, listing::running)
@@ -141,7 +142,7 @@ fn of_one() -> Vec<Endpoint> {
 
 /// What envd serves. Callers show the sandbox's secret instead of a token, and bodies have bounds of
 /// their own.
-fn of_envd() -> Vec<Endpoint> {
+fn of_envd() -> Vec<Endpoint<SandboxApp>> {
     let post = Some(Method::POST);
     let own = [
         ErrorCode::SandboxesDisabled,
@@ -196,6 +197,6 @@ fn of_envd() -> Vec<Endpoint> {
 }
 
 /// What a form may have is bounded as it is written.
-fn without_limit(_: &App, handler: MethodRouter<App>) -> MethodRouter<App> {
+fn without_limit(_: &SandboxApp, handler: MethodRouter<SandboxApp>) -> MethodRouter<SandboxApp> {
     handler.layer(DefaultBodyLimit::disable())
 }

@@ -6,9 +6,8 @@ use super::routing::{Reached, reach};
 use super::start::{self, follow};
 use super::users::bytes_of;
 use super::{CONNECT_JSON, JSON};
-use crate::app::App;
 use crate::rest::arguments::InPath;
-use crate::sandboxes::Process;
+use crate::sandboxes::{Process, SandboxApp};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -56,7 +55,7 @@ struct Inward {
 }
 
 pub(super) async fn serve(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(method): InPath<String>,
     request: Request,

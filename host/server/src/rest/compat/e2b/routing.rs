@@ -9,7 +9,8 @@ use super::errors::{refuse, told};
 use super::keys;
 use super::users::base64_of;
 use crate::app::App;
-use crate::sandboxes::{Host, refused};
+use crate::nodes::forward_call;
+use crate::sandboxes::{Host, SandboxApp, refused};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -93,7 +94,7 @@ fn is_same(one: &str, other: &str) -> bool {
 
 impl Signature {
     /// Whether it was made with this secret.
-    fn is_of(&self, secret: &str) -> bool {
+    pub(super) fn is_of(&self, secret: &str) -> bool {
         let until = self
             .expiration
             .map_or_else(String::new, |until| format!(":{until}"));
@@ -146,10 +147,13 @@ pub(super) fn may_run(principal: &Principal) -> bool {
 }
 
 /// The caller in the sandbox's tenant, if that may send yet another request.
-fn in_tenant(app: &App, caller: &Caller, sandbox: &Sandbox) -> Result<Arc<Principal>, Response> {
-    let directory = app.auth.directory();
-    let tenant = directory.tenants.get(&*sandbox.tenant());
-    let tenant = tenant.ok_or_else(|| gone(sandbox.id()))?.clone();
+fn in_tenant(
+    app: &SandboxApp,
+    caller: &Caller,
+    sandbox: &Sandbox,
+) -> Result<Arc<Principal>, Response> {
+    let tenant = app.tenants.get(&sandbox.tenant());
+    let tenant = tenant.ok_or_else(|| gone(sandbox.id()))?;
     if let Err(wait) = tenant.rate.take() {
         let message = format!(
             "the tenant sends more requests than its `requests_per_s`; wait {} ms",
@@ -205,13 +209,16 @@ fn permit(
 /// The sandbox of a call to envd, if the caller may use it and it is there. One that is paused is not,
 /// unless calls are to resume it.
 pub(super) async fn reach(
-    app: &App,
+    app: &SandboxApp,
     caller: &Caller,
     headers: &HeaderMap,
     signature: Option<&Signature>,
 ) -> Result<Reached, Response> {
     if !is_named(headers) && signature.is_none() {
         return Err(unnamed());
+    }
+    if app.host.is_none() && app.nodes.is_some() {
+        return Err(gone(called(headers).map_or("", |(named, _)| named)));
     }
     let host = super::control::host(app)?;
     let sandbox = named(host, headers, signature)?;
@@ -234,13 +241,22 @@ pub(super) async fn reach(
     })
 }
 
+/// The sandbox that a call names, and whether that is its secret.
+pub(crate) fn called(headers: &HeaderMap) -> Option<(&str, bool)> {
+    let named = text(headers, ID).or_else(|| of_host(headers).map(|(_, id)| id));
+    match named {
+        Some(named) => Some((named, false)),
+        None => Some((text(headers, TOKEN)?, true)),
+    }
+}
+
 /// Has `/health` be a sandbox's where one is named, and treadle's own otherwise.
 pub(crate) fn health(app: &App, handler: MethodRouter<App>) -> MethodRouter<App> {
-    handler.layer(from_fn_with_state(app.clone(), health_of_sandbox))
+    handler.layer(from_fn_with_state(app.sandbox_app(), health_of_sandbox))
 }
 
 async fn health_of_sandbox(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     request: Request,
     next: Next,
@@ -248,6 +264,19 @@ async fn health_of_sandbox(
     if !is_named(request.headers()) {
         return next.run(request).await;
     }
+    let request = match forward_call(&app, request).await {
+        Ok(answer) => return answer,
+        Err(request) => request,
+    };
+    is_well(State(app), caller, request).await
+}
+
+/// Whether a sandbox takes calls.
+pub(crate) async fn is_well(
+    State(app): State<SandboxApp>,
+    caller: Caller,
+    request: Request,
+) -> Response {
     match reach(&app, &caller, request.headers(), None).await {
         Ok(_) => StatusCode::NO_CONTENT.into_response(),
         Err(refusal) => refusal,

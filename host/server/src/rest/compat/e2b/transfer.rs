@@ -3,8 +3,8 @@
 use super::errors::{refuse, told_as};
 use super::filesystem::Place;
 use super::routing::{Signature, reach};
-use crate::app::App;
 use crate::rest::arguments::Query;
+use crate::sandboxes::{Host, SandboxApp};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
@@ -25,7 +25,7 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// Which file, and for whom.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct FileQuery {
+pub(crate) struct FileQuery {
     pub(super) path: Option<String>,
     pub(super) username: String,
     signature: Option<String>,
@@ -44,10 +44,19 @@ impl FileQuery {
         })
     }
 
+    /// The sandbox whose secret a URL was signed with, for reading or writing.
+    pub(crate) fn signed_for(&self, host: &Host, operation: &str) -> Option<String> {
+        let signature = self.signature(operation)?;
+        let sandbox = host
+            .sandboxes
+            .with_secret(|secret| signature.is_of(secret))?;
+        Some(sandbox.id().to_owned())
+    }
+
     /// The files that a request is about.
     pub(super) async fn place(
         &self,
-        app: &App,
+        app: &SandboxApp,
         caller: &Caller,
         headers: &HeaderMap,
         operation: &str,
@@ -80,7 +89,7 @@ pub(super) fn refuse_file(kind: ErrorKind, message: String) -> Response {
 }
 
 pub(super) async fn download(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     Query(query): Query<FileQuery>,
     request: Request,

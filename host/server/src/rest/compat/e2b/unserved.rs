@@ -2,6 +2,7 @@
 
 use super::errors::refuse;
 use crate::rest::endpoint::{Endpoint, relayed};
+use crate::sandboxes::SandboxApp;
 use axum::extract::Request;
 use axum::response::Response;
 use treadle_auth::permissions::RUN;
@@ -18,7 +19,7 @@ const PATHS: [&str; 8] = [
     "/volumes",
 ];
 
-pub(super) fn endpoints() -> Vec<Endpoint> {
+pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     let each = PATHS.into_iter().map(|path| {
         relayed(None, path, RUN, unserved)
             .summary("Refused with 501: treadle has nothing of the kind")

@@ -3,8 +3,8 @@
 use super::errors::refuse;
 use super::filesystem::Place;
 use super::transfer::{FileQuery, refuse_file, unreached};
-use crate::app::App;
 use crate::rest::arguments::Query;
+use crate::sandboxes::SandboxApp;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::http::{HeaderMap, header};
@@ -31,7 +31,7 @@ const PACKED_BYTES: usize = 4 << 10;
 const MODE: u32 = 0o644;
 
 pub(super) async fn upload(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     Query(query): Query<FileQuery>,
     request: Request,
@@ -45,7 +45,7 @@ pub(super) async fn upload(
 }
 
 async fn received(
-    app: App,
+    app: SandboxApp,
     caller: Caller,
     query: FileQuery,
     request: Request,
@@ -65,7 +65,7 @@ async fn received(
             ));
         }
     };
-    let request = request.map(|body| paced(body, app.gateway.body_timeout));
+    let request = request.map(|body| paced(body, app.body_timeout));
     let path = query.path.as_deref();
     let written = if kind.starts_with("multipart/form-data") {
         if is_packed {

@@ -2,7 +2,7 @@
 
 use super::{BASE, ENVD_VERSION, HIDDEN};
 use crate::instant::rfc3339;
-use crate::sandboxes::Host;
+use crate::sandboxes::Listed;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -95,16 +95,16 @@ struct Lifecycle {
 }
 
 impl E2bDetails {
-    pub(super) fn of(host: &Host, status: Status) -> Self {
-        let memory_bytes = status.spec.memory_bytes.unwrap_or(host.memory_bytes_max);
+    pub(super) fn of(listed: Listed) -> Self {
+        let status = listed.status;
         Self {
             template_id: template(&status.spec.image),
             client_id: CLIENT,
             started_at: rfc3339(status.created_at_us),
             end_at: rfc3339(end_us(&status)),
-            cpu_count: treadle_actions::cores().len(),
-            memory_mb: memory_bytes >> 20,
-            disk_size_mb: disk_bytes_max(host, &status) >> 20,
+            cpu_count: listed.cores,
+            memory_mb: listed.memory_bytes_max >> 20,
+            disk_size_mb: listed.disk_bytes_max >> 20,
             state: if status.state == State::Paused {
                 "paused"
             } else {
@@ -128,15 +128,6 @@ impl E2bDetails {
         self.envd_access_token = Some(sandbox.secret());
         self
     }
-}
-
-/// What a sandbox may write to disk.
-pub(super) fn disk_bytes_max(host: &Host, status: &Status) -> u64 {
-    let room = host
-        .sandboxes
-        .get(&status.id)
-        .map_or(0, |sandbox| sandbox.room());
-    room.saturating_add(status.disk_bytes)
 }
 
 /// When its time is over, in microseconds since 1970.

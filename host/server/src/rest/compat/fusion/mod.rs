@@ -10,8 +10,8 @@ use super::super::endpoint::{Endpoint, post};
 use super::super::sandboxes::host;
 use super::super::signature::Answer;
 use super::swerex::{Unprocessable, read_json};
-use crate::app::App;
 use crate::rest::arguments::{Query, Raw};
+use crate::sandboxes::SandboxApp;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Json;
@@ -29,7 +29,7 @@ const JOB_HEADER: &str = "x-treadle-job";
 /// The RL run of requests that name none, and the tool that they are.
 const KIND: &str = "fusion";
 
-pub(crate) fn endpoints() -> Vec<Endpoint> {
+pub(crate) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     vec![
         post("/run_code", RUN, run_code)
             .summary("Runs code in a sandbox of its own, for clients of SandboxFusion")
@@ -129,7 +129,7 @@ impl FusionAnswer {
 }
 
 async fn run_code(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     headers: HeaderMap,
     Query(query): Query<FusionQuery>,

@@ -3,10 +3,9 @@
 use super::errors::{COMMAND_TIMEOUT, NON_ZERO, Problem, VALUE};
 use super::text::{decoded, repr};
 use super::{Asked, KIND, OUTPUT_BYTES_MAX, WITHDRAWN, own, seconds};
-use crate::app::App;
 use crate::rest::arguments::InPath;
 use crate::rest::signature::Answer;
-use crate::sandboxes::Task;
+use crate::sandboxes::{SandboxApp, Task};
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
@@ -106,7 +105,7 @@ impl SwerexCommand {
 }
 
 pub(super) async fn execute(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Asked(command): Asked<SwerexCommand>,

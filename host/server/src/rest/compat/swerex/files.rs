@@ -3,9 +3,9 @@
 use super::errors::Problem;
 use super::text::{self, Undecodable};
 use super::{Asked, Empty, absolute, own};
-use crate::app::App;
 use crate::rest::arguments::InPath;
 use crate::rest::signature::Answer;
+use crate::sandboxes::SandboxApp;
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub(super) struct SwerexContent {
 }
 
 pub(super) async fn read(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Asked(request): Asked<SwerexReadFile>,
@@ -103,7 +103,7 @@ pub(super) struct SwerexWriteFile {
 }
 
 pub(super) async fn write(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Asked(request): Asked<SwerexWriteFile>,

@@ -16,9 +16,8 @@ pub(super) use asked::{Unprocessable, read_json};
 use super::super::endpoint::{Endpoint, get, post, relayed};
 use super::super::sandboxes::host;
 use super::super::signature::Answer;
-use crate::app::App;
 use crate::rest::arguments::InPath;
-use crate::sandboxes::Host;
+use crate::sandboxes::{Host, SandboxApp};
 use asked::Asked;
 use axum::extract::State;
 use axum::http::Method;
@@ -43,9 +42,10 @@ const WITHDRAWN: &str = "the action was withdrawn, or treadle is being stopped";
 /// Where relative paths begin.
 const HOME: &str = "/root";
 
-pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let raises =
-        |endpoint: Endpoint| endpoint.answers::<SwerexFailed>(511, "The client raises this.");
+pub(crate) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
+    let raises = |endpoint: Endpoint<SandboxApp>| {
+        endpoint.answers::<SwerexFailed>(511, "The client raises this.")
+    };
     let commands = [
         post("/swerex/{sandbox}/create_session", RUN, sessions::create).summary("Starts a shell"),
         post("/swerex/{sandbox}/run_in_session", RUN, sessions::run)
@@ -106,11 +106,11 @@ struct Alive {
 
 /// A caller's sandbox.
 fn own<'a>(
-    app: &'a App,
+    app: &'a SandboxApp,
     caller: &Caller,
     id: &str,
 ) -> Result<(&'a Arc<Host>, Arc<Sandbox>), Problem> {
-    let Some(host) = &app.sandboxes else {
+    let Some(host) = &app.host else {
         let message =
             "this daemon has no sandboxes; set sandboxes.enabled = true (docs/sandboxes.md)";
         return Err(Problem::plain(message));
@@ -120,7 +120,7 @@ fn own<'a>(
 }
 
 async fn is_alive(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Answer<Alive> {
@@ -141,7 +141,7 @@ async fn is_alive(
 }
 
 async fn close(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Answer<Empty> {

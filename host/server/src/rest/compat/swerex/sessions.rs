@@ -3,10 +3,9 @@
 use super::errors::{ENDED, Problem, SESSION_EXISTS, SESSION_UNKNOWN, TIMEOUT};
 use super::text::{of_terminal, repr};
 use super::{Asked, KIND, observe, own, seconds};
-use crate::app::App;
 use crate::rest::arguments::InPath;
 use crate::rest::signature::Answer;
-use crate::sandboxes::{Became, Held, NoShell, PROMPT, SHELLS_MAX, Task};
+use crate::sandboxes::{Became, Held, NoShell, PROMPT, SHELLS_MAX, SandboxApp, Task};
 use axum::extract::State;
 use axum::response::Json;
 use observe::{SwerexBash, SwerexObservation};
@@ -104,7 +103,7 @@ fn three() -> u32 {
 }
 
 pub(super) async fn create(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Asked(request): Asked<SwerexCreateSession>,
@@ -171,7 +170,7 @@ pub(super) fn unknown(session: &str) -> Problem {
 }
 
 pub(super) async fn close(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Asked(request): Asked<SwerexCloseSession>,
@@ -186,7 +185,7 @@ pub(super) async fn close(
 }
 
 pub(super) async fn run(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     Asked(action): Asked<SwerexAction>,

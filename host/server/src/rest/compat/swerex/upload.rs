@@ -4,8 +4,8 @@
 use super::errors::{Problem, VALUE};
 use super::files::is_folder;
 use super::{Empty, absolute, own, unzip};
-use crate::app::App;
 use crate::rest::arguments::InPath;
+use crate::sandboxes::SandboxApp;
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::response::{IntoResponse, Json, Response};
@@ -35,7 +35,7 @@ struct Form {
 }
 
 pub(super) async fn upload(
-    State(app): State<App>,
+    State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
     request: Request,
@@ -49,7 +49,12 @@ pub(super) async fn upload(
     }
 }
 
-async fn received(app: &App, caller: &Caller, id: &str, request: Request) -> Result<(), Problem> {
+async fn received(
+    app: &SandboxApp,
+    caller: &Caller,
+    id: &str,
+    request: Request,
+) -> Result<(), Problem> {
     let (_, sandbox) = own(app, caller, id)?;
     let form = Multipart::from_request(request, &()).await;
     let form = form.map_err(|error| Problem::new(VALUE, error.body_text()))?;

@@ -4,21 +4,38 @@
 const MEMORY_UNKNOWN: u64 = 4 << 30;
 
 /// Cores that this process may use.
-pub(super) fn cores() -> u64 {
+pub(crate) fn cores() -> u64 {
     let cores = std::thread::available_parallelism();
     cores.map_or(1, |cores| cores.get() as u64)
 }
 
 /// Bytes of memory.
-pub(super) fn memory_bytes() -> u64 {
+pub(crate) fn memory_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     total(&text).unwrap_or(MEMORY_UNKNOWN)
 }
 
+/// Memory that is free, or can be made so, in MiB.
+pub(crate) fn memory_free_mib() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    field(&text, "MemAvailable:").map_or(u64::MAX, |bytes| bytes >> 20)
+}
+
 fn total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
+    field(meminfo, "MemTotal:")
+}
+
+fn field(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|line| line.starts_with(name))?;
     let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     kibibytes.checked_mul(1024)
+}
+
+/// The machine's name with a port, for people.
+pub(crate) fn name(addr: std::net::SocketAddr) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.unwrap_or_else(|_| "machine".into());
+    format!("{}:{}", host.trim(), addr.port())
 }
 
 #[cfg(test)]

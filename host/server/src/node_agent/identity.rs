@@ -1,0 +1,102 @@
+//! Who a node is, for as long as its folder is there.
+
+use crate::nodes::MARK_CHARS;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use treadle_sandbox::random_name;
+
+/// Letters of what differs for each start.
+const RUN_CHARS: usize = 16;
+
+/// Who a node is.
+pub(super) struct Identity {
+    file: PathBuf,
+    run: String,
+    mark: String,
+    cordoned: Mutex<bool>,
+}
+
+/// What is in the file.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    mark: String,
+    #[serde(default)]
+    cordoned: bool,
+}
+
+impl Identity {
+    /// Reads it, or makes one up where there is none.
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        treadle_trust::private_folder(folder)?;
+        let file = folder.join("node.json");
+        let kept = match std::fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Kept {
+                mark: random_name(MARK_CHARS)?,
+                cordoned: false,
+            },
+            Err(error) => return Err(error),
+        };
+        let identity = Self {
+            file,
+            run: random_name(RUN_CHARS)?,
+            cordoned: Mutex::new(kept.cordoned),
+            mark: kept.mark,
+        };
+        identity.keep(kept.cordoned)?;
+        Ok(identity)
+    }
+
+    fn keep(&self, cordoned: bool) -> io::Result<()> {
+        let partial = self.file.with_extension("partial");
+        let kept = Kept {
+            mark: self.mark.clone(),
+            cordoned,
+        };
+        std::fs::write(&partial, serde_json::to_vec(&kept)?)?;
+        std::fs::File::open(&partial)?.sync_all()?;
+        std::fs::rename(&partial, &self.file)
+    }
+
+    /// What the names of its sandboxes end with.
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Differs for each start.
+    pub(super) fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// Whether it takes no new sandboxes.
+    pub(super) fn is_cordoned(&self) -> bool {
+        *self.cordoned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is to take new ones, from now on and after a restart.
+    pub(super) fn cordon(&self, cordoned: bool) {
+        *self.cordoned.lock().unwrap_or_else(PoisonError::into_inner) = cordoned;
+        if let Err(error) = self.keep(cordoned) {
+            tracing::error!(%error, "what is to be cordoned can't be kept");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_the_same_after_a_restart() {
+        let root = tempfile::tempdir().expect("a folder");
+        let first = Identity::open(root.path()).expect("it is made");
+        first.cordon(true);
+        let again = Identity::open(root.path()).expect("it is read");
+        assert_eq!((again.mark(), again.is_cordoned()), (first.mark(), true));
+        assert_ne!(again.run(), first.run());
+        std::fs::write(root.path().join("node.json"), "{").expect("it is written");
+        assert!(Identity::open(root.path()).is_err(), "nothing is made up");
+    }
+}

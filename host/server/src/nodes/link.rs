@@ -1,0 +1,199 @@
+//! A daemon's end of a node's connection.
+
+use super::Nodes;
+use super::frames::{Answer, FromNode, PROTOCOL, Question, ToNode, refusal};
+use super::settling::{At, Stopped};
+use crate::actions::{Actions, Failure};
+use crate::app::App;
+use crate::cluster::knows_secret;
+use crate::cluster::link::{upgraded, write_lines};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Response;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::oneshot;
+use treadle_http::refuse;
+use treadle_model::Tenant;
+use treadle_scheduler::link::{LineError, read_line};
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Time that an agent has for its first line.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Ends that are not on record yet, of an agent that comes back.
+const ENDS_MAX: usize = 100_000;
+
+/// A node's agent connects.
+pub(crate) async fn connect(State(app): State<App>, request: Request) -> Response<Body> {
+    let (Some(nodes), Some(actions)) = (app.nodes, app.actions) else {
+        let message = "this daemon takes no nodes; set actions.enabled = true, and cluster.secret to the same text as theirs (docs/sandboxes.md)";
+        return refuse(ErrorCode::Forbidden, message);
+    };
+    if !knows_secret(request.headers(), nodes.secret.reveal()) {
+        let message = "the daemon's `cluster.secret` and the node's differ; give both the same";
+        return refuse(ErrorCode::Forbidden, message);
+    }
+    upgraded(PROTOCOL, request, move |stream| async move {
+        run(&nodes, &actions, stream).await;
+    })
+}
+
+async fn run(
+    nodes: &Arc<Nodes>,
+    actions: &Arc<Actions>,
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+) {
+    let (reader, writer) = tokio::io::split(stream);
+    let mut reader = BufReader::with_capacity(64 << 10, reader);
+    let mut line = Vec::new();
+    let hello = tokio::time::timeout(HELLO_TIMEOUT, read_line(&mut reader, &mut line));
+    let Ok(Ok(FromNode::Hello(hello))) = hello.await else {
+        tracing::warn!("a node's connection began without its name");
+        return;
+    };
+    let (sender, said) = unbounded_channel();
+    let joined = nodes.join(&hello, sender.clone()).await;
+    let first = match &joined {
+        Ok(_) => ToNode::Welcome,
+        Err(cause) => ToNode::Unwelcome {
+            cause: cause.clone(),
+        },
+    };
+    let _ = sender.send(first);
+    drop(sender);
+    let writing = write_lines(writer, said);
+    let at = match joined {
+        Ok(connection) => At {
+            mark: hello.mark.clone(),
+            connection,
+        },
+        Err(cause) => {
+            tracing::warn!(node = hello.name, cause, "a node was not taken in");
+            let _ = tokio::time::timeout(HELLO_TIMEOUT, writing).await;
+            return;
+        }
+    };
+    tracing::info!(node = hello.name, mark = hello.mark, "a node is connected");
+    let (knows, known) = oneshot::channel();
+    // It may wait for the store, which is no reason to be silent; it ends with the connection.
+    let settling = async {
+        let Ok(known) = known.await else {
+            return std::future::pending().await;
+        };
+        match nodes.settle(actions, &at, known).await {
+            Ok(()) => std::future::pending().await,
+            Err(Stopped) => LineError::Closed,
+        }
+    };
+    let reading = async {
+        let (mut ends, mut knows) = (Vec::new(), Some(knows));
+        loop {
+            match (read_line(&mut reader, &mut line).await, &knows) {
+                (Ok(FromNode::Ended(end)), Some(_)) => {
+                    if ends.len() >= ENDS_MAX {
+                        break LineError::TooLong;
+                    }
+                    ends.push(*end);
+                }
+                (Ok(FromNode::Known(known)), Some(_)) => {
+                    if let Some(knows) = knows.take() {
+                        let _ = knows.send((std::mem::take(&mut ends), known));
+                    }
+                }
+                (Ok(said), _) => {
+                    if nodes.hear(actions, &at, said).await.is_err() {
+                        break LineError::Closed;
+                    }
+                }
+                (Err(error), _) => break error,
+            }
+        }
+    };
+    let error = tokio::select! {
+        error = reading => error,
+        error = writing => error,
+        error = settling => error,
+        () = nodes.driver.stopped() => LineError::Closed,
+    };
+    tracing::warn!(node = hello.name, %error, "a node's connection ended");
+    nodes.left(&at).await;
+}
+
+impl Nodes {
+    async fn hear(
+        self: &Arc<Self>,
+        actions: &Arc<Actions>,
+        at: &At,
+        said: FromNode,
+    ) -> Result<(), Stopped> {
+        match said {
+            FromNode::Began { attempt } => self.began(at, attempt).await?,
+            FromNode::Ended(end) => self.ended(actions, at, *end).await?,
+            FromNode::Load(load) => {
+                if let Some(node) = self.lock().node_at(at) {
+                    node.load = load;
+                    node.chosen = 0;
+                }
+            }
+            FromNode::Ask { id, question } => {
+                let (nodes, actions, at) = (self.clone(), actions.clone(), at.clone());
+                tokio::spawn(async move {
+                    let answer = nodes.answer(&actions, &at.mark, question).await;
+                    let held = match &answer {
+                        Answer::Held { action } => Some(*action),
+                        _ => None,
+                    };
+                    nodes.say(&at, ToNode::Answer { id, answer });
+                    if let Some(action) = held {
+                        nodes.held(&at.mark, action);
+                        // It may have ended since.
+                        let _ = nodes.tell_if_over(action).await;
+                    }
+                });
+            }
+            FromNode::Cancel { tenant, action } => {
+                let actions = actions.clone();
+                tokio::spawn(async move {
+                    let _ = actions.cancel(&Tenant::new(&tenant), action).await;
+                });
+            }
+            FromNode::Hello(_) | FromNode::Known(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, actions: &Arc<Actions>, mark: &str, question: Question) -> Answer {
+        let answer = match question {
+            Question::Hold {
+                tenant,
+                token,
+                action,
+            } => {
+                if super::mark_of_sandbox(&action.sandbox) == Some(mark) {
+                    let tenant = Tenant::new(&tenant);
+                    let admitted = actions.put_held(&tenant, &action, &token).await;
+                    admitted.map(|action| Answer::Held { action })
+                } else {
+                    let message = format!("{} is no sandbox of this node", action.sandbox);
+                    Err(ErrorBody::new(ErrorCode::SandboxUnknown, message).into())
+                }
+            }
+            Question::Live { programs } => {
+                let live = crate::sandboxes::Turns::live(actions, &programs).await;
+                live.map(|live| Answer::Live { live })
+            }
+        };
+        answer.unwrap_or_else(|failure| match failure {
+            Failure::Refused(error) => Answer::refused(&error),
+            Failure::Stopped => {
+                Answer::refused(&refusal("overloaded", "treadle is shutting down".into()))
+            }
+            Failure::Store(error) => {
+                tracing::error!(%error, "the store failed");
+                Answer::refused(&refusal("internal", "the store failed; see the log".into()))
+            }
+        })
+    }
+}

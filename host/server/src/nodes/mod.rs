@@ -1,0 +1,423 @@
+//! Machines that have sandboxes for this daemon. Each runs an agent (`treadle node-agent`), which
+//! connects, tells what it has and what it knows of the daemon's actions, and from then on runs what
+//! it is told to.
+//!
+//! An agent is a gateway of actions. The daemon decides which action runs when, and puts it on record
+//! before it tells the node; the node has a marker of each attempt before it begins, and keeps its end
+//! until that is on record here. After each connection both compare what they know
+//! ([`settle`](settling)). A node that stays away is lost, with its sandboxes.
+//!
+//! Requests about a node's sandboxes are passed on as they are (see `forward`).
+
+mod choice;
+mod forward;
+mod frames;
+mod link;
+mod resources;
+mod rows;
+mod settling;
+
+pub(crate) use forward::{forward, forward_call};
+pub(crate) use frames::{
+    Answer, Ended, FromNode, Hello, Known, LIST_PATH, MARK_CHARS, NodeLoad, PATH, PROTOCOL,
+    Question, SIGNED_PATH, Start, ToNode, refusal,
+};
+pub(crate) use link::connect;
+pub(crate) use resources::{draw_from, is_of_node, mark_of_sandbox, node_of};
+pub(crate) use rows::NodeRow;
+
+use crate::proxy::Proxy;
+use frames::AttemptKey;
+use settling::At;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedSender;
+use treadle_config::Secret;
+use treadle_core::actions::{ActionEvent, Resource};
+use treadle_model::ActionId;
+use treadle_scheduler::DriverHandle;
+
+/// Nodes at most: each has two resources of the core's 256.
+const NODES_MAX: usize = 100;
+
+/// All nodes.
+pub(crate) struct Nodes {
+    driver: DriverHandle,
+    proxy: Proxy,
+    secret: Secret,
+    /// How long a node may be away before it is lost.
+    away_max: Duration,
+    /// What actions draw from on the daemon's machine.
+    own: Vec<Resource>,
+    state: Mutex<State>,
+    /// Held while resources change.
+    order: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By their marks.
+    nodes: BTreeMap<String, Node>,
+    connections: u64,
+    /// Which node each attempt is at.
+    placed: BTreeMap<AttemptKey, String>,
+    /// Nodes whose handlers wait for the turns of their actions.
+    held: BTreeMap<ActionId, String>,
+}
+
+/// A node.
+struct Node {
+    /// Unknown of one that was not heard of since the daemon began.
+    hello: Option<Hello>,
+    resources: Vec<Resource>,
+    link: Option<Link>,
+    /// Since when it is connected, or away.
+    since: Instant,
+    load: NodeLoad,
+    /// Sandboxes that it was chosen for since it told its load.
+    chosen: u64,
+    /// Attempts that it was told to run on this connection and whose ends are not on record; all of
+    /// them until both know the same.
+    told: BTreeSet<AttemptKey>,
+    /// Whether both know the same of attempts.
+    is_settled: bool,
+}
+
+/// A node's connection.
+struct Link {
+    connection: u64,
+    run: String,
+    sender: UnboundedSender<ToNode>,
+}
+
+impl Node {
+    fn away(resources: Vec<Resource>) -> Self {
+        Self {
+            hello: None,
+            resources,
+            link: None,
+            since: Instant::now(),
+            load: NodeLoad::default(),
+            chosen: 0,
+            told: BTreeSet::new(),
+            is_settled: false,
+        }
+    }
+
+    /// Tells it to run an attempt, once on each connection.
+    fn start(&mut self, start: Start) {
+        if self.link.is_some() && self.told.insert(start.attempt) {
+            let start = Start {
+                grants: resources::as_its_own(start.grants),
+                ..start
+            };
+            self.say(ToNode::Start(Box::new(start)));
+        }
+    }
+
+    fn say(&self, word: ToNode) {
+        if let Some(link) = &self.link {
+            // One that is away learns it as it comes back.
+            let _ = link.sender.send(word);
+        }
+    }
+
+    fn name(&self) -> &str {
+        let hello = self.hello.as_ref();
+        hello.map_or("a node that has not come back yet", |hello| &*hello.name)
+    }
+}
+
+impl Nodes {
+    /// No node is connected. Those whose resources are `known` are expected back.
+    pub(crate) fn new(
+        driver: DriverHandle,
+        (proxy, secret): (Proxy, Secret),
+        away_max: Duration,
+        own: Vec<Resource>,
+        known: Vec<Resource>,
+    ) -> Arc<Self> {
+        let mut nodes = BTreeMap::<String, Node>::new();
+        for resource in known {
+            let Some(mark) = resources::mark(&resource.name) else {
+                continue;
+            };
+            let node = nodes.entry(mark.to_owned());
+            let node = node.or_insert_with(|| Node::away(Vec::new()));
+            node.resources.push(resource);
+        }
+        let state = State {
+            nodes,
+            ..State::default()
+        };
+        Arc::new(Self {
+            driver,
+            proxy,
+            secret,
+            away_max,
+            own,
+            state: Mutex::new(state),
+            order: tokio::sync::Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resources of all machines.
+    pub(crate) fn resources(&self) -> Vec<Resource> {
+        self.lock().resources(&self.own)
+    }
+
+    /// Gives up nodes that were known before this daemon began and don't come back.
+    pub(crate) fn expect_known(self: &Arc<Self>) {
+        for mark in self.lock().nodes.keys() {
+            let (nodes, mark) = (self.clone(), mark.clone());
+            tokio::spawn(async move { nodes.expect_back(&mark).await });
+        }
+    }
+
+    /// Takes a node in; gives the number of its connection.
+    async fn join(&self, hello: &Hello, sender: UnboundedSender<ToNode>) -> Result<u64, String> {
+        check(hello)?;
+        // Changes of resources reach the driver in their order, and no lock is held as it is told.
+        let _order = self.order.lock().await;
+        let (connection, resources) = self.take_in(hello, sender)?;
+        if let Some(resources) = resources {
+            self.driver
+                .event(ActionEvent::ResourcesSet { resources }.into());
+        }
+        Ok(connection)
+    }
+
+    /// Gives the number of the connection, and all resources if they have changed.
+    fn take_in(
+        &self,
+        hello: &Hello,
+        sender: UnboundedSender<ToNode>,
+    ) -> Result<(u64, Option<Vec<Resource>>), String> {
+        let mut state = self.lock();
+        let is_new = !state.nodes.contains_key(&hello.mark);
+        if is_new && state.nodes.len() >= NODES_MAX {
+            return Err(format!("there are {NODES_MAX} nodes, and no more may be"));
+        }
+        let is_taken = |node: &Node| {
+            let is_same = |own: &Hello| own.name == hello.name || own.mark == hello.mark;
+            let is_other = |link: &Link| link.run != hello.run;
+            node.hello.as_ref().is_some_and(is_same) && node.link.as_ref().is_some_and(is_other)
+        };
+        if state.nodes.values().any(is_taken) {
+            return Err(format!(
+                "a node named {}, or with a copy of its folder, is connected; give this one another name and folder",
+                hello.name
+            ));
+        }
+        state.connections += 1;
+        let connection = state.connections;
+        let node = state.nodes.entry(hello.mark.clone());
+        let node = node.or_insert_with(|| Node::away(Vec::new()));
+        let resources = resources::of(hello);
+        let is_changed = node.resources != resources;
+        *node = Node {
+            hello: Some(hello.clone()),
+            link: Some(Link {
+                connection,
+                run: hello.run.clone(),
+                sender,
+            }),
+            ..Node::away(resources)
+        };
+        Ok((connection, is_changed.then(|| state.resources(&self.own))))
+    }
+
+    /// A node's connection is over.
+    async fn left(&self, at: &At) {
+        match self.lock().node_at(at) {
+            Some(node) => {
+                node.link = None;
+                node.since = Instant::now();
+            }
+            None => return,
+        }
+        self.expect_back(&at.mark).await;
+    }
+
+    async fn expect_back(&self, mark: &str) {
+        tokio::time::sleep(self.away_max).await;
+        let is_lost = {
+            let state = self.lock();
+            let node = state.nodes.get(mark);
+            node.is_some_and(|node| node.link.is_none() && node.since.elapsed() >= self.away_max)
+        };
+        if is_lost {
+            self.lose(mark).await;
+        }
+    }
+
+    /// A node stays away: of what it ran nobody knows the end, and what waits for it is over.
+    async fn lose(&self, mark: &str) {
+        let _order = self.order.lock().await;
+        if let Some(resources) = self.take_out(mark) {
+            self.driver
+                .event(ActionEvent::ResourcesLost { resources }.into());
+        }
+    }
+
+    /// Forgets a node that is away; gives the names of its resources.
+    fn take_out(&self, mark: &str) -> Option<Vec<Box<str>>> {
+        let mut state = self.lock();
+        if state.nodes.get(mark)?.link.is_some() {
+            return None;
+        }
+        let node = state.nodes.remove(mark)?;
+        tracing::warn!(
+            node = node.name(),
+            mark,
+            "a node stays away; its sandboxes are lost"
+        );
+        state.placed.retain(|_, at| at != mark);
+        state.held.retain(|_, at| at != mark);
+        let resources = node.resources.into_iter().map(|resource| resource.name);
+        Some(resources.collect())
+    }
+
+    /// Tells a node to run an attempt whose start is on record; one that is away learns of it as it
+    /// comes back.
+    pub(crate) fn start(&self, mark: &str, start: Start) {
+        let mut state = self.lock();
+        let attempt = start.attempt;
+        if let Some(node) = state.nodes.get_mut(mark) {
+            node.start(start);
+            state.placed.insert(attempt, mark.to_owned());
+        }
+    }
+
+    /// The same on one connection alone.
+    fn start_on(&self, at: &At, start: Start) {
+        if let Some(node) = self.lock().node_at(at) {
+            node.start(start);
+        }
+    }
+
+    /// Whether a node was told on this connection to run an attempt.
+    fn was_told(&self, at: &At, attempt: AttemptKey) -> bool {
+        let mut state = self.lock();
+        let node = state.node_at(at);
+        node.is_none_or(|node| node.told.contains(&attempt))
+    }
+
+    /// Both know the same of attempts.
+    fn settled(&self, at: &At) {
+        if let Some(node) = self.lock().node_at(at) {
+            node.is_settled = true;
+            node.say(ToNode::Settled);
+        }
+    }
+
+    /// Says something on one connection alone.
+    fn say(&self, at: &At, word: ToNode) {
+        if let Some(node) = self.lock().node_at(at) {
+            node.say(word);
+        }
+    }
+
+    /// Stops an attempt that is at a node; gives whether it is.
+    pub(crate) fn stop(&self, attempt: AttemptKey) -> bool {
+        let state = self.lock();
+        let node = state.node_with(attempt);
+        if let Some(node) = node {
+            node.say(ToNode::Stop { attempt });
+        }
+        node.is_some()
+    }
+
+    /// The end of an attempt that is at a node is on record; gives whether it is at one.
+    pub(crate) fn acknowledge(&self, attempt: AttemptKey) -> bool {
+        let mut state = self.lock();
+        let Some(mark) = state.placed.remove(&attempt) else {
+            return false;
+        };
+        if let Some(node) = state.nodes.get_mut(&mark) {
+            node.say(ToNode::Acknowledge { attempt });
+            if node.is_settled {
+                node.told.remove(&attempt);
+            }
+        }
+        true
+    }
+
+    /// An action is over.
+    pub(crate) fn over(&self, action: ActionId) {
+        let mut state = self.lock();
+        if let Some(mark) = state.held.remove(&action)
+            && let Some(node) = state.nodes.get(&mark)
+        {
+            node.say(ToNode::Over { action });
+        }
+    }
+
+    /// Whether there is a node of this mark.
+    pub(crate) fn has(&self, mark: &str) -> bool {
+        self.lock().nodes.contains_key(mark)
+    }
+
+    /// Images of all nodes.
+    pub(crate) fn images(&self) -> BTreeSet<String> {
+        let state = self.lock();
+        let loads = state.nodes.values().map(|node| &node.load);
+        loads.flat_map(|load| load.images.iter().cloned()).collect()
+    }
+
+    /// A node's handler waits for an action's turn.
+    fn held(&self, mark: &str, action: ActionId) {
+        self.lock().held.insert(action, mark.to_owned());
+    }
+
+    /// Sandboxes of a program end, whichever node they are on.
+    pub(crate) fn program_ended(&self, tenant: &str, program: &str) {
+        for node in self.lock().nodes.values() {
+            node.say(ToNode::ProgramEnded {
+                tenant: tenant.to_owned(),
+                program: program.to_owned(),
+            });
+        }
+    }
+}
+
+impl State {
+    fn resources(&self, own: &[Resource]) -> Vec<Resource> {
+        let of_nodes = self.nodes.values().flat_map(|node| &node.resources);
+        own.iter().chain(of_nodes).cloned().collect()
+    }
+
+    /// The node, while it has this connection.
+    fn node_at(&mut self, at: &At) -> Option<&mut Node> {
+        let node = self.nodes.get_mut(&at.mark)?;
+        let is_it = node.link.as_ref()?.connection == at.connection;
+        is_it.then_some(node)
+    }
+
+    fn node_with(&self, attempt: AttemptKey) -> Option<&Node> {
+        self.nodes.get(self.placed.get(&attempt)?)
+    }
+}
+
+fn check(hello: &Hello) -> Result<(), String> {
+    let is_mark = hello.mark.len() == MARK_CHARS
+        && hello.mark.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !is_mark {
+        return Err("its mark is none; remove `node.json` from its folder".to_owned());
+    }
+    if hello.name.is_empty() || hello.name.len() > 128 {
+        return Err("its name must have 1 to 128 characters; give one with --name".to_owned());
+    }
+    if treadle_trust::base_url(&hello.url).is_err() {
+        return Err(format!(
+            "{} is no URL; give one such as http://10.0.0.7:8301 with --advertise",
+            hello.url
+        ));
+    }
+    Ok(())
+}

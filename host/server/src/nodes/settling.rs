@@ -1,0 +1,175 @@
+//! After each connection: what the daemon holds to run at a node, and what the node knows of it.
+//!
+//! What the driver can't answer any more is left open: the next daemon settles it.
+
+use super::frames::{AttemptKey, Ended, Known, ToNode};
+use super::{Nodes, node_of};
+use crate::actions::Actions;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use treadle_core::actions::{ActionEvent, Outcome};
+use treadle_model::ActionId;
+use treadle_scheduler::{DriverStopped, NotRecorded};
+
+/// A connection of a node.
+#[derive(Clone, Debug)]
+pub(super) struct At {
+    pub(super) mark: String,
+    pub(super) connection: u64,
+}
+
+/// Nothing is scheduled any more, and nothing can be said of attempts.
+#[derive(Debug)]
+pub(super) struct Stopped;
+
+impl From<DriverStopped> for Stopped {
+    fn from(_: DriverStopped) -> Self {
+        Self
+    }
+}
+
+impl From<NotRecorded> for Stopped {
+    fn from(_: NotRecorded) -> Self {
+        Self
+    }
+}
+
+fn ended((action, attempt): AttemptKey, outcome: Outcome) -> ActionEvent {
+    ActionEvent::ActionEnded {
+        action,
+        attempt,
+        outcome,
+        output: None,
+    }
+}
+
+impl Nodes {
+    /// Compares what both know. What certainly never began is started again.
+    pub(super) async fn settle(
+        &self,
+        actions: &Arc<Actions>,
+        at: &At,
+        (ends, known): (Vec<Ended>, Known),
+    ) -> Result<(), Stopped> {
+        // What was started before is on record: none of it may begin earlier.
+        self.driver.recorded().await?;
+        let here = self.driver.actions_on(&format!("@{}", at.mark)).await?;
+        let here: BTreeSet<_> = here.into_iter().collect();
+        {
+            let mut state = self.lock();
+            for attempt in &here {
+                state.placed.insert(*attempt, at.mark.clone());
+            }
+            for action in &known.waiting {
+                state.held.insert(*action, at.mark.clone());
+            }
+        }
+        let mut ends: BTreeMap<_, _> = ends.into_iter().map(|end| (end.attempt, end)).collect();
+        let running: BTreeSet<_> = known.running.into_iter().collect();
+        for attempt in &here {
+            if let Some(end) = ends.remove(attempt) {
+                self.ended(actions, at, end).await?;
+            } else if running.contains(attempt) {
+                self.began(at, *attempt).await?;
+            } else if !self.was_told(at, *attempt) {
+                self.absent(actions, at, *attempt, known.is_all).await;
+            }
+        }
+        // They may be over in memory alone: their nodes know of them until that is on record.
+        self.driver.recorded().await?;
+        for attempt in ends.into_keys() {
+            self.say(at, ToNode::Acknowledge { attempt });
+        }
+        for attempt in running.difference(&here) {
+            self.say(at, ToNode::Stop { attempt: *attempt });
+        }
+        for action in known.waiting {
+            self.tell_if_over(action).await?;
+        }
+        self.settled(at);
+        Ok(())
+    }
+
+    /// The node does not know an attempt.
+    async fn absent(&self, actions: &Arc<Actions>, at: &At, attempt: AttemptKey, is_all: bool) {
+        if !is_all {
+            return self.driver.event(ended(attempt, Outcome::Unknown).into());
+        }
+        match actions.start_at_node(attempt.0, attempt.1).await {
+            Some(start) => self.start_on(at, start),
+            // It is to be stopped, and that is why it ends.
+            None => {
+                let cause = "it never began".into();
+                let outcome = Outcome::InfrastructureFailure { cause };
+                self.driver.event(ended(attempt, outcome).into());
+            }
+        }
+    }
+
+    /// A node tells the end of an attempt. Of one that is over already it need not know any more, once
+    /// that is on record.
+    pub(super) async fn ended(
+        &self,
+        actions: &Arc<Actions>,
+        at: &At,
+        end: Ended,
+    ) -> Result<(), Stopped> {
+        let (action, attempt) = end.attempt;
+        if !self.runs_at(at, end.attempt).await? {
+            self.driver.recorded().await?;
+            let attempt = end.attempt;
+            self.say(at, ToNode::Acknowledge { attempt });
+            return Ok(());
+        }
+        let bytes = STANDARD.decode(&end.output).unwrap_or_default();
+        let (outcome, output) = match actions.keep_output(bytes).await {
+            Ok(output) => (end.outcome, output),
+            Err(cause) => (Outcome::InfrastructureFailure { cause }, None),
+        };
+        let event = ActionEvent::ActionEnded {
+            action,
+            attempt,
+            outcome,
+            output,
+        };
+        self.driver.event(event.into());
+        Ok(())
+    }
+
+    /// A node tells that an attempt began.
+    pub(super) async fn began(
+        &self,
+        at: &At,
+        (action, attempt): AttemptKey,
+    ) -> Result<(), Stopped> {
+        if self.runs_at(at, (action, attempt)).await? {
+            let event = ActionEvent::ActionBegan { action, attempt };
+            self.driver.event(event.into());
+        }
+        Ok(())
+    }
+
+    /// Whether an attempt is this node's: no node tells of another's.
+    async fn runs_at(&self, at: &At, attempt: AttemptKey) -> Result<bool, Stopped> {
+        let known = self.driver.action(attempt.0).await?;
+        let is_placed = self.lock().placed.get(&attempt) == Some(&at.mark);
+        Ok(known.is_some_and(|known| {
+            let started = known.started();
+            known.attempt == attempt.1
+                && started
+                    .is_some_and(|started| is_placed || node_of(&started.grants) == Some(&*at.mark))
+        }))
+    }
+
+    /// Tells the handler that waits for an action if that is over: it may have been so before the
+    /// daemon knew who waits.
+    pub(super) async fn tell_if_over(&self, action: ActionId) -> Result<(), Stopped> {
+        let known = self.driver.action(action).await?;
+        if known.is_none_or(|known| known.ended().is_some()) {
+            self.over(action);
+        }
+        Ok(())
+    }
+}

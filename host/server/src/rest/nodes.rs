@@ -1,0 +1,95 @@
+//! Nodes: machines that have sandboxes for this daemon.
+
+use super::arguments::{Body, InPath};
+use super::endpoint::{Endpoint, get, patch};
+use super::signature::Answer;
+use super::{not_audited, refuse};
+use crate::app::App;
+use crate::nodes::NodeRow;
+use axum::extract::State;
+use axum::response::Json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use treadle_auth::permissions::{ENGINES, VIEW};
+use treadle_auth::{Caller, Change};
+use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/nodes", VIEW, list).summary("Machines that have sandboxes for this daemon"),
+        patch("/api/v1/nodes/{node}", ENGINES, set_state)
+            .summary("Has a node, by name or mark, take new sandboxes or none")
+            .details("What it has goes on; it stays so when its agent starts anew.")
+            .fails(&[ErrorCode::NodeUnknown, ErrorCode::NodeAway]),
+    ]
+}
+
+/// Machines that have sandboxes for this daemon.
+#[derive(Serialize, ToSchema)]
+struct Nodes {
+    /// Whether this daemon takes nodes: it does if `actions.enabled` and `cluster.secret` are set.
+    enabled: bool,
+    /// By name.
+    nodes: Vec<NodeRow>,
+}
+
+async fn list(State(app): State<App>) -> Answer<Nodes> {
+    let nodes = app.nodes.as_ref();
+    Ok(Json(Nodes {
+        enabled: nodes.is_some(),
+        nodes: nodes.map_or_else(Vec::new, |nodes| nodes.rows()),
+    }))
+}
+
+/// What a node is to do.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NodeState {
+    /// `ready`, or `cordoned`: no new sandbox is made there.
+    state: WantedState,
+}
+
+#[derive(Clone, Copy, Deserialize, ToSchema, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum WantedState {
+    Ready,
+    Cordoned,
+}
+
+async fn set_state(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(node): InPath<String>,
+    Body(wanted): Body<NodeState>,
+) -> Answer<NodeRow> {
+    let cordoned = wanted.state == WantedState::Cordoned;
+    let nodes = app.nodes.as_ref();
+    let row = match nodes.and_then(|nodes| nodes.cordon(&node, cordoned)) {
+        Some(Ok(row)) => row,
+        Some(Err(since)) => {
+            let message = format!(
+                "{node} is away for {} s; try again once it is back",
+                since.as_secs()
+            );
+            return Err(refuse(ErrorCode::NodeAway, message));
+        }
+        None => {
+            let message = format!("there is no node {node}; GET /api/v1/nodes lists them");
+            return Err(refuse(ErrorCode::NodeUnknown, message));
+        }
+    };
+    let change = Change {
+        action: if cordoned {
+            "node.cordoned"
+        } else {
+            "node.activated"
+        },
+        target: &row.name,
+        before: Value::Null,
+        after: json!({"cordoned": cordoned}),
+    };
+    let recorded = app.auth.audit.record(&caller, change).await;
+    recorded.map_err(|_| not_audited())?;
+    Ok(Json(row))
+}

@@ -1,0 +1,60 @@
+//! Sandboxes of several machines in one list.
+
+use super::{Host, SandboxApp};
+use serde::{Deserialize, Serialize};
+use treadle_model::Tenant;
+use treadle_sandbox::Status;
+
+/// A sandbox, and what it may have where it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    /// The sandbox.
+    pub(crate) status: Status,
+    /// The node that it is on; the daemon's own machine without it.
+    #[serde(default)]
+    pub(crate) node: Option<String>,
+    /// Cores that commands run on.
+    pub(crate) cores: usize,
+    /// The memory that it may have.
+    pub(crate) memory_bytes_max: u64,
+    /// What it may write to disk.
+    pub(crate) disk_bytes_max: u64,
+}
+
+impl Host {
+    /// A sandbox of this machine, with what it may have.
+    pub(crate) fn listed(&self, status: Status) -> Listed {
+        let sandbox = self.sandboxes.get(&status.id);
+        let room = sandbox.map_or(0, |sandbox| sandbox.room());
+        Listed {
+            node: None,
+            cores: treadle_actions::cores().len(),
+            memory_bytes_max: status.spec.memory_bytes.unwrap_or(self.memory_bytes_max),
+            disk_bytes_max: room.saturating_add(status.disk_bytes),
+            status,
+        }
+    }
+
+    /// A tenant's sandboxes on this machine, oldest first.
+    pub(crate) fn list_with_bounds(&self, tenant: &Tenant) -> Vec<Listed> {
+        let all = self.list(tenant).into_iter();
+        all.map(|status| self.listed(status)).collect()
+    }
+}
+
+impl SandboxApp {
+    /// A tenant's sandboxes on all machines, oldest first. Those of nodes that don't answer are left
+    /// out.
+    pub(crate) async fn list(&self, tenant: &Tenant) -> Vec<Listed> {
+        let own = self.host.as_ref();
+        let mut all = own.map_or_else(Vec::new, |host| host.list_with_bounds(tenant));
+        if let Some(nodes) = &self.nodes {
+            all.extend(nodes.list(tenant).await);
+        }
+        all.sort_by(|a, b| {
+            let place = |listed: &Listed| (listed.status.created_at_us, listed.status.id.clone());
+            place(a).cmp(&place(b))
+        });
+        all
+    }
+}

@@ -1,0 +1,33 @@
+//! Who decides when a command in a sandbox may run.
+
+use crate::actions::{Actions, Failure, HeldAction};
+use async_trait::async_trait;
+use std::sync::Arc;
+use treadle_actions::Hold;
+use treadle_model::Tenant;
+
+/// Who decides when a command in a sandbox may run: this process, or the daemon that it is an agent
+/// of.
+#[async_trait]
+pub(crate) trait Turns: Send + Sync {
+    /// Waits for a handler's turn.
+    async fn hold(&self, tenant: &Tenant, action: HeldAction) -> Result<Hold, Failure>;
+
+    /// Of programs, given by tenant and name, those that live.
+    async fn live(&self, programs: &[(String, String)]) -> Result<Vec<bool>, Failure>;
+}
+
+#[async_trait]
+impl Turns for Arc<Actions> {
+    async fn hold(&self, tenant: &Tenant, action: HeldAction) -> Result<Hold, Failure> {
+        Actions::hold(self, tenant, action).await
+    }
+
+    async fn live(&self, programs: &[(String, String)]) -> Result<Vec<bool>, Failure> {
+        let mut live = Vec::with_capacity(programs.len());
+        for (tenant, program) in programs {
+            live.push(self.is_live(&Tenant::new(tenant), program).await?);
+        }
+        Ok(live)
+    }
+}

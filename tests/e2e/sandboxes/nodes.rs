@@ -1,0 +1,363 @@
+//! Sandboxes of other machines: agents in processes of their own, and a daemon that has none itself.
+
+use super::stage::{passes, python};
+use http::Method;
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use treadle_tests::support::client::{Answer, Client};
+use treadle_tests::support::fixture::{CHAT, chat, engine};
+use treadle_tests::support::process::DaemonProcess;
+
+const SECRET: &str = "what a daemon and its nodes share";
+const SANDBOXES: &str = "/api/v1/sandboxes";
+const ACTIONS: &str = "/api/v1/actions";
+const NODES: &str = "/api/v1/nodes";
+/// Longest wait for what takes a moment.
+const SOON: Duration = Duration::from_secs(30);
+
+/// An address that nobody uses now, so that a daemon can be started there again.
+fn address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").to_string()
+}
+
+/// A daemon without sandboxes of its own.
+async fn daemon(folder: &Path, listen: &str, more: &[&str]) -> DaemonProcess {
+    let sets = [
+        format!("store.path={}", folder.join("treadle.db").display()),
+        "auth.anonymous_scope=admin".to_owned(),
+        "actions.enabled=true".to_owned(),
+        format!("cluster.secret={SECRET}"),
+    ];
+    let mut arguments = Vec::new();
+    for set in &sets {
+        arguments.extend(["--set", set]);
+    }
+    arguments.extend(more);
+    DaemonProcess::run("serve", listen, &arguments).await
+}
+
+/// The agent of a node.
+async fn agent(folder: &Path, name: &str, daemon: &str) -> DaemonProcess {
+    agent_with(folder, name, daemon, SECRET, &[]).await
+}
+
+async fn agent_with(
+    folder: &Path,
+    name: &str,
+    daemon: &str,
+    secret: &str,
+    more: &[&str],
+) -> DaemonProcess {
+    let (url, secret) = (
+        format!("http://{daemon}"),
+        format!("cluster.secret={secret}"),
+    );
+    let folder = folder.join(name).display().to_string();
+    let mut arguments = vec![
+        "--daemon", &url, "--name", name, "--folder", &folder, "--set", &secret,
+    ];
+    arguments.extend(more);
+    DaemonProcess::run("node-agent", "127.0.0.1:0", &arguments).await
+}
+
+/// Waits until a node is in a state; gives it as it is then.
+async fn until(client: &Client, name: &str, state: &str) -> Value {
+    let began = Instant::now();
+    loop {
+        let nodes = client.get(NODES).await.ok();
+        let all = nodes["nodes"].as_array().expect("a list");
+        let found = all.iter().find(|node| node["name"] == name);
+        match found {
+            Some(node) if node["state"] == state => return node.clone(),
+            None if state == "gone" => return Value::Null,
+            _ => {}
+        }
+        assert!(began.elapsed() < SOON, "{name} is not {state}: {nodes}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn set_state(client: &Client, node: &str, state: &str) -> Answer {
+    let (path, body) = (format!("{NODES}/{node}"), json!({"state": state}));
+    client
+        .send(Method::PATCH, &path, &[], body.to_string())
+        .await
+}
+
+async fn create(client: &Client, body: &Value) -> String {
+    let made = client.post(SANDBOXES, body).await.ok();
+    made["id"].as_str().expect("a name").to_owned()
+}
+
+async fn start(client: &Client, sandbox: &str, line: &str) -> u64 {
+    let run = json!({"sandbox": {"id": sandbox, "command": ["sh", "-c", line]}});
+    let body = json!({"kind": "sh", "run": run});
+    let answer = client.post(ACTIONS, &body).await.ok();
+    answer["action"].as_u64().expect("a number")
+}
+
+async fn ended(client: &Client, action: u64) -> Value {
+    let path = format!("{ACTIONS}/{action}?wait_s=60");
+    let view = client.get(&path).await.ok();
+    assert_eq!(view["status"], "ended", "{view}");
+    view
+}
+
+async fn until_runs(client: &Client, action: u64) {
+    let began = Instant::now();
+    loop {
+        let view = client.get(&format!("{ACTIONS}/{action}")).await.ok();
+        if view["status"] == "running" {
+            // It has begun; that it has written too takes a moment.
+            return tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        assert!(began.elapsed() < SOON, "{view}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn sh(client: &Client, sandbox: &str, line: &str) -> String {
+    let action = start(client, sandbox, line).await;
+    let view = ended(client, action).await;
+    assert_eq!(view["outcome"]["outcome"], "exited", "{view}");
+    view["output"]["text"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_without_sandboxes_has_those_of_its_nodes() {
+    let (folder, listen) = (tempfile::tempdir().expect("a folder"), address());
+    let engine = engine(100_000).await;
+    let served = daemon(folder.path(), &listen, &["--engine", &engine.url()]).await;
+    let client = &served.client;
+    let body = json!({});
+    assert_eq!(client.post(SANDBOXES, &body).await.status, 503, "no node");
+    let _one = agent(folder.path(), "one", &listen).await;
+    let _two = agent(folder.path(), "two", &listen).await;
+    for name in ["one", "two"] {
+        until(client, name, "ready").await;
+    }
+
+    // Made in turn where there is most room, and used as any others.
+    let sandboxes = [create(client, &body).await, create(client, &body).await];
+    let listed = client.get(SANDBOXES).await.ok();
+    let listed = listed["sandboxes"].as_array().expect("a list");
+    let mut nodes: Vec<_> = listed.iter().map(|one| one["node"].as_str()).collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, [Some("one"), Some("two")]);
+    for sandbox in &sandboxes {
+        assert_eq!(
+            sh(client, sandbox, "echo $TREADLE_PARALLELISM | tee /root/a").await,
+            "1\n"
+        );
+        let forks = client
+            .post(&format!("{SANDBOXES}/{sandbox}/fork"), &json!({"count": 1}))
+            .await
+            .ok();
+        let fork = forks["sandboxes"][0]["id"].as_str().expect("a name");
+        assert_eq!(fork[16..], sandbox[16..], "it is where its files are");
+        assert_eq!(sh(client, fork, "cat /root/a").await, "1\n");
+    }
+    let [first, _] = &sandboxes;
+    let path = format!("{SANDBOXES}/{first}/pause");
+    assert_eq!(client.post(&path, &json!({})).await.ok()["state"], "paused");
+    let path = format!("{SANDBOXES}/{first}/resume");
+    assert_eq!(client.post(&path, &json!({})).await.ok()["state"], "ready");
+
+    // Cores are the node's, not the daemon's.
+    let resources = client.get("/api/v1/resources").await.ok();
+    let names = resources["resources"].as_array().expect("a list").iter();
+    let of_nodes = names.filter(|one| one["name"].as_str().is_some_and(|n| n.starts_with("cpu@")));
+    assert_eq!(of_nodes.count(), 2);
+    let metrics = client.get("/metrics").await.body;
+    let metrics = String::from_utf8_lossy(&metrics);
+    assert!(
+        metrics.contains("treadle_nodes{state=\"ready\"} 2"),
+        "{metrics}"
+    );
+
+    // They end with their program.
+    client.post(CHAT, &chat("p", "hello", 4)).await.ok();
+    let own = create(client, &json!({"program_id": "p"})).await;
+    sh(client, &own, "true").await;
+    client.delete("/api/v1/programs/p").await.ok();
+    let began = Instant::now();
+    while client.get(&format!("{SANDBOXES}/{own}")).await.status != 404 {
+        assert!(began.elapsed() < SOON, "it outlives its program");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let removed = client.delete(&format!("{SANDBOXES}/{first}")).await.ok();
+    assert_eq!(removed["state"], "removed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_other_services_do_not_notice_that_there_are_nodes() {
+    let (folder, listen) = (tempfile::tempdir().expect("a folder"), address());
+    let served = daemon(folder.path(), &listen, &[]).await;
+    let client = &served.client;
+    let _one = agent(folder.path(), "one", &listen).await;
+    until(client, "one", "ready").await;
+    super::e2b::packages_pass(client.base(), super::e2b::KEY).await;
+    let run = json!({"code": "print(6 * 7)", "language": "python"});
+    let answer = client.post("/run_code", &run).await.ok();
+    assert_eq!(answer["run_result"]["stdout"], "42\n", "{answer}");
+    if let Some(python) = python("newest") {
+        let sandbox = create(client, &json!({})).await;
+        let url = format!("{}/swerex/{sandbox}", client.base());
+        let temporary = folder.path().display().to_string();
+        let env = [("SWEREX_URL", url), ("SWEREX_TMP", temporary)];
+        passes(&python, "swerex_client.py", &env).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_runs_goes_on_while_the_daemon_is_gone() {
+    let (folder, listen) = (tempfile::tempdir().expect("a folder"), address());
+    let served = daemon(folder.path(), &listen, &[]).await;
+    let _node = agent(folder.path(), "one", &listen).await;
+    until(&served.client, "one", "ready").await;
+    let sandbox = create(&served.client, &json!({})).await;
+    let line = "echo x >> /root/ran; sleep 3; echo done";
+    let runs = start(&served.client, &sandbox, line).await;
+    let waits = start(&served.client, &sandbox, "echo y >> /root/ran").await;
+    let long = start(&served.client, &sandbox, "echo z >> /root/ran; sleep 5").await;
+    until_runs(&served.client, runs).await;
+    served.kill();
+
+    let served = daemon(folder.path(), &listen, &[]).await;
+    let client = &served.client;
+    let view = ended(client, runs).await;
+    assert_eq!(view["outcome"], json!({"outcome": "exited", "code": 0}));
+    assert_eq!(
+        (&view["output"]["text"], &view["attempts"]),
+        (&json!("done\n"), &json!(1))
+    );
+    for action in [waits, long] {
+        assert_eq!(ended(client, action).await["outcome"]["outcome"], "exited");
+    }
+    let ran = sh(client, &sandbox, "sort /root/ran").await;
+    assert_eq!(ran, "x\ny\nz\n", "each ran once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_what_ran_on_a_node_whose_agent_was_killed_nobody_knows_the_end() {
+    let (folder, listen) = (tempfile::tempdir().expect("a folder"), address());
+    let served = daemon(folder.path(), &listen, &[]).await;
+    let client = &served.client;
+    let node = agent(folder.path(), "one", &listen).await;
+    let mark = until(client, "one", "ready").await["mark"].clone();
+    let sandbox = create(client, &json!({})).await;
+    let runs = start(client, &sandbox, "echo x >> /root/ran; sleep 60").await;
+    until_runs(client, runs).await;
+    node.kill();
+    until(client, "one", "away").await;
+    let answer = client.get(&format!("{SANDBOXES}/{sandbox}")).await;
+    assert_eq!(answer.status, 502, "its node is away");
+    // What is started meanwhile waits for the node, and begins once.
+    let cordon = set_state(client, "one", "cordoned").await;
+    assert_eq!(cordon.status, 409);
+    let waits = start(client, &sandbox, "echo y >> /root/ran").await;
+
+    let _node = agent(folder.path(), "one", &listen).await;
+    assert_eq!(until(client, "one", "ready").await["mark"], mark);
+    assert_eq!(ended(client, runs).await["outcome"]["outcome"], "unknown");
+    assert_eq!(ended(client, waits).await["outcome"]["outcome"], "exited");
+    assert_eq!(sh(client, &sandbox, "cat /root/ran").await, "x\ny\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stays_away_is_lost_with_its_sandboxes() {
+    let (folder, listen) = (tempfile::tempdir().expect("a folder"), address());
+    let served = daemon(folder.path(), &listen, &["--set", "nodes.away_s_max=1"]).await;
+    let client = &served.client;
+    let node = agent(folder.path(), "one", &listen).await;
+    let cores = until(client, "one", "ready").await["cores"]
+        .as_u64()
+        .expect("cores");
+    let sandbox = create(client, &json!({})).await;
+    let run = json!({"sandbox": {"id": sandbox, "command": ["sleep", "60"]}});
+    let all = json!({"kind": "sh", "run": run, "cost": {"cpu": cores}});
+    let mut actions = Vec::new();
+    for _ in 0..2 {
+        let answer = client.post(ACTIONS, &all).await.ok();
+        actions.push(answer["action"].as_u64().expect("a number"));
+    }
+    until_runs(client, actions[0]).await;
+    node.kill();
+    until(client, "one", "gone").await;
+    for (action, outcome) in actions
+        .into_iter()
+        .zip(["unknown", "infrastructure_failure"])
+    {
+        assert_eq!(ended(client, action).await["outcome"]["outcome"], outcome);
+    }
+    assert_eq!(client.get(SANDBOXES).await.ok()["sandboxes"], json!([]));
+    assert_ne!(
+        client.get(&format!("{SANDBOXES}/{sandbox}")).await.status,
+        200
+    );
+    // It may come back later, with the sandboxes that it still has.
+    let _node = agent(folder.path(), "one", &listen).await;
+    until(client, "one", "ready").await;
+    assert_eq!(sh(client, &sandbox, "echo here").await, "here\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_cordoned_and_strangers_are_kept_out() {
+    let (folder, listen) = (tempfile::tempdir().expect("a folder"), address());
+    let served = daemon(folder.path(), &listen, &[]).await;
+    let client = &served.client;
+    let node = agent(folder.path(), "one", &listen).await;
+    until(client, "one", "ready").await;
+    let kept = create(client, &json!({})).await;
+    let set = set_state(client, "one", "cordoned").await.ok();
+    assert_eq!(set["state"], "cordoned");
+    assert_eq!(client.post(SANDBOXES, &json!({})).await.status, 503);
+    assert_eq!(
+        sh(client, &kept, "echo on").await,
+        "on\n",
+        "what it has goes on"
+    );
+    assert!(node.terminate(), "it ended badly");
+    let node = agent(folder.path(), "one", &listen).await;
+    until(client, "one", "cordoned").await;
+    set_state(client, "one", "ready").await.ok();
+    assert_eq!(sh(client, &kept, "echo on").await, "on\n");
+    assert_eq!(set_state(client, "nowhere", "ready").await.status, 404);
+
+    // Only the daemon asks an agent.
+    let direct = &node.client;
+    for path in [
+        SANDBOXES,
+        "/v2/sandboxes",
+        "/internal/nodes/sandboxes",
+        "/metrics",
+    ] {
+        assert_eq!(direct.get(path).await.status, 403, "{path}");
+    }
+    let forged = [
+        ("x-treadle-vouched", "admin:default"),
+        ("x-treadle-passed-on", "00"),
+    ];
+    let answer = direct
+        .send(Method::GET, SANDBOXES, &forged, String::new())
+        .await;
+    assert_eq!(answer.status, 403);
+    // Nor does the daemon take in who does not know the secret, or a second one of a name.
+    let stranger = "another secret than theirs";
+    let _stranger = agent_with(folder.path(), "two", &listen, stranger, &[]).await;
+    let again = folder.path().join("again");
+    let _again = agent_with(&again, "one", &listen, SECRET, &[]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let nodes = client.get(NODES).await.ok();
+    assert_eq!(
+        nodes["nodes"].as_array().expect("a list").len(),
+        1,
+        "{nodes}"
+    );
+}
