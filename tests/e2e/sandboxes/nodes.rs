@@ -361,3 +361,56 @@ async fn nodes_are_cordoned_and_strangers_are_kept_out() {
         "{nodes}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_are_apart_on_nodes_and_nothing_but_sandboxes_is_there() {
+    let (folder, listen) = (tempfile::tempdir().expect("a folder"), address());
+    let served = daemon(folder.path(), &listen, &[]).await;
+    let client = &served.client;
+    let _node = agent(folder.path(), "one", &listen).await;
+    let mark = until(client, "one", "ready").await["mark"].clone();
+    let mark = mark.as_str().expect("a mark");
+    let own = create(client, &json!({})).await;
+    client
+        .post("/api/v1/tenants", &json!({"tenant": "acme"}))
+        .await
+        .ok();
+    let acme = [("x-treadle-tenant", "acme")];
+    let ask = async |method: Method, path: &str, body: &Value| {
+        let answer = client.send(method, path, &acme, body.to_string());
+        answer.await
+    };
+    let path = format!("{SANDBOXES}/{own}");
+    assert_eq!(ask(Method::GET, &path, &json!({})).await.status, 404);
+    assert_eq!(ask(Method::DELETE, &path, &json!({})).await.status, 404);
+    let fork = format!("{path}/fork");
+    assert_eq!(
+        ask(Method::POST, &fork, &json!({"count": 1})).await.status,
+        404
+    );
+    let alive = format!("/swerex/{own}/is_alive");
+    assert_eq!(
+        ask(Method::GET, &alive, &json!({})).await.json()["is_alive"],
+        false
+    );
+    let listed = ask(Method::GET, SANDBOXES, &json!({})).await.ok();
+    assert_eq!(listed["sandboxes"], json!([]));
+    let run = json!({"sandbox": {"id": own, "command": ["true"]}});
+    let body = json!({"kind": "sh", "run": run});
+    let action = ask(Method::POST, ACTIONS, &body).await.ok()["action"].clone();
+    let view = ask(Method::GET, &format!("{ACTIONS}/{action}?wait_s=60"), &body).await;
+    let outcome = &view.ok()["outcome"];
+    assert_eq!(outcome["outcome"], "infrastructure_failure", "{outcome}");
+
+    // A node's cores are for commands in its sandboxes: nothing else gets there.
+    for run in [
+        json!({"process": {"command": ["true"]}}),
+        json!({"sandbox": {"id": own, "command": ["true"]}}),
+    ] {
+        let cost = json!({format!("cpu@{mark}"): 1});
+        let body = json!({"kind": "sh", "run": run, "cost": cost});
+        let refused = client.post(ACTIONS, &body).await;
+        refused.refused(400, "invalid_field");
+    }
+    assert_eq!(sh(client, &own, "echo here").await, "here\n");
+}
