@@ -322,6 +322,43 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Machines that have sandboxes for this daemon */
+        get: operations["nodes_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes/{node}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Has a node, by name or mark, take new sandboxes or none
+         * @description What it has goes on; it stays so when its agent starts anew.
+         */
+        patch: operations["nodes_set_state"];
+        trace?: never;
+    };
     "/api/v1/plugins": {
         parameters: {
             query?: never;
@@ -2853,6 +2890,60 @@ export interface components {
             /** @description What went wrong. */
             message: string;
         };
+        /** @description A machine that has sandboxes for this daemon. */
+        NodeRow: {
+            /** @description Attempts of actions that it runs. */
+            actions: number;
+            /**
+             * Format: int64
+             * @description Cores for actions.
+             */
+            cores: number;
+            /**
+             * Format: int64
+             * @description For how long, in seconds.
+             */
+            for_s: number;
+            /** @description Its images. */
+            images: string[];
+            /** @description What the names of its sandboxes end with, and its resources behind an `@`. */
+            mark: string;
+            /**
+             * Format: int64
+             * @description Memory for actions, in bytes.
+             */
+            memory_bytes: number;
+            /**
+             * Format: int64
+             * @description Memory of the machine that is free, in bytes.
+             */
+            memory_free_bytes: number;
+            /** @description What people call it. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Its sandboxes.
+             */
+            sandboxes: number;
+            /** @description ready, cordoned, or away. */
+            state: string;
+            /** @description Where the daemon reaches it. */
+            url: string;
+            /** @description The version of its treadle. */
+            version: string;
+        };
+        /** @description What a node is to do. */
+        NodeState: {
+            /** @description `ready`, or `cordoned`: no new sandbox is made there. */
+            state: components["schemas"]["WantedState"];
+        };
+        /** @description Machines that have sandboxes for this daemon. */
+        Nodes: {
+            /** @description Whether this daemon takes nodes: it does if `actions.enabled` and `cluster.secret` are set. */
+            enabled: boolean;
+            /** @description By name. */
+            nodes: components["schemas"]["NodeRow"][];
+        };
         /** @description A policy's role as it is on record. */
         OnRecord: {
             /** @description What the policy is configured with. */
@@ -3348,6 +3439,8 @@ export interface components {
              * @description Bytes of memory that it has now.
              */
             memory_bytes: number;
+            /** @description The node that it is on; the daemon's own machine without it. */
+            node?: string | null;
             /** @description Its program. */
             program_id?: string | null;
             /** @description preparing, ready, paused, stopped, failed or removed. */
@@ -3948,6 +4041,8 @@ export interface components {
              */
             undivided_token_seconds: number;
         };
+        /** @enum {string} */
+        WantedState: "ready" | "cordoned";
         /** @description How browsers may sign in. */
         WaysToSignIn: {
             /** @description Where a browser is sent to the identity provider from; absent where there is none for it. */
@@ -5874,6 +5969,160 @@ export interface operations {
             };
             /** @description overloaded */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    nodes_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Nodes"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    nodes_set_state: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NodeState"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeRow"];
+                };
+            };
+            /** @description invalid_json, body_not_object, invalid_field, missing_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description node_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description node_away */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };

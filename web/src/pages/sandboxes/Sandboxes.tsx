@@ -4,7 +4,6 @@ import { Link } from "@tanstack/react-router";
 import { ApiError, call } from "../../api/client";
 import { queryClient, sandboxes } from "../../api/queries";
 import type { SandboxView } from "../../api/types";
-import { Nodes } from "./Nodes";
 import { useRights } from "../../app/Account";
 import { bytes, count } from "../../format/number";
 import { Confirm } from "../../ui/Dialog";
@@ -13,6 +12,7 @@ import { Command, Empty, Failure, Loading, PageHead, Panel } from "../../ui/Pane
 import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
+import { Nodes } from "./Nodes";
 
 const TONES = {
   preparing: "accent",
