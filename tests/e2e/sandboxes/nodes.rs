@@ -145,9 +145,9 @@ async fn a_daemon_without_sandboxes_has_those_of_its_nodes() {
 
     // Made in turn where there is most room, and used as any others.
     let sandboxes = [create(client, &body).await, create(client, &body).await];
-    let listed = client.get(SANDBOXES).await.ok();
-    let listed = listed["sandboxes"].as_array().expect("a list");
-    let mut nodes: Vec<_> = listed.iter().map(|one| one["node"].as_str()).collect();
+    let shown = client.get(SANDBOXES).await.ok();
+    let shown = shown["sandboxes"].as_array().expect("a list");
+    let mut nodes: Vec<_> = shown.iter().map(|one| one["node"].as_str()).collect();
     nodes.sort_unstable();
     assert_eq!(nodes, [Some("one"), Some("two")]);
     for sandbox in &sandboxes {
@@ -393,8 +393,8 @@ async fn tenants_are_apart_on_nodes_and_nothing_but_sandboxes_is_there() {
         ask(Method::GET, &alive, &json!({})).await.json()["is_alive"],
         false
     );
-    let listed = ask(Method::GET, SANDBOXES, &json!({})).await.ok();
-    assert_eq!(listed["sandboxes"], json!([]));
+    let shown = ask(Method::GET, SANDBOXES, &json!({})).await.ok();
+    assert_eq!(shown["sandboxes"], json!([]));
     let run = json!({"sandbox": {"id": own, "command": ["true"]}});
     let body = json!({"kind": "sh", "run": run});
     let action = ask(Method::POST, ACTIONS, &body).await.ok()["action"].clone();

@@ -43,17 +43,18 @@ impl Sandbox {
         })
     }
 
+    fn need(&self) -> Need {
+        let is_made = *self.state.borrow() != State::Preparing;
+        if is_made || self.state.receiver_count() > 0 {
+            Need::Now
+        } else {
+            Need::Later
+        }
+    }
+
     /// Starts its processes over what files it has, once it is its turn.
     async fn begin(self: &Arc<Self>) -> io::Result<()> {
-        let need = || {
-            let is_wanted = *self.state.borrow() != State::Preparing;
-            if is_wanted || self.state.receiver_count() > 0 {
-                Need::Now
-            } else {
-                Need::Later
-            }
-        };
-        let turn = self.agent.turns.take(&self.id, need).await;
+        let turn = self.agent.turns.take(&self.id, || self.need()).await;
         let _turn = turn.ok_or_else(|| io::Error::other("the daemon is being stopped"))?;
         if *self.state.borrow() == State::Removed {
             return Ok(());

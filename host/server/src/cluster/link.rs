@@ -46,7 +46,7 @@ pub(crate) fn knows_secret(headers: &HeaderMap, expected: &str) -> bool {
 /// Turns a request into a gateway's connection.
 pub(crate) fn serve_link(server: LinkServer, request: Request) -> Response<Body> {
     upgraded(PROTOCOL, request, move |stream| async move {
-        run(&server, stream).await
+        run(&server, stream).await;
     })
 }
 

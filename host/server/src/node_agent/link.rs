@@ -91,7 +91,7 @@ impl Link {
         let hearing = async {
             loop {
                 match read_line(&mut reader, &mut line).await {
-                    Ok(word) => self.hear(word).await,
+                    Ok(word) => self.hear(word),
                     Err(error) => break error,
                 }
             }
@@ -103,7 +103,7 @@ impl Link {
         Err(ended.into())
     }
 
-    async fn hear(&self, word: ToNode) {
+    fn hear(&self, word: ToNode) {
         match word {
             ToNode::Start(start) => self.start(*start),
             ToNode::Stop { attempt } => self.executor.stop(attempt.0, attempt.1),

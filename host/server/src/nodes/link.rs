@@ -1,7 +1,7 @@
 //! A daemon's end of a node's connection.
 
 use super::Nodes;
-use super::frames::{Answer, FromNode, PROTOCOL, Question, ToNode, refusal};
+use super::frames::{Answer, Ended, FromNode, Known, PROTOCOL, Question, ToNode, refusal};
 use super::settling::{At, Stopped};
 use crate::actions::{Actions, Failure};
 use crate::app::App;
@@ -46,79 +46,101 @@ async fn run(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
 ) {
     let (reader, writer) = tokio::io::split(stream);
-    let mut reader = BufReader::with_capacity(64 << 10, reader);
-    let mut line = Vec::new();
-    let hello = tokio::time::timeout(HELLO_TIMEOUT, read_line(&mut reader, &mut line));
-    let Ok(Ok(FromNode::Hello(hello))) = hello.await else {
+    let mut lines = Lines {
+        reader: BufReader::with_capacity(64 << 10, reader),
+        line: Vec::new(),
+    };
+    let hello = tokio::time::timeout(HELLO_TIMEOUT, lines.next()).await;
+    let Ok(Ok(FromNode::Hello(hello))) = hello else {
         tracing::warn!("a node's connection began without its name");
         return;
     };
     let (sender, said) = unbounded_channel();
     let joined = nodes.join(&hello, sender.clone()).await;
-    let first = match &joined {
-        Ok(_) => ToNode::Welcome,
-        Err(cause) => ToNode::Unwelcome {
-            cause: cause.clone(),
-        },
-    };
-    let _ = sender.send(first);
-    drop(sender);
-    let writing = write_lines(writer, said);
+    let name = hello.name;
     let at = match joined {
-        Ok(connection) => At {
-            mark: hello.mark.clone(),
-            connection,
-        },
+        Ok(at) => at,
         Err(cause) => {
-            tracing::warn!(node = hello.name, cause, "a node was not taken in");
-            let _ = tokio::time::timeout(HELLO_TIMEOUT, writing).await;
+            tracing::warn!(node = name, cause, "a node was not taken in");
+            let _ = sender.send(ToNode::Unwelcome { cause });
+            drop(sender);
+            let _ = tokio::time::timeout(HELLO_TIMEOUT, write_lines(writer, said)).await;
             return;
         }
     };
-    tracing::info!(node = hello.name, mark = hello.mark, "a node is connected");
-    let (knows, known) = oneshot::channel();
-    // It may wait for the store, which is no reason to be silent; it ends with the connection.
-    let settling = async {
-        let Ok(known) = known.await else {
-            return std::future::pending().await;
-        };
-        match nodes.settle(actions, &at, known).await {
-            Ok(()) => std::future::pending().await,
-            Err(Stopped) => LineError::Closed,
-        }
-    };
-    let reading = async {
-        let (mut ends, mut knows) = (Vec::new(), Some(knows));
-        loop {
-            match (read_line(&mut reader, &mut line).await, &knows) {
-                (Ok(FromNode::Ended(end)), Some(_)) => {
-                    if ends.len() >= ENDS_MAX {
-                        break LineError::TooLong;
-                    }
-                    ends.push(*end);
-                }
-                (Ok(FromNode::Known(known)), Some(_)) => {
-                    if let Some(knows) = knows.take() {
-                        let _ = knows.send((std::mem::take(&mut ends), known));
-                    }
-                }
-                (Ok(said), _) => {
-                    if nodes.hear(actions, &at, said).await.is_err() {
-                        break LineError::Closed;
-                    }
-                }
-                (Err(error), _) => break error,
-            }
-        }
-    };
+    // The writer ends with another connection of the same node, which drops the only sender.
+    drop(sender);
+    tracing::info!(node = name, mark = at.mark, "a node is connected");
+    let (tell, told) = oneshot::channel();
     let error = tokio::select! {
-        error = reading => error,
-        error = writing => error,
-        error = settling => error,
+        error = lines.read(nodes, actions, &at, tell) => error,
+        error = settle(nodes, actions, &at, told) => error,
+        error = write_lines(writer, said) => error,
         () = nodes.driver.stopped() => LineError::Closed,
     };
-    tracing::warn!(node = hello.name, %error, "a node's connection ended");
+    tracing::warn!(node = name, %error, "a node's connection ended");
     nodes.left(&at).await;
+}
+
+/// What a node knows: ends that are not on record, and what has not ended.
+type Told = (Vec<Ended>, Known);
+
+/// Settles once what the node knows is told. That may wait for the store, which is no reason to be
+/// silent; it ends with the connection.
+async fn settle(
+    nodes: &Arc<Nodes>,
+    actions: &Arc<Actions>,
+    at: &At,
+    told: oneshot::Receiver<Told>,
+) -> LineError {
+    if let Ok(told) = told.await
+        && nodes.settle(actions, at, told).await.is_err()
+    {
+        return LineError::Closed;
+    }
+    std::future::pending().await
+}
+
+/// What a node says.
+struct Lines<R> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    async fn next(&mut self) -> Result<FromNode, LineError> {
+        read_line(&mut self.reader, &mut self.line).await
+    }
+
+    /// Hears what is said until the connection ends.
+    async fn read(
+        &mut self,
+        nodes: &Arc<Nodes>,
+        actions: &Arc<Actions>,
+        at: &At,
+        tell: oneshot::Sender<Told>,
+    ) -> LineError {
+        let (mut ends, mut tell) = (Vec::new(), Some(tell));
+        loop {
+            match self.next().await {
+                Ok(FromNode::Ended(_)) if tell.is_some() && ends.len() >= ENDS_MAX => {
+                    return LineError::TooLong;
+                }
+                Ok(FromNode::Ended(end)) if tell.is_some() => ends.push(*end),
+                Ok(FromNode::Known(known)) => {
+                    if let Some(tell) = tell.take() {
+                        let _ = tell.send((std::mem::take(&mut ends), known));
+                    }
+                }
+                Ok(said) => {
+                    if nodes.hear(actions, at, said).await.is_err() {
+                        return LineError::Closed;
+                    }
+                }
+                Err(error) => return error,
+            }
+        }
+    }
 }
 
 impl Nodes {

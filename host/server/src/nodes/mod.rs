@@ -179,8 +179,8 @@ impl Nodes {
         }
     }
 
-    /// Takes a node in; gives the number of its connection.
-    async fn join(&self, hello: &Hello, sender: UnboundedSender<ToNode>) -> Result<u64, String> {
+    /// Takes a node in, and welcomes it.
+    async fn join(&self, hello: &Hello, sender: UnboundedSender<ToNode>) -> Result<At, String> {
         check(hello)?;
         // Changes of resources reach the driver in their order, and no lock is held as it is told.
         let _order = self.order.lock().await;
@@ -189,7 +189,10 @@ impl Nodes {
             self.driver
                 .event(ActionEvent::ResourcesSet { resources }.into());
         }
-        Ok(connection)
+        Ok(At {
+            mark: hello.mark.clone(),
+            connection,
+        })
     }
 
     /// Gives the number of the connection, and all resources if they have changed.
@@ -216,6 +219,8 @@ impl Nodes {
         }
         state.connections += 1;
         let connection = state.connections;
+        // Before anything else that is said on it.
+        let _ = sender.send(ToNode::Welcome);
         let node = state.nodes.entry(hello.mark.clone());
         let node = node.or_insert_with(|| Node::away(Vec::new()));
         let resources = resources::of(hello);

@@ -97,15 +97,13 @@ impl Nodes {
         if !is_all {
             return self.driver.event(ended(attempt, Outcome::Unknown).into());
         }
-        match actions.start_at_node(attempt.0, attempt.1).await {
-            Some(start) => self.start_on(at, start),
-            // It is to be stopped, and that is why it ends.
-            None => {
-                let cause = "it never began".into();
-                let outcome = Outcome::InfrastructureFailure { cause };
-                self.driver.event(ended(attempt, outcome).into());
-            }
+        if let Some(start) = actions.start_at_node(attempt.0, attempt.1).await {
+            return self.start_on(at, start);
         }
+        // It is to be stopped, and that is why it ends.
+        let cause = "it never began".into();
+        let outcome = Outcome::InfrastructureFailure { cause };
+        self.driver.event(ended(attempt, outcome).into());
     }
 
     /// A node tells the end of an attempt. Of one that is over already it need not know any more, once

@@ -2,7 +2,7 @@
 //! the policies, and what keeps the store tidy.
 
 use super::StartError;
-use crate::actions::Running;
+use crate::actions::{Actions, Running};
 use crate::app::App;
 use crate::history::sample_forever;
 use crate::maintenance::keep_up;
@@ -31,6 +31,7 @@ use treadle_model::WorkerId;
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 use treadle_registry as policies;
 use treadle_registry::{PluginRegistry, RemotePredictor, evaluator_limits, forecast};
+use treadle_sandbox::Sandboxes;
 use treadle_scheduler::orders::Order;
 use treadle_scheduler::recovery;
 use treadle_scheduler::{
@@ -125,12 +126,8 @@ impl Leading {
             context.metrics.clone(),
         )
         .await?;
-        let owner = match config.cluster.role {
-            Role::Single => "".into(),
-            Role::All | Role::Gateway => config.cluster.shards.join(",").into(),
-        };
         let transfer_executor =
-            TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner);
+            TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner(config));
         let sandboxes = match epoch {
             Some(_) if config.sandboxes.enabled => Some(sandboxes::start(config, "").await?),
             _ => None,
@@ -138,11 +135,7 @@ impl Leading {
         let feeds = (instructed, sandboxes.clone());
         let running = Running::start(config, &driver, &store, epoch, feeds).await?;
         let actions = running.as_ref().map(|running| running.actions.clone());
-        let sandboxes = sandboxes.zip(actions.clone());
-        let sandboxes = sandboxes.map(|(sandboxes, actions)| {
-            let turns = Arc::new(actions);
-            Host::start(sandboxes, turns, config.sandboxes.memory_bytes)
-        });
+        let sandboxes = host(config, sandboxes, actions.as_ref());
         let messaging = Messaging::connect(&config.broker)?;
         let broker = messaging
             .as_ref()
@@ -228,6 +221,25 @@ impl Leading {
             driver.stop().await;
         });
     }
+}
+
+/// Whose copies of caches a node's host tier has.
+fn owner(config: &Config) -> Box<str> {
+    match config.cluster.role {
+        Role::Single => "".into(),
+        Role::All | Role::Gateway => config.cluster.shards.join(",").into(),
+    }
+}
+
+/// Sandboxes, with what runs their commands.
+fn host(
+    config: &Config,
+    sandboxes: Option<Sandboxes>,
+    actions: Option<&Arc<Actions>>,
+) -> Option<Arc<Host>> {
+    let turns = Arc::new(actions?.clone());
+    let memory_bytes_max = config.sandboxes.memory_bytes;
+    sandboxes.map(|sandboxes| Host::start(sandboxes, turns, memory_bytes_max))
 }
 
 /// The gateway's part of a daemon.
