@@ -1,9 +1,9 @@
 //! Actions whose work a handler of this daemon does itself: it waits for its turn, and for its
 //! resources, as all do.
 
+use super::submission::RUN_S_MAX;
 use super::{Actions, Failure};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use crate::held_action::{HeldAction, TOKEN_CHARS};
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_actions::Hold;
@@ -14,45 +14,6 @@ use treadle_wire::{ErrorBody, ErrorCode};
 
 /// How often an action that waits is looked at, beside being told of its end.
 const LOOK: Duration = Duration::from_hours(1);
-
-/// How long a handler may take to end its work when that has run for as long as it may. Only then is
-/// it told to stop, as if its client had withdrawn it.
-const SPARE: Duration = Duration::from_secs(10);
-
-/// Letters of a token that a handler is found by.
-pub(crate) const TOKEN_CHARS: usize = 32;
-
-/// What a handler is to do.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct HeldAction {
-    /// The program whose action it is, if that lives.
-    pub(crate) program: Option<String>,
-    /// The job, where no program lives.
-    pub(crate) job: String,
-    /// The tool.
-    pub(crate) kind: String,
-    /// The sandbox that it is done in.
-    pub(crate) sandbox: String,
-    /// What it is, for those who look.
-    pub(crate) what: String,
-    /// After so long its handler stops it.
-    pub(crate) run_max: Duration,
-}
-
-impl HeldAction {
-    fn submission(&self, token: &str, with_program: bool) -> serde_json::Value {
-        let run_s = (self.run_max + SPARE)
-            .as_secs()
-            .clamp(1, super::submission::RUN_S_MAX);
-        let run = json!({"held": {"token": token, "sandbox": self.sandbox, "what": self.what}});
-        let mut whole = json!({"kind": self.kind, "run_s_max": run_s, "run": run});
-        match &self.program {
-            Some(program) if with_program => whole["program_id"] = json!(program),
-            _ => whole["job"] = json!(self.job),
-        }
-        whole
-    }
-}
 
 impl Actions {
     /// Waits for a handler's turn.
@@ -98,9 +59,13 @@ impl Actions {
         action: &HeldAction,
         token: &str,
     ) -> Result<ActionId, Failure> {
-        match self.put_as(tenant, action.submission(token, true)).await {
+        match self
+            .put_as(tenant, action.submission(token, true, RUN_S_MAX))
+            .await
+        {
             Err(Failure::Refused(error)) if error.code == ErrorCode::ProgramUnknown => {
-                self.put_as(tenant, action.submission(token, false)).await
+                self.put_as(tenant, action.submission(token, false, RUN_S_MAX))
+                    .await
             }
             admitted => admitted,
         }

@@ -1,6 +1,7 @@
 //! Actions that treadle runs: submitted over REST or the broker, scheduled by the core, and run by
 //! this machine's executor once their start is on record.
 
+mod at_nodes;
 mod blobs;
 mod counts;
 mod held;
@@ -11,7 +12,6 @@ mod submission;
 mod view;
 mod waiters;
 
-pub(crate) use held::{HeldAction, TOKEN_CHARS};
 pub(crate) use running::Running;
 pub use start::SUPERVISE_SUBCOMMAND;
 pub(crate) use start::settings;
@@ -24,7 +24,6 @@ use counts::Times;
 use std::sync::Arc;
 use std::time::Duration;
 use submission::Submitted;
-use treadle_actions::Outputs;
 use treadle_core::actions::{ActionEvent, ActionSpec, Admission};
 use treadle_model::{ActionId, ClientName, Tenant};
 use treadle_scheduler::{DriverHandle, NotRecorded};
@@ -64,6 +63,20 @@ pub(crate) enum Failure {
     Stopped,
     /// The store failed.
     Store(StoreError),
+}
+
+impl Failure {
+    /// As its client is told.
+    pub(crate) fn into_refusal(self) -> ErrorBody {
+        match self {
+            Self::Refused(error) => error,
+            Self::Stopped => ErrorBody::new(ErrorCode::Overloaded, "treadle is shutting down"),
+            Self::Store(error) => {
+                tracing::error!(%error, "the store failed");
+                ErrorBody::new(ErrorCode::Internal, "the store failed; see the log")
+            }
+        }
+    }
 }
 
 impl From<ErrorBody> for Failure {
@@ -118,11 +131,23 @@ impl Actions {
     }
 
     /// Whether a tenant's program lives.
-    pub(crate) async fn is_live(&self, tenant: &Tenant, program: &str) -> Result<bool, Failure> {
+    async fn is_live(&self, tenant: &Tenant, program: &str) -> Result<bool, Failure> {
         let Ok(name) = ClientName::parse("program_id", program) else {
             return Ok(false);
         };
         Ok(self.driver.program(&tenant.inside(&name)).await?.is_some())
+    }
+
+    /// Of programs, given by tenant and name, those that live.
+    pub(crate) async fn live_of(
+        &self,
+        programs: &[(String, String)],
+    ) -> Result<Vec<bool>, Failure> {
+        let mut live = Vec::with_capacity(programs.len());
+        for (tenant, program) in programs {
+            live.push(self.is_live(&Tenant::new(tenant), program).await?);
+        }
+        Ok(live)
     }
 
     async fn put(
@@ -178,15 +203,6 @@ impl Actions {
         {
             draw_from(&mut spec.demands, mark);
         }
-    }
-
-    /// Keeps what an attempt wrote elsewhere; gives its digest.
-    pub(crate) async fn keep_output(&self, bytes: Vec<u8>) -> Result<Option<Box<str>>, Box<str>> {
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        let kept = Outputs::put(&self.blobs, bytes).await;
-        kept.map(Some).map_err(|error| error.to_string().into())
     }
 
     /// A tenant's action, once it has ended or so much time has passed.

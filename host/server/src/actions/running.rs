@@ -120,19 +120,6 @@ impl Actions {
         });
     }
 
-    /// What a node is told of an attempt that is on record and certainly never began; `None` if it is
-    /// not to run any more.
-    pub(crate) async fn start_at_node(&self, action: ActionId, attempt: u32) -> Option<Start> {
-        let start = super::start::start_of(&self.driver, action, attempt).await?;
-        match self.blobs.body(&start.spec.body).await {
-            Ok(body) => Some(for_node(start, &body)),
-            Err(cause) => {
-                tracing::error!(%action, cause, "what an action runs can't be read");
-                None
-            }
-        }
-    }
-
     /// The end of an attempt is on record.
     fn acknowledge(&self, action: ActionId, attempt: u32) {
         let nodes = self.nodes.as_ref();
@@ -155,7 +142,7 @@ impl Actions {
     }
 }
 
-fn for_node(start: ActionStart, body: &ActionBody) -> Start {
+pub(super) fn for_node(start: ActionStart, body: &ActionBody) -> Start {
     let (tenant, job) = split(&start.spec.job);
     Start {
         attempt: (start.action, start.attempt),

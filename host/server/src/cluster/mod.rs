@@ -13,5 +13,4 @@ mod member;
 mod proxy;
 mod routes;
 
-pub(crate) use link::knows_secret;
 pub use member::Member;

@@ -3,7 +3,8 @@
 use super::about;
 use super::member::Parts;
 use super::proxy::{no_scheduler, pass_on};
-use crate::cluster::link::{knows_secret, serve_link};
+use crate::cluster::link::serve_link;
+use crate::links::knows_secret;
 use crate::rest::cluster::{self, Cluster};
 use crate::rest::endpoint::router as router_of;
 use crate::rest::signature::Answer;

@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use super::upstream::Upstream;
-use crate::cluster::link::write_lines;
+use crate::links::write_lines;
 use crate::nodes::{FromNode, Hello, PATH, PROTOCOL, Start, ToNode};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What an agent serves: requests about its sandboxes that its daemon passes on, its health, and its
 //! metrics.
 
-use crate::cluster::knows_secret;
+use crate::links::knows_secret;
 use crate::nodes::{LIST_PATH, SIGNED_PATH};
 use crate::rest::{FileQuery, is_sandbox_well, sandbox_router};
 use crate::sandboxes::{Listed, SandboxApp};

@@ -1,7 +1,8 @@
 //! Turns of commands, which the daemon decides.
 
 use super::upstream::Upstream;
-use crate::actions::{Failure, HeldAction, TOKEN_CHARS};
+use crate::actions::Failure;
+use crate::held_action::{HeldAction, TOKEN_CHARS};
 use crate::nodes::{Answer, Question, refusal};
 use crate::sandboxes::Turns;
 use async_trait::async_trait;

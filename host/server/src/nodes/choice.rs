@@ -2,17 +2,25 @@
 //! have its image and memory left.
 
 use super::{Node, Nodes};
-use crate::sandboxes::Host;
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
 use treadle_sandbox::SYSTEM_IMAGE;
 
 /// Memory that a node must have free to be preferred, in MiB.
 const MEMORY_MIB_MIN: u64 = 1_024;
 
+/// What the daemon's own machine has.
+pub(crate) struct Own {
+    /// Its sandboxes.
+    pub(crate) sandboxes: u64,
+    /// How many it may have.
+    pub(crate) sandboxes_max: u64,
+    /// Its images.
+    pub(crate) images: Vec<String>,
+}
+
 /// A place for a sandbox.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// The daemon's own machine.
     Here,
     /// A node, by its mark and URL.
@@ -21,7 +29,7 @@ pub(super) enum Place {
 
 impl Place {
     /// The order of machines for a key, which is another one for each key.
-    pub(super) fn for_key(&self, key: &[u8]) -> [u8; 32] {
+    pub(crate) fn for_key(&self, key: &[u8]) -> [u8; 32] {
         let mark = match self {
             Self::Here => "",
             Self::Node(mark, _) => mark,
@@ -77,23 +85,13 @@ fn is_everywhere(image: &str) -> bool {
 
 impl Nodes {
     /// Places for a new sandbox of an image, the best first.
-    pub(super) fn places(&self, here: Option<&Arc<Host>>, image: &str) -> Vec<Place> {
-        let own = here.map(|host| {
-            let sandboxes = &host.sandboxes;
-            let has_image =
-                is_everywhere(image) || sandboxes.images().iter().any(|own| own == image);
+    pub(crate) fn places(&self, own: Option<&Own>, image: &str) -> Vec<Place> {
+        let own = own.map(|own| {
+            let has_image = is_everywhere(image) || own.images.iter().any(|own| own == image);
             let cores = treadle_actions::cores().len() as u64;
-            let count = sandboxes.list().len() as u64;
-            (
-                Rank::of(
-                    count,
-                    cores,
-                    sandboxes.most() as u64,
-                    crate::machine::memory_free_mib(),
-                    has_image,
-                ),
-                Place::Here,
-            )
+            let memory = crate::machine::memory_free_mib();
+            let rank = Rank::of(own.sandboxes, cores, own.sandboxes_max, memory, has_image);
+            (rank, Place::Here)
         });
         let state = self.lock();
         let of_nodes = state.nodes.iter().filter_map(|(mark, node)| {
@@ -111,7 +109,7 @@ impl Nodes {
     }
 
     /// A node is about to have another sandbox.
-    pub(super) fn chose(&self, mark: &str) {
+    pub(crate) fn chose(&self, mark: &str) {
         if let Some(node) = self.lock().nodes.get_mut(mark) {
             node.chosen += 1;
         }

@@ -1,6 +1,6 @@
 //! What a node's agent and its daemon say to each other: one JSON object a line.
 
-use crate::actions::HeldAction;
+use crate::held_action::HeldAction;
 use serde::{Deserialize, Serialize};
 use treadle_actions::ActionBody;
 use treadle_core::actions::{Grant, Outcome};

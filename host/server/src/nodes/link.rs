@@ -1,14 +1,12 @@
 //! A daemon's end of a node's connection.
 
+use super::Asked;
 use super::Nodes;
-use super::frames::{Answer, Ended, FromNode, Known, PROTOCOL, Question, ToNode, refusal};
+use super::frames::{Answer, Ended, FromNode, Known, PROTOCOL, Question, ToNode};
 use super::settling::{At, Stopped};
-use crate::actions::{Actions, Failure};
-use crate::app::App;
-use crate::cluster::knows_secret;
-use crate::cluster::link::{upgraded, write_lines};
+use crate::links::{knows_secret, upgraded, write_lines};
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::Response;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +24,16 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const ENDS_MAX: usize = 100_000;
 
 /// A node's agent connects.
-pub(crate) async fn connect(State(app): State<App>, request: Request) -> Response<Body> {
-    let (Some(nodes), Some(actions)) = (app.nodes, app.actions) else {
-        let message = "this daemon takes no nodes; set actions.enabled = true, and cluster.secret to the same text as theirs (docs/sandboxes.md)";
-        return refuse(ErrorCode::Forbidden, message);
-    };
+pub(crate) fn connect(
+    nodes: Arc<Nodes>,
+    actions: impl Asked + 'static,
+    request: Request,
+) -> Response<Body> {
     if !knows_secret(request.headers(), nodes.secret.reveal()) {
         let message = "the daemon's `cluster.secret` and the node's differ; give both the same";
         return refuse(ErrorCode::Forbidden, message);
     }
+    let actions: Arc<dyn Asked> = Arc::new(actions);
     upgraded(PROTOCOL, request, move |stream| async move {
         run(&nodes, &actions, stream).await;
     })
@@ -42,7 +41,7 @@ pub(crate) async fn connect(State(app): State<App>, request: Request) -> Respons
 
 async fn run(
     nodes: &Arc<Nodes>,
-    actions: &Arc<Actions>,
+    actions: &Arc<dyn Asked>,
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
 ) {
     let (reader, writer) = tokio::io::split(stream);
@@ -89,12 +88,12 @@ type Told = (Vec<Ended>, Known);
 /// silent; it ends with the connection.
 async fn settle(
     nodes: &Arc<Nodes>,
-    actions: &Arc<Actions>,
+    actions: &Arc<dyn Asked>,
     at: &At,
     told: oneshot::Receiver<Told>,
 ) -> LineError {
     if let Ok(told) = told.await
-        && nodes.settle(actions, at, told).await.is_err()
+        && nodes.settle(&**actions, at, told).await.is_err()
     {
         return LineError::Closed;
     }
@@ -116,7 +115,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     async fn read(
         &mut self,
         nodes: &Arc<Nodes>,
-        actions: &Arc<Actions>,
+        actions: &Arc<dyn Asked>,
         at: &At,
         tell: oneshot::Sender<Told>,
     ) -> LineError {
@@ -146,13 +145,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 impl Nodes {
     async fn hear(
         self: &Arc<Self>,
-        actions: &Arc<Actions>,
+        actions: &Arc<dyn Asked>,
         at: &At,
         said: FromNode,
     ) -> Result<(), Stopped> {
         match said {
             FromNode::Began { attempt } => self.began(at, attempt).await?,
-            FromNode::Ended(end) => self.ended(actions, at, *end).await?,
+            FromNode::Ended(end) => self.ended(&**actions, at, *end).await?,
             FromNode::Load(load) => {
                 if let Some(node) = self.lock().node_at(at) {
                     node.load = load;
@@ -162,7 +161,7 @@ impl Nodes {
             FromNode::Ask { id, question } => {
                 let (nodes, actions, at) = (self.clone(), actions.clone(), at.clone());
                 tokio::spawn(async move {
-                    let answer = nodes.answer(&actions, &at.mark, question).await;
+                    let answer = answer(&*actions, &at.mark, question).await;
                     let held = match &answer {
                         Answer::Held { action } => Some(*action),
                         _ => None,
@@ -178,44 +177,34 @@ impl Nodes {
             FromNode::Cancel { tenant, action } => {
                 let actions = actions.clone();
                 tokio::spawn(async move {
-                    let _ = actions.cancel(&Tenant::new(&tenant), action).await;
+                    actions.cancel(&Tenant::new(&tenant), action).await;
                 });
             }
             FromNode::Hello(_) | FromNode::Known(_) => {}
         }
         Ok(())
     }
+}
 
-    async fn answer(&self, actions: &Arc<Actions>, mark: &str, question: Question) -> Answer {
-        let answer = match question {
-            Question::Hold {
-                tenant,
-                token,
-                action,
-            } => {
-                if super::mark_of_sandbox(&action.sandbox) == Some(mark) {
-                    let tenant = Tenant::new(&tenant);
-                    let admitted = actions.put_held(&tenant, &action, &token).await;
-                    admitted.map(|action| Answer::Held { action })
-                } else {
-                    let message = format!("{} is no sandbox of this node", action.sandbox);
-                    Err(ErrorBody::new(ErrorCode::SandboxUnknown, message).into())
-                }
+async fn answer(actions: &dyn Asked, mark: &str, question: Question) -> Answer {
+    let answer = match question {
+        Question::Hold {
+            tenant,
+            token,
+            action,
+        } => {
+            if super::mark_of_sandbox(&action.sandbox) == Some(mark) {
+                let admitted = actions.hold(&Tenant::new(&tenant), &action, &token).await;
+                admitted.map(|action| Answer::Held { action })
+            } else {
+                let message = format!("{} is no sandbox of this node", action.sandbox);
+                Err(ErrorBody::new(ErrorCode::SandboxUnknown, message))
             }
-            Question::Live { programs } => {
-                let live = crate::sandboxes::Turns::live(actions, &programs).await;
-                live.map(|live| Answer::Live { live })
-            }
-        };
-        answer.unwrap_or_else(|failure| match failure {
-            Failure::Refused(error) => Answer::refused(&error),
-            Failure::Stopped => {
-                Answer::refused(&refusal("overloaded", "treadle is shutting down".into()))
-            }
-            Failure::Store(error) => {
-                tracing::error!(%error, "the store failed");
-                Answer::refused(&refusal("internal", "the store failed; see the log".into()))
-            }
-        })
-    }
+        }
+        Question::Live { programs } => {
+            let live = actions.live(&programs).await;
+            live.map(|live| Answer::Live { live })
+        }
+    };
+    answer.unwrap_or_else(|error| Answer::refused(&error))
 }

@@ -7,17 +7,19 @@
 //! until that is on record here. After each connection both compare what they know
 //! ([`settle`](settling)). A node that stays away is lost, with its sandboxes.
 //!
-//! Requests about a node's sandboxes are passed on as they are (see `forward`).
+//! Requests about a node's sandboxes are passed on to it as they are (`rest/forward.rs`).
 
+mod asked;
 mod choice;
-mod forward;
 mod frames;
 mod link;
+mod passing;
 mod resources;
 mod rows;
 mod settling;
 
-pub(crate) use forward::{forward, forward_call};
+pub(crate) use asked::Asked;
+pub(crate) use choice::{Own, Place};
 pub(crate) use frames::{
     Answer, Ended, FromNode, Hello, Known, LIST_PATH, MARK_CHARS, NodeLoad, PATH, PROTOCOL,
     Question, SIGNED_PATH, Start, ToNode, refusal,

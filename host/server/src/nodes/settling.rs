@@ -3,12 +3,10 @@
 //! What the driver can't answer any more is left open: the next daemon settles it.
 
 use super::frames::{AttemptKey, Ended, Known, ToNode};
-use super::{Nodes, node_of};
-use crate::actions::Actions;
+use super::{Asked, Nodes, node_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use treadle_core::actions::{ActionEvent, Outcome};
 use treadle_model::ActionId;
 use treadle_scheduler::{DriverStopped, NotRecorded};
@@ -49,7 +47,7 @@ impl Nodes {
     /// Compares what both know. What certainly never began is started again.
     pub(super) async fn settle(
         &self,
-        actions: &Arc<Actions>,
+        actions: &dyn Asked,
         at: &At,
         (ends, known): (Vec<Ended>, Known),
     ) -> Result<(), Stopped> {
@@ -93,11 +91,11 @@ impl Nodes {
     }
 
     /// The node does not know an attempt.
-    async fn absent(&self, actions: &Arc<Actions>, at: &At, attempt: AttemptKey, is_all: bool) {
+    async fn absent(&self, actions: &dyn Asked, at: &At, attempt: AttemptKey, is_all: bool) {
         if !is_all {
             return self.driver.event(ended(attempt, Outcome::Unknown).into());
         }
-        if let Some(start) = actions.start_at_node(attempt.0, attempt.1).await {
+        if let Some(start) = actions.start(attempt.0, attempt.1).await {
             return self.start_on(at, start);
         }
         // It is to be stopped, and that is why it ends.
@@ -110,7 +108,7 @@ impl Nodes {
     /// that is on record.
     pub(super) async fn ended(
         &self,
-        actions: &Arc<Actions>,
+        actions: &dyn Asked,
         at: &At,
         end: Ended,
     ) -> Result<(), Stopped> {

@@ -17,6 +17,7 @@ mod compat;
 mod decisions;
 pub(crate) mod endpoint;
 mod events;
+mod forward;
 pub(crate) mod generation;
 mod health;
 mod history;
@@ -47,7 +48,7 @@ use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
-pub(crate) use compat::e2b::{FileQuery, called as called_sandbox, is_well as is_sandbox_well};
+pub(crate) use compat::e2b::{FileQuery, is_well as is_sandbox_well};
 use compat::{e2b, fusion, sglang_router, swerex, thunderagent};
 use endpoint::{About, Endpoint};
 use std::time::Duration;
@@ -172,10 +173,10 @@ pub(crate) fn router(app: App) -> Router {
     let upload_bytes_max = app.policies.upload_bytes_max();
     let guard = from_fn_with_state(guard_of(app.auth.clone(), &app.gateway), auth::guard);
     let own: Vec<Endpoint> = own().into_iter().flat_map(|(_, all)| all).collect();
-    let forward = from_fn_with_state(app.sandbox_app(), crate::nodes::forward);
+    let forward = from_fn_with_state(app.sandbox_app(), forward::forward);
     let of_sandboxes = sandbox_router(app.sandbox_app()).layer(forward);
     let link = Router::new()
-        .route(crate::nodes::PATH, get(crate::nodes::connect))
+        .route(crate::nodes::PATH, get(nodes::connect))
         .with_state(app.clone());
     let mut relayed = generation::endpoints();
     relayed.extend(generation::forwarded());

@@ -6,8 +6,8 @@ use super::signature::Answer;
 use super::{not_audited, refuse};
 use crate::app::App;
 use crate::nodes::NodeRow;
-use axum::extract::State;
-use axum::response::Json;
+use axum::extract::{Request, State};
+use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{ENGINES, VIEW};
@@ -23,6 +23,15 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .details("What it has goes on; it stays so when its agent starts anew.")
             .fails(&[ErrorCode::NodeUnknown, ErrorCode::NodeAway]),
     ]
+}
+
+/// A node's agent connects.
+pub(super) async fn connect(State(app): State<App>, request: Request) -> Response {
+    let (Some(nodes), Some(actions)) = (app.nodes, app.actions) else {
+        let message = "this daemon takes no nodes; set actions.enabled = true, and cluster.secret to the same text as theirs (docs/sandboxes.md)";
+        return refuse(ErrorCode::Forbidden, message);
+    };
+    crate::nodes::connect(nodes, actions, request)
 }
 
 /// Machines that have sandboxes for this daemon.

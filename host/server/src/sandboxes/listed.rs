@@ -1,6 +1,8 @@
 //! Sandboxes of several machines in one list.
 
 use super::{Host, SandboxApp};
+use crate::nodes::{LIST_PATH, Nodes};
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use treadle_model::Tenant;
 use treadle_sandbox::Status;
@@ -49,7 +51,7 @@ impl SandboxApp {
         let own = self.host.as_ref();
         let mut all = own.map_or_else(Vec::new, |host| host.list_with_bounds(tenant));
         if let Some(nodes) = &self.nodes {
-            all.extend(nodes.list(tenant).await);
+            all.extend(of_nodes(nodes, tenant).await);
         }
         all.sort_by(|a, b| {
             let place = |listed: &Listed| (listed.status.created_at_us, listed.status.id.clone());
@@ -57,4 +59,16 @@ impl SandboxApp {
         });
         all
     }
+}
+
+async fn of_nodes(nodes: &Nodes, tenant: &Tenant) -> Vec<Listed> {
+    let asked = nodes.linked().into_iter().map(async |(mark, url)| {
+        let told = nodes.told(&url, LIST_PATH, tenant.name()).await;
+        let listed = told.and_then(|told| serde_json::from_slice(&told).ok());
+        listed.unwrap_or_else(|| {
+            tracing::warn!(mark, "a node does not list its sandboxes");
+            Vec::<Listed>::new()
+        })
+    });
+    join_all(asked).await.into_iter().flatten().collect()
 }

@@ -1,9 +1,9 @@
 //! Sandboxes of programs: whose they are, when they end, and commands in them as actions.
 
 mod counts;
+mod handler_state;
 mod listed;
 mod processes;
-mod shared;
 mod shells;
 mod start;
 mod turns;
@@ -11,11 +11,11 @@ mod watches;
 mod work;
 
 pub(crate) use counts::state_name;
+pub(crate) use handler_state::{SandboxApp, Tenants};
 pub(crate) use listed::Listed;
 pub(crate) use processes::{
     Finish, NotStarted, Order, Process, Processes, Reader, Said, Told, Way,
 };
-pub(crate) use shared::{SandboxApp, Tenants};
 pub(crate) use shells::{Became, Held, NoShell, PROMPT, SHELLS_MAX, Shell, Shells, is_typable};
 pub use start::KEEP_SUBCOMMAND;
 pub(crate) use start::start;

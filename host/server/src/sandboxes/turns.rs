@@ -1,6 +1,7 @@
 //! Who decides when a command in a sandbox may run.
 
-use crate::actions::{Actions, Failure, HeldAction};
+use crate::actions::{Actions, Failure};
+use crate::held_action::HeldAction;
 use async_trait::async_trait;
 use std::sync::Arc;
 use treadle_actions::Hold;
@@ -24,10 +25,6 @@ impl Turns for Arc<Actions> {
     }
 
     async fn live(&self, programs: &[(String, String)]) -> Result<Vec<bool>, Failure> {
-        let mut live = Vec::with_capacity(programs.len());
-        for (tenant, program) in programs {
-            live.push(self.is_live(&Tenant::new(tenant), program).await?);
-        }
-        Ok(live)
+        self.live_of(programs).await
     }
 }

@@ -2,7 +2,8 @@
 //! record with what it wrote.
 
 use super::Host;
-use crate::actions::{Failure, HeldAction};
+use crate::actions::Failure;
+use crate::held_action::HeldAction;
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_actions::{Capture, Hold, outcome};

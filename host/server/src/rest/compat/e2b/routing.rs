@@ -9,7 +9,7 @@ use super::errors::{refuse, told};
 use super::keys;
 use super::users::base64_of;
 use crate::app::App;
-use crate::nodes::forward_call;
+use crate::rest::forward::forward_call;
 use crate::sandboxes::{Host, SandboxApp, refused};
 use axum::body::Body;
 use axum::extract::{Request, State};

@@ -1,0 +1,53 @@
+//! What nodes ask of actions.
+
+use super::Actions;
+use super::running::for_node;
+use super::start::start_of;
+use crate::held_action::HeldAction;
+use crate::nodes::{Asked, Start};
+use async_trait::async_trait;
+use std::sync::Arc;
+use treadle_actions::Outputs;
+use treadle_model::{ActionId, Tenant};
+use treadle_wire::ErrorBody;
+
+#[async_trait]
+impl Asked for Arc<Actions> {
+    async fn start(&self, action: ActionId, attempt: u32) -> Option<Start> {
+        let start = start_of(&self.driver, action, attempt).await?;
+        match self.blobs.body(&start.spec.body).await {
+            Ok(body) => Some(for_node(start, &body)),
+            Err(cause) => {
+                tracing::error!(%action, cause, "what an action runs can't be read");
+                None
+            }
+        }
+    }
+
+    async fn keep_output(&self, bytes: Vec<u8>) -> Result<Option<Box<str>>, Box<str>> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let kept = Outputs::put(&self.blobs, bytes).await;
+        kept.map(Some).map_err(|error| error.to_string().into())
+    }
+
+    async fn hold(
+        &self,
+        tenant: &Tenant,
+        action: &HeldAction,
+        token: &str,
+    ) -> Result<ActionId, ErrorBody> {
+        let admitted = self.put_held(tenant, action, token).await;
+        admitted.map_err(super::Failure::into_refusal)
+    }
+
+    async fn cancel(&self, tenant: &Tenant, action: ActionId) {
+        let _ = super::Actions::cancel(self, tenant, action).await;
+    }
+
+    async fn live(&self, programs: &[(String, String)]) -> Result<Vec<bool>, ErrorBody> {
+        let live = self.live_of(programs).await;
+        live.map_err(super::Failure::into_refusal)
+    }
+}

@@ -1,0 +1,83 @@
+//! The way of requests to nodes, with what the daemon knows of their callers.
+
+use super::Nodes;
+use crate::proxy::Unreachable;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, Response, Uri};
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_auth::{Principal, Scope, relay};
+
+/// How long a node may take to answer the daemon itself.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes of such an answer at most.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+impl Nodes {
+    /// Where a node is reached; nowhere while it is away.
+    pub(crate) fn url_of(&self, mark: &str) -> Option<String> {
+        let state = self.lock();
+        let node = state.nodes.get(mark).filter(|node| node.link.is_some())?;
+        Some(node.hello.as_ref()?.url.clone())
+    }
+
+    /// Marks and URLs of nodes that are there.
+    pub(crate) fn linked(&self) -> Vec<(String, String)> {
+        let state = self.lock();
+        let linked = state.nodes.iter().filter(|(_, node)| node.link.is_some());
+        let linked = linked.filter_map(|(mark, node)| {
+            let hello = node.hello.as_ref()?;
+            Some((mark.clone(), hello.url.clone()))
+        });
+        linked.collect()
+    }
+
+    /// Passes a request on to a node.
+    pub(crate) async fn send(
+        &self,
+        url: &str,
+        request: Request,
+    ) -> Result<Response<Body>, Unreachable> {
+        let principal = request.extensions().get::<Arc<Principal>>().cloned();
+        let (tenant, scope) = principal.map_or((String::new(), None), |principal| {
+            (principal.tenant.tenant.name().to_owned(), principal.scope)
+        });
+        let passed = self.proxy.pass_on(url, request, |method, uri, headers| {
+            self.vouch(&tenant, scope, (method, uri), headers);
+        });
+        passed.await.inspect_err(|error| {
+            tracing::warn!(url, %error, "a request could not be passed on to a node");
+        })
+    }
+
+    /// What a node answers to a question of the daemon's, if it does.
+    pub(crate) async fn told(&self, url: &str, path: &str, tenant: &str) -> Option<Bytes> {
+        let asking = async {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = path.parse().ok()?;
+            let passed = self.proxy.pass_on(url, request, |method, uri, headers| {
+                self.vouch(tenant, Some(Scope::Viewer), (method, uri), headers);
+            });
+            let response = passed.await.ok()?;
+            if !response.status().is_success() {
+                return None;
+            }
+            to_bytes(response.into_body(), ANSWER_BYTES_MAX).await.ok()
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, asking)
+            .await
+            .ok()
+            .flatten()
+    }
+
+    fn vouch(
+        &self,
+        tenant: &str,
+        scope: Option<Scope>,
+        asked: (&Method, &Uri),
+        headers: &mut HeaderMap,
+    ) {
+        relay::vouch(self.secret.reveal(), (tenant, scope), asked, headers);
+    }
+}

@@ -1,0 +1,294 @@
+//! Requests about sandboxes of nodes are passed on to the node.
+
+use super::compat::e2b::{FileQuery, called};
+use crate::nodes::{Nodes, Own, Place, SIGNED_PATH, mark_of_sandbox};
+use crate::sandboxes::{Host, SandboxApp};
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
+use axum::middleware::Next;
+use futures_util::future::join_all;
+use serde_json::Value;
+use std::sync::Arc;
+use treadle_http::refuse;
+use treadle_wire::ErrorCode;
+
+/// Bytes of a body that is looked into; the guard reads no longer ones.
+const BODY_BYTES_MAX: usize = 8 << 20;
+/// What makes a sandbox.
+const MAKING: [&str; 4] = [
+    "/api/v1/sandboxes",
+    "/sandboxes",
+    "/v2/sandboxes",
+    "/run_code",
+];
+/// Files of a sandbox, which old clients name by a signature alone.
+const FILES: &str = "/files";
+const IMAGES: &str = "/api/v1/images/";
+const SANDBOX: HeaderName = HeaderName::from_static("e2b-sandbox-id");
+
+/// Passes requests on that are about sandboxes of other machines.
+pub(crate) async fn forward(
+    State(app): State<SandboxApp>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    let Some(nodes) = &app.nodes else {
+        return next.run(request).await;
+    };
+    let (path, is_post) = (request.uri().path(), request.method() == Method::POST);
+    if is_post && MAKING.contains(&path) {
+        return make(nodes, &app, request, next).await;
+    }
+    if path.starts_with(IMAGES) {
+        return everywhere(nodes, &app, request, next).await;
+    }
+    let found = match aim(nodes, &app, &request) {
+        None if path == FILES => signed(nodes, &app, request.uri(), is_post).await,
+        found => found,
+    };
+    match found {
+        None if app.host.is_some() => next.run(request).await,
+        None => match in_path(path) {
+            Some(named) => {
+                let message = format!("there is no sandbox {named} on any node");
+                refuse(ErrorCode::SandboxUnknown, message)
+            }
+            None => next.run(request).await,
+        },
+        Some(found) => pass_on(nodes, &found, request).await,
+    }
+}
+
+/// Passes a call on that names a sandbox of another machine in its head; gives it back where it does
+/// not.
+pub(crate) async fn forward_call(
+    app: &SandboxApp,
+    request: Request,
+) -> Result<Response<Body>, Request> {
+    let node = app.nodes.as_ref().and_then(|nodes| {
+        let found = aim(nodes, app, &request)?;
+        Some((nodes, found))
+    });
+    match node {
+        Some((nodes, found)) => Ok(pass_on(nodes, &found, request).await),
+        None => Err(request),
+    }
+}
+
+/// A node that a request is for.
+struct Aim {
+    mark: String,
+    /// `None` while it is away.
+    url: Option<String>,
+    /// The sandbox's name, where the head alone has it.
+    called: Option<String>,
+}
+
+/// The sandbox in a path such as `/sandboxes/{sandbox}/pause`.
+fn in_path(path: &str) -> Option<&str> {
+    let mut parts = path.split('/');
+    parts.find(|part| ["sandboxes", "swerex"].contains(part))?;
+    parts.next()
+}
+
+/// The node that a request is for.
+fn aim(nodes: &Nodes, app: &SandboxApp, request: &Request) -> Option<Aim> {
+    let in_path = in_path(request.uri().path()).filter(|named| !named.is_empty());
+    let (named, is_secret) = match in_path {
+        Some(named) => (named, false),
+        None => called(request.headers())?,
+    };
+    let mark = mark_of_sandbox(named)?;
+    let is_here = |host: &Arc<Host>| host.sandboxes.get(named).is_ok();
+    if app.host.as_ref().is_some_and(is_here) {
+        return None;
+    }
+    if !nodes.has(mark) {
+        return None;
+    }
+    let url = nodes.url_of(mark);
+    let called = (in_path.is_none() && !is_secret).then(|| named.to_owned());
+    Some(Aim {
+        mark: mark.to_owned(),
+        url,
+        called,
+    })
+}
+
+/// The node with the sandbox whose secret a URL was signed with, if no sandbox here has it.
+async fn signed(nodes: &Nodes, app: &SandboxApp, uri: &Uri, writes: bool) -> Option<Aim> {
+    let query = uri.query()?;
+    let operation = if writes { "write" } else { "read" };
+    let own = Query::<FileQuery>::try_from_uri(uri).ok();
+    if let (Some(host), Some(Query(query))) = (&app.host, own)
+        && query.signed_for(host, operation).is_some()
+    {
+        return None;
+    }
+    let path = format!("{SIGNED_PATH}/{operation}?{query}");
+    let asked = nodes.linked().into_iter().map(|(mark, url)| {
+        let path = path.clone();
+        async move {
+            let told = nodes.told(&url, &path, "").await?;
+            let called = String::from_utf8(told.to_vec()).ok()?;
+            (!called.is_empty()).then_some(Aim {
+                mark,
+                url: Some(url),
+                called: Some(called),
+            })
+        }
+    });
+    join_all(asked).await.into_iter().flatten().next()
+}
+
+async fn pass_on(nodes: &Nodes, aim: &Aim, mut request: Request) -> Response<Body> {
+    let Some(url) = &aim.url else {
+        return away(&aim.mark);
+    };
+    if let Some(Ok(called)) = aim.called.as_deref().map(HeaderValue::from_str) {
+        // The node does not see by which host name it was called.
+        request.headers_mut().insert(SANDBOX, called);
+    }
+    let passed = nodes.send(url, request).await;
+    passed.unwrap_or_else(|_| away(&aim.mark))
+}
+
+/// Makes a sandbox where there is most room for it; where that refuses for want of room, at the
+/// next best.
+async fn make(nodes: &Nodes, app: &SandboxApp, request: Request, next: Next) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
+        return refuse(ErrorCode::BodyTooLarge, "the body can't be read; send less");
+    };
+    let image = image(&parts.uri, &body);
+    let mut places = nodes.places(app.host.as_deref().map(own).as_ref(), &image);
+    if let Some(key) = parts.headers.get("idempotency-key") {
+        // The same request asks the same machine, as long as the machines are the same.
+        places.sort_by_cached_key(|place| place.for_key(key.as_bytes()));
+    }
+    let again = || Request::from_parts(parts.clone(), Body::from(body.clone()));
+    let mut refusal = None;
+    for place in places {
+        let response = match place {
+            Place::Here => Ok(next.clone().run(again()).await),
+            Place::Node(mark, url) => {
+                nodes.chose(&mark);
+                nodes.send(&url, again()).await
+            }
+        };
+        let response = match response {
+            Ok(response) => response,
+            Err(error) if error.was_never_asked() => continue,
+            // It may have been made, and what was asked be done.
+            Err(error) => return refuse(ErrorCode::SandboxFailed, error.to_string()),
+        };
+        let is_full = [
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::SERVICE_UNAVAILABLE,
+        ];
+        if !is_full.contains(&response.status()) {
+            return response;
+        }
+        refusal.get_or_insert(response);
+    }
+    refusal.unwrap_or_else(|| {
+        refuse(
+            ErrorCode::Overloaded,
+            "no node takes sandboxes at present; `treadle nodes` shows them",
+        )
+    })
+}
+
+/// Changes an image on all machines.
+async fn everywhere(
+    nodes: &Nodes,
+    app: &SandboxApp,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
+        return refuse(ErrorCode::BodyTooLarge, "the body can't be read; send less");
+    };
+    let again = || Request::from_parts(parts.clone(), Body::from(body.clone()));
+    let linked = nodes.linked();
+    let asked = linked.iter().map(async |(_, url)| {
+        let response = nodes.send(url, again()).await;
+        response
+            .unwrap_or_else(|_| refuse(ErrorCode::SandboxFailed, format!("{url} does not answer")))
+    });
+    let mut answers = join_all(asked).await;
+    if app.host.is_some() || answers.is_empty() {
+        answers.push(next.run(again()).await);
+    }
+    let failed = answers
+        .iter()
+        .position(|answer| !answer.status().is_success());
+    answers.swap_remove(failed.unwrap_or(0))
+}
+
+/// What this machine has.
+fn own(host: &Host) -> Own {
+    Own {
+        sandboxes: host.sandboxes.list().len() as u64,
+        sandboxes_max: host.sandboxes.most() as u64,
+        images: host.sandboxes.images(),
+    }
+}
+
+/// The image that a request for a sandbox names, in any of the forms.
+fn image(uri: &Uri, body: &Bytes) -> String {
+    let query = uri.query().unwrap_or_default();
+    let of_query = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("image="));
+    if let Some(image) = of_query {
+        return image.to_owned();
+    }
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let named = body["image"]
+        .as_str()
+        .or_else(|| body["templateID"].as_str());
+    match named {
+        None | Some("base") => String::new(),
+        Some(image) => image.to_owned(),
+    }
+}
+
+fn away(mark: &str) -> Response<Body> {
+    let message = format!(
+        "the sandbox is on the node {mark}, which is away; try again, or see `treadle nodes`"
+    );
+    refuse(ErrorCode::SandboxFailed, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sandboxes_are_found_in_paths() {
+        for (path, sandbox) in [
+            ("/api/v1/sandboxes/s1/pause", Some("s1")),
+            ("/v2/sandboxes/s1", Some("s1")),
+            ("/swerex/s1/execute", Some("s1")),
+            ("/sandboxes", None),
+            ("/files", None),
+        ] {
+            assert_eq!(in_path(path), sandbox, "{path}");
+        }
+    }
+
+    #[test]
+    fn images_are_found_in_bodies_and_queries() {
+        let of = |uri: &'static str, body: &'static str| {
+            image(&Uri::from_static(uri), &Bytes::from_static(body.as_bytes()))
+        };
+        assert_eq!(of("/run_code?image=py&job=a", "{}"), "py");
+        assert_eq!(of("/sandboxes", r#"{"templateID":"base"}"#), "");
+        assert_eq!(of("/sandboxes", r#"{"templateID":"swe"}"#), "swe");
+        assert_eq!(of("/api/v1/sandboxes", r#"{"image":"swe"}"#), "swe");
+        assert_eq!(of("/api/v1/sandboxes", "{"), "");
+    }
+}
