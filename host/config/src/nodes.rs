@@ -12,8 +12,8 @@ section! {
     NodesSection in "nodes" {
         /// How long a node may be away before its sandboxes are lost and its actions are over.
         away_s_max: u64 = 60, "seconds", 1 ..= 86_400;
-        /// Of an agent: where its daemon is, such as `http://10.0.0.5:8300`.
-        daemon: String = String::new(), "";
+        /// Of an agent: where its daemon is, such as `http://10.0.0.5:8300`; all of them where several share a store.
+        daemons: Vec<String> = Vec::new(), "";
         /// Of an agent: where its state is, its images and its sandboxes; in `/var/lib/treadle` where empty.
         folder: String = String::new(), "";
     }
@@ -31,10 +31,15 @@ impl Config {
     /// # Errors
     /// What it lacks, and how to give it.
     pub fn check_agent(&self) -> Result<(), ConfigError> {
-        if let Err(why) = base_url(&self.nodes.daemon) {
-            let problem = format!("is `{}`: {why}", self.nodes.daemon);
-            let remedy = "give the daemon's URL with --daemon, such as http://10.0.0.5:8300";
-            return Err(conflict("nodes.daemon", problem, remedy));
+        let remedy = "give the daemon's URL with --daemon, such as http://10.0.0.5:8300";
+        if self.nodes.daemons.is_empty() {
+            return Err(conflict("nodes.daemons", "is empty".to_owned(), remedy));
+        }
+        for url in &self.nodes.daemons {
+            if let Err(why) = base_url(url) {
+                let problem = format!("has `{url}`: {why}");
+                return Err(conflict("nodes.daemons", problem, remedy));
+            }
         }
         if self.cluster.secret.reveal().chars().count() < SECRET_CHARS_MIN {
             let problem = format!("has less than {SECRET_CHARS_MIN} characters");

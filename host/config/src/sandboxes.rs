@@ -1,7 +1,7 @@
 //! `[sandboxes]`: where programs' commands run, apart from the machine and from each other.
 
 use super::section::section;
-use super::{Config, ConfigError, conflict};
+use super::{Config, ConfigError, Role, conflict};
 
 section! {
     /// Sandboxes of programs: namespaces of their own, a private writable folder over a read-only system, and bounds (docs/sandboxes.md). They take root, cgroups and overlayfs.
@@ -38,6 +38,11 @@ impl SandboxesSection {
             let problem =
                 "is true, but the commands of sandboxes are actions, and those are not run";
             let remedy = "set actions.enabled = true too";
+            return Err(conflict("sandboxes.enabled", problem.to_owned(), remedy));
+        }
+        if self.enabled && config.cluster.role != Role::Single {
+            let problem = "is true, but sandboxes of this machine can't follow the scheduler to others";
+            let remedy = "set it to false, and run `treadle node-agent` on the machines that are to have sandboxes";
             return Err(conflict("sandboxes.enabled", problem.to_owned(), remedy));
         }
         Ok(())

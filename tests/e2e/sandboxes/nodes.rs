@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use treadle_tests::support::client::{Answer, Client};
+use treadle_tests::support::cluster::until_scheduled;
 use treadle_tests::support::fixture::{CHAT, chat, engine};
 use treadle_tests::support::process::DaemonProcess;
 
@@ -413,4 +414,73 @@ async fn tenants_are_apart_on_nodes_and_nothing_but_sandboxes_is_there() {
         refused.refused(400, "invalid_field");
     }
     assert_eq!(sh(client, &own, "echo here").await, "here\n");
+}
+
+/// One of several daemons on one store.
+async fn member(folder: &Path, name: &str, listen: &str) -> DaemonProcess {
+    let sets = [
+        format!("store.path={}", folder.join("treadle.db").display()),
+        "auth.anonymous_scope=admin".to_owned(),
+        "actions.enabled=true".to_owned(),
+        format!("actions.folder={}", folder.join(name).display()),
+        format!("actions.workdir={}", folder.display()),
+        "cluster.role=all".to_owned(),
+        format!("cluster.name={name}"),
+        format!("cluster.advertise=http://{listen}"),
+        format!("cluster.secret={SECRET}"),
+    ];
+    let mut arguments = Vec::new();
+    for set in &sets {
+        arguments.extend(["--set", set]);
+    }
+    DaemonProcess::run("serve", listen, &arguments).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_and_what_they_run_follow_the_scheduler_to_another_daemon() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let addresses = [address(), address()];
+    let mut daemons = Vec::new();
+    for (name, listen) in ["one", "two"].into_iter().zip(&addresses) {
+        daemons.push(member(folder.path(), name, listen).await);
+    }
+    let leader = until_scheduled(&daemons.iter().collect::<Vec<_>>(), 0).await;
+    let all = addresses.map(|address| format!("http://{address}")).join(",");
+    let urls = all.trim_start_matches("http://");
+    let _node = agent(folder.path(), "node", urls).await;
+    let other = daemons.remove(1 - leader);
+    let leader = daemons.remove(0);
+    let client = &other.client;
+    until(client, "node", "ready").await;
+
+    let sandbox = create(client, &json!({})).await;
+    assert_eq!(sh(client, &sandbox, "echo here").await, "here\n");
+    let line = "echo x >> /root/ran; sleep 4; echo done";
+    let goes_on = start(client, &sandbox, line).await;
+    let run = json!({"process": {"command": ["sh", "-c", "echo x >> ran; sleep 60"]}});
+    let body = json!({"kind": "sh", "run": run});
+    let local = client.post(ACTIONS, &body).await.ok()["action"]
+        .as_u64()
+        .expect("a number");
+    for action in [goes_on, local] {
+        until_runs(client, action).await;
+    }
+    leader.kill();
+
+    let began = Instant::now();
+    while !client.get(NODES).await.status.is_success() {
+        assert!(began.elapsed() < SOON, "nobody schedules");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let view = ended(client, goes_on).await;
+    assert_eq!(view["outcome"], json!({"outcome": "exited", "code": 0}));
+    assert_eq!(
+        (&view["output"]["text"], &view["attempts"]),
+        (&json!("done\n"), &json!(1))
+    );
+    assert_eq!(sh(client, &sandbox, "cat /root/ran").await, "x\n");
+    // What ran on the daemon's own machine died with it, and nobody knows how far it came.
+    assert_eq!(ended(client, local).await["outcome"]["outcome"], "unknown");
+    let ran = std::fs::read_to_string(folder.path().join("ran"));
+    assert_eq!(ran.expect("it ran"), "x\n");
 }

@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use treadle_actions::{ActionBody, OutputError, Outputs};
 use treadle_store::{BodyRow, Store, StoreError};
 
@@ -14,6 +15,11 @@ const MARK: char = '\u{1}';
 const KIND: &str = "blob";
 /// Bytes of descriptions that are held until their actions start; others are read again.
 const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// How long the store may be away while an action's output waits for it.
+const STORE_AWAY_MAX: Duration = Duration::from_mins(1);
+/// Pause between two attempts.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Blobs in the store, and descriptions of actions that start soon.
 #[derive(Clone)]
@@ -113,11 +119,18 @@ fn key(digest: &str) -> String {
 
 #[async_trait::async_trait]
 impl Outputs for Blobs {
+    /// While the store is away this waits, as the journal does: what has run need not run again.
     async fn put(&self, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
-        let digest = digest(&bytes);
-        let kept = Self::put(self, &digest, bytes).await;
-        kept.map_err(|error| OutputError(error.to_string()))?;
-        Ok(digest)
+        let (digest, began) = (digest(&bytes), Instant::now());
+        loop {
+            let Err(error) = Self::put(self, &digest, bytes.clone()).await else {
+                return Ok(digest);
+            };
+            if began.elapsed() >= STORE_AWAY_MAX {
+                return Err(OutputError(error.to_string()));
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
     }
 }
 

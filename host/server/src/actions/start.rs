@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, channel};
 use treadle_actions::{
     Executor, ExecutorConfig, Recovery, ServiceSpec, SupervisorCommand, recover,
 };
-use treadle_config::Config;
+use treadle_config::{Config, Role};
 use treadle_core::actions::{ActionEvent, Load};
 use treadle_model::{ActionId, Span};
 use treadle_sandbox::Sandboxes;
@@ -31,18 +31,18 @@ const ATTEMPTS_FACTOR: u64 = 2;
 
 impl Running {
     /// Goes on from what is on record; `None` where actions are not run. `epoch` is that under which
-    /// this daemon leads its store; without one, several share it, and none of them runs actions.
+    /// this daemon leads its store: what ran under another daemon's is known to nobody.
     pub(crate) async fn start(
         config: &Config,
         driver: &DriverHandle,
         store: &Arc<dyn Store>,
-        epoch: Option<u64>,
+        epoch: u64,
         (instructions, sandboxes): (UnboundedReceiver<ActionInstruction>, Option<Sandboxes>),
     ) -> Result<Option<Self>, StartError> {
-        let Some(epoch) = epoch.filter(|_| config.actions.enabled) else {
+        if !config.runs_actions() {
             give_up(driver).await;
             return Ok(None);
-        };
+        }
         let settings = ExecutorConfig {
             sandboxes,
             ..settings(config, epoch)
@@ -126,13 +126,14 @@ pub(crate) fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
         args: vec![SUPERVISE_SUBCOMMAND.into()],
     };
     let listen = config.server.listen;
+    let is_alone = config.cluster.role == Role::Single;
     let folder = given(&actions.folder).unwrap_or_else(|| match config.store.location() {
-        Location::File(path) => {
+        Location::File(path) if is_alone => {
             let mut name = path.into_os_string();
             name.push(".actions");
             name.into()
         }
-        Location::Memory | Location::Postgres(_) => {
+        Location::File(_) | Location::Memory | Location::Postgres(_) => {
             std::env::temp_dir().join(format!("treadle-actions-{}", listen.port()))
         }
     });

@@ -100,7 +100,7 @@ async fn term(
         schema = config.store.schema,
         "this daemon schedules now"
     );
-    let led = lead(config, &store, slot, home, context, &mut stopping).await;
+    let led = lead(config, (&store, epoch), slot, home, context, &mut stopping).await;
     slot.set(None);
     if let Err(error) = store.resign().await {
         tracing::debug!(%error, "the lead could not be given back");
@@ -111,7 +111,7 @@ async fn term(
 
 async fn lead(
     config: &Config,
-    store: &Arc<dyn Store>,
+    (store, epoch): (&Arc<dyn Store>, u64),
     slot: &LeaderSlot,
     home: Option<Arc<Auth>>,
     context: &GatewayContext,
@@ -122,7 +122,7 @@ async fn lead(
         Some(auth) => auth,
         None => Auth::open(config, store.clone()).await?.0,
     };
-    let leading = Leading::start(config, store.clone(), auth, context.clone(), None).await?;
+    let leading = Leading::start(config, store.clone(), auth, context.clone(), epoch).await?;
     let app = leading.app.clone();
     let link = LinkServer {
         driver: app.driver.clone(),

@@ -5,6 +5,7 @@ use super::member::Parts;
 use super::proxy::{no_scheduler, pass_on};
 use crate::cluster::link::serve_link;
 use crate::links::knows_secret;
+use crate::nodes;
 use crate::rest::cluster::{self, Cluster};
 use crate::rest::endpoint::router as router_of;
 use crate::rest::signature::Answer;
@@ -108,7 +109,8 @@ async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Respon
         let answer = TowerToHyperService::new(occupied.router).call(request);
         return answer.await.into_response();
     }
-    if way != Way::Direct {
+    // A node's agent tries the daemons one after another: a connection can't be passed on.
+    if way != Way::Direct || uri.path() == nodes::PATH {
         return no_scheduler();
     }
     if let Err(response) = admit(&parts, &request) {

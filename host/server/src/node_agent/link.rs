@@ -4,6 +4,7 @@ use super::identity::Identity;
 use super::upstream::Upstream;
 use crate::links::write_lines;
 use crate::nodes::{FromNode, Hello, PATH, PROTOCOL, Start, ToNode};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -20,7 +21,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a connection needs.
 pub(super) struct Link {
-    pub(super) url: String,
+    /// The daemons, one of which schedules.
+    pub(super) urls: Vec<String>,
     pub(super) secret: Secret,
     pub(super) connector: Connector,
     pub(super) hello: Hello,
@@ -43,15 +45,15 @@ enum LinkError {
 
 /// Stays connected for ever.
 pub(super) async fn keep_connected(link: Link) {
-    let mut told = String::new();
-    loop {
-        let Err(error) = link.connect_and_run(&mut told).await;
+    let mut told = BTreeSet::new();
+    for url in link.urls.iter().cycle() {
+        let Err(error) = link.connect_and_run(url, &mut told).await;
         link.upstream.away();
         // Once for each cause, as there may be many attempts.
         let text = error.to_string();
-        if text != told {
-            tracing::warn!(error = text, "not connected to the daemon");
-            told = text;
+        if !told.contains(&text) {
+            tracing::warn!(url, error = text, "not connected to the daemon");
+            told.insert(text);
         }
         tokio::time::sleep(RETRY_PAUSE).await;
     }
@@ -60,10 +62,11 @@ pub(super) async fn keep_connected(link: Link) {
 impl Link {
     async fn connect_and_run(
         &self,
-        told: &mut String,
+        url: &str,
+        told: &mut BTreeSet<String>,
     ) -> Result<std::convert::Infallible, LinkError> {
         let secret = self.secret.reveal();
-        let dialled = dial(&self.url, (PATH, PROTOCOL), secret, &self.connector).await;
+        let dialled = dial(url, (PATH, PROTOCOL), secret, &self.connector).await;
         let (mut reader, mut writer) = dialled?;
         let hello = Hello {
             cordoned: self.identity.is_cordoned(),
@@ -85,7 +88,7 @@ impl Link {
                 ));
             }
         }
-        tracing::info!(url = self.url, "connected to the daemon");
+        tracing::info!(url, "connected to the daemon");
         told.clear();
         let said = self.upstream.begin().await;
         let hearing = async {

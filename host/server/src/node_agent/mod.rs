@@ -100,7 +100,7 @@ impl NodeAgent {
         tasks.spawn(upstream::report(upstream.clone(), reports));
         tasks.spawn(upstream::tell_load(upstream.clone(), sandboxes.clone()));
         tasks.spawn(link::keep_connected(link::Link {
-            url: config.nodes.daemon.clone(),
+            urls: config.nodes.daemons.clone(),
             secret: config.cluster.secret.clone(),
             connector: connector(config),
             hello,

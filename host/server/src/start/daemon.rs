@@ -47,7 +47,7 @@ impl Daemon {
         let epoch = lead_alone(&*store, addr, config.scheme()).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
         let context = GatewayContext::new(config, Node::open(config).await?)?;
-        let leading = Leading::start(config, store, auth, context, Some(epoch)).await?;
+        let leading = Leading::start(config, store, auth, context, epoch).await?;
         let (stop, stopped) = oneshot::channel();
         let router = rest::router(leading.app.clone());
         let served = tokio::spawn(serve(listener, router, serve_limits(config), async {

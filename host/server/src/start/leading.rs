@@ -104,13 +104,13 @@ pub(crate) struct Leading {
 
 impl Leading {
     /// Replays the journal, binds policies and registers the configured engines. `epoch` is that
-    /// under which this daemon leads its store alone.
+    /// under which this daemon leads its store.
     pub(crate) async fn start(
         config: &Config,
         store: Arc<dyn Store>,
         auth: Arc<Auth>,
         context: GatewayContext,
-        epoch: Option<u64>,
+        epoch: u64,
     ) -> Result<Self, StartError> {
         let (notices, told) = unbounded_channel();
         let (feed, seen, wanted) = ForecastFeed::new();
@@ -128,9 +128,10 @@ impl Leading {
         .await?;
         let transfer_executor =
             TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner(config));
-        let sandboxes = match epoch {
-            Some(_) if config.sandboxes.enabled => Some(sandboxes::start(config, "").await?),
-            _ => None,
+        let sandboxes = if config.sandboxes.enabled {
+            Some(sandboxes::start(config, "").await?)
+        } else {
+            None
         };
         let feeds = (instructed, sandboxes.clone());
         let running = Running::start(config, &driver, &store, epoch, feeds).await?;

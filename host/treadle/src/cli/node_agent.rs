@@ -18,9 +18,9 @@ use treadle_server::node_agent::NodeAgent;
 pub(super) struct NodeAgentArgs {
     #[command(flatten)]
     settings: Settings,
-    /// Where the daemon is, such as http://10.0.0.5:8300.
-    #[arg(long, value_name = "URL")]
-    daemon: Option<String>,
+    /// Where the daemon is, such as http://10.0.0.5:8300; all of them where several share a store.
+    #[arg(long = "daemon", value_name = "URL", value_delimiter = ',')]
+    daemons: Vec<String>,
     /// Address to listen on, for the daemon alone; port 0 takes any that is free.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -44,12 +44,14 @@ impl NodeAgentArgs {
         let mut flags = listen_flag(self.listen);
         let folder = self.folder.map(|folder| folder.display().to_string());
         for (key, value) in [
-            ("nodes.daemon", self.daemon),
             ("cluster.advertise", self.advertise),
             ("cluster.name", self.name),
             ("nodes.folder", folder),
         ] {
             flags.extend(value.map(|value| format!("{key}={value}")));
+        }
+        if !self.daemons.is_empty() {
+            flags.push(format!("nodes.daemons={}", self.daemons.join(",")));
         }
         let config = self.settings.load(flags)?;
         let traces = logs::start(&config)?;
@@ -61,7 +63,7 @@ impl NodeAgentArgs {
         } else {
             format!(
                 "the node {name} listens on {url}, and serves {}",
-                config.nodes.daemon
+                config.nodes.daemons.join(", ")
             )
         })?;
         signals.next().await;
