@@ -30,7 +30,7 @@ const NOTE: &str = "Real sandboxes of this machine, made through a daemon over H
     are part of. warm is of the machine's own programs, image of an image that is there already, \
     cold of one that is imported first (a shell and 2,000 files of 10 kB), forked of a sandbox in \
     which 1 MiB was written. at_once.last is when the last of all that were asked for at once had \
-    run its command. disk.* is what the folder of sandboxes has while programs come and go that \
+    run its command. disk.* is what files of sandboxes and copies of them take, images left out, while programs come and go that \
     write 1 MiB each, the mean of the last tenth over that of the first, once eight of them are there.";
 
 /// Arguments of `treadle-bench sandboxes`.
@@ -218,7 +218,7 @@ impl Api {
         Ok(last)
     }
 
-    /// Lets programs come and go, eight at a time; gives the mean size of the folder over their
+    /// Lets programs come and go, eight at a time; gives the mean size of their files and of copies over their
     /// first and their last tenth, in mebibytes.
     async fn disk(&self, programs: u32, folder: &Path) -> Result<(f64, f64), String> {
         let mut sizes = Vec::new();
@@ -233,7 +233,9 @@ impl Api {
             {
                 self.remove(&oldest).await?;
             }
-            sizes.push(size(folder) as f64 / f64::from(1 << 20));
+            // Without images, which stay.
+            let parts = ["sandboxes", "layers"].map(|part| size(&folder.join(part)));
+            sizes.push(parts.iter().sum::<u64>() as f64 / f64::from(1 << 20));
         }
         // The first eight only come.
         let sizes = sizes.get(8..).unwrap_or_default();
