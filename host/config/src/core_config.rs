@@ -14,7 +14,7 @@ impl Config {
             mode: scheduler.mode,
             rollout: self.rollout.core(),
             kv: self.kv.core(scheduler.mode),
-            actions: self.actions.core(),
+            actions: self.actions_core(),
             tick: Span::from_millis(scheduler.tick_ms),
             high_watermark_ppm: millionths(scheduler.high_watermark),
             low_watermark_ppm: millionths(scheduler.low_watermark),

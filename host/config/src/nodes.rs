@@ -2,10 +2,15 @@
 
 use super::section::section;
 use super::{Config, ConfigError, Role, conflict};
+use treadle_core::ActionsConfig;
+use treadle_model::Span;
 use treadle_trust::base_url;
 
 /// Fewest characters of the secret that a daemon and its nodes share.
 const SECRET_CHARS_MIN: usize = 16;
+
+/// Seconds that a node has, once it is back, to tell what ended.
+const AFTER_S: u64 = 10;
 
 section! {
     /// Machines that have sandboxes for a daemon (docs/sandboxes.md). A daemon takes nodes if `actions.enabled` and `cluster.secret` are set; the agent of a node, `treadle node-agent`, has the same secret.
@@ -24,6 +29,18 @@ impl Config {
     pub fn takes_nodes(&self) -> bool {
         let secret = self.cluster.secret.reveal().chars().count();
         self.actions.enabled && self.cluster.role == Role::Single && secret >= SECRET_CHARS_MIN
+    }
+
+    /// How actions are admitted. What is to end at a node that is away has until after that is lost.
+    pub(super) fn actions_core(&self) -> ActionsConfig {
+        let core = self.actions.core();
+        let away_max = Span::from_secs(self.nodes.away_s_max + AFTER_S);
+        let stop_max = if self.takes_nodes() {
+            core.stop_max.max(away_max)
+        } else {
+            core.stop_max
+        };
+        ActionsConfig { stop_max, ..core }
     }
 
     /// Rules for an agent.

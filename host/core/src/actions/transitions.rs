@@ -157,8 +157,12 @@ impl Actions {
         let Some(started) = action.started() else {
             return;
         };
-        // What was stopped ends for that reason, whatever it made of it.
-        let outcome = started.stopping.as_ref().unwrap_or(outcome).clone();
+        // What was stopped ends for that reason, whatever it made of it; but its time was not over where
+        // it ended by itself, and who tells of it was away.
+        let outcome = match (&started.stopping, outcome) {
+            (None, _) | (Some(Outcome::TimedOut), Outcome::Exited { .. }) => outcome.clone(),
+            (Some(reason), _) => reason.clone(),
+        };
         let runs_again = action.may_run_again(self.config.attempts_max);
         if outcome == Outcome::Unknown && runs_again {
             self.state.counters.retried += 1;

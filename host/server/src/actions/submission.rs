@@ -185,6 +185,11 @@ fn demands(cost: BTreeMap<String, Cost>, body: &ActionBody) -> Result<Vec<Demand
         ActionBody::Http(request) => request.quota.as_deref().unwrap_or(REQUESTS),
         ActionBody::Service(_) => GPU,
     };
+    if crate::nodes::is_of_node(used) {
+        let message = format!("`run.http.quota` is {used}, which is a node's; name a quota");
+        let error = ErrorBody::new(ErrorCode::InvalidField, message);
+        return Err(error.with_param("run.http.quota"));
+    }
     if demands.iter().all(|demand| &*demand.resource != used) {
         demands.push(Demand {
             resource: used.into(),

@@ -1,5 +1,6 @@
 //! Actions as clients see them.
 
+use crate::nodes::own_name;
 use super::submission::MEBIBYTE;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -124,7 +125,7 @@ impl ActionView {
 
 /// An amount as clients count it.
 fn counted(resource: &str, units: u64) -> u64 {
-    if resource == MEMORY {
+    if own_name(resource) == MEMORY {
         return units.saturating_mul(MEBIBYTE);
     }
     units

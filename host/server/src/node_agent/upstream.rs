@@ -40,11 +40,17 @@ enum Attempt {
 /// An answer, and what tells of the end of an action that it put on record.
 type Answered = (Answer, Option<oneshot::Receiver<()>>);
 
+/// A question without an answer, and whose action it is to put on record.
+struct Open {
+    asker: oneshot::Sender<Answered>,
+    tenant: Option<String>,
+}
+
 #[derive(Default)]
 struct State {
     attempts: BTreeMap<AttemptKey, Attempt>,
     /// Questions without answers.
-    questions: BTreeMap<u64, oneshot::Sender<Answered>>,
+    questions: BTreeMap<u64, Open>,
     asked: u64,
     /// Handlers that wait for the turns of their actions.
     waiting: BTreeMap<ActionId, oneshot::Sender<()>>,
@@ -232,7 +238,15 @@ impl Upstream {
             let sender = state.sender.clone().ok_or_else(away)?;
             state.asked += 1;
             let (id, (answer, answered)) = (state.asked, oneshot::channel());
-            state.questions.insert(id, answer);
+            let tenant = match &question {
+                Question::Hold { tenant, .. } => Some(tenant.clone()),
+                Question::Live { .. } => None,
+            };
+            let open = Open {
+                asker: answer,
+                tenant,
+            };
+            state.questions.insert(id, open);
             let _ = sender.send(FromNode::Ask { id, question });
             answered
         };
@@ -254,8 +268,15 @@ impl Upstream {
             }
             _ => None,
         };
-        if let Some(asker) = state.questions.remove(&id) {
-            let _ = asker.send((answer, over));
+        let open = state.questions.remove(&id);
+        let tenant = open.as_ref().and_then(|open| open.tenant.clone());
+        let heard = open.map(|open| open.asker.send((answer, over)));
+        if let Some(Err((Answer::Held { action }, _))) = heard {
+            // Its handler gave up meanwhile.
+            state.waiting.remove(&action);
+            if let (Some(tenant), Some(sender)) = (tenant, &state.sender) {
+                let _ = sender.send(FromNode::Cancel { tenant, action });
+            }
         }
     }
 
@@ -278,9 +299,6 @@ impl Upstream {
     /// What the node has now.
     fn has(&self, load: NodeLoad) {
         let mut state = self.lock();
-        if state.load == load {
-            return;
-        }
         state.load = load.clone();
         if let Some(sender) = &state.sender {
             let _ = sender.send(FromNode::Load(load));
@@ -323,7 +341,7 @@ pub(super) async fn report(upstream: Arc<Upstream>, mut reports: Receiver<Action
     }
 }
 
-/// Tells the daemon what the node has, whenever that has changed.
+/// Tells the daemon what the node has.
 pub(super) async fn tell_load(upstream: Arc<Upstream>, sandboxes: Sandboxes) {
     loop {
         let load = NodeLoad {

@@ -38,7 +38,7 @@ pub(crate) enum FromNode {
     },
     /// An attempt is over.
     Ended(Box<Ended>),
-    /// What it has, whenever that has changed.
+    /// What it has, each second.
     Load(NodeLoad),
     /// A question, which is answered under its number.
     Ask {

@@ -78,6 +78,8 @@ async fn run(
         () = nodes.driver.stopped() => LineError::Closed,
     };
     tracing::warn!(node = name, %error, "a node's connection ended");
+    // The agent is to learn of it at once.
+    drop(lines);
     nodes.left(&at).await;
 }
 
@@ -153,7 +155,7 @@ impl Nodes {
             FromNode::Began { attempt } => self.began(at, attempt).await?,
             FromNode::Ended(end) => self.ended(&**actions, at, *end).await?,
             FromNode::Load(load) => {
-                if let Some(node) = self.lock().node_at(at) {
+                if let Some(node) = super::node_at(&mut self.lock().nodes, at) {
                     node.load = load;
                     node.chosen = 0;
                 }

@@ -25,7 +25,7 @@ pub(crate) use frames::{
     Question, SIGNED_PATH, Start, ToNode, refusal,
 };
 pub(crate) use link::connect;
-pub(crate) use resources::{draw_from, is_of_node, mark_of_sandbox, node_of};
+pub(crate) use resources::{draw_from, is_of_node, mark_of_sandbox, node_of, own_name};
 pub(crate) use rows::NodeRow;
 
 use crate::proxy::Proxy;
@@ -66,6 +66,8 @@ struct State {
     placed: BTreeMap<AttemptKey, String>,
     /// Nodes whose handlers wait for the turns of their actions.
     held: BTreeMap<ActionId, String>,
+    /// What operators want of nodes, by their marks: they may not have heard it.
+    cordons: BTreeMap<String, bool>,
 }
 
 /// A node.
@@ -223,17 +225,27 @@ impl Nodes {
         let connection = state.connections;
         // Before anything else that is said on it.
         let _ = sender.send(ToNode::Welcome);
-        let node = state.nodes.entry(hello.mark.clone());
+        let State { nodes, cordons, .. } = &mut *state;
+        let node = nodes.entry(hello.mark.clone());
         let node = node.or_insert_with(|| Node::away(Vec::new()));
         let resources = resources::of(hello);
         let is_changed = node.resources != resources;
+        let mut hello = hello.clone();
+        if let Some(wanted) = cordons.get(&hello.mark).copied()
+            && wanted != hello.cordoned
+        {
+            // It was away as it was told.
+            let _ = sender.send(ToNode::Cordon { cordoned: wanted });
+            hello.cordoned = wanted;
+        }
         *node = Node {
-            hello: Some(hello.clone()),
+            load: node.load.clone(),
             link: Some(Link {
                 connection,
                 run: hello.run.clone(),
                 sender,
             }),
+            hello: Some(hello),
             ..Node::away(resources)
         };
         Ok((connection, is_changed.then(|| state.resources(&self.own))))
@@ -241,7 +253,7 @@ impl Nodes {
 
     /// A node's connection is over.
     async fn left(&self, at: &At) {
-        match self.lock().node_at(at) {
+        match node_at(&mut self.lock().nodes, at) {
             Some(node) => {
                 node.link = None;
                 node.since = Instant::now();
@@ -286,6 +298,7 @@ impl Nodes {
         );
         state.placed.retain(|_, at| at != mark);
         state.held.retain(|_, at| at != mark);
+        state.cordons.remove(mark);
         let resources = node.resources.into_iter().map(|resource| resource.name);
         Some(resources.collect())
     }
@@ -303,7 +316,7 @@ impl Nodes {
 
     /// The same on one connection alone.
     fn start_on(&self, at: &At, start: Start) {
-        if let Some(node) = self.lock().node_at(at) {
+        if let Some(node) = node_at(&mut self.lock().nodes, at) {
             node.start(start);
         }
     }
@@ -311,21 +324,30 @@ impl Nodes {
     /// Whether a node was told on this connection to run an attempt.
     fn was_told(&self, at: &At, attempt: AttemptKey) -> bool {
         let mut state = self.lock();
-        let node = state.node_at(at);
+        let node = node_at(&mut state.nodes, at);
         node.is_none_or(|node| node.told.contains(&attempt))
     }
 
-    /// Both know the same of attempts.
-    fn settled(&self, at: &At) {
-        if let Some(node) = self.lock().node_at(at) {
-            node.is_settled = true;
-            node.say(ToNode::Settled);
-        }
+    /// Both know the same of attempts, which are these and what was told since.
+    fn settled(&self, at: &At, here: &BTreeSet<AttemptKey>) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(node) = node_at(&mut state.nodes, at) else {
+            return;
+        };
+        node.is_settled = true;
+        node.say(ToNode::Settled);
+        let placed = &mut state.placed;
+        placed.retain(|attempt, mark| {
+            *mark != at.mark || here.contains(attempt) || node.told.contains(attempt)
+        });
+        // What is over by now is told no second time.
+        node.told.retain(|attempt| placed.contains_key(attempt));
     }
 
     /// Says something on one connection alone.
     fn say(&self, at: &At, word: ToNode) {
-        if let Some(node) = self.lock().node_at(at) {
+        if let Some(node) = node_at(&mut self.lock().nodes, at) {
             node.say(word);
         }
     }
@@ -370,6 +392,22 @@ impl Nodes {
         self.lock().nodes.contains_key(mark)
     }
 
+    /// URLs of nodes that are there and have an image, or have it not; all of them if there is none.
+    pub(crate) fn urls_by_image(&self, image: &str, has: bool) -> Vec<String> {
+        let state = self.lock();
+        let linked = || {
+            let linked = state.nodes.values().filter(|node| node.link.is_some());
+            linked.filter_map(|node| Some((node, node.hello.as_ref()?.url.clone())))
+        };
+        let fits = |node: &Node| node.load.images.iter().any(|own| own == image) == has;
+        let fitting = linked().filter(|(node, _)| fits(node));
+        let fitting: Vec<_> = fitting.map(|(_, url)| url).collect();
+        if fitting.is_empty() {
+            return linked().map(|(_, url)| url).collect();
+        }
+        fitting
+    }
+
     /// Images of all nodes.
     pub(crate) fn images(&self) -> BTreeSet<String> {
         let state = self.lock();
@@ -399,16 +437,16 @@ impl State {
         own.iter().chain(of_nodes).cloned().collect()
     }
 
-    /// The node, while it has this connection.
-    fn node_at(&mut self, at: &At) -> Option<&mut Node> {
-        let node = self.nodes.get_mut(&at.mark)?;
-        let is_it = node.link.as_ref()?.connection == at.connection;
-        is_it.then_some(node)
-    }
-
     fn node_with(&self, attempt: AttemptKey) -> Option<&Node> {
         self.nodes.get(self.placed.get(&attempt)?)
     }
+}
+
+/// The node, while it has this connection.
+fn node_at<'n>(nodes: &'n mut BTreeMap<String, Node>, at: &At) -> Option<&'n mut Node> {
+    let node = nodes.get_mut(&at.mark)?;
+    let is_it = node.link.as_ref()?.connection == at.connection;
+    is_it.then_some(node)
 }
 
 fn check(hello: &Hello) -> Result<(), String> {

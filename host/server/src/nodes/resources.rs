@@ -27,6 +27,11 @@ fn split(resource: &str) -> Option<(&str, &str)> {
     [CPU, MEMORY].contains(&name).then_some((name, mark))
 }
 
+/// What a resource is called where it is.
+pub(crate) fn own_name(resource: &str) -> &str {
+    split(resource).map_or(resource, |(name, _)| name)
+}
+
 /// The mark of the node that has a resource.
 pub(super) fn mark(resource: &str) -> Option<&str> {
     split(resource).map(|(_, mark)| mark)

@@ -89,7 +89,9 @@ impl Nodes {
             if let Some(hello) = &mut node.hello {
                 hello.cordoned = cordoned;
             }
-            mark.clone()
+            let mark = mark.clone();
+            state.cordons.insert(mark.clone(), cordoned);
+            mark
         };
         self.rows().into_iter().find(|row| row.mark == mark).map(Ok)
     }

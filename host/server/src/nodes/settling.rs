@@ -51,10 +51,7 @@ impl Nodes {
         at: &At,
         (ends, known): (Vec<Ended>, Known),
     ) -> Result<(), Stopped> {
-        // What was started before is on record: none of it may begin earlier.
-        self.driver.recorded().await?;
-        let here = self.driver.actions_on(&format!("@{}", at.mark)).await?;
-        let here: BTreeSet<_> = here.into_iter().collect();
+        let here = self.here(at).await?;
         {
             let mut state = self.lock();
             for attempt in &here {
@@ -64,6 +61,9 @@ impl Nodes {
                 state.held.insert(*action, at.mark.clone());
             }
         }
+        // Their starts are on record: none may begin earlier. The node is told of what starts later as
+        // of any other.
+        self.driver.recorded().await?;
         let mut ends: BTreeMap<_, _> = ends.into_iter().map(|end| (end.attempt, end)).collect();
         let running: BTreeSet<_> = known.running.into_iter().collect();
         for attempt in &here {
@@ -86,8 +86,15 @@ impl Nodes {
         for action in known.waiting {
             self.tell_if_over(action).await?;
         }
-        self.settled(at);
+        let here = self.here(at).await?;
+        self.settled(at, &here);
         Ok(())
+    }
+
+    /// Attempts that the core holds to be at a node.
+    async fn here(&self, at: &At) -> Result<BTreeSet<AttemptKey>, Stopped> {
+        let here = self.driver.actions_on(&format!("@{}", at.mark)).await?;
+        Ok(here.into_iter().collect())
     }
 
     /// The node does not know an attempt.

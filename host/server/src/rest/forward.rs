@@ -120,9 +120,12 @@ fn aim(nodes: &Nodes, app: &SandboxApp, request: &Request) -> Option<Aim> {
 async fn signed(nodes: &Nodes, app: &SandboxApp, uri: &Uri, writes: bool) -> Option<Aim> {
     let query = uri.query()?;
     let operation = if writes { "write" } else { "read" };
-    let own = Query::<FileQuery>::try_from_uri(uri).ok();
-    if let (Some(host), Some(Query(query))) = (&app.host, own)
-        && query.signed_for(host, operation).is_some()
+    let Query(own) = Query::<FileQuery>::try_from_uri(uri).ok()?;
+    if !own.is_signed() {
+        return None;
+    }
+    if let Some(host) = &app.host
+        && own.signed_for(host, operation).is_some()
     {
         return None;
     }
@@ -212,14 +215,22 @@ async fn everywhere(
         return refuse(ErrorCode::BodyTooLarge, "the body can't be read; send less");
     };
     let again = || Request::from_parts(parts.clone(), Body::from(body.clone()));
-    let linked = nodes.linked();
-    let asked = linked.iter().map(async |(_, url)| {
+    // An image that is there already is not to be imported, and one that is not there not removed:
+    // a node that came later has not what others have.
+    let image = parts.uri.path().trim_start_matches(IMAGES);
+    let is_removed = parts.method == Method::DELETE;
+    let urls = nodes.urls_by_image(image, is_removed);
+    let own = app.host.as_ref().filter(|host| {
+        let has = host.sandboxes.images().iter().any(|own| own == image);
+        has == is_removed || urls.is_empty()
+    });
+    let asked = urls.iter().map(async |url| {
         let response = nodes.send(url, again()).await;
         response
             .unwrap_or_else(|_| refuse(ErrorCode::SandboxFailed, format!("{url} does not answer")))
     });
     let mut answers = join_all(asked).await;
-    if app.host.is_some() || answers.is_empty() {
+    if own.is_some() || answers.is_empty() {
         answers.push(next.run(again()).await);
     }
     let failed = answers

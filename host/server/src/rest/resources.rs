@@ -6,6 +6,7 @@ use super::endpoint::{Endpoint, get, put};
 use super::signature::Answer;
 use super::stopped;
 use crate::app::App;
+use crate::nodes::own_name;
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
@@ -120,7 +121,7 @@ fn isolation(app: &App) -> &'static str {
 
 fn resource(pool: &Pool, now: Timestamp) -> ResourceView {
     let name = &pool.resource.name;
-    let scale = if &**name == MEMORY { 1 << 20 } else { 1 };
+    let scale = if own_name(name) == MEMORY { 1 << 20 } else { 1 };
     let bounded = |units: u64| (units < u64::MAX).then(|| units.saturating_mul(scale));
     ResourceView {
         name: name.to_string(),

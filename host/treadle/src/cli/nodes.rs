@@ -26,6 +26,9 @@ const NONE: &str = "no machine has sandboxes for this daemon; start `treadle nod
 /// Between two looks at a node that is drained.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
+/// After this what a node tells is newer than what it was told.
+const FRESH_AFTER: Duration = Duration::from_millis(2_500);
+
 /// Arguments of `treadle nodes`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct NodesArgs {
@@ -100,7 +103,9 @@ async fn set_state(client: &Client, node: &str, state: &str) -> Result<Value, Cl
 async fn drained(client: &Client, mut row: Value, most: Duration) -> Result<Value, CliError> {
     let began = std::time::Instant::now();
     let mark = row["mark"].clone();
-    while row["sandboxes"] != json!(0) {
+    // What the node tells is up to a second old.
+    let mut is_fresh = false;
+    while row["sandboxes"] != json!(0) || !is_fresh {
         if began.elapsed() >= most {
             let left = &row["sandboxes"];
             return Err(CliError::Failed(format!(
@@ -112,6 +117,7 @@ async fn drained(client: &Client, mut row: Value, most: Duration) -> Result<Valu
         let found = rows(&answer).iter().find(|row| row["mark"] == mark);
         let gone = || CliError::Failed("the node is away for good, with its sandboxes".into());
         row = found.ok_or_else(gone)?.clone();
+        is_fresh = began.elapsed() >= FRESH_AFTER && row["state"] != "away";
     }
     Ok(row)
 }

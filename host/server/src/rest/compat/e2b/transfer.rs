@@ -44,6 +44,11 @@ impl FileQuery {
         })
     }
 
+    /// Whether the URL was signed.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.signature.is_some()
+    }
+
     /// The sandbox whose secret a URL was signed with, for reading or writing.
     pub(crate) fn signed_for(&self, host: &Host, operation: &str) -> Option<String> {
         let signature = self.signature(operation)?;
