@@ -28,7 +28,14 @@ impl Config {
     /// Whether other machines may have sandboxes for this daemon.
     pub fn takes_nodes(&self) -> bool {
         let secret = self.cluster.secret.reveal().chars().count();
-        self.actions.enabled && self.cluster.role == Role::Single && secret >= SECRET_CHARS_MIN
+        self.runs_actions() && secret >= SECRET_CHARS_MIN
+    }
+
+    /// Whether actions are run: by the daemon, or by the one that schedules. Where the jobs are dealt
+    /// to several shards, nobody has all the machine's cores to share out.
+    pub fn runs_actions(&self) -> bool {
+        let is_one = self.cluster.role == Role::Single || self.cluster.shards.len() == 1;
+        self.actions.enabled && is_one
     }
 
     /// How actions are admitted. What is to end at a node that is away has until after that is lost.

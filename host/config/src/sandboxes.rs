@@ -41,7 +41,8 @@ impl SandboxesSection {
             return Err(conflict("sandboxes.enabled", problem.to_owned(), remedy));
         }
         if self.enabled && config.cluster.role != Role::Single {
-            let problem = "is true, but sandboxes of this machine can't follow the scheduler to others";
+            let problem =
+                "is true, but sandboxes of this machine can't follow the scheduler to others";
             let remedy = "set it to false, and run `treadle node-agent` on the machines that are to have sandboxes";
             return Err(conflict("sandboxes.enabled", problem.to_owned(), remedy));
         }

@@ -230,7 +230,8 @@ async fn what_a_node_runs_goes_on_while_the_daemon_is_gone() {
     until_written(folder.path(), "one", &sandbox).await;
     // Its time is over before the next daemon hears that it ended in time.
     let short = create(&served.client, &json!({})).await;
-    let run = json!({"sandbox": {"id": short, "command": ["sh", "-c", "echo x > /root/ran; sleep 1"]}});
+    let run =
+        json!({"sandbox": {"id": short, "command": ["sh", "-c", "echo x > /root/ran; sleep 1"]}});
     let body = json!({"kind": "sh", "run": run, "run_s_max": 3});
     let in_time = served.client.post(ACTIONS, &body).await.ok()["action"]
         .as_u64()
@@ -439,10 +440,15 @@ async fn tenants_are_apart_on_nodes_and_nothing_but_sandboxes_is_there() {
     assert_eq!(sh(&job, &of_job, "echo here").await, "here\n");
     assert_eq!(set_state(&job, "one", "cordoned").await.status, 403);
     let image = json!({"path": "/"}).to_string();
-    let refused = job.send(Method::PUT, "/api/v1/images/all", &[], image).await;
+    let refused = job
+        .send(Method::PUT, "/api/v1/images/all", &[], image)
+        .await;
     assert_eq!(refused.status, 403);
     let removed = job.delete(&format!("{SANDBOXES}/{of_job}")).await.ok();
-    assert_eq!((&removed["state"], &removed["node"]), (&json!("removed"), &json!("one")));
+    assert_eq!(
+        (&removed["state"], &removed["node"]),
+        (&json!("removed"), &json!("one"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -468,14 +474,27 @@ async fn nodes_that_come_later_get_images_and_drained_ones_have_no_sandboxes() {
     until_images(client, "two", &json!(["small", "system"])).await;
     assert_eq!(import().await.status, 400, "all have it");
 
-    let sandboxes = [create(client, &json!({})).await, create(client, &json!({})).await];
+    let sandboxes = [
+        create(client, &json!({})).await,
+        create(client, &json!({})).await,
+    ];
     let on_one: Vec<_> = {
         let all = client.get(SANDBOXES).await.ok();
         let all = all["sandboxes"].as_array().expect("a list").clone();
-        all.into_iter().filter(|view| view["node"] == "one").collect()
+        all.into_iter()
+            .filter(|view| view["node"] == "one")
+            .collect()
     };
     let drain = tokio::process::Command::new(binary())
-        .args(["nodes", "drain", "one", "--timeout-s", "30", "--url", client.base()])
+        .args([
+            "nodes",
+            "drain",
+            "one",
+            "--timeout-s",
+            "30",
+            "--url",
+            client.base(),
+        ])
         .output();
     let drain = tokio::spawn(drain);
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -530,7 +549,9 @@ async fn nodes_and_what_they_run_follow_the_scheduler_to_another_daemon() {
         daemons.push(member(folder.path(), name, listen).await);
     }
     let leader = until_scheduled(&daemons.iter().collect::<Vec<_>>(), 0).await;
-    let all = addresses.map(|address| format!("http://{address}")).join(",");
+    let all = addresses
+        .map(|address| format!("http://{address}"))
+        .join(",");
     let urls = all.trim_start_matches("http://");
     let _node = agent(folder.path(), "node", urls).await;
     let other = daemons.remove(1 - leader);

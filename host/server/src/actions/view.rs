@@ -1,7 +1,7 @@
 //! Actions as clients see them.
 
-use crate::nodes::own_name;
 use super::submission::MEBIBYTE;
+use crate::nodes::own_name;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use treadle_config::MEMORY;

@@ -128,11 +128,7 @@ impl Leading {
         .await?;
         let transfer_executor =
             TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner(config));
-        let sandboxes = if config.sandboxes.enabled {
-            Some(sandboxes::start(config, "").await?)
-        } else {
-            None
-        };
+        let sandboxes = own_sandboxes(config).await?;
         let feeds = (instructed, sandboxes.clone());
         let running = Running::start(config, &driver, &store, epoch, feeds).await?;
         let actions = running.as_ref().map(|running| running.actions.clone());
@@ -230,6 +226,14 @@ fn owner(config: &Config) -> Box<str> {
         Role::Single => "".into(),
         Role::All | Role::Gateway => config.cluster.shards.join(",").into(),
     }
+}
+
+/// Sandboxes of this machine, where it is to have any.
+async fn own_sandboxes(config: &Config) -> Result<Option<Sandboxes>, StartError> {
+    if !config.sandboxes.enabled {
+        return Ok(None);
+    }
+    Ok(Some(sandboxes::start(config, "").await?))
 }
 
 /// Sandboxes, with what runs their commands.
