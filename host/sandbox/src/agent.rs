@@ -1,14 +1,15 @@
 //! What all sandboxes of an agent share.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::cgroup::{Cgroups, Limits};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::images::Images;
 use crate::inside::IDS;
-use crate::record::SandboxSpec;
+use crate::record::{SandboxSpec, now_us};
 use crate::turns::Turns;
 use crate::wire::Guard;
 
@@ -21,6 +22,49 @@ pub(crate) struct Agent {
     pub(crate) turns: Turns,
     /// How many user namespaces were made.
     pub(crate) namespaces: AtomicU32,
+    /// What became of sandboxes that were asked for.
+    pub(crate) preparations: Preparations,
+}
+
+/// What became of sandboxes that were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Preparations {
+    prepared: AtomicU64,
+    prepared_us: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What became of sandboxes that were asked for, since the agent began.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Those that became ready.
+    pub prepared: u64,
+    /// How long that took, from when they were asked for, all together.
+    pub prepared_in: Duration,
+    /// Those that could not be made.
+    pub failed: u64,
+}
+
+impl Preparations {
+    /// One became ready that was asked for at this time, in microseconds since 1970.
+    pub(crate) fn prepared(&self, created_at_us: u64) {
+        let took_us = now_us().saturating_sub(created_at_us);
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+        self.prepared_us.fetch_add(took_us, Ordering::Relaxed);
+    }
+
+    /// One could not be made.
+    pub(crate) fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counted(&self) -> Counters {
+        Counters {
+            prepared: self.prepared.load(Ordering::Relaxed),
+            prepared_in: Duration::from_micros(self.prepared_us.load(Ordering::Relaxed)),
+            failed: self.failed.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl Agent {

@@ -36,6 +36,7 @@ mod turns;
 mod usage;
 mod wire;
 
+pub use agent::Counters;
 pub use config::SandboxConfig;
 pub use error::SandboxError;
 pub use files::{Entry, FileKind};

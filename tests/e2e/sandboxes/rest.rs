@@ -74,6 +74,12 @@ async fn actions_run_in_sandboxes_and_forks_have_their_files() {
         view["output"]["text"], "agent\n",
         "forks write to their own"
     );
+    let metrics = client.get("/metrics").await.body;
+    let metrics = String::from_utf8_lossy(&metrics).into_owned();
+    assert!(
+        metrics.contains("treadle_sandboxes_prepared_total 3\n"),
+        "{metrics}"
+    );
 
     let path = format!("{SANDBOXES}/{sandbox}/pause");
     client.post(&path, &json!({})).await.ok();

@@ -22,8 +22,13 @@ impl Sandbox {
             return;
         }
         match self.begin().await {
-            Ok(()) => {}
+            Ok(()) if *self.state.borrow() == State::Removed => {}
+            Ok(()) => {
+                let created_at_us = self.lock().record.created_at_us;
+                self.agent.preparations.prepared(created_at_us);
+            }
             Err(error) => {
+                self.agent.preparations.failed();
                 let cause = error.to_string();
                 tracing::warn!(sandbox = %self.id, %cause, "a sandbox could not be made");
                 self.end_processes().await;

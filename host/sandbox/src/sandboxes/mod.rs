@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::agent::{Agent, blocking, whole};
+use crate::agent::{Agent, Counters, blocking, whole};
 use crate::error::SandboxError;
 use crate::record::{Record, SandboxSpec, now_us};
 use crate::sandbox::{Sandbox, State, Status};
@@ -124,6 +124,11 @@ impl Sandboxes {
         let mut all: Vec<_> = all.iter().map(|sandbox| sandbox.status()).collect();
         all.sort_by(|a, b| (a.created_at_us, &a.id).cmp(&(b.created_at_us, &b.id)));
         all
+    }
+
+    /// What became of those that were asked for.
+    pub fn counters(&self) -> Counters {
+        self.0.agent.preparations.counted()
     }
 
     /// How many there may be.

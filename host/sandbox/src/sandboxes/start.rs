@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::RwLock;
 
 use super::{Sandboxes, Shared};
-use crate::agent::{Agent, blocking};
+use crate::agent::{Agent, Preparations, blocking};
 use crate::cgroup::{Cgroups, Hierarchy};
 use crate::config::SandboxConfig;
 use crate::digest::hex;
@@ -83,6 +83,7 @@ fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
         cgroups,
         images,
         namespaces: AtomicU32::new(0),
+        preparations: Preparations::default(),
         config,
     };
     let shared = Shared {

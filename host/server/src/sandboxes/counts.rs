@@ -40,6 +40,18 @@ impl Host {
         text.gauge("treadle_sandboxes_memory_bytes", help, memory);
         let help = "Bytes that sandboxes have written to disk, as last measured.";
         text.gauge("treadle_sandboxes_disk_bytes", help, disk);
+        let counters = self.sandboxes.counters();
+        let help = "Sandboxes that became ready.";
+        text.counter("treadle_sandboxes_prepared_total", help, counters.prepared);
+        let name = "treadle_sandboxes_preparation_seconds_total";
+        text.head(
+            name,
+            "counter",
+            "Seconds from when sandboxes were asked for until they were ready, all together.",
+        );
+        text.row(name, "", counters.prepared_in.as_secs_f64());
+        let help = "Sandboxes that could not be made.";
+        text.counter("treadle_sandboxes_failed_total", help, counters.failed);
         text.into_string()
     }
 }
