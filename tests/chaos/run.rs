@@ -282,7 +282,10 @@ impl Storm {
             evidence.shards.push(found);
         }
         evidence.daemons_ended_badly = self.fixture.stop_processes().await?;
-        evidence.orphans = checker::orphans(self.fixture.binary());
+        if self.form == Form::Actions {
+            // Other forms have none, and may run beside this one.
+            evidence.orphans = checker::orphans(self.fixture.binary());
+        }
         for (shard, found) in self.form.shards().iter().zip(&mut evidence.shards) {
             found.replays = vec![self.fixture.replay(*shard, false).await?];
             if self.form.keeps().is_none() {
