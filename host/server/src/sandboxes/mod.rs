@@ -21,7 +21,7 @@ pub use start::KEEP_SUBCOMMAND;
 pub(crate) use start::start;
 pub(crate) use turns::Turns;
 pub(crate) use watches::{Change, Watch, Watches};
-pub(crate) use work::{Task, Work};
+pub(crate) use work::{Task, WITHDRAWN, Work};
 
 use crate::actions::Failure;
 use std::collections::BTreeSet;

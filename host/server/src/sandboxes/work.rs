@@ -1,7 +1,7 @@
 //! A command in a sandbox as an action: it waits for its turn and its cores, and how it ended is on
 //! record with what it wrote.
 
-use super::Host;
+use super::{Host, refused};
 use crate::actions::Failure;
 use crate::held_action::HeldAction;
 use std::sync::Arc;
@@ -9,8 +9,11 @@ use std::time::Duration;
 use treadle_actions::{Capture, Hold, outcome};
 use treadle_core::actions::Outcome;
 use treadle_model::Tenant;
-use treadle_sandbox::{End, Event, Exec, Running, Sandbox, SandboxError, Stopper};
+use treadle_sandbox::{End, Event, Exec, Running, Sandbox, Stopper};
+use treadle_wire::{ErrorBody, ErrorCode};
 
+/// What became of a command that neither it nor its client ended.
+pub(crate) const WITHDRAWN: &str = "the action was withdrawn, or treadle is being stopped";
 /// Bytes of what a command wrote that go on record.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The longest that a command may run.
@@ -71,8 +74,8 @@ impl Host {
         exec.env
             .insert("TREADLE_PARALLELISM".to_owned(), parallelism);
         let started = tokio::select! {
-            started = sandbox.run(exec) => started,
-            () = hold.stopped() => Err(SandboxError::Gone),
+            started = sandbox.run(exec) => started.map_err(|error| refused(&error)),
+            () = hold.stopped() => Err(ErrorBody::new(ErrorCode::SandboxFailed, WITHDRAWN)),
         };
         match started {
             Ok(running) => Ok(Work {
@@ -84,7 +87,7 @@ impl Host {
                 until: task.run_max.map(|max| tokio::time::Instant::now() + max),
             }),
             Err(error) => {
-                let cause = error.to_string().into();
+                let cause = error.message.as_str().into();
                 hold.end(Outcome::InfrastructureFailure { cause }, Vec::new());
                 Err(error.into())
             }

@@ -219,7 +219,7 @@ fn end(finish: Finish) -> Result<Value, Fault> {
         Finish::Late => return Err(connect::late()),
         // It may have been right.
         Finish::Withdrawn => {
-            let message = "the action was withdrawn, or treadle is being stopped";
+            let message = crate::sandboxes::WITHDRAWN;
             return Err(Fault::new(Code::Internal, message));
         }
         Finish::Ended(End::Gone) => return Err(Fault::gone()),

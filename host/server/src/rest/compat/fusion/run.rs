@@ -256,7 +256,7 @@ impl<'a> Run<'a> {
             }
             // It may have been right.
             _ if work.is_withdrawn() => {
-                let message = "the action was withdrawn, or treadle is being stopped";
+                let message = crate::sandboxes::WITHDRAWN;
                 return Err(NotRun(message.to_owned()));
             }
             End::Exited(code) => (code, ""),

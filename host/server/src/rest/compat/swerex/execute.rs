@@ -2,10 +2,10 @@
 
 use super::errors::{COMMAND_TIMEOUT, NON_ZERO, Problem, VALUE};
 use super::text::{decoded, repr};
-use super::{Asked, KIND, OUTPUT_BYTES_MAX, WITHDRAWN, own, seconds};
+use super::{Asked, KIND, OUTPUT_BYTES_MAX, own, seconds};
 use crate::rest::arguments::InPath;
 use crate::rest::signature::Answer;
-use crate::sandboxes::{SandboxApp, Task};
+use crate::sandboxes::{SandboxApp, Task, WITHDRAWN};
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};

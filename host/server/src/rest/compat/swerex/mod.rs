@@ -37,8 +37,6 @@ const KIND: &str = "swerex";
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The longest that anything may take.
 const WAIT_MAX: Duration = Duration::from_hours(24);
-/// What becomes of a command that neither it nor its client ended.
-const WITHDRAWN: &str = "the action was withdrawn, or treadle is being stopped";
 /// Where relative paths begin.
 const HOME: &str = "/root";
 

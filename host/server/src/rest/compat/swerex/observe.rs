@@ -4,8 +4,8 @@ use super::errors::{BAD_SYNTAX, COMMAND_TIMEOUT, NO_EXIT_CODE, NON_ZERO, Problem
 use super::execute::bound;
 use super::sessions::{SessionType, default_name, ended, unknown};
 use super::text::{decoded, of_terminal, repr};
-use super::{KIND, WITHDRAWN, seconds};
-use crate::sandboxes::{Became, Held, Host, PROMPT, Shell, Task, is_typable};
+use super::{KIND, seconds};
+use crate::sandboxes::{Became, Held, Host, PROMPT, Shell, Task, WITHDRAWN, is_typable};
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
