@@ -19,6 +19,7 @@ const pages = {
   steps: `/console/programs/${name}?tab=steps`,
   lanes: "/console/lanes",
   actions: "/console/actions?action=1",
+  sandboxes: "/console/sandboxes",
   workers: "/console/workers?worker=0",
   policies: "/console/policies",
   plugins: "/console/policies?tab=plugins",

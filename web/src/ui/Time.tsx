@@ -1,4 +1,4 @@
-// A moment: how long ago, and on hover exactly when.
+// A moment: how long ago or ahead, and on hover exactly when.
 import { ago, clockTime, duration, fullTime } from "../format/time";
 import { journalNow } from "../live/clock";
 import { useTick } from "../live/hooks";
@@ -9,20 +9,22 @@ interface Props {
   clock?: "journal" | "wall";
   /** Show the time of day instead of how long ago. */
   exact?: boolean;
+  /** It may lie ahead; otherwise what does is taken for now, as clocks differ. */
+  ahead?: boolean;
 }
 
-export function Time({ us, clock = "journal", exact = false }: Props) {
+export function Time({ us, clock = "journal", exact = false, ahead = false }: Props) {
   return (
     <time dateTime={isoOf(us)} title={fullTime(us)} className="nowrap">
-      {exact ? clockTime(us) : <Ago us={us} clock={clock} />}
+      {exact ? clockTime(us) : <Ago us={us} clock={clock} ahead={ahead} />}
     </time>
   );
 }
 
-function Ago({ us, clock }: { us: number; clock: "journal" | "wall" }) {
+function Ago({ us, clock, ahead }: { us: number; clock: "journal" | "wall"; ahead: boolean }) {
   useTick();
   const now = clock === "journal" ? journalNow() : Date.now() * 1000;
-  return ago(Math.max(0, now - us));
+  return ago(ahead ? now - us : Math.max(0, now - us));
 }
 
 /** The time since a moment, counting on. */

@@ -13,6 +13,7 @@ use super::output::{Column, print_json, print_table, print_text};
 const SANDBOXES: &[Column] = &[
     ("SANDBOX", "/id"),
     ("STATE", "/state"),
+    ("NODE", "/node"),
     ("IMAGE", "/image"),
     ("JOB", "/job"),
     ("PROGRAM", "/program_id"),

@@ -119,7 +119,7 @@ function Row({ row }: { row: SandboxView }) {
       <td className="num nowrap">{bytes(row.memory_bytes)}</td>
       <td className="num nowrap">{bytes(row.disk_bytes)}</td>
       <td className="wide-only nowrap">
-        {row.expires_at_us ? <Time us={row.expires_at_us} /> : "–"}
+        {row.expires_at_us ? <Time us={row.expires_at_us} clock="wall" ahead /> : "–"}
       </td>
       <td className="nowrap">
         <Changes row={row} />
