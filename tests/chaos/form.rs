@@ -90,7 +90,7 @@ impl Form {
         }
     }
 
-    /// Daemons of so many that are wanted: those that share a store run no actions.
+    /// Daemons of so many that are wanted: the checker reads the folder of one machine.
     pub(crate) const fn daemons(self, wanted: u16) -> u16 {
         match self {
             Self::Actions => 1,

@@ -336,9 +336,9 @@ fn devices_hold_what_they_held_though_other_machines_come_and_go() {
     // Another daemon has no services yet.
     let resources = e.resources.clone();
     e.handle(Event::DaemonRestarted).set(&resources);
-    let anew = e.submit(service("judge", &[2]));
+    let reloaded = e.submit(service("judge", &[2]));
     assert!(latest_start(&e).0.is_some(), "it has to be loaded");
-    e.begin(anew).exit(anew);
+    e.begin(reloaded).exit(reloaded);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! What is on disk about a sandbox. It is written before anything of the sandbox is there, so that
-//! whoever comes after a crash knows whose it was.
+//! the next agent knows after a crash whose it was.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ pub enum OnExpiry {
     /// It is removed.
     #[default]
     Remove,
-    /// It is paused, and kept until somebody removes it.
+    /// It is paused, and kept until a client removes it, or for 30 days.
     Pause,
 }
 

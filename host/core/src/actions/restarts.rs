@@ -1,4 +1,4 @@
-//! The daemon begins anew: what it has, and what became of what ran.
+//! The daemon restarts: what it has, and what became of what ran.
 
 use crate::actions::Actions;
 use crate::actions::action::{Action, Started};

@@ -37,7 +37,7 @@ pub(crate) struct Image {
 }
 
 impl Images {
-    /// The images in a folder, with that of this machine's programs made anew.
+    /// The images in a folder, with that of this machine's programs made again.
     ///
     /// # Errors
     /// The system's.

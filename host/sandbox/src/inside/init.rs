@@ -119,7 +119,7 @@ fn spawn(
     }
 }
 
-/// Takes in what has ended, whoever started it, and tells of commands.
+/// Reaps what has ended, no matter who started it, and tells of commands.
 fn reap(commands: &Commands, socket: BorrowedFd<'_>) {
     loop {
         // Looks without taking: a child that never became a program is its starter's to take.

@@ -92,7 +92,7 @@ fn keep(uid: &OsString, without: &str, joined: &[OsString]) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes what whoever started the agent left open in it: commands would have it too.
+/// Closes what the process that started the agent left open: commands would inherit it.
 fn close_inherited() -> io::Result<()> {
     let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
