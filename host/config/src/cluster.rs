@@ -42,7 +42,7 @@ section! {
 }
 
 /// Fewest characters of a secret.
-const SECRET_CHARS_MIN: usize = 16;
+pub(super) const SECRET_CHARS_MIN: usize = 16;
 /// Most shards.
 const SHARDS_MAX: usize = 64;
 

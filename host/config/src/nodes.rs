@@ -1,13 +1,11 @@
 //! `[nodes]`: machines that have sandboxes for a daemon, and the agent that each of them runs.
 
+use super::cluster::SECRET_CHARS_MIN;
 use super::section::section;
 use super::{Config, ConfigError, Role, conflict};
 use treadle_core::ActionsConfig;
 use treadle_model::Span;
 use treadle_trust::base_url;
-
-/// Fewest characters of the secret that a daemon and its nodes share.
-const SECRET_CHARS_MIN: usize = 16;
 
 /// Seconds that a node has, once it is back, to tell what ended.
 const AFTER_S: u64 = 10;

@@ -157,6 +157,19 @@ async fn a_daemon_without_sandboxes_has_those_of_its_nodes() {
         assert_eq!(fork[16..], sandbox[16..], "it is where its files are");
         assert_eq!(sh(client, fork, "cat /root/a").await, "1\n");
     }
+    // A key is that of one sandbox, whichever node it comes to.
+    for key in ["a", "b", "c", "d"] {
+        let head = [("idempotency-key", key)];
+        let mut made = Vec::new();
+        for _ in 0..2 {
+            let body = json!({"templateID": "base"}).to_string();
+            let answer = client
+                .send(Method::POST, "/v2/sandboxes", &head, body)
+                .await;
+            made.push(answer.ok()["sandboxID"].clone());
+        }
+        assert_eq!(made[0], made[1], "{key}");
+    }
     let [first, _] = &sandboxes;
     let path = format!("{SANDBOXES}/{first}/pause");
     assert_eq!(client.post(&path, &json!({})).await.ok()["state"], "paused");
@@ -395,6 +408,49 @@ async fn nodes_that_come_later_get_images_and_drained_ones_have_no_sandboxes() {
     let drained = drain.await.expect("no panic").expect("it runs");
     assert!(drained.status.success(), "{drained:?}");
     until(client, "one", "cordoned").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_has_sandboxes_is_one_place_beside_its_nodes() {
+    let (folder, listen) = (tempfile::tempdir().expect("a folder"), address());
+    let served = daemon(folder.path(), &listen, &[]).await;
+    let _node = agent(folder.path(), "one", &listen).await;
+    until(&served.client, "one", "ready").await;
+    let source = folder.path().join("image");
+    std::fs::create_dir(&source).expect("a folder");
+    let body = json!({"path": source}).to_string();
+    let path = "/api/v1/images/small";
+    let import = async |client: &Client| {
+        let answer = client.send(Method::PUT, path, &[], body.clone()).await;
+        answer.status
+    };
+    assert_eq!(import(&served.client).await, 200);
+    served.kill();
+
+    let own = format!("sandboxes.folder={}", folder.path().join("own").display());
+    let more = ["--set", "sandboxes.enabled=true", "--set", &own];
+    let served = daemon(folder.path(), &listen, &more).await;
+    let client = &served.client;
+    until_images(client, "one", &json!(["small", "system"])).await;
+    assert_eq!(
+        import(client).await,
+        200,
+        "the node has it, this machine has not"
+    );
+    for _ in 0..2 {
+        create(client, &json!({})).await;
+    }
+    let all = client.get(SANDBOXES).await.ok();
+    let all = all["sandboxes"].as_array().expect("a list").iter();
+    let mut places: Vec<_> = all.map(|view| view["node"].as_str()).collect();
+    places.sort_unstable();
+    assert_eq!(places, [None, Some("one")]);
+    assert_eq!(client.delete(path).await.status, 200, "it goes everywhere");
+    until_images(client, "one", &json!(["system"])).await;
+    assert_eq!(
+        client.get("/api/v1/images").await.ok()["images"],
+        json!(["system"])
+    );
 }
 
 async fn until_images(client: &Client, name: &str, images: &Value) {

@@ -3,7 +3,7 @@
 use super::outputs::FileOutputs;
 use crate::actions::Failure;
 use crate::machine;
-use crate::nodes::{Answer, Ended, FromNode, Known, NodeLoad, Question, refusal};
+use crate::nodes::{Answer, AttemptKey, Ended, FromNode, Known, NodeLoad, Question, refusal};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
@@ -25,8 +25,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const MEMORY_STEP_MIB: u64 = 256;
 /// What a handler is told while the daemon is away.
 const AWAY: &str = "the node's daemon can't be reached; try again once it is back";
-
-type AttemptKey = (ActionId, u32);
 
 /// An attempt whose end is not on record at the daemon.
 #[derive(Clone)]
@@ -89,7 +87,6 @@ impl Upstream {
             File::create(&unsettled)?.sync_all()?;
             File::open(folder)?.sync_all()?;
         }
-
         let ended = recovery.attempts().filter_map(|(action, attempt)| {
             match recovery.end(action, attempt)? {
                 ActionEvent::ActionEnded {

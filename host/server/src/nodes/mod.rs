@@ -21,15 +21,14 @@ mod settling;
 pub(crate) use asked::Asked;
 pub(crate) use choice::{Own, Place};
 pub(crate) use frames::{
-    Answer, Ended, FromNode, Hello, Known, LIST_PATH, MARK_CHARS, NodeLoad, PATH, PROTOCOL,
-    Question, SIGNED_PATH, Start, ToNode, refusal,
+    Answer, AttemptKey, Ended, FromNode, Hello, Known, LIST_PATH, MARK_CHARS, NodeLoad, PATH,
+    PROTOCOL, Question, SIGNED_PATH, Start, ToNode, refusal,
 };
 pub(crate) use link::connect;
 pub(crate) use resources::{draw_from, is_of_node, mark_of_sandbox, node_of, own_name};
 pub(crate) use rows::NodeRow;
 
 use crate::proxy::Proxy;
-use frames::AttemptKey;
 use settling::At;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -392,20 +391,15 @@ impl Nodes {
         self.lock().nodes.contains_key(mark)
     }
 
-    /// URLs of nodes that are there and have an image, or have it not; all of them if there is none.
+    /// URLs of nodes that are there and have an image, or have it not.
     pub(crate) fn urls_by_image(&self, image: &str, has: bool) -> Vec<String> {
         let state = self.lock();
-        let linked = || {
-            let linked = state.nodes.values().filter(|node| node.link.is_some());
-            linked.filter_map(|node| Some((node, node.hello.as_ref()?.url.clone())))
+        let fits = |node: &&Node| {
+            node.link.is_some() && node.load.images.iter().any(|own| own == image) == has
         };
-        let fits = |node: &Node| node.load.images.iter().any(|own| own == image) == has;
-        let fitting = linked().filter(|(node, _)| fits(node));
-        let fitting: Vec<_> = fitting.map(|(_, url)| url).collect();
-        if fitting.is_empty() {
-            return linked().map(|(_, url)| url).collect();
-        }
-        fitting
+        let fitting = state.nodes.values().filter(fits);
+        let urls = fitting.filter_map(|node| Some(node.hello.as_ref()?.url.clone()));
+        urls.collect()
     }
 
     /// Images of all nodes.

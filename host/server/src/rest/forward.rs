@@ -169,6 +169,7 @@ async fn make(nodes: &Nodes, app: &SandboxApp, request: Request, next: Next) -> 
     if let Some(key) = parts.headers.get("idempotency-key") {
         // The same request asks the same machine, as long as the machines are the same.
         places.sort_by_cached_key(|place| place.for_key(key.as_bytes()));
+        places.truncate(1);
     }
     let again = || Request::from_parts(parts.clone(), Body::from(body.clone()));
     let mut refusal = None;
@@ -219,18 +220,21 @@ async fn everywhere(
     // a node that came later has not what others have.
     let image = parts.uri.path().trim_start_matches(IMAGES);
     let is_removed = parts.method == Method::DELETE;
-    let urls = nodes.urls_by_image(image, is_removed);
-    let own = app.host.as_ref().filter(|host| {
-        let has = host.sandboxes.images().iter().any(|own| own == image);
-        has == is_removed || urls.is_empty()
-    });
+    let mut urls = nodes.urls_by_image(image, is_removed);
+    let own = app.host.as_ref().map(|host| host.sandboxes.images());
+    let mut is_here = own.is_some_and(|own| own.iter().any(|own| own == image) == is_removed);
+    if urls.is_empty() && !is_here {
+        // They say what is wrong.
+        urls = nodes.linked().into_iter().map(|(_, url)| url).collect();
+        is_here = app.host.is_some() || urls.is_empty();
+    }
     let asked = urls.iter().map(async |url| {
         let response = nodes.send(url, again()).await;
         response
             .unwrap_or_else(|_| refuse(ErrorCode::SandboxFailed, format!("{url} does not answer")))
     });
     let mut answers = join_all(asked).await;
-    if own.is_some() || answers.is_empty() {
+    if is_here {
         answers.push(next.run(again()).await);
     }
     let failed = answers
