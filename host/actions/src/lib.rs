@@ -33,6 +33,7 @@
 mod body;
 mod capture;
 mod executor;
+mod gpus;
 mod markers;
 mod outputs;
 mod process;
@@ -47,6 +48,7 @@ pub use executor::{
     ActionOrder, Executor, ExecutorConfig, ExecutorError, Expected, Hold, Recovery, outcome,
     recover,
 };
+pub use gpus::{GpuError, Gpus};
 pub use outputs::{MemoryOutputs, OutputError, Outputs};
 pub use process::{SupervisorCommand, supervisor_main};
 pub use services::{Lifecycle, ServiceSpec};

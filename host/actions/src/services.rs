@@ -13,7 +13,7 @@ use treadle_core::actions::Chunk;
 
 use crate::requests::{Answer, Message, Server};
 use devices::Locks;
-pub(crate) use devices::{Place, list};
+pub(crate) use devices::Place;
 use instance::Instance;
 pub(crate) use instance::Surroundings;
 pub use spec::{Lifecycle, ServiceSpec};

@@ -22,6 +22,8 @@ pub const REQUESTS: &str = "requests";
 const OWN: [&str; 4] = [CPU, MEMORY, GPU, REQUESTS];
 /// Longest name of a quota, in bytes.
 const NAME_BYTES_MAX: usize = 128;
+/// Most GPUs of one daemon.
+const GPUS_MAX: usize = 2_048;
 /// Most of anything in a quota.
 const COUNT_MAX: u64 = 1 << 40;
 
@@ -34,8 +36,8 @@ section! {
         cores: u64 = 0, "cores", 0 ..= 65_536;
         /// Memory that actions share; 0 for three quarters of the machine's.
         memory_bytes: u64 = 0, "bytes", 0 ..= 1_125_899_906_842_624_u64;
-        /// GPUs that actions and their services share, in nodes of 8; 0 for none.
-        gpus: u64 = 0, "devices", 0 ..= 2048;
+        /// GPUs that actions and their services share, which no engine should use: numbers or ids as `nvidia-smi -L` has them, or `all`. NVML says whether they are there; without it they are taken as they are written. Empty for none.
+        gpus: Vec<String> = Vec::new(), "";
         /// What may be asked of services that others own: `NAME concurrent=N requests=N period_s=N`, of which `concurrent` (at once) or `requests` in each `period_s` may be absent. Actions name it in `cost`, or in `run.http.quota`.
         quotas: Vec<String> = Vec::new(), "";
         /// What HTTP actions may reach: hosts (`api.example.com`, `*.internal`), addresses and networks (`10.0.0.0/8`), each with `:port` where only that one is meant, and for a tenant other than the default one with `TENANT=` before it. Empty for nothing.
@@ -75,14 +77,23 @@ impl ActionsSection {
     /// Rules across several values.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.quotas()?;
+        if self.gpus.len() > GPUS_MAX {
+            let problem = format!("has {} GPUs", self.gpus.len());
+            let remedy = format!("name at most {GPUS_MAX}");
+            return Err(conflict("actions.gpus", problem, &remedy));
+        }
         Ok(())
     }
 
-    /// What actions draw from on a machine of so many cores and bytes.
+    /// What actions draw from on a machine of so many cores, bytes and GPUs.
     ///
     /// # Errors
     /// A quota that can't be read.
-    pub fn resources(&self, cores: u64, bytes: u64) -> Result<Vec<Resource>, ConfigError> {
+    pub fn resources(
+        &self,
+        (cores, bytes): (u64, u64),
+        gpus: usize,
+    ) -> Result<Vec<Resource>, ConfigError> {
         let or = |configured: u64, found: u64| if configured > 0 { configured } else { found };
         let units = |name: &str, total: u64| Resource {
             name: name.into(),
@@ -94,11 +105,10 @@ impl ActionsSection {
             units(MEMORY, memory),
             units(REQUESTS, self.requests_max),
         ];
-        if self.gpus > 0 {
-            let of_node = u64::from(NODE_DEVICES);
-            let (full, rest) = (self.gpus / of_node, self.gpus % of_node);
-            let mut nodes = vec![NODE_DEVICES; usize::try_from(full).unwrap_or_default()];
-            nodes.extend(u32::try_from(rest).ok().filter(|rest| *rest > 0));
+        if gpus > 0 {
+            let of_node = NODE_DEVICES as usize;
+            let mut nodes = vec![NODE_DEVICES; gpus / of_node];
+            nodes.extend(u32::try_from(gpus % of_node).ok().filter(|rest| *rest > 0));
             resources.push(Resource {
                 name: GPU.into(),
                 supply: Supply::Devices { nodes },
@@ -193,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_is_not_configured_is_the_machines() {
-        let resources = ActionsSection::default().resources(8, 4 << 30);
+        let resources = ActionsSection::default().resources((8, 4 << 30), 0);
         let resources = resources.expect("they are read");
         let totals: Vec<_> = resources
             .iter()
@@ -208,11 +218,8 @@ mod tests {
                 (REQUESTS, units(256))
             ]
         );
-        let gpus = ActionsSection {
-            gpus: 10,
-            ..ActionsSection::default()
-        };
-        let resources = gpus.resources(8, 1 << 30).expect("they are read");
+        let resources = ActionsSection::default().resources((8, 1 << 30), 10);
+        let resources = resources.expect("they are read");
         let nodes = vec![8, 2];
         assert_eq!(resources[3].supply, Supply::Devices { nodes });
     }

@@ -61,6 +61,9 @@ pub enum StartError {
     /// What runs actions does not come up.
     #[error("{0}; see `[actions]` of the configuration")]
     Actions(#[from] treadle_actions::ExecutorError),
+    /// The GPUs of actions are not there.
+    #[error("{0}")]
+    Gpus(#[from] treadle_actions::GpuError),
     /// The configuration can't be used.
     #[error("{0}")]
     Config(Box<treadle_config::ConfigError>),

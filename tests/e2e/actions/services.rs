@@ -55,7 +55,10 @@ fn runs(process: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn judges_share_gpus_and_evict_one_another() {
     let folder = tempfile::tempdir().expect("a folder");
-    let fixture = fixture(folder.path(), 1, |config| config.actions.gpus = 2).await;
+    let fixture = fixture(folder.path(), 1, |config| {
+        config.actions.gpus = ["0", "1"].map(str::to_owned).to_vec()
+    })
+    .await;
     let client = &fixture.client;
     for name in ["one", "two"] {
         declare(client, name).await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use treadle_sandbox::Sandboxes;
 use treadle_trust::Trust;
 
+use crate::gpus::Gpus;
 use crate::process::SupervisorCommand;
 
 /// Variables that an action gets from the daemon's environment, unless others are named.
@@ -37,6 +38,8 @@ pub struct ExecutorConfig {
     pub cgroup: Option<PathBuf>,
     /// Where commands in sandboxes run; they can't be run without it.
     pub sandboxes: Option<Sandboxes>,
+    /// The GPUs that actions and their services share.
+    pub gpus: Gpus,
     /// Where the daemon listens: no action may ask it.
     pub own: SocketAddr,
     /// Hosts, ports and networks that each tenant's requests may reach; others reach nothing.
@@ -61,6 +64,7 @@ impl ExecutorConfig {
             grace: Duration::from_secs(2),
             cgroup: None,
             sandboxes: None,
+            gpus: Gpus::default(),
             own,
             egress: BTreeMap::new(),
             trust: Trust::default(),

@@ -143,6 +143,7 @@ impl Executor {
             inherit: config.inherit.clone(),
             workdir: config.workdir.clone(),
             grace: config.grace,
+            gpus: config.gpus.clone(),
         });
         let cores = Cores::of_this_process();
         supervisors.warm(cores.count().min(WARM_MAX)).await;

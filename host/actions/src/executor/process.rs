@@ -12,7 +12,6 @@ use crate::process::{
     Cgroup, Ended, Identity, Leftover, MARK, ProcessOrder, Report, Stop, Taken, inherited,
 };
 use crate::requests::Server;
-use crate::services::list;
 
 /// The resource that cores are.
 const CPU: &str = "cpu";
@@ -108,7 +107,9 @@ impl Attempt {
     fn environment(&self, body: &ProcessBody, service: Option<Server>) -> BTreeMap<String, String> {
         let mut env = inherited(&self.parts.config.inherit);
         env.extend(body.env.clone());
-        let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
+        let mut set = |name: &str, value: String| {
+            env.insert(name.to_owned(), value);
+        };
         set("TREADLE_ACTION_ID", self.id.action.0.to_string());
         set("TREADLE_ATTEMPT", self.id.attempt.to_string());
         set("TREADLE_JOB", self.order.job.clone());
@@ -116,8 +117,7 @@ impl Attempt {
         set("TREADLE_PARALLELISM", cores.to_string());
         set(MARK, self.mark.clone());
         if let Some(chunk) = self.chunk() {
-            set("TREADLE_DEVICES", list(chunk));
-            set("CUDA_VISIBLE_DEVICES", list(chunk));
+            self.parts.config.gpus.announce(chunk, &mut set);
         }
         if let Some(server) = service {
             set("TREADLE_SERVICE_URL", server.base);

@@ -57,12 +57,6 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Numbers of devices on their node, as `0,1`.
-pub(crate) fn list(chunk: Chunk) -> String {
-    let numbers = chunk.devices().map(|number| number.to_string());
-    numbers.collect::<Vec<_>>().join(",")
-}
-
 /// A lock for each part of a place: one change at a time. There are as many as devices and services.
 #[derive(Debug, Default)]
 pub(super) struct Locks(Mutex<BTreeMap<Place, Arc<tokio::sync::Mutex<()>>>>);
@@ -94,7 +88,6 @@ mod tests {
     #[test]
     fn places_overlap_where_they_share_a_device() {
         let two = devices(0, 2, 2);
-        assert_eq!(two.chunk().map(list).as_deref(), Some("2,3"));
         let alone = |name: &str| Place::of(None, name);
         for (other, overlaps) in [
             (devices(0, 0, 4), true),

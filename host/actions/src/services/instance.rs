@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Declared, Lifecycle, Place, ServiceSpec, list};
+use super::{Declared, Lifecycle, Place, ServiceSpec};
+use crate::gpus::Gpus;
 use crate::markers::Markers;
 use crate::process::{Ended, MARK, ProcessOrder, Report, Stop, Supervisors, inherited, mark};
 use crate::requests::{Answer, Message, Requests, Server};
@@ -30,6 +31,7 @@ pub(crate) struct Surroundings {
     pub(crate) inherit: Vec<String>,
     pub(crate) workdir: PathBuf,
     pub(crate) grace: Duration,
+    pub(crate) gpus: Gpus,
 }
 
 /// One service in one place.
@@ -132,13 +134,14 @@ impl Instance {
     fn environment(&self, mark: &str, with: &Surroundings) -> BTreeMap<String, String> {
         let mut env = inherited(&with.inherit);
         env.extend(self.spec().env.clone());
-        let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
+        let mut set = |name: &str, value: String| {
+            env.insert(name.to_owned(), value);
+        };
         set("TREADLE_SERVICE", self.spec().name.clone());
         set("TREADLE_PORT", self.port.to_string());
         set(MARK, mark.to_owned());
         if let Some(chunk) = self.place.chunk() {
-            set("TREADLE_DEVICES", list(chunk));
-            set("CUDA_VISIBLE_DEVICES", list(chunk));
+            with.gpus.announce(chunk, &mut set);
         }
         env
     }
@@ -209,7 +212,7 @@ impl Instance {
         let Declared { tenant, spec } = &*self.declared;
         let json = serde_json::json!({
             "service": spec.name,
-            "devices": self.place.chunk().map(list),
+            "devices": self.place.chunk().map(|chunk| with.gpus.of(chunk)),
             "port": self.port,
         });
         let message = Message::post(&format!("/{what}"), &json);

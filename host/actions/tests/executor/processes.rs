@@ -26,7 +26,7 @@ async fn an_action_gets_its_input_its_surroundings_and_nothing_else() {
     assert_eq!(outcome, exited(7));
     let sub = std::fs::canonicalize(stage.path().join("sub")).unwrap();
     let wanted = format!(
-        "in\n{}\nA CUDA_VISIBLE_DEVICES PATH PWD TREADLE_ACTION_ID TREADLE_ATTEMPT \
+        "in\n{}\nA CUDA_DEVICE_ORDER CUDA_VISIBLE_DEVICES PATH PWD TREADLE_ACTION_ID TREADLE_ATTEMPT \
          TREADLE_DEVICES TREADLE_JOB TREADLE_MARK TREADLE_PARALLELISM b 1 1 run-1 3 2,3 2,3\n",
         sub.display()
     );

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, channel};
 use treadle_actions::{
-    Executor, ExecutorConfig, Recovery, ServiceSpec, SupervisorCommand, recover,
+    Executor, ExecutorConfig, Gpus, Recovery, ServiceSpec, SupervisorCommand, recover,
 };
 use treadle_config::{Config, Role};
-use treadle_core::actions::{ActionEvent, Load};
+use treadle_core::actions::{ActionEvent, Load, Resource};
 use treadle_model::{ActionId, Span};
 use treadle_sandbox::Sandboxes;
 use treadle_scheduler::{ActionInstruction, ActionStart, DriverHandle};
@@ -43,14 +43,19 @@ impl Running {
             give_up(driver).await;
             return Ok(None);
         }
+        let gpus = Gpus::find(&config.actions.gpus)?;
+        let machine = (machine::cores(), machine::memory_bytes());
+        let own = config.actions.resources(machine, gpus.names().len())?;
         let settings = ExecutorConfig {
             sandboxes,
+            gpus,
             ..settings(config, epoch)
         };
         let recovery = recover(&settings).await?;
         let services = store.services().await?;
-        let nodes = nodes(config, driver).await?;
-        let again = restore(config, driver, nodes.as_deref(), (&recovery, &services)).await?;
+        let nodes = nodes(config, driver, own.clone()).await;
+        let nodes_and_own = (nodes.as_deref(), own);
+        let again = restore(driver, nodes_and_own, (&recovery, &services)).await;
         let stale = stale(driver, &recovery).await;
         let blobs = Blobs::new(store.clone());
         let (reporter, reports) = channel(REPORTS_MAX);
@@ -85,23 +90,20 @@ impl Running {
 }
 
 /// Other machines, where they may be any; those that were there before are expected back.
-async fn nodes(config: &Config, driver: &DriverHandle) -> Result<Option<Arc<Nodes>>, StartError> {
+async fn nodes(config: &Config, driver: &DriverHandle, own: Vec<Resource>) -> Option<Arc<Nodes>> {
     if !config.takes_nodes() {
-        return Ok(None);
+        return None;
     }
-    let own = config
-        .actions
-        .resources(machine::cores(), machine::memory_bytes())?;
     let overview = driver.actions_overview().await;
     let pools = overview.map_or_else(|_| Vec::new(), |overview| overview.pools);
     let known = pools.into_iter().map(|pool| pool.resource).collect();
-    Ok(Some(Nodes::new(
+    Some(Nodes::new(
         driver.clone(),
         (Proxy::new(connector(config)), config.cluster.secret.clone()),
         Duration::from_secs(config.nodes.away_s_max),
         own,
         known,
-    )))
+    ))
 }
 
 /// What an earlier configuration ran is run no more.
@@ -155,16 +157,13 @@ pub(crate) fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
 /// Reports to the core what there is and what became of what was started; gives the attempts that
 /// never began, to be run now. All of it is on record when this completes.
 async fn restore(
-    config: &Config,
     driver: &DriverHandle,
-    nodes: Option<&Nodes>,
+    (nodes, own): (Option<&Nodes>, Vec<Resource>),
     (recovery, services): (&Recovery, &[ServiceRow]),
-) -> Result<Vec<ActionStart>, StartError> {
+) -> Vec<ActionStart> {
     let resources = match nodes {
         Some(nodes) => nodes.resources(),
-        None => config
-            .actions
-            .resources(machine::cores(), machine::memory_bytes())?,
+        None => own,
     };
     let left = driver.actions_left().await.unwrap_or_default();
     driver.event(ActionEvent::ResourcesSet { resources }.into());
@@ -194,7 +193,7 @@ async fn restore(
     for (action, attempt) in never_began {
         again.extend(start_of(driver, action, attempt).await);
     }
-    Ok(again)
+    again
 }
 
 /// An attempt that was started and is still to run.

@@ -1,0 +1,204 @@
+//! The machine's GPUs, as its driver's library (NVML) knows them.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use treadle_core::actions::{Chunk, NODE_DEVICES};
+
+/// What stands for all of a machine's GPUs.
+const ALL: &str = "all";
+/// The driver's library, of which most machines have no name without a version.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// How the ids of whole GPUs begin, which NVML knows by number too.
+const WHOLE: &str = "GPU-";
+
+/// Why there are not the GPUs that were asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuError {
+    /// Only NVML knows which all are.
+    #[error("actions.gpus is `all`, and NVML can't say which these are: {0}; name them")]
+    Library(NvmlError),
+    /// NVML knows others.
+    #[error(
+        "actions.gpus has `{asked}`, and NVML knows no such GPU ({error}); see `nvidia-smi -L`: there are {count}"
+    )]
+    Unknown {
+        /// What was asked for.
+        asked: String,
+        /// What NVML says of it.
+        error: NvmlError,
+        /// How many there are.
+        count: u32,
+    },
+    /// Two names are one GPU's, or `all` is not alone.
+    #[error("actions.gpus has `{0}` twice; name each GPU once, or write `all` alone")]
+    Twice(String),
+}
+
+/// Which GPUs actions share, in the order in which the scheduler numbers them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Gpus(Arc<[String]>);
+
+impl Gpus {
+    /// The GPUs with these names: numbers, ids, or `all`. Where NVML is, it must know them, and ids
+    /// of whole GPUs become numbers; where it is not, names are taken as they are.
+    ///
+    /// # Errors
+    /// No such GPU, one twice, or `all` without NVML.
+    pub fn find(asked: &[String]) -> Result<Self, GpuError> {
+        if asked.is_empty() {
+            return Ok(Self::default());
+        }
+        Self::find_with(asked, LIBRARY.as_ref())
+    }
+
+    fn find_with(asked: &[String], library: &OsStr) -> Result<Self, GpuError> {
+        let nvml = Nvml::builder().lib_path(library).init();
+        let is_all = asked == [ALL];
+        let mut names = match &nvml {
+            Ok(nvml) if is_all => {
+                let count = nvml.device_count().map_err(GpuError::Library)?;
+                (0..count).map(|number| number.to_string()).collect()
+            }
+            Ok(nvml) => {
+                let names = asked.iter().map(|name| known(nvml, name));
+                names.collect::<Result<Vec<_>, _>>()?
+            }
+            Err(_) if !is_all => asked.to_vec(),
+            Err(_) => Vec::new(),
+        };
+        if let (Err(error), true) = (nvml, is_all) {
+            return Err(GpuError::Library(error));
+        }
+        let listed = names.clone();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(GpuError::Twice(pair[0].clone())),
+            None => Ok(Self(listed.into())),
+        }
+    }
+
+    /// Their names, as CUDA takes them.
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Sets the variables from which a process learns its devices. CUDA numbers devices by speed
+    /// unless it is told to number them as NVML does.
+    pub(crate) fn announce(&self, chunk: Chunk, set: &mut impl FnMut(&str, String)) {
+        let names = self.of(chunk);
+        set("TREADLE_DEVICES", names.clone());
+        set("CUDA_VISIBLE_DEVICES", names);
+        set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
+    }
+
+    /// The names of a chunk's, as `0,1`.
+    pub(crate) fn of(&self, chunk: Chunk) -> String {
+        let first = chunk.node as usize * NODE_DEVICES as usize;
+        let name = |number: usize| match self.0.get(first + number) {
+            Some(name) => name.clone(),
+            None => (first + number).to_string(),
+        };
+        chunk.devices().map(name).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// What NVML calls a GPU. A part of one (MIG) has no number.
+fn known(nvml: &Nvml, asked: &str) -> Result<String, GpuError> {
+    let found = match asked.parse() {
+        Ok(number) => nvml.device_by_index(number).map(|_| asked.to_owned()),
+        Err(_) => nvml.device_by_uuid(asked).and_then(|device| {
+            if asked.starts_with(WHOLE) {
+                device.index().map(|number| number.to_string())
+            } else {
+                Ok(asked.to_owned())
+            }
+        }),
+    };
+    found.map_err(|error| GpuError::Unknown {
+        asked: asked.to_owned(),
+        error,
+        count: nvml.device_count().unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn find(asked: &[&str], library: &OsStr) -> Result<Vec<String>, String> {
+        let found = Gpus::find_with(&names(asked), library);
+        found
+            .map(|gpus| gpus.names().to_vec())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_nvml_names_are_taken_as_they_are_and_all_is_refused() {
+        let none = OsStr::new("no-such-library.so");
+        assert_eq!(find(&["1", "0"], none), Ok(names(&["1", "0"])));
+        let error = find(&["all"], none).expect_err("it is refused");
+        assert!(error.contains("NVML can't say"), "{error}");
+        let error = find(&["0", "all", "0"], none).expect_err("it is refused");
+        assert!(error.contains("`0` twice"), "{error}");
+    }
+
+    /// A stand-in for the driver's library: four GPUs, and a part of one.
+    const STAND_IN: &str = r#"
+#include <stdio.h>
+#include <string.h>
+typedef unsigned long device;
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 4; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *found) { *found = index; return index < 4 ? 0 : 2; }
+int nvmlDeviceGetIndex(device known, unsigned *index) { *index = (unsigned)known; return 0; }
+int nvmlDeviceGetHandleByUUID(const char *id, device *found) {
+    *found = 0;
+    if (!strcmp(id, "MIG-a")) return 0;
+    return sscanf(id, "GPU-%lu", found) == 1 && *found < 4 ? 0 : 6;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return 0; }
+"#;
+
+    #[test]
+    fn nvml_says_which_there_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (source, library) = (folder.path().join("nvml.c"), folder.path().join("nvml.so"));
+        std::fs::write(&source, STAND_IN).expect("it is written");
+        let compiler = std::process::Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .args([&library, &source])
+            .status();
+        assert!(compiler.expect("a C compiler").success());
+        let library = library.as_os_str();
+        assert_eq!(find(&["all"], library), Ok(names(&["0", "1", "2", "3"])));
+        let mixed = find(&["3", "GPU-1", "MIG-a"], library);
+        assert_eq!(mixed, Ok(names(&["3", "1", "MIG-a"])));
+        for (asked, told) in [
+            (&["4"][..], "`4`"),
+            (&["GPU-7"], "`GPU-7`"),
+            (&["gpu one"], "`gpu one`"),
+            (&["all", "0"], "`all`"),
+            (&["1", "GPU-1"], "`1` twice"),
+        ] {
+            let error = find(asked, library).expect_err(told);
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_has_the_names_of_its_devices() {
+        let gpus = Gpus((0..10).map(|number| format!("g{number}")).collect());
+        let chunk = |node, first, size| Chunk { node, first, size };
+        assert_eq!(gpus.of(chunk(0, 2, 2)), "g2,g3");
+        // A machine of more than a node's devices has several nodes.
+        assert_eq!(gpus.of(chunk(1, 0, 2)), "g8,g9");
+    }
+}
