@@ -153,6 +153,17 @@ impl RemainingTime {
         }
     }
 
+    /// The same after a wait.
+    #[must_use]
+    pub fn after(self, wait: Span) -> Self {
+        let later = |time: Span| Span(time.0.saturating_add(wait.0));
+        Self {
+            mean: later(self.mean),
+            soonest: later(self.soonest),
+            price: later(self.price),
+        }
+    }
+
     /// Of a call that is known to be expected to last so long yet.
     pub fn expected(left: Span) -> Self {
         Self {

@@ -4,8 +4,13 @@ mod executor;
 
 use executor::{Executor, action, units};
 use treadle_core::actions::{ActionEvent, ActionSpec, Outcome};
-use treadle_core::{Capacity, ProgramEvent, StepArrival, StepTokens};
-use treadle_model::{ActionId, EngineKind, FinishReason, Span, StepId, Timestamp, WorkerId};
+use treadle_core::{
+    Attribution, CacheAction, Capacity, PolicyAnswer, ProgramEvent, Purpose, StepArrival,
+    StepTokens,
+};
+use treadle_model::{
+    ActionId, EngineKind, FinishReason, PolicyRef, Span, StepId, Timestamp, WorkerId,
+};
 
 /// A program that acts, with its cache on an engine that it has to itself.
 fn program(e: &mut Executor, number: u32, context: u64, engine: u64) {
@@ -52,6 +57,42 @@ fn program(e: &mut Executor, number: u32, context: u64, engine: u64) {
 
 fn name(number: u32) -> &'static str {
     ["small", "large"][number as usize]
+}
+
+/// Its cache leaves for host memory.
+fn offload(e: &mut Executor, program: &str) {
+    let id = e.core.programs().keys[program];
+    let asks = &e.core.programs().asks;
+    let retains = |purpose: &Purpose| matches!(purpose, Purpose::Retain { .. });
+    let open = asks.iter().find(|(_, open)| retains(&open.purpose));
+    let ask = *open.expect("it is asked").0;
+    e.handle(ProgramEvent::PolicyAnswered {
+        ask,
+        policy: PolicyRef("test".into()),
+        answer: PolicyAnswer::CacheActions {
+            actions: vec![(id, CacheAction::Offload)],
+        },
+        attribution: Attribution::default(),
+    });
+    let tokens = e
+        .core
+        .programs()
+        .program(program)
+        .expect("live")
+        .context_tokens;
+    e.handle(ProgramEvent::ProgramOffloaded {
+        program: id,
+        copy: "copy".into(),
+        tokens,
+        bytes: tokens,
+    });
+    assert!(e.core.programs().offloads.held.contains_key(&id));
+}
+
+/// When a program's first action is expected to begin.
+fn begins(e: &Executor, program: &str) -> Timestamp {
+    let program = e.core.programs().program(program).expect("live");
+    program.actions.values().next().expect("it waits").since
 }
 
 fn of(program: &str, seconds: u64) -> ActionSpec {
@@ -124,10 +165,6 @@ fn what_goes_first_is_expected_back_sooner() {
     let (mut e, running) = set_up(true);
     e.begin(running);
     let from = e.now;
-    let begins = |e: &Executor, program: &str| {
-        let program = e.core.programs().program(program).expect("live");
-        program.actions.values().next().expect("it waits").since
-    };
     e.submit(of("small", 10));
     e.submit(of("large", 7));
     // The larger one does not wait for the smaller, which holds up nothing.
@@ -138,6 +175,71 @@ fn what_goes_first_is_expected_back_sooner() {
     e.submit(of("small", 10));
     e.submit(of("large", 7));
     assert_eq!(begins(&e, "large"), from + Span::from_secs(20 + 10));
+}
+
+#[test]
+fn only_what_is_served_before_an_action_counts_as_its_wait() {
+    let mut e = Executor::with(&[units("cpu", 1)], |config| {
+        config.actions.joint_order = true;
+        config.actions.joint_retention = true;
+    });
+    program(&mut e, 1, 40_000, 43_000);
+    program(&mut e, 0, 10_000, 10_750);
+    let running = e.submit(ActionSpec {
+        durations: vec![Span::from_secs(20)],
+        ..action(&[("cpu", &[1])])
+    });
+    e.begin(running);
+    let from = e.now;
+    e.submit(of("small", 10));
+    e.submit(of("large", 7));
+    // Both hold up memory, the larger one more of it.
+    assert_eq!(begins(&e, "large"), from + Span::from_secs(20));
+    e.submit(of("large", 3));
+    assert_eq!(begins(&e, "large"), from + Span::from_secs(20));
+}
+
+#[test]
+fn a_wait_is_foreseen_for_tools_of_which_nothing_is_known() {
+    let (mut e, running) = set_up(false);
+    let undeclared = ActionSpec {
+        durations: Vec::new(),
+        ..of("large", 0)
+    };
+    e.submit(undeclared);
+    let large = e.core.programs().keys["large"];
+    e.idle.clear();
+    e.wait_s(10);
+    let idle = e.idle[&large];
+    assert!(idle >= Span::from_secs(10), "{idle:?}");
+    e.exit(running);
+}
+
+#[test]
+fn what_holds_up_host_memory_goes_before_what_holds_up_nothing() {
+    let order = |host_tokens_max: u64| {
+        let mut e = Executor::with(&[units("cpu", 1)], |config| {
+            config.actions.joint_order = true;
+            config.kv.retention = true;
+            config.kv.host_tokens_max = host_tokens_max;
+            config.kv.host_tokens_per_s = 10_000;
+            config.kv.prefill_tokens_per_s = 100;
+            config.kv.offload_link_ppm = 1_000_000;
+            config.kv.transfer_max = Span::from_secs(600);
+        });
+        program(&mut e, 1, 40_000, 43_000);
+        offload(&mut e, "large");
+        program(&mut e, 0, 1_000, 50_000);
+        let running = e.submit(action(&[("cpu", &[1])]));
+        let small = e.submit(of("small", 1));
+        let large = e.submit(of("large", 1));
+        e.exit(running);
+        (e.running.keys().copied().next(), small, large)
+    };
+    let (first, _, large) = order(50_000);
+    assert_eq!(first, Some(large));
+    let (first, small, _) = order(500_000);
+    assert_eq!(first, Some(small));
 }
 
 /// What is expected of a call is known from calls that ran, without what these waited.

@@ -45,7 +45,8 @@ pub enum Stage {
 /// Where a waiting action is served: the least first, and of equals the one that came first.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Rank {
-    /// 0 served as it came, 1 its program holds up memory that others need, 2 any other.
+    /// 0 served as it came, 1 its program holds up memory of an engine that others need, 2 host
+    /// memory, 3 any other.
     pub class: u8,
     /// Less for more memory that is held up, and for what has longer to go after it.
     pub length: u64,
@@ -173,6 +174,8 @@ pub(crate) enum Noticed {
 pub(crate) struct Standing {
     /// Its cache, if that is on an engine whose memory is short, or for whose memory others wait.
     pub(crate) held_up_tokens: u64,
+    /// The same of a cache in host memory, if that has no room for another like it.
+    pub(crate) host_tokens: u64,
     /// Tokens that it is predicted to generate yet; 0 without a prediction.
     pub(crate) remaining_tokens: u64,
 }

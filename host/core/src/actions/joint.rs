@@ -13,10 +13,14 @@ use treadle_model::{ActionId, Span, Timestamp};
 const RANKED_AT_ONCE: usize = 32;
 /// Served as it came.
 const AS_IT_CAME: u8 = 0;
-/// Its program holds up memory that others need.
+/// Its program holds up memory of an engine that others need.
 const HOLDS_UP: u8 = 1;
+/// Its program's cache is in host memory that has no room for another like it.
+const HOLDS_UP_HOST: u8 = 2;
 /// Any other.
-const OTHER: u8 = 2;
+const OTHER: u8 = 3;
+/// Actions of its own class that one's wait is counted over; of more their sum is taken.
+const BEFORE_MAX: usize = 256;
 
 impl Actions {
     /// Ranks the newcomers, and tells their programs when they are expected to begin.
@@ -40,17 +44,22 @@ impl Actions {
             ids.extend(self.next_to_rank());
         }
         for id in ids {
-            self.rank(id, &standing);
+            if self.rank(id, &standing) {
+                self.notice_waits(id);
+            }
         }
     }
 
-    fn rank(&mut self, id: ActionId, standing: impl Fn(&str) -> Standing) {
+    /// True if it is served at another place than before.
+    fn rank(&mut self, id: ActionId, standing: impl Fn(&str) -> Standing) -> bool {
         let rank = self.rank_of(id, standing);
         let stage = self.state.live.get(&id).map(|action| &action.stage);
-        if let Some(&Stage::Waiting { rank: before, work }) = stage
-            && before != rank
-        {
-            self.go_on(id, Stage::Waiting { rank, work });
+        match stage {
+            Some(&Stage::Waiting { rank: before, work }) if before != rank => {
+                self.go_on(id, Stage::Waiting { rank, work });
+                true
+            }
+            _ => false,
         }
     }
 
@@ -80,9 +89,10 @@ impl Actions {
             .and_then(|a| a.spec.program.as_deref());
         let standing = program.map_or(Standing::default(), standing);
         // An action that waits costs memory times time: the most memory goes first.
-        let (class, most) = match standing.held_up_tokens {
-            0 => (OTHER, standing.remaining_tokens),
-            held => (HOLDS_UP, held),
+        let (class, most) = match (standing.held_up_tokens, standing.host_tokens) {
+            (0, 0) => (OTHER, standing.remaining_tokens),
+            (0, host) => (HOLDS_UP_HOST, host),
+            (held, _) => (HOLDS_UP, held),
         };
         Rank {
             class,
@@ -113,11 +123,31 @@ impl Actions {
         let left = running.take(RUNNING_MAX).map(|(expected, _, units)| {
             u128::from(expected.since(now).micros()) * u128::from(*units)
         });
-        let before = (needs.key, AS_IT_CAME)..=(needs.key, rank.class);
-        let queued: u128 = self.index.work.range(before).map(|(_, work)| work).sum();
-        let work = queued.saturating_sub(u128::from(own)) + left.sum::<u128>();
+        let classes = (needs.key, AS_IT_CAME)..(needs.key, rank.class);
+        let queued: u128 = self.index.work.range(classes).map(|(_, work)| work).sum();
+        let of_class = self.work_before(needs.key, (rank, id), own);
+        let work = queued + of_class + left.sum::<u128>();
         let wait = work / u128::from(pool.total().max(1));
         Span(u64::try_from(wait).unwrap_or(u64::MAX))
+    }
+
+    /// The work of its class that is served before one.
+    fn work_before(&self, key: u32, (rank, id): (Rank, ActionId), own: u64) -> u128 {
+        let first = Rank { length: 0, ..rank };
+        let queue = self.index.queues.get(&key).into_iter();
+        let before = queue.flat_map(|queue| queue.range((first, ActionId(0))..(rank, id)));
+        let mut sum = 0;
+        for (count, (_, other)) in before.enumerate() {
+            if count == BEFORE_MAX {
+                let all = self.index.work.get(&(key, rank.class));
+                return all.map_or(0, |all| all.saturating_sub(u128::from(own)));
+            }
+            let stage = self.state.live.get(other).map(|action| &action.stage);
+            if let Some(Stage::Waiting { work, .. }) = stage {
+                sum += u128::from(*work);
+            }
+        }
+        sum
     }
 
     /// Its program acts from now on.

@@ -7,7 +7,7 @@ use treadle_core::actions::{
     ElasticQuestion, Grant, Outcome, Resource, Supply,
 };
 use treadle_core::{Command, Core, CoreConfig, Event};
-use treadle_model::{ActionId, AskId, PolicyRef, Span, Timestamp};
+use treadle_model::{ActionId, AskId, PolicyRef, ProgramId, Span, Timestamp};
 
 /// How the policy answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +47,8 @@ pub(crate) struct Executor {
     pub(crate) answered: BTreeMap<ActionId, Outcome>,
     pub(crate) asked: Vec<(AskId, ElasticQuestion)>,
     pub(crate) log: Vec<ActionCommand>,
+    /// Time that each program was expected to be idle yet, when a policy was last asked about it.
+    pub(crate) idle: BTreeMap<ProgramId, Span>,
     /// All that were submitted.
     specs: BTreeMap<ActionId, ActionSpec>,
     attempts: BTreeMap<ActionId, u32>,
@@ -128,6 +130,7 @@ impl Executor {
             answered: BTreeMap::new(),
             asked: Vec::new(),
             log: Vec::new(),
+            idle: BTreeMap::new(),
             specs: BTreeMap::new(),
             attempts: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -235,9 +238,18 @@ impl Executor {
             self.core.handle(self.now, &event);
             self.journal.push((self.now, event));
             while let Some(command) = self.core.poll_command() {
-                if let Command::Action(command) = command {
-                    self.log.push(command.clone());
-                    events.extend(self.carry_out(command, &mut started));
+                match command {
+                    Command::Action(command) => {
+                        self.log.push(command.clone());
+                        events.extend(self.carry_out(command, &mut started));
+                    }
+                    Command::AskPolicy { question, .. } => {
+                        let columns = &question.programs;
+                        let rows = columns.program.iter().zip(&columns.costs.idle);
+                        self.idle
+                            .extend(rows.map(|(program, idle)| (*program, *idle)));
+                    }
+                    _ => {}
                 }
             }
             while self.core.poll_decision().is_some() {}

@@ -34,10 +34,16 @@ impl Programs {
         if let Some(remaining_tool_time) = of_actions.chain(expected).reduce(RemainingTime::later) {
             return remaining_tool_time;
         }
-        let elapsed = now.since(p.phase_since);
+        // Of its tools nothing is known; those of treadle's own may still have to wait.
+        let waits = p.actions.values().map(|action| action.since.since(now));
+        let wait = waits.max().unwrap_or_default();
+        let elapsed = match wait {
+            Span(0) => now.since(p.phase_since),
+            _ => Span(0),
+        };
         let job = self.state.jobs.get(&p.job);
-        job.and_then(|job| RemainingTime::of(&job.gaps, elapsed, Span(0)))
-            .unwrap_or_else(|| RemainingTime::unknown(elapsed))
+        job.and_then(|job| RemainingTime::of(&job.gaps, elapsed, wait))
+            .unwrap_or_else(|| RemainingTime::unknown(elapsed).after(wait))
     }
 
     /// Adds what is expected of a program to the columns of a question.

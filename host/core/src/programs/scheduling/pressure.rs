@@ -29,8 +29,13 @@ impl Programs {
         let worker = place.and_then(|worker| self.state.workers.get(&worker));
         let is_short = |w: &&Worker| unplaced || w.used_tokens() >= self.fill_tokens(w);
         let held = worker.filter(is_short).map(|_| p.context_tokens);
+        let offloads = &self.state.offloads;
+        let copy = offloads.held.get(&p.id).map(|copy| copy.tokens);
+        let taken = offloads.held_tokens + offloads.leaving_tokens;
+        let is_full = |tokens: &u64| taken.saturating_add(*tokens) > self.config.kv.host_tokens_max;
         Standing {
             held_up_tokens: held.unwrap_or(0),
+            host_tokens: copy.filter(is_full).unwrap_or(0),
             remaining_tokens: p.remaining_tokens.unwrap_or(0),
         }
     }
