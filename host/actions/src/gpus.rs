@@ -39,7 +39,11 @@ pub enum GpuError {
 
 /// Which GPUs actions share, in the order in which the scheduler numbers them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Gpus(Arc<[String]>);
+pub struct Gpus {
+    names: Arc<[String]>,
+    /// Of the smallest, where NVML says it of all.
+    memory_bytes: Option<u64>,
+}
 
 impl Gpus {
     /// The GPUs with these names: numbers, ids, or `all`. Where NVML is, it must know them, and ids
@@ -69,20 +73,30 @@ impl Gpus {
             Err(_) if !is_all => asked.to_vec(),
             Err(_) => Vec::new(),
         };
-        if let (Err(error), true) = (nvml, is_all) {
-            return Err(GpuError::Library(error));
-        }
+        let memory_bytes = match nvml {
+            Ok(nvml) => smallest_memory(&nvml, &names),
+            Err(error) if is_all => return Err(GpuError::Library(error)),
+            Err(_) => None,
+        };
         let listed = names.clone();
         names.sort_unstable();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(GpuError::Twice(pair[0].clone())),
-            None => Ok(Self(listed.into())),
+            None => Ok(Self {
+                names: listed.into(),
+                memory_bytes,
+            }),
         }
     }
 
     /// Their names, as CUDA takes them.
     pub fn names(&self) -> &[String] {
-        &self.0
+        &self.names
+    }
+
+    /// Memory of the smallest, where that is known.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.memory_bytes
     }
 
     /// Sets the variables from which a process learns its devices. CUDA numbers devices by speed
@@ -97,12 +111,23 @@ impl Gpus {
     /// The names of a chunk's, as `0,1`.
     pub(crate) fn of(&self, chunk: Chunk) -> String {
         let first = chunk.node as usize * NODE_DEVICES as usize;
-        let name = |number: usize| match self.0.get(first + number) {
+        let name = |number: usize| match self.names.get(first + number) {
             Some(name) => name.clone(),
             None => (first + number).to_string(),
         };
         chunk.devices().map(name).collect::<Vec<_>>().join(",")
     }
+}
+
+fn smallest_memory(nvml: &Nvml, names: &[String]) -> Option<u64> {
+    let memory = names.iter().map(|name| {
+        let device = match name.parse() {
+            Ok(number) => nvml.device_by_index(number),
+            Err(_) => nvml.device_by_uuid(name.as_str()),
+        };
+        device.ok()?.memory_info().ok().map(|memory| memory.total)
+    });
+    memory.collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
 /// What NVML calls a GPU. A part of one (MIG) has no number.
@@ -164,6 +189,8 @@ int nvmlDeviceGetHandleByUUID(const char *id, device *found) {
     if (!strcmp(id, "MIG-a")) return 0;
     return sscanf(id, "GPU-%lu", found) == 1 && *found < 4 ? 0 : 6;
 }
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory;
+int nvmlDeviceGetMemoryInfo_v2(device known, memory *found) { found->total = (40 + known) << 30; return 0; }
 int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return 0; }
 "#;
 
@@ -179,6 +206,9 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return 0
         assert!(compiler.expect("a C compiler").success());
         let library = library.as_os_str();
         assert_eq!(find(&["all"], library), Ok(names(&["0", "1", "2", "3"])));
+        let memory =
+            |asked| Gpus::find_with(&names(asked), library).map(|gpus| gpus.memory_bytes());
+        assert_eq!(memory(&["3", "GPU-1"]).ok(), Some(Some(41 << 30)));
         let mixed = find(&["3", "GPU-1", "MIG-a"], library);
         assert_eq!(mixed, Ok(names(&["3", "1", "MIG-a"])));
         for (asked, told) in [
@@ -195,7 +225,10 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return 0
 
     #[test]
     fn a_chunk_has_the_names_of_its_devices() {
-        let gpus = Gpus((0..10).map(|number| format!("g{number}")).collect());
+        let gpus = Gpus {
+            names: (0..10).map(|number| format!("g{number}")).collect(),
+            memory_bytes: None,
+        };
         let chunk = |node, first, size| Chunk { node, first, size };
         assert_eq!(gpus.of(chunk(0, 2, 2)), "g2,g3");
         // A machine of more than a node's devices has several nodes.

@@ -20,6 +20,8 @@ pub use spec::{Lifecycle, ServiceSpec};
 
 /// Services that are declared at most.
 const SERVICES_MAX: usize = 1_024;
+/// Services of one tenant.
+const TENANT_SERVICES_MAX: usize = 256;
 
 /// A service, and whose it is.
 #[derive(Debug, Eq, PartialEq)]
@@ -59,7 +61,11 @@ impl ServiceHost {
         let mut held = self.lock();
         let may = match held.declared.get(&spec.name) {
             Some(declared) => declared.tenant == tenant,
-            None => held.declared.len() < SERVICES_MAX,
+            None => {
+                let declared = held.declared.values();
+                let own = declared.filter(|declared| declared.tenant == tenant);
+                own.count() < TENANT_SERVICES_MAX && held.declared.len() < SERVICES_MAX
+            }
         };
         if !may {
             return false;
@@ -68,6 +74,13 @@ impl ServiceHost {
         held.declared
             .insert(name, Arc::new(Declared { tenant, spec }));
         true
+    }
+
+    /// A tenant's service as it was declared.
+    pub(crate) fn declared(&self, tenant: &str, name: &str) -> Option<ServiceSpec> {
+        let held = self.lock();
+        let declared = held.declared.get(name)?;
+        (declared.tenant == tenant).then(|| declared.spec.clone())
     }
 
     /// Has a tenant's service on some devices, in the place of all others there; gives where it

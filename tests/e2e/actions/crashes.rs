@@ -68,6 +68,33 @@ async fn what_ran_is_unknown_what_waited_runs_and_what_may_runs_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_is_stopped_leaves_to_the_next_what_may_run_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(100_000).await;
+    let daemon = serve(folder.path(), &engine.url()).await;
+    let client = &daemon.client;
+    let once = submit(client, &shell("sleep 30")).await;
+    let script = "test -e began || { touch began; sleep 30; }";
+    let idempotent = with(shell(script), &json!({"idempotent": true}));
+    let again = submit(client, &idempotent).await;
+    for action in [once, again] {
+        until_status(client, action, "running").await;
+    }
+    let began = folder.path().join("began");
+    while !began.exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(daemon.terminate(), "it ended badly");
+
+    let daemon = serve(folder.path(), &engine.url()).await;
+    let client = &daemon.client;
+    assert_eq!(outcome(client, once).await, "infrastructure_failure");
+    assert_eq!(outcome(client, again).await, "exited");
+    assert_eq!(show(client, again).await["attempts"], 2);
+    assert!(daemon.terminate(), "it ended badly");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_was_acknowledged_is_lost_over_many_kills() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine(100_000).await;

@@ -46,6 +46,9 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
             "durations_us",
         ),
         (with(shell("true"), &json!({"kind": ""})), "kind"),
+        // Actions don't wait for one another, so there is no cycle of waits.
+        (with(shell("true"), &json!({"after": [1]})), "after"),
+        (cost(json!({"gpu_memory": 1})), "cost.gpu_memory"),
     ] {
         let answer = client.post(ACTIONS, &action).await;
         let error = answer.json();

@@ -199,6 +199,8 @@ impl Attempt {
     pub(super) fn why_stopped(&self) -> Outcome {
         match *self.stop.borrow() {
             Stop::Cancelled => Outcome::Cancelled,
+            // The next daemon runs it again.
+            Stop::Shutdown if self.order.idempotent => Outcome::Unknown,
             Stop::Not | Stop::Shutdown => failed("the daemon stopped while it ran"),
         }
     }

@@ -44,6 +44,8 @@ pub struct ActionOrder {
     pub body: Arc<ActionBody>,
     /// After this it is stopped; loading a service does not count.
     pub run_max: Span,
+    /// Whether it may be run again where nobody knows how far it came.
+    pub idempotent: bool,
     /// The RL run it belongs to, which it is told.
     pub job: String,
     /// Whose action it is: decides what requests may reach and which services there are.
@@ -171,6 +173,16 @@ impl Executor {
     /// there was room for it and the name is no other tenant's.
     pub fn declare(&self, tenant: &str, service: ServiceSpec) -> bool {
         self.0.services.declare(tenant, service)
+    }
+
+    /// A tenant's service as it was declared.
+    pub fn declared(&self, tenant: &str, service: &str) -> Option<ServiceSpec> {
+        self.0.services.declared(tenant, service)
+    }
+
+    /// Memory of the smallest GPU, where that is known.
+    pub fn gpu_memory_bytes(&self) -> Option<u64> {
+        self.0.config.gpus.memory_bytes()
     }
 
     /// Runs an attempt whose start is on record. What becomes of it is reported; where there is no

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use treadle_core::actions::NODE_DEVICES;
 
 use crate::body::{BodyError, check_command, check_env, check_name, read, split_url};
 
@@ -30,6 +31,12 @@ pub struct ServiceSpec {
     /// Variables of its environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// On how many devices it runs, ascending; on any number without it.
+    #[serde(default)]
+    pub gpus: Vec<u64>,
+    /// Memory that each of them must have.
+    #[serde(default)]
+    pub gpu_memory_bytes: u64,
 }
 
 /// How a service comes and goes.
@@ -71,6 +78,11 @@ impl ServiceSpec {
         Ok(spec)
     }
 
+    /// Whether it runs commands on this machine.
+    pub fn has_commands(&self) -> bool {
+        !matches!(self.lifecycle, Lifecycle::Control { .. })
+    }
+
     fn check(&self) -> Result<(), BodyError> {
         check_name("name", &self.name)?;
         match &self.lifecycle {
@@ -99,6 +111,13 @@ impl ServiceSpec {
         if !(1..=READY_S_MAX).contains(&self.ready_s_max) {
             let problem = format!("is {}; send 1 to {READY_S_MAX}", self.ready_s_max);
             return Err(BodyError::new("ready_s_max", problem));
+        }
+        let is_chunk =
+            |number: &u64| number.is_power_of_two() && *number <= u64::from(NODE_DEVICES);
+        let ascends = self.gpus.windows(2).all(|pair| pair[0] < pair[1]);
+        if !ascends || !self.gpus.iter().all(is_chunk) {
+            let problem = "must be some of 1, 2, 4 and 8, ascending";
+            return Err(BodyError::new("gpus", problem));
         }
         check_env("env", &self.env)
     }
@@ -162,6 +181,10 @@ mod tests {
             ("url", "\"h\"", "`url` can't be used"),
             ("ready_path", "\"health\"", "`ready_path` is no path"),
             ("ready_s_max", "0", "`ready_s_max` is 0"),
+            ("gpus", "[1,3]", "`gpus` must be some of"),
+            ("gpus", "[2,1]", "`gpus` must be some of"),
+            ("gpus", "[16]", "`gpus` must be some of"),
+            ("gpu_memory_bytes", "-1", "`gpu_memory_bytes`"),
             (
                 "env",
                 r#"{"TREADLE_PORT":"1"}"#,

@@ -146,6 +146,7 @@ pub(crate) fn order(action: ActionId, body: &Value) -> ActionOrder {
         load: None,
         body: Arc::new(ActionBody::parse(body.to_string().as_bytes()).unwrap()),
         run_max: Span::from_secs(600),
+        idempotent: false,
         job: "run-1".to_owned(),
         tenant: "default".to_owned(),
     }

@@ -4,6 +4,7 @@
 mod at_nodes;
 mod blobs;
 mod counts;
+mod devices;
 mod held;
 mod refusal;
 mod running;
@@ -161,7 +162,12 @@ impl Actions {
             job_named,
             start_max,
             body,
+            devices,
         } = submission.read(tenant)?;
+        let service = body.service();
+        let service = service.and_then(|name| self.executor.declared(tenant.name(), name));
+        let smallest = self.executor.gpu_memory_bytes();
+        devices::fit(&mut spec, devices, service.as_ref(), smallest)?;
         if let Some(program) = spec.program.clone() {
             let live = self.driver.program(&program).await?;
             let live = live.ok_or_else(|| refusal::program_unknown(tenant, &program))?;
@@ -276,7 +282,7 @@ impl Actions {
         };
         let name: Box<str> = service.name.as_str().into();
         if !self.executor.declare(tenant.name(), service) {
-            let message = "another tenant has a service of this name, or as many are declared as may be; take another name";
+            let message = "another tenant has a service of this name, or as many are declared as may be (256 of a tenant); take the name of one that you have";
             return Err(ErrorBody::new(ErrorCode::TenantLimit, message).into());
         }
         self.store.put_service(&row).await?;

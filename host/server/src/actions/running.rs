@@ -115,6 +115,7 @@ impl Actions {
             load: start.load,
             body,
             run_max: start.spec.run_max,
+            idempotent: start.spec.idempotent,
             job: job.to_owned(),
             tenant: tenant.to_owned(),
         });
@@ -149,6 +150,7 @@ pub(super) fn for_node(start: ActionStart, body: &ActionBody) -> Start {
         grants: start.grants,
         body: body.clone(),
         run_max_us: start.spec.run_max.micros(),
+        idempotent: start.spec.idempotent,
         job: job.to_owned(),
         tenant: tenant.to_owned(),
     }

@@ -1,5 +1,6 @@
 //! An action as clients submit it, read into what the core schedules and what the executor runs.
 
+use super::devices::{DevicesAsked, GPU_MEMORY};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -33,9 +34,10 @@ pub(crate) struct Submission {
     job: Option<String>,
     /// The tool or the reward: actions of a job and kind are taken to last equally long.
     kind: String,
-    /// What it needs of each resource: `cpu` in cores, `memory` in bytes, `gpu` in devices, or a
-    /// quota in requests. A process needs one core unless it says otherwise, a request one of the
-    /// quota that it names, and a service one device.
+    /// What it needs of each resource: `cpu` in cores, `memory` in bytes, `gpu` in devices,
+    /// `gpu_memory` in bytes that each of these must have, or a quota in requests. A process needs
+    /// one core unless it says otherwise, a request one of the quota that it names, and a service
+    /// one of the numbers of devices that it runs on.
     #[serde(default)]
     cost: BTreeMap<String, Cost>,
     /// How long it lasts with each amount of the resource that it can use more or less of, in
@@ -89,6 +91,8 @@ pub(super) struct Submitted {
     pub(super) start_max: Option<Span>,
     /// What is run.
     pub(super) body: ActionBody,
+    /// What its client says of devices.
+    pub(super) devices: DevicesAsked,
 }
 
 impl Submission {
@@ -117,7 +121,7 @@ impl Submission {
     ///
     /// # Errors
     /// The field that is wrong, and the remedy.
-    pub(super) fn read(self, tenant: &Tenant) -> Result<Submitted, ErrorBody> {
+    pub(super) fn read(mut self, tenant: &Tenant) -> Result<Submitted, ErrorBody> {
         let inside = |field: &str, text: &str| {
             let name = ClientName::parse(field, text)?;
             Ok::<Box<str>, ErrorBody>(tenant.inside(&name).into())
@@ -135,6 +139,7 @@ impl Submission {
         let run_s = bounded("run_s_max", self.run_s_max.unwrap_or(RUN_S), RUN_S_MAX)?;
         let start_s = self.start_s_max;
         let start_s = start_s.map(|seconds| bounded("start_s_max", seconds, START_S_MAX));
+        let devices = self.devices()?;
         let spec = ActionSpec {
             program,
             job: inside("job", self.job.as_deref().unwrap_or(DEFAULT_JOB))?,
@@ -153,6 +158,25 @@ impl Submission {
             job_named: self.job.is_some(),
             start_max: start_s.transpose()?.map(Span::from_secs),
             body,
+            devices,
+        })
+    }
+
+    /// What it says of devices; their memory is no resource that is shared out.
+    fn devices(&mut self) -> Result<DevicesAsked, ErrorBody> {
+        let memory_bytes = match self.cost.remove(GPU_MEMORY) {
+            None => None,
+            Some(Cost::Fixed(bytes)) => Some(bytes),
+            Some(Cost::OneOf(_) | Cost::Range { .. }) => {
+                let field = format!("cost.{GPU_MEMORY}");
+                let message = format!("`{field}` has several amounts; send bytes of each device");
+                let error = ErrorBody::new(ErrorCode::InvalidField, message);
+                return Err(error.with_param(field));
+            }
+        };
+        Ok(DevicesAsked {
+            number_named: self.cost.contains_key(GPU),
+            memory_bytes,
         })
     }
 }

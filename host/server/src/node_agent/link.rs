@@ -145,6 +145,7 @@ impl Link {
             load: None,
             body: Arc::new(start.body),
             run_max: Span(start.run_max_us),
+            idempotent: start.idempotent,
             job: start.job,
             tenant: start.tenant,
         });

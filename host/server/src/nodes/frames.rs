@@ -234,6 +234,9 @@ pub(crate) struct Start {
     pub(crate) body: ActionBody,
     /// After so many microseconds it is stopped.
     pub(crate) run_max_us: u64,
+    /// Whether it may be run again where nobody knows how far it came.
+    #[serde(default)]
+    pub(crate) idempotent: bool,
     /// The RL run that it belongs to.
     pub(crate) job: String,
     /// Whose it is.

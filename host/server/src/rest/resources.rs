@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use treadle_actions::{ISOLATION, ServiceSpec};
 use treadle_auth::Caller;
-use treadle_auth::permissions::{ENGINES, VIEW};
+use treadle_auth::permissions::{RUN, VIEW};
+use treadle_auth::{Principal, Scope};
 use treadle_config::MEMORY;
 use treadle_core::actions::{Pool, Supply};
 use treadle_http::error_response;
@@ -26,15 +27,17 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         get("/api/v1/resources", VIEW, show)
             .summary("What actions draw from, what is free of it, and how many wait")
             .fails(&[ErrorCode::Overloaded]),
-        put("/api/v1/services/{service}", ENGINES, declare)
+        put("/api/v1/services/{service}", RUN, declare)
             .summary("Declares a service that devices hold while actions use it, or replaces it")
             .details(
                 "It is brought onto the devices of an action that asks for it, and stays there \
-                 until they are needed for another one.",
+                 until they are needed for another one. Where commands run in sandboxes only, one \
+                 with commands takes an operator's token.",
             )
             .fails(&[
                 ErrorCode::Overloaded,
                 ErrorCode::ActionsDisabled,
+                ErrorCode::Forbidden,
                 ErrorCode::TenantLimit,
             ]),
     ]
@@ -159,6 +162,13 @@ struct ServiceRequest {
     #[serde(default)]
     #[schema(value_type = Object)]
     env: Value,
+    /// On how many devices it runs: some of 1, 2, 4 and 8, ascending. An action that names no number
+    /// may have any of these; on any number without it.
+    #[serde(default)]
+    gpus: Vec<u64>,
+    /// Memory that each device must have; checked where NVML says what they have.
+    #[serde(default)]
+    gpu_memory_bytes: u64,
 }
 
 fn ready_s_max() -> u64 {
@@ -187,13 +197,25 @@ async fn declare(
     let spec = serde_json::json!({
         "name": service, "lifecycle": request.lifecycle, "url": request.url,
         "ready_path": request.ready_path, "ready_s_max": request.ready_s_max, "env": env,
+        "gpus": request.gpus, "gpu_memory_bytes": request.gpu_memory_bytes,
     });
     let spec = ServiceSpec::parse(spec.to_string().as_bytes()).map_err(|error| {
         let body = ErrorBody::new(ErrorCode::InvalidField, error.to_string());
         error_response(&body.with_param(error.field()))
     })?;
+    if actions.runs_sandboxes_only() && spec.has_commands() && !operates(&app, &caller.principal) {
+        let message = "`lifecycle` has commands, and this daemon runs those of jobs in sandboxes only; send `control`, or ask an operator to declare it";
+        let body = ErrorBody::new(ErrorCode::Forbidden, message);
+        return Err(error_response(&body.with_param("lifecycle")));
+    }
     let load = Span::from_millis(request.load_ms.min(3_600_000));
     let tenant = &caller.principal.tenant.tenant;
     actions.declare(tenant, spec, load).await.map_err(failed)?;
     Ok(Json(Declared { service }))
+}
+
+/// Whether a caller may run on this machine what the daemon may.
+fn operates(app: &App, principal: &Principal) -> bool {
+    let is_operator = principal.scope >= Some(Scope::Operator);
+    is_operator && (principal.global || app.auth.has_one_tenant())
 }
