@@ -1,6 +1,7 @@
 // What the pages ask the daemon for, and how often.
 import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
 import { ApiError, call } from "./client";
+import { known } from "./session";
 
 export const queryClient = new QueryClient({
   defaultOptions: {
@@ -15,7 +16,11 @@ export const queryClient = new QueryClient({
 
 export const whoami = queryOptions({
   queryKey: ["whoami"],
-  queryFn: ({ signal }) => call("get", "/api/v1/whoami", { signal }),
+  queryFn: async ({ signal }) => {
+    const me = await call("get", "/api/v1/whoami", { signal });
+    if (me.who !== "anonymous") known();
+    return me;
+  },
   staleTime: 60_000,
 });
 

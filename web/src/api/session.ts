@@ -56,6 +56,11 @@ export function begun(): void {
   tell();
 }
 
+/** The daemon knows the caller: a session that the identity provider began counts like any other. */
+export function known(): void {
+  mark(true);
+}
+
 /** Ends the session; the token stays good. Fails where the daemon does not take the cookie back. */
 export async function signOut(): Promise<void> {
   await takeBack();
