@@ -88,14 +88,6 @@ export const program = (id: string) =>
       call("get", "/api/v1/programs/{program}", { path: { program: id }, signal }),
   });
 
-/** The newest programs that a program started. */
-export const children = (id: string) =>
-  queryOptions({
-    queryKey: ["children", id],
-    queryFn: ({ signal }) =>
-      call("get", "/api/v1/programs", { query: { parent: id, limit: 1000 }, signal }),
-  });
-
 export const bodies = (id: string, step: number) =>
   queryOptions({
     queryKey: ["bodies", id, step],

@@ -1,6 +1,7 @@
 // The programs of a job as lanes. Steps of a program are read again only when it has changed.
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { call } from "../../api/client";
+import { inPool } from "../../api/pool";
 import { stepsAfter } from "../../api/programQueries";
 import { queryClient } from "../../api/queries";
 import type { EventView, ProgramView, StepView } from "../../api/types";
@@ -19,7 +20,6 @@ export interface ProgramLane extends Lane {
   ended: number;
 }
 
-const READERS = 4;
 const EVENTS = 2000;
 const REFRESH_MS = 5000;
 
@@ -53,22 +53,6 @@ async function readLanes(
     staleness: new Map(steps.map((step) => [step.step, staleness(step)])),
   }));
   return lanes.filter((lane) => lane.spans.length > 0).sort((a, b) => a.begun - b.begun);
-}
-
-/** Works through a list, a few at a time, so that other requests get their turn. */
-async function inPool<T, R>(items: T[], work: (item: T) => Promise<R>): Promise<R[]> {
-  const results = new Array<R>(items.length);
-  let next = 0;
-  const reader = async () => {
-    for (;;) {
-      const at = next++;
-      const item = items[at];
-      if (item === undefined) return;
-      results[at] = await work(item);
-    }
-  };
-  await Promise.all(Array.from({ length: READERS }, reader));
-  return results;
 }
 
 function stepsOf(program: ProgramView, signal: AbortSignal): Promise<StepView[]> {
