@@ -88,6 +88,24 @@ export const program = (id: string) =>
       call("get", "/api/v1/programs/{program}", { path: { program: id }, signal }),
   });
 
+export interface StepFilter {
+  job?: string | undefined;
+  worker?: string | undefined;
+  outcome?: string | undefined;
+  sort?: string | undefined;
+}
+
+export const listedSteps = (filter: StepFilter) =>
+  infiniteQueryOptions({
+    queryKey: ["listedSteps", filter],
+    queryFn: ({ pageParam, signal }) =>
+      call("get", "/api/v1/steps", { query: { ...filter, after: pageParam, limit: 200 }, signal }),
+    initialPageParam: null as string | null,
+    getNextPageParam: ({ next }) => next ?? undefined,
+    // Whoever has scrolled on does not want rows to move.
+    refetchInterval: (query) => ((query.state.data?.pages.length ?? 0) > 1 ? false : 10_000),
+  });
+
 export const bodies = (id: string, step: number) =>
   queryOptions({
     queryKey: ["bodies", id, step],

@@ -85,3 +85,12 @@ export function rateOf(points: Point[], name: string, span = 15): number | null 
   const after = last.metrics.sum(name);
   return seconds <= 0 || before === null || after === null ? null : (after - before) / seconds;
 }
+
+/** How much a counter rose over this much of the journal's time, as far back as points have it. */
+export function risen(points: Point[], name: string, spanUs: number): number {
+  const last = points.at(-1);
+  if (!last) return 0;
+  const read = (point: Point) => point.metrics.sum(name);
+  const first = points.find((point) => point.at >= last.at - spanUs && read(point) !== null);
+  return first ? Math.max(0, (read(last) ?? 0) - (read(first) ?? 0)) : 0;
+}

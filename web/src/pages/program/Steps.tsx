@@ -6,7 +6,6 @@ import { curlOf } from "../../format/curl";
 import { count, percent, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
 import { followed, stalenessOf } from "../../model/outlook";
-import { isFailed } from "../../model/timeline";
 import { type Column, DataTable } from "../../ui/DataTable";
 import { copyText } from "../../ui/notices";
 import { Panel } from "../../ui/Panel";
@@ -14,6 +13,7 @@ import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
 import { Messages } from "./Messages";
+import { Outcome } from "./Outcome";
 import type { ProgramData } from "./useProgramData";
 
 interface Row extends StepView {
@@ -76,12 +76,6 @@ function rowsOf({ view, steps, events }: ProgramData): Row[] {
     followed: followed(step, view.output_tokens),
     behind: behind(step),
   }));
-}
-
-/** How a step went, in a word. */
-function Outcome({ step }: { step: StepView }) {
-  if (!step.outcome) return <Badge tone="accent">{step.worker ? "running" : "queued"}</Badge>;
-  return <Badge tone={isFailed(step.outcome) ? "bad" : "neutral"}>{step.outcome}</Badge>;
 }
 
 /** What was predicted to follow a step, and what did. */
