@@ -7,6 +7,7 @@ import { queryClient } from "../../api/queries";
 import type { EventView, ProgramView, StepView } from "../../api/types";
 import { visibleText } from "../../format/text";
 import { journalNow } from "../../live/clock";
+import { endOf } from "../../model/critical";
 import { stalenessOf } from "../../model/outlook";
 import { buildTimeline, type Lane, type Span } from "../../model/timeline";
 
@@ -17,7 +18,16 @@ export interface ProgramLane extends Lane {
   /** Versions of the weights that its job has seen since those of each step. */
   staleness: Map<number, number | null>;
   begun: number;
+  /** When it ended, or the time now. */
   ended: number;
+  /** When it ended, or is expected to; null where that is not known. */
+  end: number | null;
+}
+
+export interface Lanes {
+  lanes: ProgramLane[];
+  /** There are older programs than these. */
+  more: boolean;
 }
 
 const EVENTS = 2000;
@@ -36,7 +46,7 @@ async function readLanes(
   job: string | undefined,
   limit: number,
   signal: AbortSignal,
-): Promise<ProgramLane[]> {
+): Promise<Lanes> {
   const [page, events] = await Promise.all([
     call("get", "/api/v1/programs", { query: { job, limit, sort: "-created_at_us" }, signal }),
     call("get", "/api/v1/events", { query: { job, latest: true, limit: EVENTS }, signal }),
@@ -52,7 +62,10 @@ async function readLanes(
     ...laneOf(program, steps, byProgram.get(program.program_id) ?? [], now),
     staleness: new Map(steps.map((step) => [step.step, staleness(step)])),
   }));
-  return lanes.filter((lane) => lane.spans.length > 0).sort((a, b) => a.begun - b.begun);
+  return {
+    lanes: lanes.filter((lane) => lane.spans.length > 0).sort((a, b) => a.begun - b.begun),
+    more: Boolean(page.next),
+  };
 }
 
 function stepsOf(program: ProgramView, signal: AbortSignal): Promise<StepView[]> {
@@ -92,5 +105,6 @@ function laneOf(
     workers: new Map(steps.map((step) => [step.step, step.worker ?? ""])),
     begun: timeline.from,
     ended: ended ?? now,
+    end: endOf(program, steps, now),
   };
 }

@@ -1,23 +1,12 @@
 // Paints a canvas whenever what is on it changes.
 import { type RefObject, useLayoutEffect, useState } from "react";
-import type { Lane, Span } from "../../model/timeline";
+import type { Span } from "../../model/timeline";
 import { colorOf, useColorVersion } from "../theme";
 import { type Picture, paint } from "./paint";
 
 /** The colour of a span's state. */
 export function stateColor(span: Span): string {
   return colorOf(`state-${span.state}`);
-}
-
-/** Asking for a token's colour takes long: each state is asked for once a picture. */
-function cached(colorFor: Picture["colorFor"]): Picture["colorFor"] {
-  if (colorFor !== stateColor) return colorFor;
-  const known = new Map<string, string>();
-  return (span: Span, lane: Lane) => {
-    const color = known.get(span.state) ?? colorFor(span, lane);
-    known.set(span.state, color);
-    return color;
-  };
 }
 
 export function usePainting(canvas: RefObject<HTMLCanvasElement | null>, picture: Picture): void {
@@ -33,7 +22,7 @@ export function usePainting(canvas: RefObject<HTMLCanvasElement | null>, picture
     element.width = Math.round(width * ratio);
     element.height = Math.round(height * ratio);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    paint(context, { ...picture, colorFor: cached(colorFor) });
+    paint(context, picture);
   }, [
     lanes,
     scale,
