@@ -5,7 +5,7 @@ import { bindings, plugin, pluginLogs } from "../../api/queries";
 import type { PluginDetails } from "../../api/types";
 import { useRights } from "../../app/Account";
 import { bytes, count, percent, short } from "../../format/number";
-import { duration, fullTime, preciseTime } from "../../format/time";
+import { fullTime, preciseTime } from "../../format/time";
 import { Json } from "../../ui/Json";
 import { Empty, Failure, Loading, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Tabs } from "../../ui/Tabs";
@@ -48,7 +48,10 @@ function Known({ plugin }: { plugin: PluginDetails }) {
       <PageHead
         title={
           <>
-            <Text value={plugin.name} max={100} /> <span className="dim">{plugin.version}</span>
+            <Text value={plugin.name} max={100} />{" "}
+            <span className="dim">
+              <Text value={plugin.version} max={40} />
+            </span>
           </>
         }
         note={<Text value={plugin.summary} max={300} />}
@@ -89,7 +92,6 @@ function Figures({ world, statistics }: Asked) {
   return (
     <dl className="stats">
       <Stat label="Calls" value={short(calls)} note={`${short(statistics.rows)} rows`} />
-      <Stat label="Mean answer" value={calls > 0 ? duration(statistics.compute_us / calls) : "–"} />
       <ComputeTime world={world} statistics={statistics} />
       <Stat
         label="Left to the default"

@@ -12,8 +12,8 @@ export const DEADLINES: Record<string, string> = {
   priority: HOT,
   prediction: BACKGROUND,
   reward: BACKGROUND,
-  placement: `${HOT}, of migrate ${BACKGROUND}`,
-  allocation: `${HOT}, of parallelism ${BACKGROUND}`,
+  placement: `${HOT}, migrate ${BACKGROUND}`,
+  allocation: `${HOT}, parallelism ${BACKGROUND}`,
 };
 
 /** Upper bounds of the buckets of calls, as the daemon counts; a last one has no bound. */
