@@ -128,7 +128,9 @@ function Legend({ timeline }: { timeline: ProgramData["timeline"] }) {
           {CACHE_LABELS[state] ?? STATES[state].label}
         </span>
       ))}
-      <span className="legend-time dim">Ctrl + wheel zooms, drag moves, click opens a step</span>
+      <span className="legend-time dim">
+        Ctrl + wheel zooms, drag moves, click or Enter opens a step
+      </span>
     </div>
   );
 }

@@ -11,7 +11,7 @@ export function stateColor(span: Span): string {
 
 export function usePainting(canvas: RefObject<HTMLCanvasElement | null>, picture: Picture): void {
   const colors = useColorVersion();
-  const { lanes, scale, view, layout, colorFor, selected, marked } = picture;
+  const { lanes, scale, view, layout, colorFor, selected, marked, focused } = picture;
   const { width, height, rowHeight, scrollTop } = layout;
   // biome-ignore lint/correctness/useExhaustiveDependencies: `colors` stands for what tokens give, the rest for the picture
   useLayoutEffect(() => {
@@ -35,6 +35,8 @@ export function usePainting(canvas: RefObject<HTMLCanvasElement | null>, picture
     colorFor,
     selected,
     marked,
+    focused?.lane,
+    focused?.span,
     colors,
   ]);
 }
