@@ -86,11 +86,17 @@ export function rateOf(points: Point[], name: string, span = 15): number | null 
   return seconds <= 0 || before === null || after === null ? null : (after - before) / seconds;
 }
 
+/** The first point of this much of the journal's time that has a metric, and the last of all. */
+export function recent(points: Point[], name: string, spanUs: number): [Point, Point] | null {
+  const last = points.at(-1);
+  if (!last) return null;
+  const has = (point: Point) => point.metrics.sum(name) !== null;
+  const first = points.find((point) => point.at >= last.at - spanUs && has(point));
+  return first ? [first, last] : null;
+}
+
 /** How much a counter rose over this much of the journal's time, as far back as points have it. */
 export function risen(points: Point[], name: string, spanUs: number): number {
-  const last = points.at(-1);
-  if (!last) return 0;
-  const read = (point: Point) => point.metrics.sum(name);
-  const first = points.find((point) => point.at >= last.at - spanUs && read(point) !== null);
-  return first ? Math.max(0, (read(last) ?? 0) - (read(first) ?? 0)) : 0;
+  const [first, last] = recent(points, name, spanUs) ?? [];
+  return Math.max(0, (last?.metrics.sum(name) ?? 0) - (first?.metrics.sum(name) ?? 0));
 }

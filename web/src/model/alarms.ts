@@ -2,7 +2,7 @@
 import type { Health, WorkerView } from "../api/types";
 import { count, percent, plural } from "../format/number";
 import { duration } from "../format/time";
-import { type Point, risen } from "../live/history";
+import { type Point, recent, risen } from "../live/history";
 import type { Metrics } from "../live/metrics";
 
 export interface Alarm {
@@ -18,18 +18,11 @@ export interface Alarm {
     | { to: "/policies/$plugin"; params: { plugin: string }; search: { tab?: string } };
 }
 
-/** A policy by its name and the digest that the API knows it by. */
-export interface Named {
-  name: string;
-  digest: string;
-}
-
-/** Everything that is out of order now; `faulty` is the policy with most faults, if that is known. */
+/** Everything that is out of order now. */
 export function alarmsOf(
   health: Health | undefined,
   workers: WorkerView[],
   points: Point[],
-  faulty: Named | null,
 ): Alarm[] {
   const metrics = points.at(-1)?.metrics;
   return [
@@ -37,7 +30,7 @@ export function alarmsOf(
     ...workers.flatMap(workerAlarms),
     ...(metrics ? ledgerAlarms(metrics, workers) : []),
     ...countedAlarms(points),
-    ...faultAlarms(points, faulty),
+    ...faultAlarms(points),
   ];
 }
 
@@ -154,26 +147,39 @@ function countedAlarms(points: Point[]): Alarm[] {
 /** Faults of policies that are no alarm, as a share of their answers. */
 const FAULTS_BORNE = 0.001;
 
-/** Whether policies have had more faults lately than are borne, as a share of their answers. */
-export function faultShare(points: Point[]): number | null {
-  const faults = risen(points, "treadle_policy_faults_total", RECENT_US);
+function faultAlarms(points: Point[]): Alarm[] {
+  const faults = risen(points, FAULTS, RECENT_US);
   const answers = risen(points, "treadle_policy_answers_total", RECENT_US);
   const share = faults / Math.max(1, answers);
-  return share > FAULTS_BORNE ? share : null;
-}
-
-function faultAlarms(points: Point[], faulty: Named | null): Alarm[] {
-  const share = faultShare(points);
-  if (share === null) return [];
+  if (share <= FAULTS_BORNE) return [];
+  const policy = faultyPolicy(points);
+  const [name, digest] = policy?.split("+") ?? [];
   return [
     {
       id: "faults",
       tone: "warn",
-      title: faulty ? `${faulty.name} has faults` : "Policies have faults",
+      title: name ? `${name} has faults` : "Policies have faults",
       text: `${percent(Math.min(1, share), 1)} of the questions ${RECENTLY} went to the built-in default instead.`,
-      link: faulty
-        ? { to: "/policies/$plugin", params: { plugin: faulty.digest }, search: { tab: "calls" } }
+      link: digest
+        ? { to: "/policies/$plugin", params: { plugin: digest }, search: { tab: "calls" } }
         : { to: "/policies", search: { tab: "plugins" } },
     },
   ];
+}
+
+const FAULTS = "treadle_policy_faults_total";
+const FAULTS_OF = "treadle_policy_version_faults_total";
+
+/** The policy whose faults have become most lately. */
+function faultyPolicy(points: Point[]): string | null {
+  const [first, last] = recent(points, FAULTS, RECENT_US) ?? [];
+  const rises = new Map<string, number>();
+  const add = (point: Point | undefined, sign: 1 | -1) => {
+    for (const { labels, value } of point?.metrics.all(FAULTS_OF) ?? [])
+      rises.set(labels.policy ?? "", (rises.get(labels.policy ?? "") ?? 0) + sign * value);
+  };
+  add(first, -1);
+  add(last, 1);
+  const [worst] = [...rises].sort(([, a], [, b]) => b - a);
+  return worst && worst[1] > 0 ? worst[0] : null;
 }

@@ -7,7 +7,7 @@ import { count, percent, plural, short } from "../../format/number";
 import { feed } from "../../live/feed";
 import { rateOf, sampled } from "../../live/history";
 import { useHistory, useTick } from "../../live/hooks";
-import { type Alarm, alarmsOf, faultShare } from "../../model/alarms";
+import { type Alarm, alarmsOf } from "../../model/alarms";
 import { hitRates } from "../../model/series";
 import { Icon } from "../../ui/Icon";
 import { Command, Empty, Failure, PageHead, Panel, Stat } from "../../ui/Panel";
@@ -15,7 +15,6 @@ import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
 import { Memory, Rates, States, Throughput } from "./charts";
 import { JobsPanel, WorkersPanel } from "./lists";
-import { useFaulty } from "./useFaulty";
 
 /** The hours that charts show; the last one is drawn as it goes on. */
 const PERIODS: [string, string, number][] = [
@@ -42,11 +41,7 @@ export function Overview() {
   const { data: workerData } = useQuery(workers);
   const metrics = points.at(-1)?.metrics ?? null;
   const list = workerData?.workers ?? [];
-  const faulty = useFaulty(faultShare(points) !== null);
-  const alarms = useMemo(
-    () => alarmsOf(healthData, list, points, faulty),
-    [healthData, list, points, faulty],
-  );
+  const alarms = useMemo(() => alarmsOf(healthData, list, points), [healthData, list, points]);
   const idle = metrics !== null && (metrics.sum("treadle_steps_arrived_total") ?? 0) === 0;
   return (
     <div className="page">
