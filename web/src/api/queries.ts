@@ -1,7 +1,7 @@
 // What the pages ask the daemon for, and how often.
 import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
 import { ApiError, call } from "./client";
-import { known } from "./session";
+import { known, sessionGeneration } from "./session";
 
 export const queryClient = new QueryClient({
   defaultOptions: {
@@ -17,8 +17,9 @@ export const queryClient = new QueryClient({
 export const whoami = queryOptions({
   queryKey: ["whoami"],
   queryFn: async ({ signal }) => {
+    const generation = sessionGeneration();
     const me = await call("get", "/api/v1/whoami", { signal });
-    if (me.who !== "anonymous") known();
+    if (me.who !== "anonymous") known(generation);
     return me;
   },
   staleTime: 60_000,

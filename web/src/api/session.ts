@@ -57,8 +57,8 @@ export function begun(): void {
 }
 
 /** The daemon knows the caller: a session that the identity provider began counts like any other. */
-export function known(): void {
-  mark(true);
+export function known(of: number): void {
+  if (of === generation) mark(true);
 }
 
 /** Ends the session; the token stays good. Fails where the daemon does not take the cookie back. */

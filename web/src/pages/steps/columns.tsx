@@ -17,13 +17,14 @@ export function columnsFor({ nameOf }: WorkerNames): Column<StepView>[] {
       id: "ended",
       header: "Ended",
       width: "92px",
+      wideOnly: true,
       sort: "finished_at_us",
       cell: (row) => (row.finished_at_us ? <Time us={row.finished_at_us} /> : NONE),
     },
     {
       id: "program",
       header: "Program",
-      width: "minmax(120px, 2fr)",
+      width: "minmax(100px, 2fr)",
       cell: (row) => (
         <Link
           to="/programs/$program"
