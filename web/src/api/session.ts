@@ -56,7 +56,10 @@ export function begun(): void {
   tell();
 }
 
-/** The daemon knows the caller: a session that the identity provider began counts like any other. */
+/**
+ * The daemon knew the caller in that generation: a session that the identity provider began counts
+ * like any other.
+ */
 export function known(of: number): void {
   if (of === generation) mark(true);
 }
