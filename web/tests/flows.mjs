@@ -52,7 +52,9 @@ test("the slowest trajectory is found by sorting", async () => {
   await page.waitForSelector(".table-row.body");
   const sorted = page.waitForResponse(/api\/v1\/programs\?.*sort=-lasted/);
   await page.click("role=columnheader >> text=Lasted");
-  const found = (await (await sorted).json()).programs;
+  const answer = await sorted;
+  assert.equal(answer.status(), 200, await answer.text());
+  const { programs: found } = await answer.json();
   const times = found.map(lastedOf);
   assert.deepEqual(
     times,
@@ -137,6 +139,24 @@ test("a good policy is stored, shadowed, promoted and rolled back", {
   await page.locator(".role", { hasText: "before:" }).getByText("Roll back").click();
   await page.getByRole("dialog").getByText("Roll back", { exact: true }).click();
   await page.waitForSelector(".notice.good >> text=is active again");
+  await done();
+});
+
+test("binding begins with the present configuration, and says for whom it holds", {
+  skip: !given.token,
+}, async () => {
+  const [world, job] = ["eviction", "prefilled"];
+  const body = JSON.stringify({ policy: "foresight-eviction", world, job, config: { hold: 0.25 } });
+  await api("/api/v1/bindings", { method: "PUT", body });
+  const { page, done } = await open("/console/policies");
+  const binding = page.locator(".binding", { hasText: `for job ${job} of tenant default` });
+  await binding.getByText("hold 0.25").waitFor();
+  await binding.getByText("foresight-eviction").first().click();
+  await page.waitForSelector("text=It will hold for all jobs of all tenants");
+  await page.fill("input[list=jobs]", job);
+  await page.waitForSelector(`text=It will hold for job ${job} of tenant default`);
+  assert.equal(await page.inputValue("#config-hold"), "0.25");
+  await api(`/api/v1/bindings?world=${world}&job=${job}`, { method: "DELETE" });
   await done();
 });
 

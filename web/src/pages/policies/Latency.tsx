@@ -25,7 +25,7 @@ export function ComputeTime({ world, statistics }: { world: string; statistics: 
       <Stat
         label="Time of a call, p99"
         value={within(latency_counts, 0.99)}
-        note={`deadline ${DEADLINES[world]}`}
+        note={`default deadline ${DEADLINES[world]}`}
       />
       <Stat label="Slowest call" value={duration(slowest_us)} />
     </>
