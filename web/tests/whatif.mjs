@@ -79,10 +79,10 @@ function runOfJob() {
       ...{ recorded: {}, programs: 1, steps: 1, jobs: 1, seeds: 2, jitter: 0, took_s: 1, cuts: {} },
       profile: "instant",
       sets: [
-        setOf("recorded", 10, 0.5, { policies: [] }),
+        setOf("recorded", 10, 0.5, { asked: [] }),
         setOf("won@1.0.0", 5, 0.5, { policies: { given_up: 0 }, against_first: fast }),
         setOf("fair", 10, 0.9, {
-          policies: [{ ...known, config: { hold: 2 } }],
+          asked: [{ ...known, config: { hold: 2 } }],
           against_first: fair,
         }),
       ],

@@ -124,15 +124,11 @@ const CUTS: Record<string, string> = {
   worker_changes: "changes of workers are not replayed",
 };
 
-function wasGivenUp({ policies }: SetReport): boolean {
-  return policies !== undefined && "given_up" in policies && policies.given_up > 0;
-}
-
 function Caveats({ report }: { report: Report }) {
   const notes = Object.entries(CUTS)
     .filter(([key]) => (report.cuts[key] ?? 0) > 0)
     .map(([key, text]) => `${count(report.cuts[key])} ${text}`);
-  const faulty = report.sets.filter(wasGivenUp);
+  const faulty = report.sets.filter((set) => (set.policies?.given_up ?? 0) > 0);
   return (
     <div className="caveats soft">
       <p>

@@ -17,10 +17,14 @@ const bound = (config: object, job = "*") => ({
 
 it("the policies of the report count, else the name", () => {
   const { world, name, version } = plugin;
-  const told_of = { name: "mine", policies: [{ world, name, version, config: { a: 1 } }] };
-  expect(told(told_of, [])).toEqual([{ plugin, config: { a: 1 }, role: null, replaces: null }]);
-  expect(told({ name: "p@1", policies: { given_up: 0 } }, [])).toHaveLength(1);
-  expect(told({ name: "p@1", policies: [] }, [])).toEqual([]);
+  const asked = { world, name, version, config: { a: 1 } };
+  const trial = { plugin, config: { a: 1 }, role: null, replaces: null };
+  expect(told({ name: "mine", asked: [asked] }, [])).toEqual([trial]);
+  const exact = { ...asked, version: `1+${digest.slice(0, 12)}` };
+  expect(told({ name: "mine", asked: [exact] }, [])).toEqual([trial]);
+  expect(told({ name: "mine", asked: [{ ...asked, is_default: true }] }, [])).toEqual([]);
+  expect(told({ name: "p@1" }, [])).toHaveLength(1);
+  expect(told({ name: "p@1", asked: [] }, [])).toEqual([]);
   expect(told({ name: "sticky" }, [])).toEqual([]);
 });
 

@@ -1,7 +1,7 @@
 // Which policies of a set can be put on trial, and where they are already.
 import type { BindingShown, PluginView } from "../../api/types";
-import { type Canary, digestOf } from "../policies/types";
-import type { SetPolicy, SetReport } from "./types";
+import { type Canary, digestOf, shortPolicy } from "../policies/types";
+import type { AskedPolicy, SetReport } from "./types";
 
 /** A stored policy as a set had it. */
 export interface Trial {
@@ -20,18 +20,27 @@ export function trialsOf(
   bindings: BindingShown[],
   job: string,
 ): Trial[] {
-  return policiesOf(set, plugins).flatMap(({ world, name, version, config }) => {
-    const plugin = plugins.find(
-      (one) => one.world === world && one.name === name && one.version === version,
-    );
-    return plugin ? [trialOf(plugin, config ?? {}, bindings, job)] : [];
+  const chosen = askedOf(set, plugins).filter((policy) => !policy.is_default);
+  return chosen.flatMap((policy) => {
+    const plugin = plugins.find((one) => isOf(one, policy));
+    return plugin ? [trialOf(plugin, policy.config ?? {}, bindings, job)] : [];
   });
 }
 
 /** The policies of a set; where the report does not tell them, the one that the set is called after. */
-function policiesOf(set: SetReport, plugins: PluginView[]): SetPolicy[] {
-  if (Array.isArray(set.policies)) return set.policies;
-  return plugins.filter((one) => `${one.name}@${one.version}` === set.name).slice(0, 1);
+function askedOf(set: SetReport, plugins: PluginView[]): AskedPolicy[] {
+  return (
+    set.asked ?? plugins.filter((one) => `${one.name}@${one.version}` === set.name).slice(0, 1)
+  );
+}
+
+function isOf(plugin: PluginView, { world, name, version }: AskedPolicy): boolean {
+  if (plugin.world !== world || plugin.name !== name) return false;
+  const policy = `${name}@${version}`;
+  const digest = digestOf(policy);
+  return digest
+    ? plugin.digest.startsWith(digest)
+    : shortPolicy(policy) === `${name}@${plugin.version}`;
 }
 
 function trialOf(

@@ -11,11 +11,14 @@ export interface SeedOutcome {
 }
 
 /** A policy of a set, as it was replayed. */
-export interface SetPolicy {
+export interface AskedPolicy {
   world: string;
   name: string;
+  /** With the digest behind a `+` where it is known. */
   version: string;
   config?: Record<string, unknown>;
+  /** Whether nobody chose it. */
+  is_default?: boolean;
 }
 
 export interface SetReport {
@@ -35,8 +38,10 @@ export interface SetReport {
   given_up: number;
   refused: number;
   seeds: SeedOutcome[];
-  /** Its policies, or of older daemons what became of the questions to them. */
-  policies?: SetPolicy[] | { given_up: number };
+  /** What became of the questions to its policies. */
+  policies?: { given_up: number };
+  /** The policies that it asked. */
+  asked?: AskedPolicy[];
   against_first?: {
     makespan_ratio: Measure;
     steps_per_min_ratio: Measure;
