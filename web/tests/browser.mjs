@@ -3,6 +3,9 @@ import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
 import { serve } from "../scripts/serve.mjs";
 
+const root = new URL("../../", import.meta.url);
+const BINARY = new URL(process.env.TREADLE ?? "target/debug/treadle", root).pathname;
+
 /** Options of the command line; the token may come from the environment. */
 export function options() {
   const { values } = parseArgs({
@@ -11,6 +14,7 @@ export function options() {
       daemon: { type: "string", default: "http://127.0.0.1:8300" },
       token: { type: "string", default: process.env.TREADLE_TOKEN ?? "" },
       only: { type: "string", default: "" },
+      binary: { type: "string", default: BINARY },
       policy: { type: "string", default: process.env.TREADLE_POLICY ?? "" },
     },
     allowPositionals: true,
@@ -18,12 +22,14 @@ export function options() {
   return values;
 }
 
-/** The console's address: the one that is given, or dist served over the daemon. */
+/** The console's address: the one that is given, or dist served over the daemon. What is served here
+ *  keeps connections whose daemon has died, until they are dropped. */
 export async function consoleAt({ base, daemon }) {
-  if (base) return { base: base.replace(/\/$/, ""), close: () => {} };
+  if (base) return { base: base.replace(/\/$/, ""), drop: () => {}, close: () => {} };
   const server = await serve(daemon, 0);
   return {
     base: `http://127.0.0.1:${server.address().port}`,
+    drop: () => server.closeAllConnections(),
     close: () => {
       server.closeAllConnections();
       server.close();

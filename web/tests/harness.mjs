@@ -25,14 +25,25 @@ after(async () => {
   at.close?.();
 });
 
-/** Opens a page of the console in a browser of its own. */
-export async function open(path, how = {}) {
+/**
+ * Opens a page of the console in a browser of its own, once `prepare` has been called with it. `done`
+ * closes it, and fails where it complained of anything but what is `expected`.
+ */
+export async function open(path, { prepare, ...how } = {}) {
   const context = await contextOf(at.browser, { token: given.token, base: at.base, ...how });
   const page = await context.newPage();
   page.setDefaultTimeout(TIMEOUT_MS);
   const found = complaints(page);
+  await prepare?.(page);
   await page.goto((how.base ?? at.base) + path);
-  return { page, found, done: () => context.close() };
+  const done = async (expected) => {
+    await context.close();
+    assert.deepEqual(
+      found.filter((one) => !expected?.test(one)),
+      [],
+    );
+  };
+  return { page, done };
 }
 
 export function api(path, init = {}, token = given.token) {
@@ -53,4 +64,12 @@ export async function violations(page) {
         .slice(0, 3)
         .join(" | ")}`,
   );
+}
+
+/** How far the widest part of a page is wider than there is room for, in pixels. */
+export function excessWidth(page) {
+  return page.evaluate(() => {
+    const wide = (element) => element.scrollWidth - element.clientWidth;
+    return Math.max(...[...document.querySelectorAll("main, .panel-head")].map(wide));
+  });
 }

@@ -24,9 +24,12 @@ const pages = {
   policies: "/console/policies",
   plugins: "/console/policies?tab=plugins",
   policy: "/console/policies/foresight-eviction",
+  "policy-calls": "/console/policies/foresight-eviction?tab=calls",
+  "policy-log": "/console/policies/foresight-eviction?tab=log",
   "what-if": "/console/what-if",
   events: "/console/events",
   admin: "/console/admin",
+  tenants: "/console/admin?tab=tenants",
   audit: "/console/admin?tab=audit",
   "sign-in": "/console/sign-in",
 };

@@ -11,7 +11,7 @@ async function asked(page) {
 }
 
 test("a run is asked for by minutes, times or events, and compared", async () => {
-  const { page, found, done } = await open("/console/what-if");
+  const { page, done } = await open("/console/what-if");
   const windows = page.locator("label:has-text('Window') select");
   await page.fill("label:has-text('Minutes') input", "");
   await page.waitForSelector("text=Enter a number above 0.");
@@ -44,54 +44,71 @@ test("a run is asked for by minutes, times or events, and compared", async () =>
   const times = await asked(page);
   assert.ok(times.window.from_us < times.window.to_us);
   assert.deepEqual(await violations(page), []);
-  assert.deepEqual(found, []);
   await done();
 });
 
 const measure = (mean) => ({ mean, half_width: 0.01 });
-const setOf = (name, seconds, against_first) => ({
+const setOf = (name, seconds, fairness, more) => ({
   name,
   makespan_s: measure(seconds),
+  fairness: measure(fairness),
   seeds: [{ makespan_s: seconds }],
-  policies: { given_up: 0 },
-  ...(against_first ? { against_first } : {}),
+  ...more,
 });
 const hostile = '<img src=x onerror="window.hit=1">';
+const plugin = { name: "won", version: "1.0.0", world: "eviction", digest: "ab".repeat(32) };
+const { digest, ...known } = plugin;
 
-/** A run of one job that a stored policy has won. */
-function wonBy(name) {
-  const differing = { kind: "pause", because: "memory_pressure", worker: 0, at_s: 1, policy: name };
+/** A run of one job: a stored policy is fastest, and a set with the same one, configured, is fairest. */
+function runOfJob() {
+  const differing = { kind: "pause", because: "memory_pressure", worker: 0, at_s: 1, policy: "p" };
+  const fast = {
+    makespan_ratio: measure(0.5),
+    programs_decided_otherwise: 1,
+    differences: [{ program: hostile, same_before: 2, ours: null, theirs: differing }],
+  };
+  const fair = { makespan_ratio: measure(1), programs_decided_otherwise: 0, differences: [] };
   return {
     run: "lab-1",
     status: "done",
-    sets: ["recorded", name],
+    sets: ["recorded", "won@1.0.0", "fair"],
     window: { from_seq: 10, to_seq: 90, job: hostile },
     created_at_us: Date.now() * 1000,
     progress: { share: 1, steps: 1, steps_done: 1 },
     report: {
-      ...{ recorded: {}, programs: 1, steps: 1, jobs: 1, seeds: 1, jitter: 0, took_s: 1, cuts: {} },
+      ...{ recorded: {}, programs: 1, steps: 1, jobs: 1, seeds: 2, jitter: 0, took_s: 1, cuts: {} },
       profile: "instant",
       sets: [
-        setOf("recorded", 10),
-        setOf(name, 5, {
-          makespan_ratio: measure(0.5),
-          programs_decided_otherwise: 1,
-          differences: [{ program: hostile, same_before: 2, ours: null, theirs: differing }],
+        setOf("recorded", 10, 0.5, { asked: [] }),
+        setOf("won@1.0.0", 5, 0.5, { policies: { given_up: 0 }, against_first: fast }),
+        setOf("fair", 10, 0.9, {
+          asked: [{ ...known, config: { hold: 2 } }],
+          against_first: fair,
         }),
       ],
     },
   };
 }
 
-test("the winner of a job's run becomes a canary for that job, with one button", async () => {
-  const { page, found, done } = await open("/console/");
-  const plugin = { name: "won", version: "1.0.0", world: "eviction", digest: "ab".repeat(32) };
-  await page.route(/what-if\/runs\/lab-1$/, (route) => route.fulfill({ json: wonBy("won@1.0.0") }));
+/** Starts the canary that is offered. */
+async function startCanary(page) {
+  await page.click("text=Canary it");
+  const dialog = page.getByRole("dialog");
+  const words = await dialog.innerText();
+  await dialog.getByText("Start the canary").click();
+  await page.locator(".notice.good >> text=decides for a tenth").last().waitFor();
+  await dialog.waitFor({ state: "detached" });
+  return words;
+}
+
+test("each measure has its winner, and any set becomes a canary for the run's job", async () => {
+  const { page, done } = await open("/console/");
+  await page.route(/what-if\/runs\/lab-1$/, (route) => route.fulfill({ json: runOfJob() }));
   await page.route(/api\/v1\/plugins$/, (route) => route.fulfill({ json: { plugins: [plugin] } }));
-  let bound = null;
+  const bound = [];
   await page.route(/api\/v1\/bindings$/, async (route) => {
     if (route.request().method() !== "PUT") return route.fallback();
-    bound = route.request().postDataJSON();
+    bound.push(route.request().postDataJSON());
     await route.fulfill({ json: {} });
   });
   await page.click("nav >> text=What-if lab");
@@ -101,13 +118,18 @@ test("the winner of a job's run becomes a canary for that job, with one button",
   await page.waitForSelector("text=events from 10 to 90, job <img");
   await page.waitForSelector("text=nothing at that point");
   await page.waitForSelector("text=Paused, off worker 0");
-  await page.click("text=Canary it");
+  const best = (label) => page.locator(`tr:has-text("${label}") td:last-child`).first().innerText();
+  assert.deepEqual([await best("Makespan"), await best("Fairness")], ["won@1.0.0", "fair"]);
+  await page.waitForSelector(".verdict >> text=is best by Makespan.");
   assert.deepEqual(await violations(page), []);
-  await page.getByRole("dialog").getByText("Start the canary").click();
-  await page.waitForSelector(".notice.good >> text=decides for a tenth");
-  const { digest: policy, world } = plugin;
-  assert.deepEqual(bound, { policy, world, job: hostile, role: "canary", share: 0.1 });
+  await startCanary(page);
+  await page.selectOption("[aria-label='The set to canary']", "fair");
+  assert.match(await startCanary(page), /won@1\.0\.0 with 1 setting decides on eviction/);
+  const canary = { policy: digest, world: known.world, job: hostile, role: "canary", share: 0.1 };
+  assert.deepEqual(bound, [
+    { ...canary, config: {} },
+    { ...canary, config: { hold: 2 } },
+  ]);
   assert.equal(await page.evaluate(() => window.hit), undefined);
-  assert.deepEqual(found, []);
   await done();
 });

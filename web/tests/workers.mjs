@@ -30,7 +30,7 @@ async function withStates(page) {
 }
 
 test("a worker is cordoned, drained and activated, each after a question", async () => {
-  const { page, found, done } = await open("/console/");
+  const { page, done } = await open("/console/");
   const asked = await withStates(page);
   await page.click("nav >> text=Workers");
   await page.click("role=button[name='worker 0']");
@@ -63,6 +63,5 @@ test("a worker is cordoned, drained and activated, each after a question", async
   }
   assert.deepEqual(asked, ["cordoned", "draining", "seen", "active"]);
   assert.deepEqual(await violations(page), []);
-  assert.deepEqual(found, []);
   await done();
 });

@@ -20,6 +20,8 @@ const TOOLS = ["bash", "pytest", "search", "edit"];
 const TASKS = 37;
 const SUBAGENT_SHARE = 0.1;
 const FAILURE_SHARE = 0.08;
+/** Programs of which nobody says how well they did. */
+const UNREWARDED_SHARE = 0.1;
 let opened = Date.now() % 100_000;
 
 const between = (low, high) => Math.floor(low + Math.random() * (high - low));
@@ -29,14 +31,16 @@ const words = (count) =>
     (_, at) => ["patch", "test", "file", "error", "trace", "module"][(at * 7 + count) % 6],
   ).join(" ");
 
-async function post(path, job, body) {
+async function send(method, path, job, body) {
   const response = await fetch(values.daemon + path, {
-    method: "POST",
+    method,
     headers: { "content-type": "application/json", "x-treadle-job": job },
     body: JSON.stringify(body),
   });
   return response.text();
 }
+
+const post = (path, job, body) => send("POST", path, job, body);
 
 function answerOf(text, stream) {
   if (!stream) return JSON.parse(text).choices?.[0]?.message?.content ?? "";
@@ -77,7 +81,14 @@ async function agent(job, parent) {
     messages.push({ role: "assistant", content: await step(job, program, messages) });
     messages.push({ role: "user", content: await tool(job, program_id, turn, program) });
   }
+  if (Math.random() > UNREWARDED_SHARE) await reward(job, program_id);
   await post("/programs/release", job, { program_id });
+}
+
+/** Says how well a program did: an even share of each hundredth up to 1. */
+function reward(job, program_id) {
+  const path = `/api/v1/programs/${encodeURIComponent(program_id)}/reward`;
+  return send("PUT", path, job, { reward: between(0, 101) / 100 });
 }
 
 async function seat(at) {

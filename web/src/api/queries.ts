@@ -1,6 +1,7 @@
 // What the pages ask the daemon for, and how often.
 import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
 import { ApiError, call } from "./client";
+import { known, sessionGeneration } from "./session";
 
 export const queryClient = new QueryClient({
   defaultOptions: {
@@ -15,7 +16,12 @@ export const queryClient = new QueryClient({
 
 export const whoami = queryOptions({
   queryKey: ["whoami"],
-  queryFn: ({ signal }) => call("get", "/api/v1/whoami", { signal }),
+  queryFn: async ({ signal }) => {
+    const generation = sessionGeneration();
+    const me = await call("get", "/api/v1/whoami", { signal });
+    if (me.who !== "anonymous") known(generation);
+    return me;
+  },
   staleTime: 60_000,
 });
 
@@ -83,12 +89,22 @@ export const program = (id: string) =>
       call("get", "/api/v1/programs/{program}", { path: { program: id }, signal }),
   });
 
-/** The newest programs that a program started. */
-export const children = (id: string) =>
-  queryOptions({
-    queryKey: ["children", id],
-    queryFn: ({ signal }) =>
-      call("get", "/api/v1/programs", { query: { parent: id, limit: 1000 }, signal }),
+export interface StepFilter {
+  job?: string | undefined;
+  worker?: string | undefined;
+  outcome?: string | undefined;
+  sort?: string | undefined;
+}
+
+export const listedSteps = (filter: StepFilter) =>
+  infiniteQueryOptions({
+    queryKey: ["listedSteps", filter],
+    queryFn: ({ pageParam, signal }) =>
+      call("get", "/api/v1/steps", { query: { ...filter, after: pageParam, limit: 200 }, signal }),
+    initialPageParam: null as string | null,
+    getNextPageParam: ({ next }) => next ?? undefined,
+    // Whoever has scrolled on does not want rows to move.
+    refetchInterval: (query) => ((query.state.data?.pages.length ?? 0) > 1 ? false : 10_000),
   });
 
 export const bodies = (id: string, step: number) =>

@@ -56,6 +56,14 @@ export function begun(): void {
   tell();
 }
 
+/**
+ * The daemon knew the caller in that generation: a session that the identity provider began counts
+ * like any other.
+ */
+export function known(of: number): void {
+  if (of === generation) mark(true);
+}
+
 /** Ends the session; the token stays good. Fails where the daemon does not take the cookie back. */
 export async function signOut(): Promise<void> {
   await takeBack();

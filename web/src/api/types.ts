@@ -26,3 +26,4 @@ export type WindowSpec = Schemas["WindowSpec"];
 export type Health = Schemas["Health"];
 export type KeptBody = Schemas["KeptBody"];
 export type Scope = Schemas["Scope"];
+export type Whoami = Schemas["Whoami"];

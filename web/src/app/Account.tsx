@@ -1,12 +1,13 @@
 // Who the daemon takes the caller for, and what that permits.
 import { useQuery } from "@tanstack/react-query";
-import { Link, useRouterState } from "@tanstack/react-router";
+import { Link } from "@tanstack/react-router";
 import { tenants, whoami } from "../api/queries";
 import { actIn, isSignedIn, signOut } from "../api/session";
-import type { Scope } from "../api/types";
+import type { Scope, Whoami } from "../api/types";
 import { visibleText } from "../format/text";
 import { notify } from "../ui/notices";
 import { Text } from "../ui/Text";
+import { isLoopback, useHere } from "./here";
 
 const RANK: Record<Scope, number> = { viewer: 0, job: 1, operator: 2, admin: 3 };
 
@@ -52,26 +53,30 @@ function TenantChoice({ value }: { value: string }) {
   );
 }
 
+/** Whom the daemon takes the caller for, and why it lets in whoever has no token. */
+function nameOf({ who, scope }: Whoami): { name: string; about: string } {
+  if (who !== "anonymous") return { name: who, about: visibleText(who) };
+  if (!scope) return { name: "Not signed in", about: "This daemon asks for a token." };
+  return isLoopback()
+    ? { name: "No token: loopback", about: "Local callers need no token to look around." }
+    : { name: "No token", about: "This daemon lets callers without a token in." };
+}
+
 export function Account() {
   const { data } = useQuery(whoami);
-  const then = useRouterState({
-    select: ({ location }) => location.pathname + location.searchStr,
-  });
+  const then = useHere();
   if (!data) {
     return (
-      <Link to="/sign-in" search={{ then }} className="account-link">
+      <Link to="/sign-in" search={then ? { then } : {}} className="account-link">
         Sign in
       </Link>
     );
   }
-  const local = data.who === "anonymous";
+  const { name, about } = nameOf(data);
   return (
     <div className="account">
-      <div
-        className="clip"
-        title={local ? "Local callers need no token to look around." : data.who}
-      >
-        {local ? "No token: loopback" : <Text value={data.who} max={60} />}
+      <div className="clip" title={about}>
+        <Text value={name} max={60} />
       </div>
       <div className="dim">
         {data.scope ?? "no scope"} · <Text value={data.tenant} max={40} />
@@ -86,7 +91,7 @@ export function Account() {
           Sign out
         </button>
       ) : (
-        <Link to="/sign-in" search={{ then }} className="account-link">
+        <Link to="/sign-in" search={then ? { then } : {}} className="account-link">
           Sign in with a token
         </Link>
       )}

@@ -5,6 +5,7 @@ import { hasEnded, onSessionChange } from "../api/session";
 import { feed } from "../live/feed";
 import { useFeedState } from "../live/hooks";
 import { Icon } from "../ui/Icon";
+import { useHere } from "./here";
 
 const TEXTS = {
   connecting: "Connecting",
@@ -31,12 +32,13 @@ export function Connection() {
 /** Says that the daemon ended the session. */
 export function SessionEnded() {
   const ended = useSyncExternalStore(onSessionChange, hasEnded);
+  const then = useHere();
   if (!ended) return null;
   return (
     <div className="banner" role="alert">
       <Icon name="warning" />
       <span>Your token is no longer accepted: it was revoked, or has expired.</span>
-      <Link to="/sign-in" className="button small">
+      <Link to="/sign-in" search={then ? { then } : {}} className="button small">
         Sign in again
       </Link>
     </div>

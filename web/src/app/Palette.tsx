@@ -9,6 +9,7 @@ import { visibleText } from "../format/text";
 import { feed } from "../live/feed";
 import { Icon, type IconName } from "../ui/Icon";
 import { setTheme } from "../ui/theme";
+import { useHere } from "./here";
 import { PAGES } from "./pages";
 import { tour } from "./tour/state";
 
@@ -110,6 +111,7 @@ function PaletteList({ close }: { close: () => void }) {
 
 function useEntries(query: string): Entry[] {
   const navigate = useNavigate();
+  const then = useHere();
   const { data: workerData } = useQuery({ ...workers, refetchInterval: false });
   const { data: pluginData } = useQuery(plugins);
   const all = useMemo(() => {
@@ -138,9 +140,9 @@ function useEntries(query: string): Entry[] {
       ...pages,
       ...workerEntries,
       ...policyEntries,
-      ...commands(() => void navigate({ to: "/sign-in" })),
+      ...commands(() => void navigate({ to: "/sign-in", search: then ? { then } : {} })),
     ];
-  }, [navigate, workerData, pluginData]);
+  }, [navigate, then, workerData, pluginData]);
   const words = query.toLowerCase().trim().split(/\s+/).filter(Boolean);
   const found = all.filter((entry) =>
     words.every((word) => `${entry.label} ${entry.hint}`.toLowerCase().includes(word)),

@@ -5,6 +5,7 @@ export interface Page {
   to:
     | "/"
     | "/programs"
+    | "/steps"
     | "/lanes"
     | "/actions"
     | "/sandboxes"
@@ -21,6 +22,7 @@ export interface Page {
 export const PAGES: Page[] = [
   { to: "/", label: "Overview", icon: "overview", about: "throughput, memory, alarms" },
   { to: "/programs", label: "Programs", icon: "programs", about: "every trajectory, and why" },
+  { to: "/steps", label: "Steps", icon: "steps", about: "LLM calls: the slowest, the failed" },
   { to: "/lanes", label: "Swim lanes", icon: "lanes", about: "all programs of a job" },
   { to: "/actions", label: "Actions", icon: "actions", about: "tool calls that treadle runs" },
   { to: "/sandboxes", label: "Sandboxes", icon: "sandboxes", about: "where commands run" },

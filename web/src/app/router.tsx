@@ -53,10 +53,16 @@ const program = createRoute({
   validateSearch: texts("tab", "step", "idle"),
   component: lazyRouteComponent(() => import("../pages/program/Program"), "Program"),
 });
+const steps = createRoute({
+  getParentRoute: () => root,
+  path: "/steps",
+  validateSearch: texts("job", "worker", "outcome", "sort"),
+  component: lazyRouteComponent(() => import("../pages/steps/Steps"), "Steps"),
+});
 const lanes = createRoute({
   getParentRoute: () => root,
   path: "/lanes",
-  validateSearch: texts("job", "color", "live"),
+  validateSearch: texts("job", "color", "live", "limit"),
   component: lazyRouteComponent(() => import("../pages/lanes/Lanes"), "Lanes"),
 });
 const actions = createRoute({
@@ -125,6 +131,7 @@ export const router = createRouter({
     overview,
     programs,
     program,
+    steps,
     lanes,
     actions,
     sandboxes,

@@ -85,3 +85,18 @@ export function rateOf(points: Point[], name: string, span = 15): number | null 
   const after = last.metrics.sum(name);
   return seconds <= 0 || before === null || after === null ? null : (after - before) / seconds;
 }
+
+/** The first point of this much of the journal's time that has a metric, and the last of all. */
+export function recent(points: Point[], name: string, spanUs: number): [Point, Point] | null {
+  const last = points.at(-1);
+  if (!last) return null;
+  const has = (point: Point) => point.metrics.sum(name) !== null;
+  const first = points.find((point) => point.at >= last.at - spanUs && has(point));
+  return first ? [first, last] : null;
+}
+
+/** How much a counter rose over this much of the journal's time, as far back as points have it. */
+export function risen(points: Point[], name: string, spanUs: number): number {
+  const [first, last] = recent(points, name, spanUs) ?? [];
+  return Math.max(0, (last?.metrics.sum(name) ?? 0) - (first?.metrics.sum(name) ?? 0));
+}

@@ -2,6 +2,7 @@
 import type { Health, WorkerView } from "../api/types";
 import { count, percent, plural } from "../format/number";
 import { duration } from "../format/time";
+import { type Point, recent, risen } from "../live/history";
 import type { Metrics } from "../live/metrics";
 
 export interface Alarm {
@@ -11,21 +12,25 @@ export interface Alarm {
   text: string;
   link:
     | { to: "/workers"; search: { worker?: string } }
+    | { to: "/steps"; search: { outcome?: string } }
     | { to: "/events"; search: { kind?: string } }
     | { to: "/policies"; search: { tab?: string } }
-    | { to: "/programs"; search: { status?: string; sort?: string } };
+    | { to: "/policies/$plugin"; params: { plugin: string }; search: { tab?: string } };
 }
 
 /** Everything that is out of order now. */
 export function alarmsOf(
   health: Health | undefined,
   workers: WorkerView[],
-  metrics: Metrics | null,
+  points: Point[],
 ): Alarm[] {
+  const metrics = points.at(-1)?.metrics;
   return [
     ...healthAlarms(health),
-    ...workerAlarms(workers),
-    ...(metrics ? [...ledgerAlarms(metrics), ...counterAlarms(metrics)] : []),
+    ...workers.flatMap(workerAlarms),
+    ...(metrics ? ledgerAlarms(metrics, workers) : []),
+    ...countedAlarms(points),
+    ...faultAlarms(points),
   ];
 }
 
@@ -54,86 +59,127 @@ function healthAlarms(health: Health | undefined): Alarm[] {
   return alarms;
 }
 
-function workerAlarms(workers: WorkerView[]): Alarm[] {
-  return workers.flatMap((worker): Alarm[] => {
-    const link = { to: "/workers" as const, search: { worker: worker.id } };
-    if (!worker.is_healthy) {
-      const text = `${worker.url} is not answering. Its programs continue elsewhere.`;
-      return [
-        { id: `lost-${worker.id}`, tone: "bad", title: `Worker ${worker.id} is lost`, text, link },
-      ];
-    }
-    const { capacity_tokens: capacity, used_tokens: used } = worker;
-    if (!capacity || used <= capacity) return [];
-    const text = `The ledger has ${count(used)} of ${count(capacity)} tokens (${percent(used / capacity)}).`;
-    return [
-      {
-        id: `full-${worker.id}`,
-        tone: "warn",
-        title: `Worker ${worker.id} is over its KV memory`,
-        text,
-        link,
-      },
-    ];
+function workerAlarms(worker: WorkerView): Alarm[] {
+  const link = { to: "/workers" as const, search: { worker: worker.id } };
+  const alarm = (id: string, tone: Alarm["tone"], title: string, text: string): Alarm => ({
+    id: `${id}-${worker.id}`,
+    tone,
+    title: `Worker ${worker.id} ${title}`,
+    text,
+    link,
   });
+  if (!worker.is_healthy) {
+    const text = `${worker.url} is not answering. Its programs continue elsewhere.`;
+    return [alarm("lost", "bad", "is lost", text)];
+  }
+  const { capacity_tokens: capacity, used_tokens: used, problem } = worker;
+  const alarms = problem ? [alarm("stuck", "bad", "makes no progress", `${problem}.`)] : [];
+  if (capacity && used > capacity) {
+    const text = `The ledger has ${count(used)} of ${count(capacity)} tokens (${percent(used / capacity)}).`;
+    alarms.push(alarm("full", "warn", "is over its KV memory", text));
+  }
+  return alarms;
 }
 
-function ledgerAlarms(metrics: Metrics): Alarm[] {
+function ledgerAlarms(metrics: Metrics, workers: WorkerView[]): Alarm[] {
   return metrics
     .all("treadle_worker_ledger_drift_alarm")
     .filter((sample) => sample.value > 0)
-    .map((sample) => ({
-      id: `drift-${sample.labels.worker}`,
-      tone: "warn" as const,
-      title: "The ledger is off",
-      text: `${sample.labels.worker} holds over a tenth of its memory beside what the ledger believes.`,
-      link: { to: "/workers" as const, search: {} },
-    }));
+    .map(({ labels: { worker: url = "" } }) => {
+      const worker = workers.find((one) => one.url === url);
+      return {
+        id: `drift-${url}`,
+        tone: "warn" as const,
+        title: "The ledger is off",
+        text: `${worker ? `Worker ${worker.id}` : url} holds over a tenth of its memory beside what the ledger believes.`,
+        link: { to: "/workers" as const, search: worker ? { worker: worker.id } : {} },
+      };
+    });
+}
+
+/** How long what was counted is an alarm. */
+const RECENT_US = 15 * 60e6;
+const RECENTLY = `in the last ${duration(RECENT_US)}`;
+
+/** Counters whose rise is an alarm. */
+const COUNTED: (Pick<Alarm, "tone" | "title" | "link"> & {
+  metric: string;
+  text: (risen: number) => string;
+})[] = [
+  {
+    metric: "treadle_policy_rollbacks_total",
+    tone: "bad",
+    title: "A policy was given up",
+    text: (risen) => `${plural(risen, "binding")} lost a policy after faults ${RECENTLY}.`,
+    link: { to: "/events", search: { kind: "policy_failed" } },
+  },
+  {
+    metric: "treadle_journal_refused_records_total",
+    tone: "bad",
+    title: "The store refused records",
+    text: (risen) =>
+      `${plural(risen, "row")} of ${RECENTLY.slice(3)} are not on record; the daemon's log names them.`,
+    link: { to: "/events", search: { kind: "record_refused" } },
+  },
+  {
+    metric: "treadle_steps_refused_total",
+    tone: "warn",
+    title: "Steps were refused",
+    text: (risen) => `${plural(risen, "step")} ${RECENTLY}, most after too long a wait.`,
+    link: { to: "/steps", search: { outcome: "refused" } },
+  },
+  {
+    metric: "treadle_steps_failed_total",
+    tone: "warn",
+    title: "Engines failed steps",
+    text: (risen) => `${plural(risen, "step")} for good ${RECENTLY}.`,
+    link: { to: "/steps", search: { outcome: "failed" } },
+  },
+];
+
+function countedAlarms(points: Point[]): Alarm[] {
+  return COUNTED.flatMap(({ metric, text, ...alarm }) => {
+    const rise = risen(points, metric, RECENT_US);
+    return rise > 0 ? [{ id: metric, text: text(rise), ...alarm }] : [];
+  });
 }
 
 /** Faults of policies that are no alarm, as a share of their answers. */
 const FAULTS_BORNE = 0.001;
 
-function counterAlarms(metrics: Metrics): Alarm[] {
-  const alarms: Alarm[] = [];
-  const add = (metric: string, alarm: (value: number) => Omit<Alarm, "id">) => {
-    const value = metrics.sum(metric);
-    if (value) alarms.push({ id: metric, ...alarm(value) });
-  };
-  add("treadle_policy_rollbacks_total", (value) => ({
-    tone: "bad",
-    title: "A policy was given up",
-    text: `${plural(value, "binding")} rolled back after faults since the daemon began.`,
-    link: { to: "/events", search: { kind: "policy_rolled_back" } },
-  }));
-  const faults = metrics.sum("treadle_policy_faults_total") ?? 0;
-  const share = faults / Math.max(1, metrics.sum("treadle_policy_answers_total") ?? 0);
-  if (share > FAULTS_BORNE) {
-    alarms.push({
+function faultAlarms(points: Point[]): Alarm[] {
+  const faults = risen(points, FAULTS, RECENT_US);
+  const answers = risen(points, "treadle_policy_answers_total", RECENT_US);
+  const share = faults / Math.max(1, answers);
+  if (share <= FAULTS_BORNE) return [];
+  const policy = faultyPolicy(points);
+  const [name, digest] = policy?.split("+") ?? [];
+  return [
+    {
       id: "faults",
       tone: "warn",
-      title: "Policies have faults",
-      text: `${percent(share, 1)} of the questions went to the built-in default instead.`,
-      link: { to: "/policies", search: { tab: "plugins" } },
-    });
-  }
-  add("treadle_journal_refused_records_total", (value) => ({
-    tone: "bad",
-    title: "The store refused records",
-    text: `${plural(value, "row")} are not on record; the daemon's log names them.`,
-    link: { to: "/events", search: { kind: "record_refused" } },
-  }));
-  add("treadle_steps_refused_total", (value) => ({
-    tone: "warn",
-    title: "Steps were refused",
-    text: `${plural(value, "step")} since the daemon began, most after too long a wait.`,
-    link: { to: "/programs", search: { sort: "-updated_at_us" } },
-  }));
-  add("treadle_steps_failed_total", (value) => ({
-    tone: "warn",
-    title: "Engines failed steps",
-    text: `${plural(value, "step")} for good since the daemon began.`,
-    link: { to: "/events", search: { kind: "step_failed" } },
-  }));
-  return alarms;
+      title: name ? `${name} has faults` : "Policies have faults",
+      text: `${percent(Math.min(1, share), 1)} of the questions ${RECENTLY} went to the built-in default instead.`,
+      link: digest
+        ? { to: "/policies/$plugin", params: { plugin: digest }, search: { tab: "calls" } }
+        : { to: "/policies", search: { tab: "plugins" } },
+    },
+  ];
+}
+
+const FAULTS = "treadle_policy_faults_total";
+const FAULTS_OF = "treadle_policy_version_faults_total";
+
+/** The policy whose faults have become most lately. */
+function faultyPolicy(points: Point[]): string | null {
+  const [first, last] = recent(points, FAULTS, RECENT_US) ?? [];
+  const rises = new Map<string, number>();
+  const add = (point: Point | undefined, sign: 1 | -1) => {
+    for (const { labels, value } of point?.metrics.all(FAULTS_OF) ?? [])
+      rises.set(labels.policy ?? "", (rises.get(labels.policy ?? "") ?? 0) + sign * value);
+  };
+  add(first, -1);
+  add(last, 1);
+  const [worst] = [...rises].sort(([, a], [, b]) => b - a);
+  return worst && worst[1] > 0 ? worst[0] : null;
 }

@@ -9,11 +9,16 @@ export interface Explanation {
   because: string;
   figures: string;
   otherwise: string | null;
-  alternatives: { program: string; score: string }[];
+  /** Programs by their numbers. */
+  alternatives: { program: number; score: string }[];
   score: string | null;
+  /** The policy that chose the worker, where one did. */
+  placedBy: string | null;
 }
 
 interface Why {
+  program?: number;
+  placed_by?: string | null;
   because?: string;
   need_tokens?: number;
   used_tokens?: number;
@@ -61,12 +66,23 @@ export function explain(decision: DecisionView, nameOf: (worker: string) => stri
     because: BECAUSE[cause] ?? cause.replaceAll("_", " "),
     figures: figures(decision.kind, why),
     otherwise: otherwise(cause, why),
-    alternatives: (why.alternatives ?? []).map((one) => ({
-      program: `#${one.program}`,
+    alternatives: othersOf(decision).map((one) => ({
+      program: one.program,
       score: short(one.score),
     })),
     score: typeof why.score === "number" ? short(why.score) : null,
+    placedBy: why.placed_by ?? null,
   };
+}
+
+/** Other programs that could have been chosen, by their numbers. */
+export function othersOf(decision: DecisionView): { program: number; score: number }[] {
+  return (decision.why as Why).alternatives ?? [];
+}
+
+/** The number of the program that a decision is about. */
+export function numberOf(decision: DecisionView): number | null {
+  return (decision.why as Why).program ?? null;
 }
 
 /** Decisions by which a program gives memory up. */
@@ -99,6 +115,11 @@ function otherwise(cause: string, why: Why): string | null {
   if (cause === "room_on_worker" && free > need) {
     return `With ${plural(free - need, "token")} more in use there it would have had to wait; with fewer, where the low watermark is below 100 %.`;
   }
+  if (cause === "room_on_worker") {
+    return used === 0
+      ? "An empty worker takes any program; with another one there it would have had to wait."
+      : "It needed all that was free or more. That is allowed where one program at most is at work, or where a priority policy gives turns; with more at work it would have had to wait.";
+  }
   if (cause === "memory_pressure" && used > capacity) {
     return `It would have stayed with ${plural(used - capacity, "token")} fewer in use there.`;
   }
@@ -115,4 +136,16 @@ const CAUSE_ONLY: Record<string, string> = {
   plain_routing: "In the mode program-aware, memory and waiting would have counted.",
   more_urgent: "It would have run on if the priority policy had scored the waiting step lower.",
   rank_changed: "It would stay with another prediction of its length.",
+  room_on_worker:
+    "How much the worker holds is not known; if that were, and it were full, it would have had to wait.",
+  worker_gone:
+    "It would have stayed if the worker had gone on answering, and had not been removed.",
+  worker_draining:
+    "It would have stayed if the worker had been cordoned instead; it may come back once the worker is active.",
+  routed:
+    "It would have stayed where it was if the placement policy had scored that worker higher.",
+  tool_about_to_end:
+    "It would have stayed in host memory if its tool had been expected to take longer, or if a program had waited for that room.",
+  adopted:
+    "It would have been decided anew if its step had not been running there when this scheduler began.",
 };

@@ -188,6 +188,18 @@ describe("explanations", () => {
     expect(words.figures).toContain("500 of 1,000 tokens (50 %)");
     expect(words.otherwise).toContain("400 tokens");
   });
+  it("says so of every cause, and of a tight fit too", () => {
+    const causes = ["worker_gone", "worker_draining", "routed", "tool_about_to_end", "adopted"];
+    for (const because of causes)
+      expect(explain(decision(1, 0, "place", { because }), () => "").otherwise).toMatch(/It would/);
+    const tight = {
+      because: "room_on_worker",
+      need_tokens: 9,
+      used_tokens: 5,
+      capacity_tokens: 10,
+    };
+    expect(explain(decision(1, 0, "place", tight), () => "").otherwise).toMatch(/more at work/);
+  });
   it("passes on causes that it does not know", () => {
     expect(explain(decision(1, 0, "place", { because: "new_cause" }), () => "").because).toBe(
       "new cause",

@@ -1,7 +1,7 @@
 // A program's life as spans of time in lanes, from its steps, decisions and events.
-import type { DecisionView, EventView, ProgramView, StepView } from "../api/types";
-import { visibleText } from "../format/text";
+import type { DecisionView, EventView, StepView } from "../api/types";
 import { cacheSpans } from "./cache";
+import { ALONE, type Family, familyLanes, type Hidden } from "./family";
 import { type Interval, union } from "./scale";
 import type { State } from "./states";
 
@@ -24,16 +24,17 @@ export interface Lane {
 
 export interface Timeline extends Interval {
   lanes: Lane[];
-  /** When a step waited or ran. */
+  /** When a step waited or ran, or a subagent was at work. */
   busy: Interval[];
+  /** Subagents that are in no lane. */
+  hidden: Hidden[];
 }
 
 export interface TimelineInput {
   steps: StepView[];
   decisions: DecisionView[];
   events: EventView[];
-  /** Programs that it started. */
-  children?: ProgramView[];
+  family?: Family;
   /** Where spans end that are still open. */
   now: number;
   /** When the program ended, if it did. */
@@ -60,45 +61,27 @@ export function buildTimeline(input: TimelineInput): Timeline {
     .sort((a, b) => a.label.localeCompare(b.label, "en", { numeric: true }));
   const tools = toolSpans(steps, events, end, endedAt === null);
   const cache = cacheSpans(input.decisions, events, end, input.nameOf);
+  const family = input.family ?? ALONE;
+  const { above, below, hidden } = familyLanes(family, now, input.nameOf);
   const lanes = [
+    ...above,
     { id: "queue", label: "Queue", spans: queue },
     ...workerLanes,
     { id: "tool", label: "Tools", spans: tools },
-    ...childLanes(input.children ?? [], now, input.nameOf),
+    ...below,
     { id: "cache", label: "KV cache", spans: cache },
   ];
-  const busy = steps.map((step) => ({
-    from: step.arrived_at_us,
-    to: step.finished_at_us ?? end,
+  const atWork = family.below.flat().map((program) => ({
+    from: program.created_at_us,
+    to: program.updated_at_us,
   }));
+  const busy = steps
+    .map((step) => ({ from: step.arrived_at_us, to: step.finished_at_us ?? end }))
+    .concat(atWork);
   const from = Math.min(...steps.map((step) => step.arrived_at_us), end);
   const to = Math.max(from + 1, end, ...busy.map((one) => one.to));
-  return { from, to, lanes, busy };
+  return { from, to, lanes, busy, hidden };
 }
-
-/** The programs that it started, in as few lanes as hold them without overlaps. */
-function childLanes(children: ProgramView[], now: number, nameOf: TimelineInput["nameOf"]): Lane[] {
-  const lanes: Lane[] = [];
-  for (const child of [...children].sort((a, b) => a.created_at_us - b.created_at_us)) {
-    const ended = Boolean(child.ended);
-    const where = child.worker ? `, on ${nameOf(child.worker)}` : "";
-    const span: Span = {
-      state: ended ? "finished" : child.status === "paused" ? "paused" : "decode",
-      from: child.created_at_us,
-      to: ended ? child.updated_at_us : now,
-      label: `${visibleText(child.program_id, 120)}${where}`,
-      program: child.program_id,
-      open: !ended,
-    };
-    const free = lanes.find((lane) => (lane.spans.at(-1)?.to ?? 0) <= span.from);
-    if (free) free.spans.push(span);
-    else if (lanes.length < CHILD_LANES_MAX)
-      lanes.push({ id: `child-${lanes.length}`, label: "Subagents", spans: [span] });
-  }
-  return lanes;
-}
-
-const CHILD_LANES_MAX = 6;
 
 /** The spans of one step: how long it waited, and what its worker did. */
 function spansOfStep(

@@ -3,6 +3,7 @@
 const PATHS = {
   overview: "M2 13V8m4 5V3m4 10V6m4 7V9",
   programs: "M2 4h8M2 8h12M5 12h7",
+  steps: "M2 13h3V9.5h3.5V6H12V3h2",
   lanes: "M2 3h4m3 0h5M2 8h7m3 0h2M2 13h2m3 0h7",
   actions: "M9 1.5L3.5 9H8l-1 5.5L12.5 7H8z",
   sandboxes: "M2 5l6-3 6 3v6l-6 3-6-3zM2 5l6 3 6-3M8 8v6",

@@ -1,5 +1,5 @@
 // A moment: how long ago or ahead, and on hover exactly when.
-import { ago, clockTime, duration, fullTime } from "../format/time";
+import { ago, clockTime, duration, fullTime, preciseTime } from "../format/time";
 import { journalNow } from "../live/clock";
 import { useTick } from "../live/hooks";
 
@@ -7,8 +7,8 @@ interface Props {
   us: number;
   /** Whose clock: that of the journal, or the wall clock. */
   clock?: "journal" | "wall";
-  /** Show the time of day instead of how long ago. */
-  exact?: boolean;
+  /** Show the time of day instead of how long ago; with milliseconds where that is asked for. */
+  exact?: boolean | "ms";
   /** It may lie ahead; otherwise what does is taken for now, as clocks differ. */
   ahead?: boolean;
 }
@@ -16,7 +16,13 @@ interface Props {
 export function Time({ us, clock = "journal", exact = false, ahead = false }: Props) {
   return (
     <time dateTime={isoOf(us)} title={fullTime(us)} className="nowrap">
-      {exact ? clockTime(us) : <Ago us={us} clock={clock} ahead={ahead} />}
+      {exact === "ms" ? (
+        preciseTime(us)
+      ) : exact ? (
+        clockTime(us)
+      ) : (
+        <Ago us={us} clock={clock} ahead={ahead} />
+      )}
     </time>
   );
 }

@@ -8,6 +8,8 @@ const watchers = new Set<() => void>();
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let theme: Theme = read();
 let version = 0;
+/** What was asked for since colours last changed: each answer takes the browser long. */
+const colors = new Map<string, string>();
 
 function read(): Theme {
   try {
@@ -22,6 +24,7 @@ function apply(): void {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
   version += 1;
+  colors.clear();
   for (const watcher of watchers) watcher();
 }
 
@@ -67,6 +70,12 @@ export function fillOf(token: string): string {
 }
 
 function resolved(color: string): string {
+  const known = colors.get(color) ?? computed(color);
+  colors.set(color, known);
+  return known;
+}
+
+function computed(color: string): string {
   if (!probe) {
     probe = document.createElement("span");
     probe.hidden = true;

@@ -44,7 +44,7 @@ export const STEPS: TourStep[] = [
     title: "Why did this program wait?",
     text: [
       "Its time runs from left to right: in the queue, on which worker, with which tool, and where its cache was meanwhile. A queued stretch is a step that no worker had room for yet.",
-      "Point at a stretch to read it. The keys + and − zoom, the arrows move.",
+      "Point at a stretch to read it, or go there by arrow keys. The keys + and − zoom.",
     ],
   },
   {

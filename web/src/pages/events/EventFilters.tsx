@@ -1,6 +1,7 @@
 // What the list of events is narrowed to; all of it is in the URL.
 import { useNavigate } from "@tanstack/react-router";
 import { type FormEvent, useEffect, useState } from "react";
+import { EVENT_KINDS } from "../../model/eventKinds";
 import { Choice } from "../../ui/Choice";
 
 export interface EventSearch {
@@ -10,47 +11,6 @@ export interface EventSearch {
   seq?: string | undefined;
   timers?: string | undefined;
 }
-
-const KINDS = [
-  "action_finished",
-  "action_started",
-  "configured",
-  "copy_lost",
-  "daemon_restarted",
-  "gateway_lost",
-  "load_failed",
-  "migration_failed",
-  "offload_failed",
-  "policy_answered",
-  "policy_bound",
-  "policy_failed",
-  "policy_rolled_back",
-  "policy_unbound",
-  "program_loaded",
-  "program_migrated",
-  "program_offloaded",
-  "program_released",
-  "program_rewarded",
-  "prompt_counted",
-  "record_refused",
-  "step_adopted",
-  "step_arrived",
-  "step_cancelled",
-  "step_failed",
-  "step_finished",
-  "step_first_token",
-  "step_interrupted",
-  "step_progressed",
-  "step_runs_on",
-  "timer_fired",
-  "worker_added",
-  "worker_capacity_read",
-  "worker_lost",
-  "worker_recovered",
-  "worker_removed",
-  "worker_speed_read",
-  "worker_use_read",
-];
 
 export function EventFilters({ search }: { search: EventSearch }) {
   const navigate = useNavigate({ from: "/events" });
@@ -70,7 +30,7 @@ export function EventFilters({ search }: { search: EventSearch }) {
         label="Kind"
         all="All kinds"
         value={search.kind ?? ""}
-        options={KINDS.map((kind) => [kind, kind])}
+        options={EVENT_KINDS.map((kind) => [kind, kind])}
         onChange={(kind) => set({ kind: kind || undefined })}
       />
       <input

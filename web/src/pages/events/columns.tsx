@@ -2,9 +2,9 @@
 import { Link } from "@tanstack/react-router";
 import type { EventView } from "../../api/types";
 import { visibleText } from "../../format/text";
-import { preciseTime } from "../../format/time";
 import type { Column } from "../../ui/DataTable";
 import { Text } from "../../ui/Text";
+import { Time } from "../../ui/Time";
 
 const SUMMARY_MAX = 240;
 
@@ -24,7 +24,11 @@ export const eventColumns: Column<EventView>[] = [
     id: "time",
     header: "Time",
     width: "92px",
-    cell: (row) => <span className="mono dim">{preciseTime(row.at_us)}</span>,
+    cell: (row) => (
+      <span className="mono dim">
+        <Time us={row.at_us} exact="ms" />
+      </span>
+    ),
   },
   {
     id: "kind",

@@ -1,4 +1,4 @@
-// All programs of a job side by side, with the one that takes longest marked.
+// All programs of a job side by side, with the one that ends last marked.
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useCallback, useMemo, useState } from "react";
@@ -7,6 +7,7 @@ import { useWorkerNames } from "../../api/useWorkerNames";
 import { plural } from "../../format/number";
 import { visibleText } from "../../format/text";
 import { duration } from "../../format/time";
+import { lastToEnd } from "../../model/critical";
 import { rewardSteps, rewardToken } from "../../model/rewards";
 import { FoldedScale } from "../../model/scale";
 import { STATES, type State } from "../../model/states";
@@ -25,6 +26,7 @@ const HEIGHT = 560;
 /** With more lanes than this, an overview with a brush is beside them. */
 const OVERVIEW_FROM = 64;
 const LIMITS = [32, 64, 128, 256];
+const DEFAULT_LIMIT = 64;
 const WORKER_COLORS = [
   "decode",
   "queued",
@@ -54,10 +56,10 @@ const BY_STATE: Legend[] = SHOWN.map((state) => ({ token: state, label: STATES[s
 const NO_REWARD: Legend = { token: "unused", label: "No reward known" };
 
 export function Lanes() {
-  const { job, color, live } = useSearch({ from: "/lanes" });
+  const { job, color, live, limit: wanted } = useSearch({ from: "/lanes" });
   const navigate = useNavigate({ from: "/lanes" });
   const { data: memoryData } = useQuery(memory);
-  const [limit, setLimit] = useState(64);
+  const limit = LIMITS.find((one) => String(one) === wanted) ?? DEFAULT_LIMIT;
   const lanes = useLanes(job, limit, live !== "off");
   const set = (changes: Record<string, string | undefined>) =>
     void navigate({ search: (old) => ({ ...old, ...changes }), replace: true });
@@ -90,7 +92,7 @@ export function Lanes() {
           className="input narrow-input"
           aria-label="Number of programs"
           value={limit}
-          onChange={(event) => setLimit(Number(event.target.value))}
+          onChange={(event) => set({ limit: event.target.value })}
         >
           {LIMITS.map((one) => (
             <option key={one} value={one}>
@@ -111,7 +113,7 @@ export function Lanes() {
         <Loading rows={10} />
       ) : lanes.error && !lanes.data ? (
         <Failure error={lanes.error} retry={() => void lanes.refetch()} />
-      ) : !lanes.data || lanes.data.length === 0 ? (
+      ) : !lanes.data || lanes.data.lanes.length === 0 ? (
         <Empty icon="lanes" title="No program to show">
           <p>
             Programs name their job in the header <code>X-Treadle-Job</code>. Each gets a lane with
@@ -119,7 +121,10 @@ export function Lanes() {
           </p>
         </Empty>
       ) : (
-        <Chart lanes={lanes.data} color={color} />
+        <>
+          {lanes.data.more ? <More job={job} shown={limit} /> : null}
+          <Chart lanes={lanes.data.lanes} color={color} />
+        </>
       )}
     </div>
   );
@@ -134,7 +139,7 @@ function Chart({ lanes, color }: { lanes: ProgramLane[]; color: string | undefin
     const to = Math.max(...lanes.map((lane) => lane.ended));
     return new FoldedScale(from, Math.max(to, from + 1), null);
   }, [lanes]);
-  const critical = useMemo(() => longest(lanes), [lanes]);
+  const critical = useMemo(() => lastToEnd(lanes), [lanes]);
   const workers = useMemo(() => workersOf(lanes, names.nameOf), [lanes, names]);
   const workerColor = useCallback(
     (span: Span, lane: Lane) => {
@@ -171,17 +176,7 @@ function Chart({ lanes, color }: { lanes: ProgramLane[]; color: string | undefin
   return (
     <Panel
       title={plural(lanes.length, "program")}
-      note={
-        critical ? (
-          <>
-            longest:{" "}
-            <Link to="/programs/$program" params={{ program: critical.id }}>
-              <Text value={critical.id} max={80} />
-            </Link>
-            , {duration(critical.ended - critical.begun)}
-          </>
-        ) : undefined
-      }
+      note={critical ? <Critical lane={critical} /> : undefined}
     >
       <div className={lanes.length > OVERVIEW_FROM ? "lanes with-map" : "lanes"}>
         <SpanCanvas
@@ -210,6 +205,7 @@ function Chart({ lanes, color }: { lanes: ProgramLane[]; color: string | undefin
             rowHeight={ROW_HEIGHT}
             top={top}
             onTop={setTop}
+            colorFor={colorFor}
           />
         ) : null}
       </div>
@@ -218,10 +214,40 @@ function Chart({ lanes, color }: { lanes: ProgramLane[]; color: string | undefin
           <LegendItem key={key ?? token} token={token} label={label} />
         ))}
         <span className="legend-time dim">
-          the marked lane took longest; click a lane to open its program
+          the marked lane ends last; click a lane to open its program
         </span>
       </div>
     </Panel>
+  );
+}
+
+/** Which program of those shown ends last, and when. */
+function Critical({ lane }: { lane: ProgramLane }) {
+  const { program, end } = lane;
+  const [what, when] = program.ended
+    ? ["ended last", `after ${duration(lane.ended - lane.begun)}`]
+    : end === null
+      ? ["at work for longest", duration(lane.ended - lane.begun)]
+      : ["expected to end last", `in ${duration(end - lane.ended)}`];
+  return (
+    <>
+      {what}:{" "}
+      <Link to="/programs/$program" params={{ program: lane.id }}>
+        <Text value={lane.id} max={80} />
+      </Link>
+      , {when}
+    </>
+  );
+}
+
+function More({ job, shown }: { job: string | undefined; shown: number }) {
+  return (
+    <p className="field-note">
+      These are the newest {shown}, and which one ends last is said of these alone.{" "}
+      <Link to="/programs" search={job ? { job } : {}}>
+        All programs
+      </Link>
+    </p>
   );
 }
 
@@ -251,13 +277,4 @@ function workersOf(lanes: ProgramLane[], nameOf: (worker: string) => string) {
   return [...urls]
     .map((url) => ({ url, name: nameOf(url) }))
     .sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
-}
-
-/** The program that took longest: while it runs, nothing of its job can be over. */
-function longest(lanes: ProgramLane[]): ProgramLane | null {
-  return lanes.reduce<ProgramLane | null>(
-    (most, lane) =>
-      most === null || lane.ended - lane.begun > most.ended - most.begun ? lane : most,
-    null,
-  );
 }

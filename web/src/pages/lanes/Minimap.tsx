@@ -1,9 +1,8 @@
 // All lanes in little, with a brush that shows which are in sight.
 import { type KeyboardEvent, type PointerEvent, useLayoutEffect, useRef } from "react";
 import type { FoldedScale } from "../../model/scale";
-import type { Lane } from "../../model/timeline";
+import type { Lane, Span } from "../../model/timeline";
 import { AXIS_HEIGHT } from "../../ui/spans/paint";
-import { stateColor } from "../../ui/spans/usePainting";
 import { useColorVersion } from "../../ui/theme";
 
 const WIDTH = 120;
@@ -15,9 +14,10 @@ interface Props {
   rowHeight: number;
   top: number;
   onTop: (top: number) => void;
+  colorFor: (span: Span, lane: Lane) => string;
 }
 
-export function Minimap({ lanes, scale, height, rowHeight, top, onTop }: Props) {
+export function Minimap({ lanes, scale, height, rowHeight, top, onTop, colorFor }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const colors = useColorVersion();
   const full = lanes.length * rowHeight;
@@ -38,13 +38,13 @@ export function Minimap({ lanes, scale, height, rowHeight, top, onTop }: Props) 
     const row = height / lanes.length;
     lanes.forEach((lane, at) => {
       for (const span of lane.spans) {
-        context.fillStyle = stateColor(span);
+        context.fillStyle = colorFor(span, lane);
         const from = (scale.place(span.from) / scale.length) * WIDTH;
         const to = (scale.place(span.to) / scale.length) * WIDTH;
         context.fillRect(from, at * row, Math.max(0.5, to - from), Math.max(0.75, row - 0.5));
       }
     });
-  }, [lanes, scale, height, colors]);
+  }, [lanes, scale, height, colorFor, colors]);
 
   const move = (event: PointerEvent) => {
     if (event.buttons !== 1) return;

@@ -1,11 +1,13 @@
 // The programs of a job as lanes. Steps of a program are read again only when it has changed.
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { call } from "../../api/client";
+import { inPool } from "../../api/pool";
 import { stepsAfter } from "../../api/programQueries";
 import { queryClient } from "../../api/queries";
 import type { EventView, ProgramView, StepView } from "../../api/types";
 import { visibleText } from "../../format/text";
 import { journalNow } from "../../live/clock";
+import { endOf } from "../../model/critical";
 import { stalenessOf } from "../../model/outlook";
 import { buildTimeline, type Lane, type Span } from "../../model/timeline";
 
@@ -16,10 +18,18 @@ export interface ProgramLane extends Lane {
   /** Versions of the weights that its job has seen since those of each step. */
   staleness: Map<number, number | null>;
   begun: number;
+  /** When it ended, or the time now. */
   ended: number;
+  /** When it ended, or is expected to; null where that is not known. */
+  end: number | null;
 }
 
-const READERS = 4;
+export interface Lanes {
+  lanes: ProgramLane[];
+  /** There are older programs than these. */
+  more: boolean;
+}
+
 const EVENTS = 2000;
 const REFRESH_MS = 5000;
 
@@ -36,7 +46,7 @@ async function readLanes(
   job: string | undefined,
   limit: number,
   signal: AbortSignal,
-): Promise<ProgramLane[]> {
+): Promise<Lanes> {
   const [page, events] = await Promise.all([
     call("get", "/api/v1/programs", { query: { job, limit, sort: "-created_at_us" }, signal }),
     call("get", "/api/v1/events", { query: { job, latest: true, limit: EVENTS }, signal }),
@@ -52,23 +62,10 @@ async function readLanes(
     ...laneOf(program, steps, byProgram.get(program.program_id) ?? [], now),
     staleness: new Map(steps.map((step) => [step.step, staleness(step)])),
   }));
-  return lanes.filter((lane) => lane.spans.length > 0).sort((a, b) => a.begun - b.begun);
-}
-
-/** Works through a list, a few at a time, so that other requests get their turn. */
-async function inPool<T, R>(items: T[], work: (item: T) => Promise<R>): Promise<R[]> {
-  const results = new Array<R>(items.length);
-  let next = 0;
-  const reader = async () => {
-    for (;;) {
-      const at = next++;
-      const item = items[at];
-      if (item === undefined) return;
-      results[at] = await work(item);
-    }
+  return {
+    lanes: lanes.filter((lane) => lane.spans.length > 0).sort((a, b) => a.begun - b.begun),
+    more: Boolean(page.next),
   };
-  await Promise.all(Array.from({ length: READERS }, reader));
-  return results;
 }
 
 function stepsOf(program: ProgramView, signal: AbortSignal): Promise<StepView[]> {
@@ -108,5 +105,6 @@ function laneOf(
     workers: new Map(steps.map((step) => [step.step, step.worker ?? ""])),
     begun: timeline.from,
     ended: ended ?? now,
+    end: endOf(program, steps, now),
   };
 }

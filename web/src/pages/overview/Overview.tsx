@@ -4,13 +4,15 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { bindings, health, workers } from "../../api/queries";
 import { count, percent, plural, short } from "../../format/number";
+import { feed } from "../../live/feed";
 import { rateOf, sampled } from "../../live/history";
-import { useHistory } from "../../live/hooks";
+import { useHistory, useTick } from "../../live/hooks";
 import { type Alarm, alarmsOf } from "../../model/alarms";
 import { hitRates } from "../../model/series";
 import { Icon } from "../../ui/Icon";
 import { Command, Empty, Failure, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
+import { Time } from "../../ui/Time";
 import { Memory, Rates, States, Throughput } from "./charts";
 import { JobsPanel, WorkersPanel } from "./lists";
 
@@ -39,7 +41,7 @@ export function Overview() {
   const { data: workerData } = useQuery(workers);
   const metrics = points.at(-1)?.metrics ?? null;
   const list = workerData?.workers ?? [];
-  const alarms = useMemo(() => alarmsOf(healthData, list, metrics), [healthData, list, metrics]);
+  const alarms = useMemo(() => alarmsOf(healthData, list, points), [healthData, list, points]);
   const idle = metrics !== null && (metrics.sum("treadle_steps_arrived_total") ?? 0) === 0;
   return (
     <div className="page">
@@ -136,7 +138,23 @@ function Figures() {
         }
         note={`${count(sum("treadle_kv_held_programs"))} in host memory`}
       />
+      <EventLag />
     </dl>
+  );
+}
+
+/** How old the newest event is that came in here, and how many wait to leave the daemon. */
+function EventLag() {
+  const { data } = useQuery(health);
+  useTick();
+  const newest = feed.kept.at(-1);
+  const broker = data?.broker;
+  return (
+    <Stat
+      label="Event lag"
+      value={<Link to="/events">{newest ? <Time us={newest.at_us} /> : "none"}</Link>}
+      note={broker ? `${count(broker.lag_events)} wait for the broker` : "newest event"}
+    />
   );
 }
 
@@ -154,7 +172,7 @@ function Alarms({ alarms }: { alarms: Alarm[] }) {
                 <Text value={alarm.text} max={300} />
               </span>
             </div>
-            <Link to={alarm.link.to} search={alarm.link.search} className="button small">
+            <Link {...alarm.link} className="button small">
               Look
             </Link>
           </li>

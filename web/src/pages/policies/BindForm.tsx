@@ -2,13 +2,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
-import { memory, queryClient } from "../../api/queries";
+import { bindings, memory, queryClient, whoami } from "../../api/queries";
 import type { PluginDetails } from "../../api/types";
-import { configOf, fieldsOf } from "../../model/schemaForm";
 import { notify } from "../../ui/notices";
 import { Panel } from "../../ui/Panel";
 import { JsonField, SchemaFields } from "../../ui/SchemaFields";
 import { Text } from "../../ui/Text";
+import { configFieldsOf, nestedConfigOf, presentConfig, textsOf } from "./configForm";
+import { scopeOfNew } from "./scope";
 
 type Role = "shadow" | "canary" | "active";
 
@@ -27,20 +28,29 @@ const ROLES: { role: Role; label: string; meaning: string }[] = [
 ];
 
 export function BindForm({ plugin }: { plugin: PluginDetails }) {
-  const fields = fieldsOf(plugin.config_schema);
-  const [texts, setTexts] = useState<Record<string, string>>({});
-  const [json, setJson] = useState("{}");
+  const fields = configFieldsOf(plugin.config_schema);
+  /** What was entered; the present configuration shows where nothing was. */
+  const [edits, setEdits] = useState<Record<string, string>>({});
+  const [json, setJson] = useState<string | null>(null);
   const [role, setRole] = useState<Role>("shadow");
   const [job, setJob] = useState("*");
   const [share, setShare] = useState("10");
   const [error, setError] = useState<string | null>(null);
-  const entered = fields ? configOf(fields, texts) : null;
+  const { data: bound, isPending } = useQuery(bindings);
+  const ofWorld = (bound?.bindings ?? []).filter((one) => one.world === plugin.world);
+  // A tenant's own one for all its jobs comes after everyone's.
+  const binding =
+    ofWorld.findLast((one) => one.job === job.trim()) ?? ofWorld.findLast((one) => one.job === "*");
+  const present = presentConfig(plugin, binding);
+  const texts = { ...(fields ? textsOf(fields, present?.config ?? {}) : {}), ...edits };
+  const shownJson = json ?? JSON.stringify(present?.config ?? {}, null, 2);
+  const entered = fields ? nestedConfigOf(fields, texts) : null;
   const invalid = entered !== null && Object.keys(entered.errors).length > 0;
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     setError(null);
     try {
-      const config = entered ? entered.config : (JSON.parse(json) as Record<string, unknown>);
+      const config = entered ? entered.config : (JSON.parse(shownJson) as Record<string, unknown>);
       const answer = await call("put", "/api/v1/bindings", {
         body: {
           policy: plugin.digest,
@@ -63,16 +73,29 @@ export function BindForm({ plugin }: { plugin: PluginDetails }) {
   };
   return (
     <form className="grid-side" onSubmit={(event) => void submit(event)}>
-      <Panel title="Configuration" note="empty fields keep the default">
+      <Panel
+        title="Configuration"
+        note={
+          <>
+            {present ? (
+              <>
+                as it is at present (<Text value={present.from} max={120} />
+                );{" "}
+              </>
+            ) : null}
+            empty fields keep the default
+          </>
+        }
+      >
         {fields ? (
           <SchemaFields
             fields={fields}
             texts={texts}
             errors={entered?.errors ?? {}}
-            onChange={(key, text) => setTexts((before) => ({ ...before, [key]: text }))}
+            onChange={(key, text) => setEdits((before) => ({ ...before, [key]: text }))}
           />
         ) : (
-          <JsonField value={json} onChange={setJson} />
+          <JsonField value={shownJson} onChange={setJson} />
         )}
       </Panel>
       <Panel title="Bind">
@@ -112,7 +135,7 @@ export function BindForm({ plugin }: { plugin: PluginDetails }) {
             <Text value={error} max={1000} />
           </p>
         ) : null}
-        <button type="submit" className="button primary" disabled={invalid}>
+        <button type="submit" className="button primary" disabled={invalid || isPending}>
           Bind as {role}
         </button>
       </Panel>
@@ -123,22 +146,38 @@ export function BindForm({ plugin }: { plugin: PluginDetails }) {
 function JobField({ value, onChange }: { value: string; onChange: (job: string) => void }) {
   const { data } = useQuery(memory);
   return (
-    <label className="field">
-      <span className="field-label">For job</span>
-      <input
-        className="input"
-        list="jobs"
-        required
-        value={value}
-        onChange={(event) => onChange(event.target.value)}
-      />
-      <datalist id="jobs">
-        <option value="*">all jobs</option>
-        {(data?.jobs ?? []).map((job) => (
-          <option key={`${job.tenant}/${job.job}`} value={job.job} />
-        ))}
-      </datalist>
-      <span className="field-note">* stands for all jobs without their own.</span>
-    </label>
+    <>
+      <label className="field">
+        <span className="field-label">For job</span>
+        <input
+          className="input"
+          list="jobs"
+          required
+          value={value}
+          onChange={(event) => onChange(event.target.value)}
+        />
+        <datalist id="jobs">
+          <option value="*">all jobs</option>
+          {(data?.jobs ?? []).map((job) => (
+            <option key={`${job.tenant}/${job.job}`} value={job.job} />
+          ))}
+        </datalist>
+        <span className="field-note">* stands for all jobs without their own.</span>
+      </label>
+      <ScopeNote job={value.trim() || "*"} />
+    </>
+  );
+}
+
+/** For whom the binding will hold: that depends on the caller's tenant too. */
+function ScopeNote({ job }: { job: string }) {
+  const { data } = useQuery(whoami);
+  if (!data) return null;
+  const { text, permitted } = scopeOfNew(job, data);
+  return (
+    <p className="field-note" role="status">
+      It will hold for <strong>{text}</strong>.
+      {permitted ? "" : " That takes a token of the whole daemon: name a job instead."}
+    </p>
   );
 }

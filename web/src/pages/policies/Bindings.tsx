@@ -1,10 +1,12 @@
 // Which policy answers in each world, for whom, and who is on trial beside it.
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { call } from "../../api/client";
-import { queryClient } from "../../api/queries";
+import { queryClient, whoami } from "../../api/queries";
 import type { BindingShown } from "../../api/types";
 import { useRights } from "../../app/Account";
 import { count, percent, short } from "../../format/number";
+import { visibleText } from "../../format/text";
 import { duration } from "../../format/time";
 import { Confirm } from "../../ui/Dialog";
 import { notify } from "../../ui/notices";
@@ -12,6 +14,7 @@ import { Stat } from "../../ui/Panel";
 import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { Tip } from "../../ui/Tip";
+import { type Scope, scopeOf } from "./scope";
 import { type Canary, digestOf, type Shadow, shortPolicy } from "./types";
 
 const QUESTIONS: Record<string, string> = {
@@ -30,13 +33,16 @@ export function Bindings({
   bindings: BindingShown[];
   statistics: unknown;
 }) {
+  const { data: asker } = useQuery(whoami);
+  if (!asker) return null;
   return (
     <>
       <Totals statistics={statistics as Record<string, number> | null} />
       <div className="bindings">
-        {bindings.map((binding) => (
-          <Binding key={`${binding.world} ${binding.job}`} binding={binding} />
-        ))}
+        {bindings.map((binding) => {
+          const scope = scopeOf(binding, bindings, asker);
+          return <Binding key={`${binding.world} ${scope.text}`} {...{ binding, scope }} />;
+        })}
       </div>
     </>
   );
@@ -73,10 +79,14 @@ function PolicyLink({ policy }: { policy: string }) {
   );
 }
 
-function Binding({ binding }: { binding: BindingShown }) {
+interface Bound {
+  binding: BindingShown;
+  scope: Scope;
+}
+
+function Binding({ binding, scope }: Bound) {
   const canary = (binding.canary ?? null) as Canary | null;
   const shadow = (binding.shadow ?? null) as Shadow | null;
-  const job = binding.job === "*" ? "all jobs" : `job ${binding.job}`;
   return (
     <section className="panel binding">
       <header className="panel-head">
@@ -84,7 +94,7 @@ function Binding({ binding }: { binding: BindingShown }) {
         <span className="panel-note">{QUESTIONS[binding.world]}</span>
         <div className="panel-actions">
           <Badge>
-            <Text value={job} max={60} />
+            <Text value={`for ${scope.text}`} max={160} />
           </Badge>
         </div>
       </header>
@@ -94,21 +104,36 @@ function Binding({ binding }: { binding: BindingShown }) {
           <strong>
             <PolicyLink policy={binding.policy} />
           </strong>
+          <Config binding={binding} of="active" />
           {binding.previous ? (
             <span className="dim">
               before: <Text value={shortPolicy(binding.previous)} max={80} />
             </span>
           ) : null}
-          {binding.previous && !canary ? <RollBack binding={binding} /> : null}
+          {binding.previous && !canary ? <RollBack binding={binding} scope={scope} /> : null}
         </div>
-        {canary ? <CanaryRole binding={binding} canary={canary} /> : null}
-        {shadow ? <ShadowRole binding={binding} shadow={shadow} /> : null}
+        {canary ? <CanaryRole binding={binding} scope={scope} canary={canary} /> : null}
+        {shadow ? <ShadowRole binding={binding} scope={scope} shadow={shadow} /> : null}
       </div>
     </section>
   );
 }
 
-function CanaryRole({ binding, canary }: { binding: BindingShown; canary: Canary }) {
+/** What a role's policy is configured with; nothing where that is not on record, or not shown. */
+function Config({ binding, of }: { binding: BindingShown; of: "active" | "canary" | "shadow" }) {
+  const config = binding.on_record?.[of]?.config;
+  if (!config) return null;
+  const entries = Object.entries(config).map(([key, value]) => `${key} ${JSON.stringify(value)}`);
+  if (entries.length === 0) return <span className="dim">default configuration</span>;
+  const text = entries.join(", ");
+  return (
+    <span className="mono dim" title={visibleText(text, 2000)}>
+      <Text value={text} max={160} />
+    </span>
+  );
+}
+
+function CanaryRole({ binding, scope, canary }: Bound & { canary: Canary }) {
   const { incumbent, canary: trial } = canary.trial;
   const worse = canary.regret > 0;
   return (
@@ -117,6 +142,7 @@ function CanaryRole({ binding, canary }: { binding: BindingShown; canary: Canary
       <strong>
         <PolicyLink policy={canary.policy} />
       </strong>
+      <Config binding={binding} of="canary" />
       <Tip text="Mean time from a step's arrival to its end, beside that of the active policy over the same time. A canary that is slower beyond chance, and by more than plugins.canary_regret_max_percent, is ended.">
         <button type="button" className={worse ? "hint kind bad" : "hint kind good"}>
           {percent(Math.abs(canary.regret), 1)} {worse ? "slower" : "faster"} steps
@@ -126,18 +152,19 @@ function CanaryRole({ binding, canary }: { binding: BindingShown; canary: Canary
         mean {duration(trial.mean * 1000)} over {count(trial.count)} steps, active{" "}
         {duration(incumbent.mean * 1000)} over {count(incumbent.count)}
       </span>
-      <RoleActions binding={binding} policy={canary.policy} kind="canary" />
+      <RoleActions binding={binding} scope={scope} policy={canary.policy} kind="canary" />
     </div>
   );
 }
 
-function ShadowRole({ binding, shadow }: { binding: BindingShown; shadow: Shadow }) {
+function ShadowRole({ binding, scope, shadow }: Bound & { shadow: Shadow }) {
   return (
     <div className="role">
       <Badge tone="accent">shadow</Badge>
       <strong>
         <PolicyLink policy={shadow.policy} />
       </strong>
+      <Config binding={binding} of="shadow" />
       <Tip text="How alike its answers are to those of the active policy: 100 % where it would have decided the same.">
         <button type="button" className="hint">
           {percent(shadow.agreement, 1)} agreement
@@ -148,7 +175,7 @@ function ShadowRole({ binding, shadow }: { binding: BindingShown; shadow: Shadow
         {percent(shadow.same_first / Math.max(1, shadow.answered), 1)}, {count(shadow.faults)}{" "}
         faults
       </span>
-      <RoleActions binding={binding} policy={shadow.policy} kind="shadow" />
+      <RoleActions binding={binding} scope={scope} policy={shadow.policy} kind="shadow" />
     </div>
   );
 }
@@ -160,15 +187,15 @@ async function changed(text: string): Promise<void> {
 
 function RoleActions({
   binding,
+  scope,
   policy,
   kind,
-}: {
-  binding: BindingShown;
+}: Bound & {
   policy: string;
   kind: "canary" | "shadow";
 }) {
   const rights = useRights();
-  if (!rights.manage) return null;
+  if (!rights.manage || !scope.permitted) return null;
   const { world, job } = binding;
   const promote = async () => {
     await call("put", "/api/v1/bindings", {
@@ -190,7 +217,7 @@ function RoleActions({
     <span className="role-actions">
       <Confirm
         title={`Promote ${shortPolicy(policy)}?`}
-        text={`It decides for all programs of ${job === "*" ? "all jobs" : job} from the next question on. It keeps the configuration that it was tried with. The present policy stays at hand for a rollback.`}
+        text={`It decides for all programs of ${scope.text} from the next question on. It keeps the configuration that it was tried with. The present policy stays at hand for a rollback.`}
         action="Promote"
         onConfirm={promote}
         trigger={(open) => (
@@ -214,9 +241,9 @@ function RoleActions({
   );
 }
 
-function RollBack({ binding }: { binding: BindingShown }) {
+function RollBack({ binding, scope }: Bound) {
   const rights = useRights();
-  if (!rights.manage || !binding.previous) return null;
+  if (!rights.manage || !scope.permitted || !binding.previous) return null;
   const { world, job, previous } = binding;
   const rollBack = async () => {
     await call("post", "/api/v1/bindings/rollback", { body: { world, job } });
@@ -226,7 +253,7 @@ function RollBack({ binding }: { binding: BindingShown }) {
     <span className="role-actions">
       <Confirm
         title={`Roll back to ${shortPolicy(previous)}?`}
-        text={`It answers again from the next question on, in place of ${shortPolicy(binding.policy)}.`}
+        text={`It answers again for ${scope.text} from the next question on, in place of ${shortPolicy(binding.policy)}.`}
         action="Roll back"
         onConfirm={rollBack}
         trigger={(open) => (

@@ -1,12 +1,38 @@
-// How long a policy's answers took.
+// How long a policy's answers took, and how long they may take.
 import { count, percent } from "../../format/number";
 import { duration } from "../../format/time";
-import { Panel } from "../../ui/Panel";
+import { Panel, Stat } from "../../ui/Panel";
+import { BOUNDS_US, DEADLINES, quantileUs } from "./deadlines";
+import type { Statistics } from "./types";
 
-/** Upper bounds of the buckets, as the daemon counts; a last one has no bound. */
-const BOUNDS_US = [1, 2, 5, 10, 20, 50, 100, 250, 1000, 2500, 10_000, 100_000];
+/** The time that a share of the calls kept to, in words. */
+function within(counts: number[], share: number): string {
+  const us = quantileUs(counts, share);
+  if (us === null) return "–";
+  return us === Number.POSITIVE_INFINITY ? `> ${duration(BOUNDS_US.at(-1))}` : `≤ ${duration(us)}`;
+}
 
-export function Latency({ counts }: { counts: number[] }) {
+/** The time of a call beside its deadline. */
+export function ComputeTime({ world, statistics }: { world: string; statistics: Statistics }) {
+  const { calls, compute_us, latency_counts, slowest_us } = statistics;
+  return (
+    <>
+      <Stat
+        label="Time of a call, p50"
+        value={within(latency_counts, 0.5)}
+        note={calls > 0 ? `mean ${duration(compute_us / calls)}` : undefined}
+      />
+      <Stat
+        label="Time of a call, p99"
+        value={within(latency_counts, 0.99)}
+        note={`default deadline ${DEADLINES[world]}`}
+      />
+      <Stat label="Slowest call" value={duration(slowest_us)} />
+    </>
+  );
+}
+
+export function Latency({ world, counts }: { world: string; counts: number[] }) {
   const total = counts.reduce((sum, value) => sum + value, 0);
   const most = Math.max(1, ...counts);
   return (
@@ -40,6 +66,10 @@ export function Latency({ counts }: { counts: number[] }) {
           })}
         </tbody>
       </table>
+      <p className="field-note">
+        A call is stopped at its deadline, by default {DEADLINES[world]}; fuel bounds replays alone.{" "}
+        <code>plugins.hot_deadline_ms</code> is the deadline of calls that scheduling waits for.
+      </p>
     </Panel>
   );
 }

@@ -66,7 +66,9 @@ export function PluginTable({ plugins, bindings, world, onWorld }: Props) {
                     <Link to="/policies/$plugin" params={{ plugin: plugin.digest }}>
                       <Text value={plugin.name} max={60} />
                     </Link>{" "}
-                    <span className="dim">{plugin.version}</span>
+                    <span className="dim">
+                      <Text value={plugin.version} max={40} />
+                    </span>
                   </td>
                   <td>{plugin.world}</td>
                   <td>

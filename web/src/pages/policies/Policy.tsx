@@ -5,13 +5,13 @@ import { bindings, plugin, pluginLogs } from "../../api/queries";
 import type { PluginDetails } from "../../api/types";
 import { useRights } from "../../app/Account";
 import { bytes, count, percent, short } from "../../format/number";
-import { duration, fullTime, preciseTime } from "../../format/time";
+import { fullTime, preciseTime } from "../../format/time";
 import { Json } from "../../ui/Json";
 import { Empty, Failure, Loading, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Tabs } from "../../ui/Tabs";
 import { Text } from "../../ui/Text";
 import { BindForm } from "./BindForm";
-import { Latency } from "./Latency";
+import { ComputeTime, Latency } from "./Latency";
 import { isBound, Roles } from "./PluginTable";
 import type { LogLine, Statistics } from "./types";
 
@@ -33,6 +33,7 @@ function Known({ plugin }: { plugin: PluginDetails }) {
   const { tab } = useSearch({ from: "/policies/$plugin" });
   const navigate = useNavigate({ from: "/policies/$plugin" });
   const { data: bound } = useQuery(bindings);
+  const statistics = (plugin.statistics ?? null) as Statistics | null;
   return (
     <div className="page">
       <nav aria-label="Breadcrumb" className="crumbs">
@@ -47,7 +48,10 @@ function Known({ plugin }: { plugin: PluginDetails }) {
       <PageHead
         title={
           <>
-            <Text value={plugin.name} max={100} /> <span className="dim">{plugin.version}</span>
+            <Text value={plugin.name} max={100} />{" "}
+            <span className="dim">
+              <Text value={plugin.version} max={40} />
+            </span>
           </>
         }
         note={<Text value={plugin.summary} max={300} />}
@@ -56,7 +60,7 @@ function Known({ plugin }: { plugin: PluginDetails }) {
           <Roles digest={plugin.digest} bindings={bound?.bindings ?? []} />
         ) : null}
       </PageHead>
-      <Figures statistics={(plugin.statistics ?? null) as Statistics | null} />
+      <Figures world={plugin.world} statistics={statistics} />
       <Tabs
         label="About this policy"
         value={tab ?? "bind"}
@@ -66,7 +70,7 @@ function Known({ plugin }: { plugin: PluginDetails }) {
           {
             id: "calls",
             label: "Calls",
-            content: <Calls statistics={(plugin.statistics ?? null) as Statistics | null} />,
+            content: <Calls world={plugin.world} statistics={statistics} />,
           },
           { id: "log", label: "Log", content: <Log digest={plugin.digest} /> },
           { id: "about", label: "Component", content: <About plugin={plugin} /> },
@@ -76,18 +80,19 @@ function Known({ plugin }: { plugin: PluginDetails }) {
   );
 }
 
-function Figures({ statistics }: { statistics: Statistics | null }) {
+interface Asked {
+  world: string;
+  statistics: Statistics | null;
+}
+
+function Figures({ world, statistics }: Asked) {
   if (!statistics) return null;
   const { calls } = statistics;
   const faults = Object.values(statistics.faults).reduce((sum, value) => sum + value, 0);
   return (
     <dl className="stats">
       <Stat label="Calls" value={short(calls)} note={`${short(statistics.rows)} rows`} />
-      <Stat
-        label="Mean answer"
-        value={calls > 0 ? duration(statistics.compute_us / calls) : "–"}
-        note={`slowest ${duration(statistics.slowest_us)}`}
-      />
+      <ComputeTime world={world} statistics={statistics} />
       <Stat
         label="Left to the default"
         value={count(statistics.fallbacks)}
@@ -111,7 +116,7 @@ function Bind({ plugin }: { plugin: PluginDetails }) {
   return <BindForm key={plugin.digest} plugin={plugin} />;
 }
 
-function Calls({ statistics }: { statistics: Statistics | null }) {
+function Calls({ world, statistics }: Asked) {
   if (!statistics) {
     return (
       <Empty icon="policies" title="It was not asked lately">
@@ -121,7 +126,7 @@ function Calls({ statistics }: { statistics: Statistics | null }) {
   }
   return (
     <div className="grid-2">
-      <Latency counts={statistics.latency_counts} />
+      <Latency world={world} counts={statistics.latency_counts} />
       <Panel title="Faults">
         {Object.keys(statistics.faults).length === 0 ? (
           <p className="soft">None.</p>
@@ -152,7 +157,8 @@ function Log({ digest }: { digest: string }) {
   const { data, error, isPending, refetch } = useQuery(pluginLogs(digest));
   if (isPending) return <Loading rows={4} />;
   if (!data) return <Failure error={error} retry={() => void refetch()} />;
-  const lines = data.lines as unknown as LogLine[];
+  // The newest are what one comes for.
+  const lines = (data.lines as unknown as LogLine[]).toReversed();
   if (lines.length === 0) {
     return (
       <Empty icon="events" title="The log is empty">
@@ -163,7 +169,7 @@ function Log({ digest }: { digest: string }) {
   return (
     <Panel
       title="Log"
-      note={data.dropped > 0 ? `${count(data.dropped)} lines were lost` : undefined}
+      note={`newest first${data.dropped > 0 ? `; ${count(data.dropped)} lines were lost` : ""}`}
       flush
     >
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling area must be reachable */}

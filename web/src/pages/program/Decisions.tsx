@@ -1,6 +1,7 @@
 // Each decision about a program, in words.
+import { Link } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useMemo, useRef, useState } from "react";
+import { Fragment, useMemo, useRef, useState } from "react";
 import type { DecisionView } from "../../api/types";
 import { explain } from "../../model/explain";
 import { Choice } from "../../ui/Choice";
@@ -10,6 +11,7 @@ import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
 import type { ProgramData } from "./useProgramData";
+import { useProgramKeys } from "./useProgramKeys";
 
 const KINDS: Record<string, "neutral" | "good" | "warn" | "accent"> = {
   place: "good",
@@ -25,6 +27,7 @@ const KINDS: Record<string, "neutral" | "good" | "warn" | "accent"> = {
 export function Decisions({ data }: { data: ProgramData }) {
   const [kind, setKind] = useState("");
   const [newestFirst, setNewestFirst] = useState(true);
+  const keys = useProgramKeys(data);
   const kinds = useMemo(
     () => [...new Set(data.decisions.map((one) => one.kind))],
     [data.decisions],
@@ -59,17 +62,23 @@ export function Decisions({ data }: { data: ProgramData }) {
           Newest first
         </label>
       </div>
-      <DecisionList decisions={shown} nameOf={data.names.nameOf} />
+      <DecisionList decisions={shown} nameOf={data.names.nameOf} keys={keys} />
     </>
   );
+}
+
+interface Names {
+  nameOf: (worker: string) => string;
+  /** Programs by their numbers. */
+  keys: Map<number, string>;
 }
 
 function DecisionList({
   decisions,
   nameOf,
-}: {
+  keys,
+}: Names & {
   decisions: DecisionView[];
-  nameOf: (worker: string) => string;
 }) {
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
@@ -92,7 +101,7 @@ function DecisionList({
               data-index={item.index}
               style={{ transform: `translateY(${item.start}px)` }}
             >
-              <Decision decision={decision} nameOf={nameOf} />
+              <Decision decision={decision} nameOf={nameOf} keys={keys} />
             </li>
           );
         })}
@@ -101,13 +110,7 @@ function DecisionList({
   );
 }
 
-function Decision({
-  decision,
-  nameOf,
-}: {
-  decision: DecisionView;
-  nameOf: (worker: string) => string;
-}) {
+function Decision({ decision, nameOf, keys }: Names & { decision: DecisionView }) {
   const words = explain(decision, nameOf);
   return (
     <article className="decision">
@@ -127,10 +130,20 @@ function Decision({
           by <Text value={decision.policy} max={80} />
         </span>
         {words.score !== null ? <span>score {words.score}</span> : null}
+        {words.placedBy ? (
+          <span>
+            worker chosen by <Text value={words.placedBy} max={80} />
+          </span>
+        ) : null}
         {words.alternatives.length > 0 ? (
           <span>
             also in question:{" "}
-            {words.alternatives.map((one) => `${one.program} (${one.score})`).join(", ")}
+            {words.alternatives.map((one, at) => (
+              <Fragment key={one.program}>
+                {at > 0 ? ", " : ""}
+                <Other program={one.program} name={keys.get(one.program)} /> ({one.score})
+              </Fragment>
+            ))}
           </span>
         ) : null}
         <details>
@@ -139,5 +152,15 @@ function Decision({
         </details>
       </footer>
     </article>
+  );
+}
+
+/** Another program: a link where its name is known. */
+function Other({ program, name }: { program: number; name: string | undefined }) {
+  if (name === undefined) return `#${program}`;
+  return (
+    <Link to="/programs/$program" params={{ program: name }}>
+      <Text value={name} max={60} />
+    </Link>
   );
 }

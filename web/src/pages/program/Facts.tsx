@@ -1,7 +1,8 @@
 // A program at a glance: how it is now, and where its time went.
 import { Link } from "@tanstack/react-router";
-import { count, percent, short } from "../../format/number";
+import { count, percent, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
+import { FAMILY } from "../../model/family";
 import { STATES, type State } from "../../model/states";
 import { Meter } from "../../ui/Meter";
 import { Stat } from "../../ui/Panel";
@@ -86,30 +87,41 @@ export function Facts({ data }: { data: ProgramData }) {
               <span className="dim">{percent((spent[state] ?? 0) / total)}</span>
             </span>
           ))}
-          {view.parent ? (
-            <span className="legend-time">
-              started by{" "}
-              <Link to="/programs/$program" params={{ program: view.parent }}>
-                <Text value={view.parent} max={80} />
-              </Link>
-            </span>
-          ) : (
-            <span className="legend-time">
-              <Link to="/programs" search={{ parent: view.program_id }}>
-                programs that it started
-              </Link>
-            </span>
-          )}
+          <Relatives data={data} />
         </div>
       </div>
     </>
   );
 }
 
+/** What started it, and how many it started. */
+function Relatives({ data: { view, family } }: { data: ProgramData }) {
+  const started = family?.below[0]?.length ?? 0;
+  return (
+    <span className="legend-time">
+      {view.parent ? (
+        <>
+          started by{" "}
+          <Link to="/programs/$program" params={{ program: view.parent }}>
+            <Text value={view.parent} max={80} />
+          </Link>
+        </>
+      ) : null}
+      {view.parent && started > 0 ? ", " : null}
+      {started > 0 ? (
+        <Link to="/programs" search={{ parent: view.program_id }}>
+          started {family?.cut.includes(view.program_id) ? "over " : ""}
+          {plural(started, "program")}
+        </Link>
+      ) : null}
+    </span>
+  );
+}
+
 function timeSpent(data: ProgramData): Partial<Record<State, number>> {
   const spent: Partial<Record<State, number>> = {};
   for (const lane of data.timeline.lanes) {
-    if (lane.id === "cache" || lane.id.startsWith("child-")) continue;
+    if (lane.id === "cache" || lane.id.startsWith(FAMILY)) continue;
     for (const span of lane.spans)
       spent[span.state] = (spent[span.state] ?? 0) + span.to - span.from;
   }

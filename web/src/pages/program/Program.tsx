@@ -1,8 +1,9 @@
 // One program: what it did, when, where, and why.
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { ApiError, call } from "../../api/client";
+import { ApiError, call, urlOf } from "../../api/client";
 import { queryClient } from "../../api/queries";
 import { useRights } from "../../app/Account";
+import { curlOf } from "../../format/curl";
 import { toTrace } from "../../model/trace";
 import { Confirm } from "../../ui/Dialog";
 import { Icon } from "../../ui/Icon";
@@ -100,7 +101,11 @@ function Known({ data }: { data: ProgramData }) {
 function Actions({ data }: { data: ProgramData }) {
   const id = data.view.program_id;
   const rights = useRights();
-  const url = `${window.location.origin}/api/v1/programs/${encodeURIComponent(id)}`;
+  const url = urlOf("/api/v1/programs/{program}", { program: id });
+  const copyCurl = (what: string, path: string) => ({
+    label: `Copy as curl: ${what}`,
+    onSelect: () => void copyText(curlOf(path), "Command"),
+  });
   const fileName = `${id.replace(/[^\w.-]+/g, "_").slice(0, 80)}.trace.json`;
   const release = async () => {
     await call("delete", "/api/v1/programs/{program}", { path: { program: id } });
@@ -123,10 +128,10 @@ function Actions({ data }: { data: ProgramData }) {
         items={[
           { label: "Copy link", onSelect: () => void copyText(window.location.href, "Link") },
           { label: "Copy name", onSelect: () => void copyText(id, "Name") },
-          {
-            label: "Copy as curl",
-            onSelect: () => void copyText(curlOf(`${url}/decisions`), "Command"),
-          },
+          copyCurl("program", url),
+          copyCurl("steps", `${url}/steps`),
+          copyCurl("decisions", `${url}/decisions`),
+          copyCurl("events", urlOf("/api/v1/events", {}, { program: id })),
         ]}
       >
         <Icon name="more" />
@@ -147,11 +152,6 @@ function Actions({ data }: { data: ProgramData }) {
       ) : null}
     </>
   );
-}
-
-/** The command that asks for the same; quoted for a shell. */
-function curlOf(url: string): string {
-  return `curl -H "Authorization: Bearer $TREADLE_TOKEN" '${url.replaceAll("'", "%27")}'`;
 }
 
 function Unknown({ id }: { id: string }) {

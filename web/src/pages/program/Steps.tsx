@@ -1,16 +1,19 @@
 // The steps of a program as a table, and the details of the chosen one.
 import { useMemo } from "react";
+import { urlOf } from "../../api/client";
 import type { StepView } from "../../api/types";
+import { curlOf } from "../../format/curl";
 import { count, percent, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
 import { followed, stalenessOf } from "../../model/outlook";
-import { isFailed } from "../../model/timeline";
 import { type Column, DataTable } from "../../ui/DataTable";
+import { copyText } from "../../ui/notices";
 import { Panel } from "../../ui/Panel";
 import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
 import { Messages } from "./Messages";
+import { Outcome } from "./Outcome";
 import type { ProgramData } from "./useProgramData";
 
 interface Row extends StepView {
@@ -73,12 +76,6 @@ function rowsOf({ view, steps, events }: ProgramData): Row[] {
     followed: followed(step, view.output_tokens),
     behind: behind(step),
   }));
-}
-
-/** How a step went, in a word. */
-function Outcome({ step }: { step: StepView }) {
-  if (!step.outcome) return <Badge tone="accent">{step.worker ? "running" : "queued"}</Badge>;
-  return <Badge tone={isFailed(step.outcome) ? "bad" : "neutral"}>{step.outcome}</Badge>;
 }
 
 /** What was predicted to follow a step, and what did. */
@@ -198,9 +195,30 @@ function fixedColumns(data: ProgramData): Column<Row>[] {
   ];
 }
 
+/** The list of a program's steps from this one on, with no other on it. */
+function stepPath(program: string, step: number): string {
+  return urlOf(
+    "/api/v1/programs/{program}/steps",
+    { program },
+    { after: step > 0 ? step - 1 : null, limit: 1 },
+  );
+}
+
 function StepDetail({ program, row, data }: { program: string; row: Row; data: ProgramData }) {
   return (
-    <Panel title={`Step ${row.number}`} note={<Outcome step={row} />}>
+    <Panel
+      title={`Step ${row.number}`}
+      note={<Outcome step={row} />}
+      actions={
+        <button
+          type="button"
+          className="button small"
+          onClick={() => void copyText(curlOf(stepPath(program, row.step)), "Command")}
+        >
+          Copy as curl
+        </button>
+      }
+    >
       <dl className="facts">
         <dt>Arrived</dt>
         <dd>

@@ -1,12 +1,13 @@
 // A program's timeline, with idle time folded unless the whole is wanted.
-import { useNavigate, useSearch } from "@tanstack/react-router";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
-import { plural } from "../../format/number";
+import { count, plural } from "../../format/number";
 import { duration } from "../../format/time";
 import { FoldedScale } from "../../model/scale";
 import { STATES, type State } from "../../model/states";
 import { Empty, Panel } from "../../ui/Panel";
 import { SpanCanvas } from "../../ui/spans/SpanCanvas";
+import { Text } from "../../ui/Text";
 import type { ProgramData } from "./useProgramData";
 
 const ROW_HEIGHT = 30;
@@ -78,9 +79,39 @@ export function TimelinePanel({
             }}
           />
           <Legend timeline={data.timeline} />
+          <NotShown data={data} />
         </>
       )}
     </Panel>
+  );
+}
+
+/** Parents whose subagents that found no place are named. */
+const PARENTS_MAX = 4;
+
+/** Subagents that are in no lane, with where they are listed. */
+function NotShown({ data: { view, timeline, family } }: { data: ProgramData }) {
+  const { hidden } = timeline;
+  const unasked = family?.unasked ?? 0;
+  if (hidden.length === 0 && unasked === 0) return null;
+  return (
+    <p className="field-note">
+      {hidden.slice(0, PARENTS_MAX).map(({ parent, count: found, more }) => (
+        <span key={parent} className="not-shown">
+          <Link to="/programs" search={{ parent }}>
+            {found > 0 ? `+${count(found)} more` : "more"}
+            {found > 0 && more ? ", and others," : ""} started by{" "}
+            {parent === view.program_id ? "it" : <Text value={parent} max={60} />}
+          </Link>
+        </span>
+      ))}
+      {hidden.length > PARENTS_MAX
+        ? `and some of ${plural(hidden.length - PARENTS_MAX, "other program")}. `
+        : null}
+      {unasked > 0
+        ? `What ${plural(unasked, "further subagent")} started is on the pages of these.`
+        : null}
+    </p>
   );
 }
 
@@ -97,7 +128,9 @@ function Legend({ timeline }: { timeline: ProgramData["timeline"] }) {
           {CACHE_LABELS[state] ?? STATES[state].label}
         </span>
       ))}
-      <span className="legend-time dim">Ctrl + wheel zooms, drag moves, click opens a step</span>
+      <span className="legend-time dim">
+        Ctrl + wheel zooms, drag moves, click or Enter opens a step
+      </span>
     </div>
   );
 }

@@ -102,6 +102,7 @@ export function columnsFor({ nameOf }: WorkerNames): Column<ProgramView>[] {
       width: "92px",
       numeric: true,
       wideOnly: true,
+      sort: "lasted",
       cell: (row) =>
         row.ended ? (
           duration(row.updated_at_us - row.created_at_us)

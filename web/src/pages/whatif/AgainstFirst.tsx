@@ -3,23 +3,10 @@ import { plural } from "../../format/number";
 import { type Confidence, confidenceOf } from "../../model/confidence";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
-import type { Report, SeedOutcome, SetReport } from "./types";
+import { MEASURES, type MeasureRow, type Report, type SeedOutcome, type SetReport } from "./types";
 
-const ROWS: {
-  label: string;
-  ratio: "makespan_ratio" | "steps_per_min_ratio" | "step_p99_ratio";
-  figure: keyof SeedOutcome;
-  better: "less" | "more";
-}[] = [
-  { label: "Makespan", ratio: "makespan_ratio", figure: "makespan_s", better: "less" },
-  {
-    label: "Steps a minute",
-    ratio: "steps_per_min_ratio",
-    figure: "steps_per_min",
-    better: "more",
-  },
-  { label: "Step, p99", ratio: "step_p99_ratio", figure: "step_p99_s", better: "less" },
-];
+/** The measures that are compared seed by seed. */
+const ROWS = MEASURES.filter((row) => row.ratio);
 
 const VERDICTS: Record<Confidence["verdict"], { text: string; tone: string }> = {
   better: { text: "better beyond chance", tone: "kind good" },
@@ -74,14 +61,14 @@ function Row({
   first,
   at,
 }: {
-  row: (typeof ROWS)[number];
+  row: MeasureRow;
   set: SetReport;
   first: SetReport;
   at: number;
 }) {
-  const ratio = set.against_first?.[row.ratio];
-  if (!ratio) return null;
-  const figures = (of: SetReport) => of.seeds.map((seed) => seed[row.figure]);
+  const ratio = row.ratio && set.against_first?.[row.ratio];
+  if (!ratio || row.better === "neither") return null;
+  const figures = (of: SetReport) => of.seeds.map((seed) => seed[row.key as keyof SeedOutcome]);
   const sure = confidenceOf(ratio, figures(set), figures(first), row.better);
   const { text, tone } = VERDICTS[sure.verdict];
   return (

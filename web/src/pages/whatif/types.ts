@@ -10,6 +10,17 @@ export interface SeedOutcome {
   step_p99_s: number;
 }
 
+/** A policy of a set, as it was replayed. */
+export interface AskedPolicy {
+  world: string;
+  name: string;
+  /** With the digest behind a `+` where it is known. */
+  version: string;
+  config?: Record<string, unknown>;
+  /** Whether nobody chose it. */
+  is_default?: boolean;
+}
+
 export interface SetReport {
   name: string;
   makespan_s: Measure;
@@ -27,7 +38,10 @@ export interface SetReport {
   given_up: number;
   refused: number;
   seeds: SeedOutcome[];
-  policies?: { answered: number; fallbacks: number; faults: number; given_up: number };
+  /** What became of the questions to its policies. */
+  policies?: { given_up: number };
+  /** The policies that it asked. */
+  asked?: AskedPolicy[];
   against_first?: {
     makespan_ratio: Measure;
     steps_per_min_ratio: Measure;
@@ -78,19 +92,36 @@ export interface Report {
   cuts: Record<string, number>;
 }
 
-/** The measures that are compared; `better` says which way is good. */
-export const MEASURES: {
-  key: keyof Report["recorded"] | "fairness" | "pauses" | "moves" | "offloads" | "preemptions";
+export interface MeasureRow {
+  key:
+    | (keyof Report["recorded"] & keyof SetReport)
+    | "fairness"
+    | "pauses"
+    | "moves"
+    | "offloads"
+    | "preemptions";
   label: string;
+  /** Which way is good. */
   better: "less" | "more" | "neither";
   unit: "s" | "share" | "number";
-}[] = [
-  { key: "makespan_s", label: "Makespan", better: "less", unit: "s" },
-  { key: "steps_per_min", label: "Steps a minute", better: "more", unit: "number" },
+  /** The ratio to the first set, seed by seed: what is common to both under a seed cancels out. */
+  ratio?: "makespan_ratio" | "steps_per_min_ratio" | "step_p99_ratio";
+}
+
+/** The measures that are compared. */
+export const MEASURES: MeasureRow[] = [
+  { key: "makespan_s", label: "Makespan", better: "less", unit: "s", ratio: "makespan_ratio" },
+  {
+    key: "steps_per_min",
+    label: "Steps a minute",
+    better: "more",
+    unit: "number",
+    ratio: "steps_per_min_ratio",
+  },
   { key: "hit_rate", label: "Found in cache", better: "more", unit: "share" },
   { key: "step_p50_s", label: "Step, median", better: "less", unit: "s" },
   { key: "step_p95_s", label: "Step, p95", better: "less", unit: "s" },
-  { key: "step_p99_s", label: "Step, p99", better: "less", unit: "s" },
+  { key: "step_p99_s", label: "Step, p99", better: "less", unit: "s", ratio: "step_p99_ratio" },
   { key: "fairness", label: "Fairness (1 is equal)", better: "more", unit: "number" },
   { key: "pauses", label: "Pauses", better: "neither", unit: "number" },
   { key: "offloads", label: "Offloads", better: "neither", unit: "number" },

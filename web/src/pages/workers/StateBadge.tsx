@@ -1,6 +1,7 @@
 // What an operator lets a worker do, as a mark.
 import type { WorkerView } from "../../api/types";
 import { count } from "../../format/number";
+import { visibleText } from "../../format/text";
 import { Badge } from "../../ui/State";
 import { stateOf, WORKER_STATES } from "./parts";
 
@@ -8,10 +9,11 @@ export function StateBadge({ worker }: { worker: WorkerView }) {
   const state = stateOf(worker);
   const { tone = "neutral", meaning = "" } = WORKER_STATES[state] ?? {};
   return (
-    <span className="nowrap" title={meaning}>
-      <Badge tone={tone}>
+    <span className="nowrap" title={worker.problem ? visibleText(worker.problem, 300) : meaning}>
+      <Badge tone={worker.problem ? "bad" : tone}>
         {state}
         {state === "draining" ? ` · ${count(worker.programs)} left` : ""}
+        {worker.problem ? " · stuck" : ""}
       </Badge>
     </span>
   );

@@ -8,6 +8,7 @@ import { count, percent, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
 import { useHistory } from "../../live/hooks";
 import { USES } from "../../model/states";
+import { Icon } from "../../ui/Icon";
 import { Meter } from "../../ui/Meter";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
@@ -29,6 +30,14 @@ export function WorkerDetail({ worker }: { worker: WorkerView }) {
         </>
       }
     >
+      {worker.problem ? (
+        <p className="problem" role="status">
+          <Icon name="warning" />
+          <span>
+            It makes no progress: <Text value={worker.problem} max={300} />.
+          </span>
+        </p>
+      ) : null}
       <div className="grid-2">
         <LedgerBesideEngine worker={worker} />
         <Spent worker={worker} />

@@ -1,5 +1,5 @@
 // What is under the pointer.
-import { duration, preciseTime } from "../../format/time";
+import { duration, fullTime, preciseTime } from "../../format/time";
 import { STATES } from "../../model/states";
 import type { Lane, Span } from "../../model/timeline";
 
@@ -27,6 +27,7 @@ export function HoverCard({ hover, width }: { hover: Hover; width: number }) {
             {duration(span.to - span.from)}
             {span.open ? " so far" : ""} from {preciseTime(span.from)}
           </div>
+          <div className="dim">{fullTime(span.from)}</div>
         </>
       ) : null}
       <div className="dim clip">{lane.label}</div>

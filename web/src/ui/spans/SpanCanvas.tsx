@@ -1,10 +1,11 @@
-// Lanes of spans over time: zoom by wheel with Ctrl or by + and -, move by drag or arrow keys,
-// choose by click.
+// Lanes of spans over time: zoom by wheel with Ctrl or by + and -, move by drag or arrow keys with
+// Shift, choose by click or by arrow keys and Enter.
 import { useEffect, useRef, useState } from "react";
 import type { FoldedScale } from "../../model/scale";
 import type { Lane, Span } from "../../model/timeline";
 import { HoverCard } from "./HoverCard";
 import { AXIS_HEIGHT, placeAt } from "./paint";
+import { useCursor } from "./useCursor";
 import { stateColor, usePainting, useWidth } from "./usePainting";
 import { usePointer } from "./usePointer";
 import { useView, useWheelZoom, type ViewControl } from "./useView";
@@ -25,7 +26,7 @@ interface Props {
 }
 
 const HELP =
-  "Arrow keys move, plus and minus zoom, 0 shows all. The pages of programs have the same in tables.";
+  "Arrow keys lead from span to span, Enter opens one. With Shift they move the view; plus and minus zoom, 0 shows all.";
 
 export function SpanCanvas(props: Props) {
   const { lanes, scale, rowHeight, onSelect } = props;
@@ -38,6 +39,7 @@ export function SpanCanvas(props: Props) {
   const height = Math.min(full, props.maxHeight);
   const layout = { width, height, gutter: width < 560 ? 84 : 150, rowHeight, scrollTop };
   const { hover, handlers } = usePointer({ lanes, scale, layout, control, onSelect });
+  const cursor = useCursor({ lanes, scale, layout, control, scroller, onSelect });
   useWheelZoom(scroller, control.zoom, (x) => placeAt(x, control.sight, layout));
   usePainting(canvas, {
     lanes,
@@ -47,7 +49,9 @@ export function SpanCanvas(props: Props) {
     colorFor: props.colorFor ?? stateColor,
     selected: props.selected ?? null,
     marked: props.marked ?? null,
+    focused: cursor.place,
   });
+  const card = hover ?? cursor.card;
   useEffect(() => {
     if (props.scrollTop !== undefined && scroller.current)
       scroller.current.scrollTop = props.scrollTop;
@@ -63,7 +67,11 @@ export function SpanCanvas(props: Props) {
         aria-label={`${props.label}. ${HELP}`}
         // biome-ignore lint/a11y/noNoninteractiveTabindex: it is moved and zoomed by keys
         tabIndex={0}
-        onKeyDown={control.onKey}
+        onKeyDown={(event) => {
+          cursor.onKey(event);
+          control.onKey(event);
+        }}
+        onBlur={cursor.forget}
         onScroll={(event) => {
           setScrollTop(event.currentTarget.scrollTop);
           props.onScroll?.(event.currentTarget.scrollTop);
@@ -73,7 +81,10 @@ export function SpanCanvas(props: Props) {
           <canvas ref={canvas} style={{ width: "100%", height }} {...handlers} />
         </div>
       </div>
-      {hover ? <HoverCard hover={hover} width={width} /> : null}
+      <div className="visually-hidden" aria-live="polite">
+        {cursor.words}
+      </div>
+      {card ? <HoverCard hover={card} width={width} /> : null}
     </div>
   );
 }

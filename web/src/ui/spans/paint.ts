@@ -5,7 +5,7 @@ import type { FoldedScale } from "../../model/scale";
 import { tickStep } from "../../model/scale";
 import type { Lane, Span } from "../../model/timeline";
 import { colorOf } from "../theme";
-import type { View } from "./view";
+import { firstInSight, type View } from "./view";
 
 export const AXIS_HEIGHT = 24;
 
@@ -25,6 +25,8 @@ export interface Picture {
   colorFor: (span: Span, lane: Lane) => string;
   selected: number | null;
   marked: string | null;
+  /** What is chosen by keys, by the numbers of its lane and of its span. */
+  focused: { lane: number; span: number } | null;
 }
 
 interface Ink {
@@ -37,7 +39,7 @@ interface Ink {
 }
 
 /** The x of a place on the line. */
-function xOf(place: number, view: View, layout: Layout): number {
+export function xOf(place: number, view: View, layout: Layout): number {
   const width = layout.width - layout.gutter;
   return layout.gutter + ((place - view.from) / (view.to - view.from)) * width;
 }
@@ -46,29 +48,6 @@ function xOf(place: number, view: View, layout: Layout): number {
 export function placeAt(x: number, view: View, layout: Layout): number {
   const width = layout.width - layout.gutter;
   return view.from + ((x - layout.gutter) / width) * (view.to - view.from);
-}
-
-const latestEnds = new WeakMap<Span[], number[]>();
-
-/** The first span that may reach beyond `time`. */
-export function firstInSight(spans: Span[], time: number): number {
-  let ends = latestEnds.get(spans);
-  if (!ends || ends.length !== spans.length) {
-    let latest = Number.NEGATIVE_INFINITY;
-    ends = spans.map((span) => {
-      latest = Math.max(latest, span.to);
-      return latest;
-    });
-    latestEnds.set(spans, ends);
-  }
-  let low = 0;
-  let high = ends.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((ends[middle] ?? 0) < time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 /** Paints everything. */
@@ -95,7 +74,27 @@ export function paint(context: CanvasRenderingContext2D, picture: Picture): void
   for (let at = first; at < Math.min(picture.lanes.length, first + shown); at += 1) {
     paintLane(context, picture, at, ink);
   }
+  paintFocus(context, picture, ink);
   context.restore();
+}
+
+/** A frame around the span that is chosen by keys. */
+function paintFocus(context: CanvasRenderingContext2D, picture: Picture, ink: Ink): void {
+  const { lanes, layout, scale, view, focused } = picture;
+  const span = focused ? lanes[focused.lane]?.spans[focused.span] : undefined;
+  if (!focused || !span) return;
+  const from = Math.max(xOf(scale.place(span.from), view, layout), layout.gutter);
+  const to = Math.max(xOf(scale.place(span.to), view, layout), from + 1);
+  const top = AXIS_HEIGHT + focused.lane * layout.rowHeight - layout.scrollTop;
+  for (const [color, width] of [
+    [ink.surface, 5],
+    [ink.accent, 2],
+  ] as const) {
+    context.strokeStyle = color;
+    context.lineWidth = width;
+    context.strokeRect(from - 1, top + 1, to - from + 2, layout.rowHeight - 2);
+  }
+  context.lineWidth = 1;
 }
 
 function paintAxis(context: CanvasRenderingContext2D, picture: Picture, ink: Ink): void {

@@ -1,6 +1,6 @@
 // Paints a canvas whenever what is on it changes.
 import { type RefObject, useLayoutEffect, useState } from "react";
-import type { Lane, Span } from "../../model/timeline";
+import type { Span } from "../../model/timeline";
 import { colorOf, useColorVersion } from "../theme";
 import { type Picture, paint } from "./paint";
 
@@ -9,20 +9,9 @@ export function stateColor(span: Span): string {
   return colorOf(`state-${span.state}`);
 }
 
-/** Asking for a token's colour takes long: each state is asked for once a picture. */
-function cached(colorFor: Picture["colorFor"]): Picture["colorFor"] {
-  if (colorFor !== stateColor) return colorFor;
-  const known = new Map<string, string>();
-  return (span: Span, lane: Lane) => {
-    const color = known.get(span.state) ?? colorFor(span, lane);
-    known.set(span.state, color);
-    return color;
-  };
-}
-
 export function usePainting(canvas: RefObject<HTMLCanvasElement | null>, picture: Picture): void {
   const colors = useColorVersion();
-  const { lanes, scale, view, layout, colorFor, selected, marked } = picture;
+  const { lanes, scale, view, layout, colorFor, selected, marked, focused } = picture;
   const { width, height, rowHeight, scrollTop } = layout;
   // biome-ignore lint/correctness/useExhaustiveDependencies: `colors` stands for what tokens give, the rest for the picture
   useLayoutEffect(() => {
@@ -33,7 +22,7 @@ export function usePainting(canvas: RefObject<HTMLCanvasElement | null>, picture
     element.width = Math.round(width * ratio);
     element.height = Math.round(height * ratio);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    paint(context, { ...picture, colorFor: cached(colorFor) });
+    paint(context, picture);
   }, [
     lanes,
     scale,
@@ -46,6 +35,8 @@ export function usePainting(canvas: RefObject<HTMLCanvasElement | null>, picture
     colorFor,
     selected,
     marked,
+    focused?.lane,
+    focused?.span,
     colors,
   ]);
 }

@@ -3,9 +3,9 @@ import { type PointerEvent, useRef, useState } from "react";
 import type { FoldedScale } from "../../model/scale";
 import type { Lane, Span } from "../../model/timeline";
 import type { Hover } from "./HoverCard";
-import { AXIS_HEIGHT, firstInSight, type Layout, placeAt } from "./paint";
+import { AXIS_HEIGHT, type Layout, placeAt } from "./paint";
 import type { ViewControl } from "./useView";
-import { panView, type View } from "./view";
+import { firstInSight, panView, type View } from "./view";
 
 /** Pixels that a pointer may move in a click. */
 const CLICK_SLACK = 3;

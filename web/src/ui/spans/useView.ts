@@ -41,7 +41,9 @@ export function useView(length: number): ViewControl {
       arrowleft: () => setView(panView(sight, -PAN_SHARE, length)),
       arrowright: () => setView(panView(sight, PAN_SHARE, length)),
     };
-    const act = acts[event.key.toLowerCase()];
+    // Without Shift, arrows lead from span to span.
+    const name = event.key.toLowerCase();
+    const act = name.startsWith("arrow") && !event.shiftKey ? undefined : acts[name];
     if (!act || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     act();

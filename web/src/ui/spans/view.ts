@@ -1,4 +1,5 @@
-// The part of a line that is in sight, and how to move it.
+// The part of a line that is in sight, how to move it, and which spans are in it.
+import type { Span } from "../../model/timeline";
 
 export interface View {
   from: number;
@@ -27,4 +28,27 @@ export function zoomView(view: View, factor: number, at: number, length: number)
 export function panView(view: View, share: number, length: number): View {
   const by = (view.to - view.from) * share;
   return clampView({ from: view.from + by, to: view.to + by }, length);
+}
+
+const latestEnds = new WeakMap<Span[], number[]>();
+
+/** The first span that may reach beyond `time`. */
+export function firstInSight(spans: Span[], time: number): number {
+  let ends = latestEnds.get(spans);
+  if (!ends || ends.length !== spans.length) {
+    let latest = Number.NEGATIVE_INFINITY;
+    ends = spans.map((span) => {
+      latest = Math.max(latest, span.to);
+      return latest;
+    });
+    latestEnds.set(spans, ends);
+  }
+  let low = 0;
+  let high = ends.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((ends[middle] ?? 0) < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }

@@ -1,0 +1,73 @@
+// Which policies of a set can be put on trial, and where they are already.
+import type { BindingShown, PluginView } from "../../api/types";
+import { type Canary, digestOf, shortPolicy } from "../policies/types";
+import type { AskedPolicy, SetReport } from "./types";
+
+/** A stored policy as a set had it. */
+export interface Trial {
+  plugin: PluginView;
+  config: Record<string, unknown>;
+  /** The role that it has so for the job already. */
+  role: "active" | "canary" | null;
+  /** The canary whose place it takes. */
+  replaces: string | null;
+}
+
+/** What a set could be tried with; nothing where its policies are not stored here. */
+export function trialsOf(
+  set: SetReport,
+  plugins: PluginView[],
+  bindings: BindingShown[],
+  job: string,
+): Trial[] {
+  const chosen = askedOf(set, plugins).filter((policy) => !policy.is_default);
+  return chosen.flatMap((policy) => {
+    const plugin = plugins.find((one) => isOf(one, policy));
+    return plugin ? [trialOf(plugin, policy.config ?? {}, bindings, job)] : [];
+  });
+}
+
+/** The policies of a set; where the report does not tell them, the one that the set is called after. */
+function askedOf(set: SetReport, plugins: PluginView[]): AskedPolicy[] {
+  return (
+    set.asked ?? plugins.filter((one) => `${one.name}@${one.version}` === set.name).slice(0, 1)
+  );
+}
+
+function isOf(plugin: PluginView, { world, name, version }: AskedPolicy): boolean {
+  if (plugin.world !== world || plugin.name !== name) return false;
+  const policy = `${name}@${version}`;
+  const digest = digestOf(policy);
+  return digest
+    ? plugin.digest.startsWith(digest)
+    : shortPolicy(policy) === `${name}@${plugin.version}`;
+}
+
+function trialOf(
+  plugin: PluginView,
+  config: Record<string, unknown>,
+  bindings: BindingShown[],
+  job: string,
+): Trial {
+  const ofWorld = bindings.filter((one) => one.world === plugin.world);
+  // A tenant's own binding for all its jobs comes after everyone's.
+  const own = ofWorld.findLast((one) => one.job === job);
+  const binding = own ?? ofWorld.findLast((one) => one.job === "*");
+  const canary = binding?.canary as Canary | null | undefined;
+  const has = (role: "active" | "canary", policy: string | undefined) => {
+    const recorded = binding?.on_record?.[role]?.config;
+    const isSame = !recorded || textOf(recorded) === textOf(config);
+    return isSame && plugin.digest.startsWith(digestOf(policy ?? "") ?? "none");
+  };
+  const role = has("active", binding?.policy)
+    ? "active"
+    : has("canary", canary?.policy)
+      ? "canary"
+      : null;
+  return { plugin, config, role, replaces: (own && canary?.policy) ?? null };
+}
+
+/** A configuration whatever the order of its keys. */
+function textOf(config: Record<string, unknown>): string {
+  return JSON.stringify(Object.entries(config).sort(([a], [b]) => (a < b ? -1 : 1)));
+}
