@@ -43,6 +43,7 @@ const PAGES = () => {
     ["/console/sandboxes", "h2", { expected: NO_SANDBOXES }],
     ["/console/sandboxes", "td >> text=node-1", { prepare: withSandboxes }],
     ["/console/workers?worker=0", "text=Where its memory went"],
+    ["/console/steps", ".table-row.body"],
     ["/console/policies", ".binding"],
     ["/console/policies?tab=plugins", "table >> text=foresight-eviction"],
     ["/console/policies/foresight-eviction", "text=Bind as shadow"],

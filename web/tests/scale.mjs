@@ -143,7 +143,9 @@ async function zoomAndPan() {
   const frames = [];
   let last = performance.now();
   for (const key of keys) {
-    target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+    target.dispatchEvent(
+      new KeyboardEvent("keydown", { key, shiftKey: true, bubbles: true, cancelable: true }),
+    );
     await new Promise((resolve) => requestAnimationFrame(resolve));
     const now = performance.now();
     frames.push(now - last);

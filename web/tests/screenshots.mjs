@@ -17,6 +17,7 @@ const pages = {
   programs: "/console/programs",
   program: `/console/programs/${name}`,
   steps: `/console/programs/${name}?tab=steps`,
+  "all-steps": "/console/steps",
   lanes: "/console/lanes",
   actions: "/console/actions?action=1",
   sandboxes: "/console/sandboxes",

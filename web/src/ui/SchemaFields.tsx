@@ -1,4 +1,5 @@
 // The fields of a form that stands for an object of single values.
+import { visibleText } from "../format/text";
 import type { Field } from "../model/schemaForm";
 import { Text } from "./Text";
 
@@ -38,7 +39,7 @@ function SchemaField({
   onChange: (text: string) => void;
 }) {
   const initial =
-    field.initial === undefined || field.initial === null ? "" : String(field.initial);
+    field.initial === undefined || field.initial === null ? "" : visibleText(String(field.initial));
   const id = `config-${field.key.replace(/\W/g, "-")}`;
   const shared = {
     id,
@@ -59,7 +60,9 @@ function SchemaField({
             <option value="">{initial === "" ? "default" : `default (${initial})`}</option>
           )}
           {choices.map((choice) => (
-            <option key={choice}>{choice}</option>
+            <option key={choice} value={choice}>
+              {visibleText(choice)}
+            </option>
           ))}
         </select>
       ) : (

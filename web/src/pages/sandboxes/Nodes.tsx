@@ -30,7 +30,9 @@ export function Nodes() {
               <th className="num">Cores</th>
               <th className="num">Memory free</th>
               <th className="wide-only">Reached at</th>
-              <th />
+              <th>
+                <span className="visually-hidden">Actions</span>
+              </th>
             </tr>
           </thead>
           <tbody>

@@ -71,7 +71,9 @@ function Table({ rows }: { rows: SandboxView[] }) {
               <th className="num">Memory</th>
               <th className="num">Disk</th>
               <th className="wide-only">Ends</th>
-              <th />
+              <th>
+                <span className="visually-hidden">Actions</span>
+              </th>
             </tr>
           </thead>
           <tbody>
