@@ -85,6 +85,42 @@ impl ActionsSection {
         Ok(())
     }
 
+    /// What one of several shards has of a machine with so many cores and bytes, of these GPUs, and
+    /// of the quotas. Of what does not suffice for all each has one core, one request and no GPU.
+    ///
+    /// # Errors
+    /// A quota that can't be read, or that can't be dealt to so many.
+    pub fn of_shard(
+        &self,
+        (at, shards): (usize, usize),
+        (cores, bytes): (u64, u64),
+        gpus: &[String],
+    ) -> Result<Self, ConfigError> {
+        let (at, of) = (at as u64, shards.max(1) as u64);
+        let part = |all: u64| all / of + u64::from(at < all % of);
+        let or = |configured: u64, found: u64| if configured > 0 { configured } else { found };
+        let quotas = self.quotas()?.into_iter().map(|quota| {
+            let text = dealt(&quota, part);
+            text.ok_or_else(|| {
+                let problem = format!(
+                    "has `{}`, of which {of} shards can't each have a part",
+                    quota.name
+                );
+                let remedy = "give it as many requests as there are shards, or use fewer shards";
+                conflict("actions.quotas", problem, remedy)
+            })
+        });
+        let range = |end: u64| usize::try_from(gpus.len() as u64 * end / of).unwrap_or(0);
+        Ok(Self {
+            cores: part(or(self.cores, cores)).max(1),
+            memory_bytes: part(or(self.memory_bytes, bytes / 4 * 3)),
+            gpus: gpus[range(at)..range(at + 1)].to_vec(),
+            quotas: quotas.collect::<Result<_, _>>()?,
+            requests_max: part(self.requests_max).max(1),
+            ..self.clone()
+        })
+    }
+
     /// What actions draw from on a machine of so many cores, bytes and GPUs.
     ///
     /// # Errors
@@ -141,6 +177,29 @@ impl ActionsSection {
         }
         reached
     }
+}
+
+/// A part of a quota, as it is configured.
+fn dealt(quota: &Resource, part: impl Fn(u64) -> u64) -> Option<String> {
+    let Supply::Quota {
+        concurrent_max,
+        requests_max,
+        period,
+    } = &quota.supply
+    else {
+        return None;
+    };
+    let mut text = quota.name.to_string();
+    for (key, most) in [("concurrent", concurrent_max), ("requests", requests_max)] {
+        if let Some(most) = most {
+            let part = Some(part(*most)).filter(|part| *part > 0)?;
+            text.push_str(&format!(" {key}={part}"));
+        }
+    }
+    if requests_max.is_some() {
+        text.push_str(&format!(" period_s={}", period.micros() / 1_000_000));
+    }
+    Some(text)
 }
 
 fn wrong(problem: String) -> ConfigError {
@@ -222,6 +281,32 @@ mod tests {
         let resources = resources.expect("they are read");
         let nodes = vec![8, 2];
         assert_eq!(resources[3].supply, Supply::Devices { nodes });
+    }
+
+    #[test]
+    fn shards_share_what_there_is() {
+        let quotas = [
+            "search concurrent=5 requests=100 period_s=60",
+            "api concurrent=2",
+        ];
+        let all = section(&quotas);
+        let gpus = ["0", "1", "2", "3", "4"].map(str::to_owned);
+        let part = |at, of| all.of_shard((at, of), (5, 8 << 30), &gpus);
+        let parts = [0, 1].map(|at| part(at, 2).expect("it is dealt"));
+        assert_eq!(parts.each_ref().map(|part| part.cores), [3, 2]);
+        assert_eq!(parts.each_ref().map(|part| part.memory_bytes), [3 << 30; 2]);
+        let named = parts.each_ref().map(|part| part.gpus.join(","));
+        assert_eq!(named, ["0,1", "2,3,4"]);
+        assert_eq!(
+            parts[0].quotas[0],
+            "search concurrent=3 requests=50 period_s=60"
+        );
+        assert_eq!(
+            parts[1].quotas[0],
+            "search concurrent=2 requests=50 period_s=60"
+        );
+        let error = part(0, 3).expect_err("2 are not enough for 3").to_string();
+        assert!(error.contains("`api`"), "{error}");
     }
 
     #[test]

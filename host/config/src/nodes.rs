@@ -2,7 +2,7 @@
 
 use super::cluster::SECRET_CHARS_MIN;
 use super::section::section;
-use super::{Config, ConfigError, Role, conflict};
+use super::{Config, ConfigError, conflict};
 use treadle_core::ActionsConfig;
 use treadle_model::Span;
 use treadle_trust::base_url;
@@ -26,14 +26,7 @@ impl Config {
     /// Whether other machines may have sandboxes for this daemon.
     pub fn takes_nodes(&self) -> bool {
         let secret = self.cluster.secret.reveal().chars().count();
-        self.runs_actions() && secret >= SECRET_CHARS_MIN
-    }
-
-    /// Whether actions are run: by the daemon, or by the one that schedules. Where the jobs are dealt
-    /// to several shards, nobody has all the machine's cores to share out.
-    pub fn runs_actions(&self) -> bool {
-        let is_one = self.cluster.role == Role::Single || self.cluster.shards.len() == 1;
-        self.actions.enabled && is_one
+        self.actions.enabled && secret >= SECRET_CHARS_MIN
     }
 
     /// How actions are admitted. What is to end at a node that is away has until after that is lost.

@@ -15,7 +15,7 @@ const KEPT_US: u64 = 3 * 86_400 * 1_000_000;
 /// Samples between two removals of old ones.
 const PRUNE_EACH: u32 = 240;
 /// Metrics that are kept, over all workers.
-const KEPT: [&str; 17] = [
+const KEPT: [&str; 22] = [
     "treadle_programs",
     "treadle_programs_reasoning",
     "treadle_programs_acting",
@@ -29,6 +29,11 @@ const KEPT: [&str; 17] = [
     "treadle_steps_arrived_total",
     "treadle_steps_finished_total",
     "treadle_steps_failed_total",
+    "treadle_steps_refused_total",
+    "treadle_policy_answers_total",
+    "treadle_policy_faults_total",
+    "treadle_policy_rollbacks_total",
+    "treadle_journal_refused_records_total",
     "treadle_prompt_tokens_total",
     "treadle_output_tokens_total",
     "treadle_cached_tokens_total",

@@ -1,6 +1,7 @@
 //! Sandboxes of other machines: agents in processes of their own, and a daemon that has none itself.
 
 mod faults;
+mod shards;
 
 use super::stage::{passes, python};
 use http::Method;

@@ -69,10 +69,12 @@ impl Attempt {
         let memory = self.granted(MEMORY);
         let left = parts.markers.leftover(&self.mark, Some(supervisor));
         let cores = taken.cores().to_vec();
+        // Ids of actions are those of one shard.
+        let name = format!("{id}-{}", self.mark);
         blocking(move || {
             parts.markers.began(id, &left)?;
             let cgroups = parts.cgroups.as_ref();
-            let cgroup = cgroups.map(|cgroups| cgroups.make(&id.to_string(), &cores, memory));
+            let cgroup = cgroups.map(|cgroups| cgroups.make(&name, &cores, memory));
             Ok((cgroup.transpose()?, left))
         })
         .await

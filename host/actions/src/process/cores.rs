@@ -1,7 +1,7 @@
 //! Which cores an action runs on: no two share one while there are enough.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -17,8 +17,13 @@ pub(crate) struct Taken {
 }
 
 impl Cores {
-    /// Those that this process may run on.
+    /// Those that this process may run on, which all executors in it share.
     pub(crate) fn of_this_process() -> Self {
+        static ALL: LazyLock<Cores> = LazyLock::new(Cores::allowed);
+        ALL.clone()
+    }
+
+    fn allowed() -> Self {
         let allowed = sched_getaffinity(None).ok();
         let is_allowed = |core: &u32| {
             let is_set = |set: &CpuSet| set.is_set(*core as usize);

@@ -15,7 +15,7 @@ mod waiters;
 
 pub(crate) use running::Running;
 pub use start::SUPERVISE_SUBCOMMAND;
-pub(crate) use start::settings;
+pub(crate) use start::{actions_folder, settings};
 pub(crate) use submission::Submission;
 pub(crate) use view::{ActionView, OutputView};
 

@@ -39,7 +39,7 @@ impl Running {
         epoch: u64,
         (instructions, sandboxes): (UnboundedReceiver<ActionInstruction>, Option<Sandboxes>),
     ) -> Result<Option<Self>, StartError> {
-        if !config.runs_actions() {
+        if !config.actions.enabled {
             give_up(driver).await;
             return Ok(None);
         }
@@ -127,21 +127,10 @@ pub(crate) fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
         program: given(&actions.supervisor).unwrap_or_else(own),
         args: vec![SUPERVISE_SUBCOMMAND.into()],
     };
-    let listen = config.server.listen;
-    let is_alone = config.cluster.role == Role::Single;
-    let folder = given(&actions.folder).unwrap_or_else(|| match config.store.location() {
-        Location::File(path) if is_alone => {
-            let mut name = path.into_os_string();
-            name.push(".actions");
-            name.into()
-        }
-        Location::File(_) | Location::Memory | Location::Postgres(_) => {
-            std::env::temp_dir().join(format!("treadle-actions-{}", listen.port()))
-        }
-    });
+    let folder = actions_folder(config);
     let started_max = config.core().actions.started_max;
     let attempts_max = started_max.saturating_mul(ATTEMPTS_FACTOR);
-    let defaults = ExecutorConfig::new(supervisor, folder, listen);
+    let defaults = ExecutorConfig::new(supervisor, folder, config.server.listen);
     ExecutorConfig {
         epoch,
         workdir: given(&actions.workdir).unwrap_or_else(|| defaults.workdir.clone()),
@@ -151,6 +140,25 @@ pub(crate) fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
         egress: actions.egress(),
         trust: config.tls.trust(),
         ..defaults
+    }
+}
+
+/// Where a daemon notes which actions began.
+pub(crate) fn actions_folder(config: &Config) -> PathBuf {
+    if !config.actions.folder.is_empty() {
+        return PathBuf::from(&config.actions.folder);
+    }
+    let port = config.server.listen.port();
+    let is_alone = config.cluster.role == Role::Single;
+    match config.store.location() {
+        Location::File(path) if is_alone => {
+            let mut name = path.into_os_string();
+            name.push(".actions");
+            name.into()
+        }
+        Location::File(_) | Location::Memory | Location::Postgres(_) => {
+            std::env::temp_dir().join(format!("treadle-actions-{port}"))
+        }
     }
 }
 

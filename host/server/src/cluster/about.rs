@@ -1,7 +1,9 @@
 //! Which shard a request is about: that of the job or of the program that it names.
 
 use super::member::{Parts, Shard};
+use crate::nodes;
 use crate::rest::endpoint::CONTROL_BYTES_MAX;
+use crate::rest::forward;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request};
 use axum::http::{HeaderMap, Method, Response};
@@ -22,8 +24,15 @@ const JOB_HEADER: &str = "x-treadle-job";
 const AT_HOME: [&str; 3] = ["/api/v1/tenants", "/api/v1/tokens", "/api/v1/audit"];
 /// Paths about the program that comes next in them.
 const PROGRAMS: [&str; 2] = ["/api/v1/programs/", "/profiles/"];
-/// Paths about the program that the body names as `program_id`.
-const IN_BODY: [&str; 2] = ["/api/v1/actions", "/programs/release"];
+/// Paths about the program or the job that the body names.
+const IN_BODY: [&str; 6] = [
+    "/api/v1/actions",
+    "/programs/release",
+    "/api/v1/sandboxes",
+    "/sandboxes",
+    "/v2/sandboxes",
+    "/run_code",
+];
 
 /// What a request says of its subject.
 #[derive(Debug, PartialEq)]
@@ -31,7 +40,9 @@ enum About {
     Shard(String),
     Job(String),
     Program(String),
-    /// The program in the body, which is not read yet.
+    /// A node, by its mark.
+    Node(String),
+    /// The program or the job in the body, which is not read yet.
     InBody,
     Daemon,
 }
@@ -56,27 +67,34 @@ pub(super) async fn find(
     if parts.shards.len() == 1 && !request.headers().contains_key(SHARD_HEADER) {
         return Ok((home, request));
     }
-    let about = about(&request);
-    let (program, request) = match about {
-        About::Daemon => return Ok((home, request)),
-        About::Shard(name) => return Ok((named(parts, &name)?, request)),
+    let (about, request) = match about(&request) {
+        About::InBody => read_subject(request).await?,
+        about => (about, request),
+    };
+    let shard = match about {
+        // Of a body without a program the shard's own answer says what is missing.
+        About::Daemon | About::InBody => home,
+        About::Shard(name) => named(parts, &name)?,
         About::Job(job) => {
             let tenant = tenant(parts, request.headers()).await?;
             let job = ClientName::parse("job", &job).map_err(|e| refused(&e.into()))?;
-            let names: Vec<_> = parts.shards.iter().map(|s| s.name.clone()).collect();
-            let at = shard_of(&names, &tenant.inside(&job));
-            return Ok((&parts.shards[at], request));
+            dealt(parts, &tenant.inside(&job))
         }
-        About::Program(program) => (Some(program), request),
-        About::InBody => read_program(request).await?,
+        About::Node(mark) => dealt(parts, &mark),
+        About::Program(program) => {
+            let tenant = tenant(parts, request.headers()).await?;
+            let name = ClientName::parse("program_id", &program);
+            let name = name.map_err(|e| refused(&e.into()))?;
+            of_program(parts, &tenant, &name).await?
+        }
     };
-    // Without a program the shard's own answer says what is missing.
-    let Some(program) = program else {
-        return Ok((home, request));
-    };
-    let tenant = tenant(parts, request.headers()).await?;
-    let program = ClientName::parse("program_id", &program).map_err(|e| refused(&e.into()))?;
-    Ok((of_program(parts, &tenant, &program).await?, request))
+    Ok((shard, request))
+}
+
+/// The shard that a job, or a node, is dealt to.
+fn dealt<'a>(parts: &'a Parts, name: &str) -> &'a Shard {
+    let names: Vec<_> = parts.shards.iter().map(|s| s.name.clone()).collect();
+    &parts.shards[shard_of(&names, name)]
 }
 
 fn about(request: &Request) -> About {
@@ -90,6 +108,9 @@ fn about(request: &Request) -> About {
     };
     if let Some(shard) = header(SHARD_HEADER) {
         return About::Shard(shard);
+    }
+    if let Some(mark) = node_of(request) {
+        return About::Node(mark);
     }
     if let Some(job) = header(JOB_HEADER) {
         return About::Job(job);
@@ -121,6 +142,15 @@ fn about(request: &Request) -> About {
     About::Daemon
 }
 
+/// The node that a request comes from, or that has the sandbox which it names.
+fn node_of(request: &Request) -> Option<String> {
+    if request.uri().path() == nodes::PATH {
+        return request.uri().query().map(str::to_owned);
+    }
+    let sandbox = forward::sandbox_named(request)?;
+    nodes::mark_of_sandbox(sandbox).map(str::to_owned)
+}
+
 fn named<'a>(parts: &'a Parts, name: &str) -> Result<&'a Shard, Box<Response<Body>>> {
     let found = parts.shards.iter().find(|shard| shard.name == name);
     found.ok_or_else(|| {
@@ -142,8 +172,8 @@ async fn tenant(parts: &Parts, headers: &HeaderMap) -> Result<Tenant, Box<Respon
     tenant.map_err(|error| refused(&error))
 }
 
-/// The program that a body names, and the request with its body again.
-async fn read_program(request: Request) -> Result<(Option<String>, Request), Box<Response<Body>>> {
+/// What a body is about, and the request with its body again.
+async fn read_subject(request: Request) -> Result<(About, Request), Box<Response<Body>>> {
     let (head, body) = request.into_parts();
     let body: Bytes = axum::body::to_bytes(body, CONTROL_BYTES_MAX)
         .await
@@ -152,12 +182,26 @@ async fn read_program(request: Request) -> Result<(Option<String>, Request), Box
             Box::new(refuse(ErrorCode::BodyTooLarge, message))
         })?;
     let fields: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    let program = match &fields["program_id"] {
-        Value::String(program) => Some(program.clone()),
-        Value::Number(program) => Some(program.to_string()),
+    Ok((
+        of_body(&fields),
+        Request::from_parts(head, Body::from(body)),
+    ))
+}
+
+/// The job that a body names, else the program: E2B's clients name them in labels.
+fn of_body(fields: &Value) -> About {
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
         _ => None,
     };
-    Ok((program, Request::from_parts(head, Body::from(body))))
+    let named = |field: &str| {
+        let label = &fields["metadata"][format!("treadle_{field}")];
+        text(&fields[field]).or_else(|| text(label))
+    };
+    let job = named("job").map(About::Job);
+    let program = || named("program_id").map(About::Program);
+    job.or_else(program).unwrap_or(About::Daemon)
 }
 
 /// The one shard that knows a program.
@@ -180,7 +224,9 @@ async fn of_program<'a>(
     match known.as_slice() {
         [(_, shard)] => Ok(shard),
         [] => {
-            let message = format!("no shard knows the program `{program}`");
+            let message = format!(
+                "no shard knows the program `{program}`; begin it with a step, or name its job with {JOB_HEADER}"
+            );
             Err(Box::new(refuse(ErrorCode::ProgramUnknown, message)))
         }
         _ => {
@@ -203,6 +249,7 @@ fn refused(error: &ErrorBody) -> Box<Response<Body>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn request(method: Method, uri: &str, headers: &[(&str, &str)]) -> About {
         let mut request = Request::builder().method(method).uri(uri);
@@ -210,6 +257,36 @@ mod tests {
             request = request.header(*name, *value);
         }
         about(&request.body(Body::empty()).expect("a request"))
+    }
+
+    #[test]
+    fn a_body_names_a_job_or_a_program() {
+        let of = |body: Value| of_body(&body);
+        let job = About::Job("math".into());
+        let program = About::Program("p".into());
+        assert_eq!(of(json!({"job": "math", "program_id": "p"})), job);
+        assert_eq!(of(json!({"program_id": "p"})), program);
+        let labels = json!({"metadata": {"treadle_program_id": "p"}});
+        assert_eq!(of(labels), program);
+        let labels = json!({"metadata": {"treadle_job": "math", "treadle_program_id": "p"}});
+        assert_eq!(of(labels), job);
+        assert_eq!(of(json!([1])), About::Daemon);
+    }
+
+    #[test]
+    fn a_sandbox_is_where_its_node_is() {
+        let get = |uri: &str| request(Method::GET, uri, &[]);
+        let sandbox = "abcdefghijklmnopqrst";
+        let mark = nodes::mark_of_sandbox(sandbox).expect("a name").to_owned();
+        let node = About::Node(mark.clone());
+        assert_eq!(get(&format!("/sandboxes/{sandbox}/pause")), node);
+        let named = [("e2b-sandbox-id", sandbox)];
+        assert_eq!(
+            request(Method::POST, "/process.Process/Start", &named),
+            node
+        );
+        assert_eq!(get(&format!("{}?{mark}", nodes::PATH)), node);
+        assert_eq!(get("/sandboxes/short"), About::Daemon);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use super::candidate::{LeaderSlot, run_candidate};
 use super::routes;
+use crate::actions::actions_folder;
+use crate::machine;
 use crate::proxy::{Proxy, connector};
 use crate::start::{GatewayContext, gateway_state};
 use crate::start::{StartError, listen, serve_limits};
@@ -11,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use treadle_actions::Gpus;
 use treadle_auth::Auth;
 use treadle_config::{Config, Role, Secret};
 use treadle_engines::transfers::Node;
@@ -76,7 +79,7 @@ impl Member {
         let config = &config;
         let candidate = candidate(config, addr);
         let names = &config.cluster.shards;
-        let configs = shard_configs(config, names);
+        let configs = shard_configs(config, names)?;
         let shards = open_shards(names, &configs).await?;
         let gateway = gateway_id(&*shards[0].store, &candidate.name).await?;
         let clients = Arc::new(Shards::new(gateway, names.clone()));
@@ -177,8 +180,15 @@ async fn open_shards(names: &[String], configs: &[Config]) -> Result<Vec<Shard>,
     Ok(shards)
 }
 
-/// Each shard has its own part of the store, and of the engines.
-fn shard_configs(config: &Config, names: &[String]) -> Vec<Config> {
+/// Each shard has its own part of the store, of the engines, and of what actions draw from.
+fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, StartError> {
+    let is_one = names.len() == 1 || !config.actions.enabled;
+    let gpus = if is_one {
+        Gpus::default()
+    } else {
+        Gpus::find(&config.actions.gpus)?
+    };
+    let machine = (machine::cores(), machine::memory_bytes());
     let own = |(at, name): (usize, &String)| {
         let mut own = config.clone();
         own.cluster.shards = vec![name.clone()];
@@ -188,7 +198,14 @@ fn shard_configs(config: &Config, names: &[String]) -> Vec<Config> {
         let dealt = endpoints.filter(|(nth, _)| nth % names.len() == at);
         own.kv.host_tokens_max = config.kv.host_tokens_max / names.len() as u64;
         own.engines.endpoints = dealt.map(|(_, endpoint)| endpoint.clone()).collect();
-        own
+        if !is_one {
+            let part = (at, names.len());
+            own.actions = config.actions.of_shard(part, machine, gpus.names())?;
+            // What began is noted for each shard by itself: each numbers its actions.
+            let folder = actions_folder(config).join(name);
+            own.actions.folder = folder.display().to_string();
+        }
+        Ok(own)
     };
     names.iter().enumerate().map(own).collect()
 }

@@ -66,7 +66,9 @@ impl Link {
         told: &mut BTreeSet<String>,
     ) -> Result<std::convert::Infallible, LinkError> {
         let secret = self.secret.reveal();
-        let dialled = dial(url, (PATH, PROTOCOL), secret, &self.connector).await;
+        // By it the daemons know which shard the node is dealt to.
+        let path = format!("{PATH}?{}", self.hello.mark);
+        let dialled = dial(url, (&path, PROTOCOL), secret, &self.connector).await;
         let (mut reader, mut writer) = dialled?;
         let hello = Hello {
             cordoned: self.identity.is_cordoned(),

@@ -92,6 +92,12 @@ fn in_path(path: &str) -> Option<&str> {
     parts.next()
 }
 
+/// The sandbox that a request names, in its path or, as E2B's clients do, in its head.
+pub(crate) fn sandbox_named(request: &Request) -> Option<&str> {
+    let in_path = in_path(request.uri().path()).filter(|named| !named.is_empty());
+    in_path.or_else(|| called(request.headers()).map(|(named, _)| named))
+}
+
 /// The node that a request is for.
 fn aim(nodes: &Nodes, app: &SandboxApp, request: &Request) -> Option<Aim> {
     let in_path = in_path(request.uri().path()).filter(|named| !named.is_empty());

@@ -17,7 +17,7 @@ mod compat;
 mod decisions;
 pub(crate) mod endpoint;
 mod events;
-mod forward;
+pub(crate) mod forward;
 pub(crate) mod generation;
 mod health;
 mod history;

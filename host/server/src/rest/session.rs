@@ -184,7 +184,12 @@ async fn come_back(
             let back = pending.map_or_else(|| "/".to_owned(), |pending| pending.back);
             (back, vec![session, over])
         }
-        Err(why) => (failed(&why), vec![over]),
+        Err(why) => {
+            let then = pending.map_or_else(String::new, |pending| {
+                format!("&then={}", utf8_percent_encode(&pending.back, NON_ALPHANUMERIC))
+            });
+            (failed(&why) + &then, vec![over])
+        }
     };
     SeeOther { to, cookies }
 }
