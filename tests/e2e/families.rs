@@ -84,3 +84,39 @@ async fn a_new_engine_is_given_prompts_to_measure_it() {
     assert!(computed().await > 0, "what they showed is a matter of time");
     fixture.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_with_a_profile_is_as_fast_as_that_says_and_is_given_no_prompt() {
+    let (configured, added) = (
+        engine_at("127.0.0.1:0", 100_000, 1.0).await,
+        engine_at("127.0.0.1:0", 100_000, 1.0).await,
+    );
+    let (url, metrics) = (added.url(), Client::new(added.url()));
+    let fixture = Fixture::around(vec![configured], |config| {
+        config.engines.measure = true;
+        config.engines.endpoints[0].profile = Some("qwen3-32b-h100".into());
+    })
+    .await;
+    let speeds = async |url: &str| {
+        let all = fixture.client.get("/workers").await.ok();
+        let rows = all["workers"].as_array().expect("a list").clone();
+        let row = rows.into_iter().find(|row| row["url"] == url);
+        let row = row.expect("it is registered");
+        let of = |field: &str| row[field].as_u64().unwrap_or(0);
+        (of("prefill_tokens_per_s"), of("token_us"), of("step_us"))
+    };
+    let known = speeds(&fixture.engines[0].url()).await;
+    assert!((25_000..27_000).contains(&known.1), "{known:?}");
+    assert!(known.0 > 1_000 && known.2 > 100, "{known:?}");
+    let body = json!({"url": url, "profile": "glm-4.6-8xh100"});
+    fixture.client.post("/api/v1/workers", &body).await.ok();
+    let other = speeds(&url).await;
+    assert!(other.0 > 0 && other.1 > 0 && other != known, "{other:?}");
+    let page = metrics.metrics().await;
+    assert_eq!(page.count("treadle_engine_sim_prefilled_tokens_total"), 0);
+    let wrong = json!({"url": url, "profile": {"version": 9}});
+    let refused = fixture.client.post("/api/v1/workers", &wrong).await;
+    refused.refused(400, "invalid_field");
+    fixture.finish().await;
+    added.shutdown().await;
+}

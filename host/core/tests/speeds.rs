@@ -11,7 +11,60 @@ fn measured(worker: u32, prefill_tokens_per_s: u64) -> Event {
         worker: WorkerId(worker),
         prefill_tokens_per_s,
         token_us: 20_000,
+        step_us: 0,
+        declared: false,
     })
+}
+
+/// As who registered it says: a profile.
+fn declared(worker: u32, prefill_tokens_per_s: u64, token_us: u64, step_us: u64) -> Event {
+    Event::Program(ProgramEvent::WorkerSpeedRead {
+        worker: WorkerId(worker),
+        prefill_tokens_per_s,
+        token_us,
+        step_us,
+        declared: true,
+    })
+}
+
+/// What a token takes at a worker, and what each further step adds, in microseconds.
+fn token(s: &Scenario, worker: u32) -> Option<(u64, Option<u64>)> {
+    let worker = &s.core.programs().workers[&WorkerId(worker)];
+    let time = worker.pace.time()?;
+    Some((time.alone.0, time.further.map(Span::micros)))
+}
+
+/// Steps of a hundred tokens that come one by one, each token after so long.
+fn steps(s: &mut Scenario, first: u64, count: u64, token_ms: u64) {
+    for step in first..first + count {
+        s.arrive("a", step, 100).progress(step, 1);
+        s.wait_s(token_ms / 10).finish(step, 100, 101);
+        s.release("a");
+    }
+}
+
+#[test]
+fn a_profile_holds_until_the_engines_own_steps_tell() {
+    let mut s = Scenario::with_workers(&[100_000]);
+    s.handle(declared(0, 9_000, 40_000, 700));
+    assert_eq!(token(&s, 0), Some((40_000, Some(700))));
+    assert_eq!(speed(&s, 0), Some(9_000));
+    assert_eq!(s.core.programs().prefill_tokens_per_s, 9_000);
+    s.handle(declared(0, 0, 30_000, 0));
+    assert_eq!(
+        token(&s, 0),
+        Some((30_000, None)),
+        "another one replaces it"
+    );
+    assert_eq!(speed(&s, 0), Some(9_000), "of that it says nothing");
+    s.handle(declared(0, 0, 40_000, 700));
+    steps(&mut s, 1, 8, 20);
+    let (alone, further) = token(&s, 0).expect("seen");
+    assert!((20_000..=22_500).contains(&alone), "{alone}");
+    assert_eq!(further, Some(700), "no step has shown it");
+    s.handle(declared(0, 0, 40_000, 700));
+    let (alone, _) = token(&s, 0).expect("seen");
+    assert!((20_000..=22_500).contains(&alone), "it is learnt: {alone}");
 }
 
 fn speed(s: &Scenario, worker: u32) -> Option<u64> {
@@ -81,6 +134,8 @@ fn an_answer_in_one_piece_tells_how_long_a_token_takes() {
         worker: WorkerId(0),
         prefill_tokens_per_s: 1_000,
         token_us: 0,
+        step_us: 0,
+        declared: false,
     }));
     assert_eq!(pace(&s), None);
     for step in 1..=8 {

@@ -27,6 +27,19 @@ pub struct Declared {
     pub capacity_tokens: Option<u64>,
     /// GPUs that it runs on; overrides what it reports.
     pub gpus: Option<u32>,
+    /// How fast it is; it is not measured then.
+    pub speeds: Option<DeclaredSpeeds>,
+}
+
+/// How fast an engine is, as its owner has found out; 0 for what is not known.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DeclaredSpeeds {
+    /// Prompt tokens that it computes in a second.
+    pub prefill_tokens_per_s: u64,
+    /// Microseconds for a token of one answer alone.
+    pub token_us: u64,
+    /// Microseconds that each further answer adds to that for all.
+    pub step_us: u64,
 }
 
 impl Declared {
@@ -53,7 +66,7 @@ impl Declared {
         Ok(Self {
             kind,
             capacity_tokens,
-            gpus: None,
+            ..Self::default()
         })
     }
 

@@ -17,10 +17,12 @@ impl ProgramEvent {
             Self::WorkerSpeedRead {
                 prefill_tokens_per_s,
                 token_us,
+                step_us,
                 ..
             } => {
                 cut(prefill_tokens_per_s, TOKENS_MAX);
                 cut(token_us, TOKENS_MAX);
+                cut(step_us, TOKENS_MAX);
             }
             Self::PromptCounted { size, tokens, .. } => {
                 cut(&mut size.bytes, BYTES_MAX);
@@ -133,11 +135,8 @@ mod tests {
                 parent: None,
                 group: None,
             }),
-            ProgramEvent::WorkerSpeedRead {
-                worker,
-                prefill_tokens_per_s: u64::MAX,
-                token_us: u64::MAX,
-            },
+            largest_speed(worker, true),
+            largest_speed(worker, false),
             ProgramEvent::StepProgressed {
                 step,
                 output_tokens: u64::MAX,
@@ -161,6 +160,16 @@ mod tests {
             rewarded(i64::MAX),
             rewarded(i64::MIN),
         ]
+    }
+
+    fn largest_speed(worker: WorkerId, declared: bool) -> ProgramEvent {
+        ProgramEvent::WorkerSpeedRead {
+            worker,
+            prefill_tokens_per_s: u64::MAX,
+            token_us: u64::MAX,
+            step_us: u64::MAX,
+            declared,
+        }
     }
 
     fn rewarded(reward_millionths: i64) -> ProgramEvent {

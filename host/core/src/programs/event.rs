@@ -140,7 +140,7 @@ pub enum ProgramEvent {
         /// Tokens of those requests.
         untracked_tokens: u64,
     },
-    /// An engine was given prompts to see how fast it is.
+    /// An engine was given prompts to see how fast it is, or who registered it has told.
     WorkerSpeedRead {
         /// The engine.
         worker: WorkerId,
@@ -149,6 +149,13 @@ pub enum ProgramEvent {
         /// Time that it takes for a token of one answer alone, in microseconds; 0 alike.
         #[serde(default)]
         token_us: u64,
+        /// What each further answer adds to that for all, in microseconds; 0 where that is not
+        /// known.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        step_us: u64,
+        /// Whether it was told, and holds only until the engine's own steps show it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        declared: bool,
     },
     /// An engine was asked to count a sample prompt.
     PromptCounted {
@@ -347,6 +354,11 @@ pub enum ProgramEvent {
         /// The copy, as it was reported.
         copy: Box<str>,
     },
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl ProgramEvent {

@@ -6,6 +6,7 @@ use super::signature::Answer;
 use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
 use crate::commands::{self, worker_named};
+use crate::engine_profiles;
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
@@ -178,6 +179,11 @@ struct NewWorker {
     /// GPUs that it runs on, by tensor parallelism; SGLang reports it itself.
     #[serde(default)]
     gpus: Option<u32>,
+    /// How fast it is until its own steps tell: the document that `treadle-bench calibrate` writes,
+    /// or a preset's name. It is not measured then.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    profile: Option<Value>,
 }
 
 async fn add(
@@ -187,6 +193,11 @@ async fn add(
 ) -> Answer<Registered> {
     let declared = Declared::new(new.kind.as_deref(), new.capacity_tokens);
     let declared = declared.and_then(|declared| declared.on_gpus(new.gpus));
+    let declared = declared.and_then(|declared| {
+        let speeds = new.profile.as_ref().map(engine_profiles::of_value);
+        let speeds = speeds.transpose()?;
+        Ok(Declared { speeds, ..declared })
+    });
     let declared = declared.map_err(|error| error_response(&error))?;
     register(&app, &caller, &new.url, declared).await
 }

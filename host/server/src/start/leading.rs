@@ -4,12 +4,13 @@
 use super::StartError;
 use crate::actions::{Actions, Running};
 use crate::app::App;
+use crate::engine_profiles;
 use crate::history::sample_forever;
 use crate::maintenance::keep_up;
 use crate::messaging::Messaging;
 use crate::sandboxes::{self, Host};
 use crate::streams::OpenStreams;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
@@ -157,7 +158,7 @@ impl Leading {
         };
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
-        register_engines(config, &app).await;
+        register_engines(config, &app).await?;
         if let Some(messaging) = &messaging {
             messaging.start(&app, committed);
         }
@@ -388,32 +389,40 @@ async fn assemble(
 
 /// Engines of the configuration, and those that were registered before a
 /// restart.
-async fn register_engines(config: &Config, app: &App) {
+async fn register_engines(config: &Config, app: &App) -> Result<(), StartError> {
+    let endpoints = &config.engines.endpoints;
+    let declared = try_join_all(endpoints.iter().map(|e| declared(config, e))).await?;
+    let configured: Vec<_> = endpoints.iter().map(|e| &*e.url).zip(declared).collect();
     let known = app.driver.workers().await.unwrap_or_default();
-    let configured = |url: &str| config.engines.endpoints.iter().find(|e| e.url == url);
     // All at once: one that does not answer delays none of the others.
     let registered = known.iter().map(|Worker { id, url, .. }| {
-        let declared = configured(url).map_or_else(Declared::default, |e| declared(config, e));
+        let declared = configured.iter().find(|(at, _)| *at == &**url);
+        let declared = declared.map_or_else(Declared::default, |(_, declared)| *declared);
         app.engines.register(*id, url, declared)
     });
     join_all(registered).await;
-    let is_new = |e: &&config::Endpoint| known.iter().all(|worker| *worker.url != *e.url);
-    let new = config.engines.endpoints.iter().filter(is_new);
-    let registered = new.map(|endpoint| {
+    let is_new = |at: &str| known.iter().all(|worker| &*worker.url != at);
+    let new = configured.iter().filter(|(url, _)| is_new(url));
+    let registered = new.map(|(url, declared)| {
         let next = &app.next_worker;
         let id = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let declared = declared(config, endpoint);
-        app.engines.register(WorkerId(id), &endpoint.url, declared)
+        app.engines.register(WorkerId(id), url, *declared)
     });
     join_all(registered).await;
+    Ok(())
 }
 
-fn declared(config: &Config, endpoint: &config::Endpoint) -> Declared {
-    Declared {
+async fn declared(config: &Config, endpoint: &config::Endpoint) -> Result<Declared, StartError> {
+    let speeds = match &endpoint.profile {
+        Some(profile) => Some(engine_profiles::of_setting(profile).await?),
+        None => None,
+    };
+    Ok(Declared {
         kind: config.engines.kind_of(endpoint),
         capacity_tokens: endpoint.capacity_tokens,
         gpus: None,
-    }
+        speeds,
+    })
 }
 
 /// Begins at once: where terms are shorter than the pause, old rows would stay for ever.

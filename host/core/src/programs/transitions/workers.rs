@@ -1,12 +1,12 @@
 //! Engines join, report what they hold, fall silent, come back and leave.
 
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::pace::DecodePace;
+use crate::programs::pace::{DecodePace, DecodeTime};
 use crate::programs::scheduling::why::Why;
 use crate::programs::speed::PrefillSpeed;
 use crate::programs::worker::{Health, Worker, WorkerState};
 use crate::{Capacity, Command, Mode, Programs};
-use treadle_model::{EngineKind, ProgramId, Span, StepId, WorkerId};
+use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Programs {
     pub(crate) fn worker_added(
@@ -107,15 +107,36 @@ impl Programs {
         self.state.restore_wanted = true;
     }
 
-    pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill: u64, token: Span) {
+    /// How fast it is was measured just now; nothing is known of what is nothing here.
+    pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill: u64, time: DecodeTime) {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
-        if token.0 > 0 {
-            w.pace = DecodePace::measured(token);
+        if time.alone.0 > 0 {
+            w.pace = DecodePace::measured(time);
         }
         if prefill > 0 {
             w.prefill_speed = PrefillSpeed::measured(prefill);
+            self.compare_speeds();
+        }
+    }
+
+    /// Who registered it says how fast it is: that holds as long as nothing else is known of this
+    /// engine.
+    pub(crate) fn worker_speed_declared(
+        &mut self,
+        worker: WorkerId,
+        prefill: u64,
+        time: DecodeTime,
+    ) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        if time.alone.0 > 0 && !w.pace.is_learnt() {
+            w.pace = DecodePace::sown(time);
+        }
+        if prefill > 0 && !w.prefill_speed.is_learnt() {
+            w.prefill_speed = PrefillSpeed::sown(prefill);
             self.compare_speeds();
         }
     }
