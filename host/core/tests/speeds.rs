@@ -73,17 +73,79 @@ fn speed(s: &Scenario, worker: u32) -> Option<u64> {
 }
 
 #[test]
-fn a_measured_speed_holds_until_the_engine_is_lost() {
-    let mut s = Scenario::with_workers(&[1_000, 1_000, 1_000]);
+fn a_measured_speed_outlives_a_loss_until_the_engines_own_steps_tell() {
+    let mut s = Scenario::with_workers(&[1_000, 2_000, 3_000]);
     s.handle(measured(0, 15_000)).handle(measured(1, 900_000));
     assert_eq!(speed(&s, 0), Some(15_000));
     assert_eq!(s.core.programs().prefill_tokens_per_s, 15_000);
     s.handle(measured(2, 0)).handle(measured(7, 1));
     assert_eq!(speed(&s, 2), None, "that is no speed");
-    let token = |s: &Scenario| s.core.programs().workers[&WorkerId(0)].pace.time();
-    assert_eq!(token(&s).map(|time| time.alone), Some(Span(20_000)));
+    assert_eq!(token(&s, 0), Some((20_000, None)));
+    s.lose(1).lose(2);
+    steps(&mut s, 1, 20, 10);
     s.lose(0);
-    assert_eq!((speed(&s, 0), token(&s)), (None, None));
+    let (alone, _) = token(&s, 0).expect("it was seen");
+    assert!(alone < 16_000, "{alone}");
+    assert_eq!(speed(&s, 0), Some(15_000));
+    s.recover(0);
+    assert_eq!(token(&s, 0), Some((alone, None)));
+    steps(&mut s, 21, 8, 30);
+    let (slower, _) = token(&s, 0).expect("it was seen");
+    assert!((29_000..=31_000).contains(&slower), "{slower}");
+    s.lose(0).handle(measured(0, 8_000));
+    assert_eq!(
+        (speed(&s, 0), token(&s, 0)),
+        (Some(8_000), Some((20_000, None)))
+    );
+}
+
+#[test]
+fn a_measurement_leaves_what_it_does_not_tell() {
+    let mut s = Scenario::with_workers(&[100_000]);
+    s.handle(declared(0, 9_000, 40_000, 700)).lose(0);
+    s.handle(measured(0, 0)).recover(0);
+    assert_eq!(token(&s, 0), Some((20_000, Some(700))));
+    assert_eq!(speed(&s, 0), Some(9_000));
+}
+
+#[test]
+fn another_engine_at_the_same_address_has_its_own_speed() {
+    let told = |model: &str| {
+        Event::Program(ProgramEvent::WorkerModelRead {
+            worker: WorkerId(0),
+            model: model.into(),
+        })
+    };
+    let mut s = Scenario::with_workers(&[100_000]);
+    s.handle(declared(0, 9_000, 40_000, 700));
+    s.handle(told("m"))
+        .lose(0)
+        .handle(told("m"))
+        .handle(told(""));
+    assert_eq!(token(&s, 0), Some((40_000, Some(700))));
+    s.resize(0, 90_000);
+    assert_eq!(speed(&s, 0), Some(9_000), "it holds a little less");
+    s.handle(told("n"));
+    assert_eq!((token(&s, 0), speed(&s, 0)), (None, None));
+    s.handle(declared(0, 9_000, 40_000, 700)).lose(0);
+    s.recount_slots(0, 100_000, 4);
+    assert_eq!((token(&s, 0), speed(&s, 0)), (None, None));
+}
+
+#[test]
+fn an_engine_begins_with_what_is_known_of_its_class() {
+    let mut s = Scenario::with_workers(&[100_000, 100_000, 50_000]);
+    s.handle(declared(0, 9_000, 40_000, 700));
+    let of = |s: &Scenario, worker| {
+        let state = s.core.programs();
+        let worker = &state.workers[&WorkerId(worker)];
+        let time = state.decode_time_of(worker).map(|time| time.alone.0);
+        (time, state.prefill_speed_of(worker))
+    };
+    assert_eq!(of(&s, 1), (Some(40_000), Some(9_000)));
+    assert_eq!(of(&s, 2), (None, None), "it has other memory");
+    s.handle(measured(1, 12_000));
+    assert_eq!(of(&s, 1), (Some(20_000), Some(12_000)), "its own");
 }
 
 /// What the last question says that computing the first program's context takes.

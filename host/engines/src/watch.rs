@@ -1,7 +1,7 @@
 //! Watching engines: one task each checks whether it answers and what it holds, and reports changes
 //! to the scheduler.
 
-use super::adapter::{Declared, check_health, read_engine, read_load};
+use super::adapter::{Declared, check_health, model_of, read_engine, read_load};
 use super::drift::{Drift, DriftWatch};
 use super::samples::count_samples;
 use super::speed::speeds;
@@ -122,6 +122,15 @@ impl EngineWatch {
         let _ = self.driver.event_committed(added).await;
         if let Some(told) = told {
             self.driver.event(told);
+        }
+        if read.is_ok()
+            && let Some(model) = model_of(&self.upstream, url).await
+        {
+            self.driver
+                .event(Event::Program(ProgramEvent::WorkerModelRead {
+                    worker,
+                    model,
+                }));
         }
         let answers = match read {
             Ok(_) => {
@@ -263,6 +272,14 @@ impl Look {
                         worker,
                         engine,
                         capacity,
+                    }));
+            }
+            if let Some(model) = model_of(&self.upstream, &self.url).await {
+                let worker = self.worker;
+                self.driver
+                    .event(Event::Program(ProgramEvent::WorkerModelRead {
+                        worker,
+                        model,
                     }));
             }
             let look = (&self.driver, &self.upstream, self.worker, &*self.url);

@@ -157,6 +157,13 @@ pub enum ProgramEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         declared: bool,
     },
+    /// An engine told which model it serves.
+    WorkerModelRead {
+        /// The engine.
+        worker: WorkerId,
+        /// The model's name.
+        model: Box<str>,
+    },
     /// An engine was asked to count a sample prompt.
     PromptCounted {
         /// The model.
@@ -370,6 +377,7 @@ impl ProgramEvent {
             Self::PromptCounted { .. } => "prompt_counted",
             Self::WorkerUseRead { .. } => "worker_use_read",
             Self::WorkerSpeedRead { .. } => "worker_speed_read",
+            Self::WorkerModelRead { .. } => "worker_model_read",
             Self::WorkerLost { .. } => "worker_lost",
             Self::WorkerRecovered { .. } => "worker_recovered",
             Self::WorkerRemoved { .. } => "worker_removed",
@@ -425,6 +433,7 @@ impl ProgramEvent {
             | Self::WorkerCapacityRead { worker, .. }
             | Self::WorkerUseRead { worker, .. }
             | Self::WorkerSpeedRead { worker, .. }
+            | Self::WorkerModelRead { worker, .. }
             | Self::WorkerLost { worker, .. }
             | Self::WorkerRecovered { worker }
             | Self::WorkerStateSet { worker, .. }

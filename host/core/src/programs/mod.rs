@@ -4,6 +4,7 @@ pub mod accounts;
 pub mod action;
 pub mod backlog;
 mod bounds;
+pub mod classes;
 mod command;
 mod event;
 pub mod explain;

@@ -5,8 +5,6 @@
 //! they come. Prompts of others, and whatever else holds an engine up, only make times longer: so a
 //! time above the line moves it little, and it comes to lie along the shortest.
 
-use crate::programs::State;
-use crate::programs::worker::Worker;
 use serde::{Deserialize, Serialize};
 use treadle_model::{Span, Timestamp};
 
@@ -111,6 +109,11 @@ impl DecodePace {
         }
     }
 
+    /// What is known of an engine that comes back.
+    pub(crate) fn remembered(&self) -> Self {
+        self.time().map(Self::sown).unwrap_or_default()
+    }
+
     /// True if nothing is known.
     pub fn is_unused(&self) -> bool {
         self.seen == 0 && self.sown.is_none()
@@ -191,21 +194,6 @@ impl DecodePace {
         Some(DecodeTime {
             alone: span(alone),
             further: further.map(span),
-        })
-    }
-}
-
-impl State {
-    /// How long a worker takes for a token: as seen there, else at others with the same engine and
-    /// memory.
-    pub fn decode_time_of(&self, worker: &Worker) -> Option<DecodeTime> {
-        worker.pace.time().or_else(|| {
-            let kind = |w: &Worker| (w.engine, w.capacity.tokens);
-            let mut all = DecodePace::default();
-            for w in self.workers.values().filter(|w| kind(w) == kind(worker)) {
-                all.add(&w.pace);
-            }
-            all.time()
         })
     }
 }

@@ -53,6 +53,11 @@ impl PrefillSpeed {
         }
     }
 
+    /// What is known of an engine that comes back.
+    pub(crate) fn remembered(&self) -> Self {
+        self.tokens_per_s().map(Self::sown).unwrap_or_default()
+    }
+
     /// Whether it is this engine's own.
     pub(crate) fn is_learnt(&self) -> bool {
         self.seen >= SEEN_LEAST && self.proofs == 0

@@ -68,6 +68,8 @@ pub(crate) struct WorkerView {
     /// What it is: vllm, sglang, llamacpp or another.
     #[schema(value_type = String)]
     engine: EngineKind,
+    /// The model that it serves, where it tells.
+    model: Option<Box<str>>,
     /// Steps that it runs.
     load: u32,
     /// Programs that are placed on it.
@@ -126,6 +128,7 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
         state: w.state_name(),
         problem: (waits && w.state != WorkerState::Active).then_some(NO_OTHER),
         engine: w.engine,
+        model: w.model.clone(),
         load: w.running_steps,
         programs: w.programs.len(),
         used_tokens: w.used_tokens(),

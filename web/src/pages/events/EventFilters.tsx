@@ -46,6 +46,7 @@ const KINDS = [
   "worker_added",
   "worker_capacity_read",
   "worker_lost",
+  "worker_model_read",
   "worker_recovered",
   "worker_removed",
   "worker_speed_read",

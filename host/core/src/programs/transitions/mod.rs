@@ -60,6 +60,9 @@ impl Programs {
                     self.worker_speed_read(*worker, *prefill_tokens_per_s, time);
                 }
             }
+            ProgramEvent::WorkerModelRead { worker, model } => {
+                self.worker_model_read(*worker, model);
+            }
             ProgramEvent::WorkerLost { worker, cause } => self.worker_lost(*worker, cause),
             ProgramEvent::WorkerRecovered { worker } => self.worker_recovered(*worker),
             ProgramEvent::WorkerRemoved { worker } => self.worker_removed(*worker),

@@ -41,6 +41,9 @@ impl Programs {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
+        if w.is_another(engine, capacity.gpus) {
+            w.forget_speeds();
+        }
         w.engine = engine;
         // Who registered it may have told what it does not report.
         let gpus = capacity.gpus.or(w.capacity.gpus);
@@ -84,8 +87,7 @@ impl Programs {
         w.health = Health::Lost;
         w.untracked_tokens = 0;
         w.reuse.clear();
-        w.prefill_speed = PrefillSpeed::default();
-        w.pace = DecodePace::default();
+        w.remember_speeds();
         self.account_worker(worker);
         if self
             .state
@@ -107,13 +109,27 @@ impl Programs {
         self.state.restore_wanted = true;
     }
 
+    /// It tells which model it serves. Another one has other times.
+    pub(crate) fn worker_model_read(&mut self, worker: WorkerId, model: &str) {
+        let w = self.state.workers.get_mut(&worker);
+        let Some(w) = w.filter(|_| !model.is_empty()) else {
+            return;
+        };
+        if w.model.as_deref().is_some_and(|known| known != model) {
+            w.forget_speeds();
+        }
+        w.model = Some(model.into());
+    }
+
     /// How fast it is was measured just now; nothing is known of what is nothing here.
     pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill: u64, time: DecodeTime) {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
         if time.alone.0 > 0 {
-            w.pace = DecodePace::measured(time);
+            let known = w.pace.time().and_then(|time| time.further);
+            let further = time.further.or(known);
+            w.pace = DecodePace::measured(DecodeTime { further, ..time });
         }
         if prefill > 0 {
             w.prefill_speed = PrefillSpeed::measured(prefill);
