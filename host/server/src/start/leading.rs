@@ -47,6 +47,8 @@ use treadle_wire::request::share_hash_key;
 const INFERRED_PROGRAMS_MAX: usize = 100_000;
 /// Those of all tenants together.
 const INFERRED_PROGRAMS_SUM_MAX: usize = 200_000;
+/// What hashes of prompts are keyed with.
+const HASHES: &str = "hashes of prompts";
 /// Pause between two removals of old rows.
 const PRUNE_PAUSE: Duration = Duration::from_mins(1);
 
@@ -78,7 +80,7 @@ impl GatewayContext {
         let salts = CacheSalts::new(config.cluster.secret.reveal()).map_err(AuthError::from)?;
         if !config.cluster.secret.is_empty() {
             // The scheduler compares the hashes of all gateways.
-            share_hash_key(salts.number("hashes of prompts"));
+            share_hash_key(salts.number(HASHES));
         }
         Ok(Self {
             metrics: Arc::default(),
@@ -91,6 +93,16 @@ impl GatewayContext {
             excerpts: Arc::new(Excerpts::of_jobs(config.prediction.shared_jobs())),
         })
     }
+}
+
+/// Hashes prompts with the key of the store from now on, so that equal prompts have equal hashes
+/// after a restart. Where daemons share a secret, that is the key.
+pub(crate) async fn keep_hash_key(config: &Config, store: &dyn Store) -> Result<(), StartError> {
+    if config.cluster.secret.is_empty() {
+        let salts = CacheSalts::new("").map_err(AuthError::from)?;
+        share_hash_key(store.key(HASHES, salts.number(HASHES)).await?);
+    }
+    Ok(())
 }
 
 /// A scheduler at work.
