@@ -10,6 +10,7 @@ mod event;
 pub mod explain;
 mod invariants;
 pub mod jobs;
+pub mod lineage;
 pub mod lingering;
 pub mod link;
 pub mod migration;

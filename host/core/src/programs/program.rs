@@ -3,6 +3,7 @@
 use crate::programs::PrefixSegment;
 use crate::programs::accounts::Meter;
 use crate::programs::action::Action;
+use crate::programs::lineage::Lineage;
 use crate::programs::tokens::CountedPrompt;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,6 +81,9 @@ pub struct Program {
     pub demand_tokens: u64,
     /// Leading parts of its prompt that others may share.
     pub prefix: Vec<PrefixSegment>,
+    /// Where that comes from.
+    #[serde(default, skip_serializing_if = "Lineage::is_default")]
+    pub lineage: Lineage,
     /// Its placement, if it has one.
     pub placement: Option<KvPlacement>,
     /// Where it was placed last; its cache may linger there.

@@ -15,6 +15,7 @@ use treadle_model::{AskId, EngineKind, GatewayId, ProgramId, StepId, Timestamp, 
 
 impl Model {
     pub(super) fn learn(&mut self, event: &Event) -> Checked {
+        self.take_over_forked();
         match event {
             Event::Program(ProgramEvent::WorkerAdded {
                 worker,
