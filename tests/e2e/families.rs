@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
-use treadle_tests::support::fixture::{CHAT, Fixture, chat, engine_at};
+use treadle_tests::support::fixture::{CHAT, Fixture, MODEL, chat, engine_at};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -51,6 +51,85 @@ async fn the_subagents_of_a_coding_agent_are_its_family() {
     assert_eq!(names, ["s/one", "s/two"]);
     send(client, &[session], "what they found").await;
     assert_eq!(live(client).await["s"]["waits_for"], 0, "it goes on");
+    fixture.finish().await;
+}
+
+/// One step of a program of this parent; gives the history that it leaves.
+async fn step(
+    client: &Client,
+    program: &str,
+    parent: Option<&str>,
+    messages: &[Value],
+) -> Vec<Value> {
+    let mut body = json!({
+        "model": MODEL, "program_id": program, "max_tokens": 8, "messages": messages,
+    });
+    if let Some(parent) = parent {
+        body["parent_program_id"] = parent.into();
+    }
+    let answer = client.post(CHAT, &body).await.ok();
+    let said = answer["choices"][0]["message"].clone();
+    messages.iter().cloned().chain([said]).collect()
+}
+
+fn said(role: &str, word: &str, times: usize) -> Value {
+    json!({"role": role, "content": format!("{word} ").repeat(times)})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_of_agents_is_one_family_with_its_history_charged_once() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
+    let task = [said("system", "rule", 50), said("user", "task", 100)];
+    let mut history = step(client, "lead", None, &task).await;
+    history.push(said("user", "what the tool found", 1_000));
+    let mut history = step(client, "lead", None, &history).await;
+    for child in ["one", "two"] {
+        let own = [said("user", child, 100)];
+        step(client, child, Some("lead"), &own).await;
+    }
+    history.push(said("user", "try it another way", 10));
+    step(client, "fork", Some("lead"), &history).await;
+    let programs = live(client).await;
+    assert_eq!(programs["lead"]["waits_for"], 3);
+    let context = |name: &str| programs[name]["context_len"].as_u64().expect("a number");
+    for program in ["lead", "one", "two", "fork"] {
+        assert_eq!(programs[program]["status"], "acting", "{programs}");
+    }
+    assert!(context("lead") > 1_000, "{programs}");
+    let used = client.get("/workers").await.ok()["workers"][0]["used_tokens"].clone();
+    let most = context("fork") + context("one") + context("two") + context("lead") / 10;
+    assert!(
+        used.as_u64().is_some_and(|used| used <= most),
+        "{used} of {most}: {programs}"
+    );
+    for program in ["one", "two", "fork"] {
+        let release = json!({"program_id": program});
+        client.post("/programs/release", &release).await.ok();
+    }
+    step(client, "lead", None, &history).await;
+    let lead = client.get("/api/v1/programs/lead").await.ok();
+    let lived = lead["updated_at_us"]
+        .as_u64()
+        .zip(lead["created_at_us"].as_u64());
+    let lived = lived
+        .map(|(updated, created)| updated - created)
+        .expect("it is on record");
+    let blocked = lead["blocked_us"].as_u64().expect("it is known");
+    assert!(blocked > 0 && blocked < lived, "{blocked} of {lived} us");
+    let children = client
+        .get("/api/v1/programs?parent=lead&sort=created_at_us")
+        .await
+        .ok();
+    let children = children["programs"].as_array().expect("a list").clone();
+    let of = |field: &str| {
+        children
+            .iter()
+            .map(|child| child[field].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("program_id"), ["one", "two", "fork"]);
+    assert_eq!(of("blocked_us"), [0, 0, 0]);
     fixture.finish().await;
 }
 

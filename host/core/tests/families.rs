@@ -40,6 +40,14 @@ fn a_parent_waits_until_its_next_step_and_that_is_learnt() {
     assert_eq!(waits(&s), None);
     s.wait_s(3).arrive("lead", 4, 200);
     assert_eq!(waits(&s), Some((1, 5)), "since the first of them began");
+    let blocked = |s: &Scenario| program(s, "lead").blocked(s.now).micros() / 1_000_000;
+    assert_eq!(blocked(&s), 2, "until the last of them had ended");
+    s.finish(4, 200, 10).wait_s(1);
+    s.arrive_from(("lead", true), "three", 5, 100, vec![]);
+    s.wait_s(4);
+    assert_eq!(blocked(&s), 6, "that which runs counts");
+    s.arrive("lead", 6, 300).wait_s(10);
+    assert_eq!(blocked(&s), 6, "it goes on");
 }
 
 #[test]

@@ -150,7 +150,14 @@ async fn programs_are_shown_and_released() {
             .map(|line| line[..10].trim_end().to_owned());
         names.collect::<Vec<_>>()
     };
-    assert_eq!(names(&family.await), ["task/1", "  task/1/a"]);
+    let family = family.await;
+    assert_eq!(names(&family), ["task/1", "  task/1/a"]);
+    let heads = ["ACTIVE S", "QUEUED S", "BLOCKED S", "TIMELINE"];
+    assert!(heads.iter().all(|head| family.contains(head)), "{family}");
+    assert!(
+        family.lines().skip(1).all(|line| line.contains('#')),
+        "{family}"
+    );
     for line in [
         "programs task/1",
         "programs task/1 --decisions",

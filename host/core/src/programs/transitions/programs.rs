@@ -71,6 +71,7 @@ impl Programs {
             last_output_tokens: 0,
             group: arrival.group,
             acted_total: Span(0),
+            blocked_total: Span(0),
             outcome: Outcome::Open,
             reward_millionths: None,
             meter: Meter::default(),

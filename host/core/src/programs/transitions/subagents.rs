@@ -32,9 +32,11 @@ impl Programs {
                 since: now,
                 programs: BTreeSet::new(),
                 last_step_at: Timestamp::default(),
+                blocked_since: None,
             });
             if awaited.programs.len() < ACTIONS_MAX {
                 awaited.programs.insert(program);
+                awaited.blocked_since.get_or_insert(now);
             }
         }
     }
@@ -45,6 +47,7 @@ impl Programs {
         let Some(p) = self.state.live.get_mut(&program) else {
             return;
         };
+        p.blocked_total = p.blocked(now);
         if let Some(awaited) = p.awaited.take() {
             let call = Action {
                 tool: SUBAGENT.into(),
@@ -64,8 +67,13 @@ impl Programs {
         let Some(p) = self.state.live.get_mut(&parent) else {
             return;
         };
+        let blocked = p.blocked(self.state.now);
         if let Some(awaited) = p.awaited.as_mut() {
             awaited.programs.remove(&ended.id);
+            if awaited.programs.is_empty() {
+                awaited.blocked_since = None;
+                p.blocked_total = blocked;
+            }
         }
         if ended.lineage.is_fork
             && let Some(prefix) = p.fork_ended()
