@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
-use treadle_tests::support::fixture::{CHAT, Fixture, MODEL, chat, engine_at};
+use treadle_tests::support::fixture::{CHAT, Fixture, MODEL, chat, engine, engine_at};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -198,4 +198,36 @@ async fn an_engine_with_a_profile_is_as_fast_as_that_says_and_is_given_no_prompt
     refused.refused(400, "invalid_field");
     fixture.finish().await;
     added.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_considers_engines_that_are_gone() {
+    let (first, second) = (engine(100_000).await, engine(100_000).await);
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
+    let columns = json!({"gpus": 4, "expected_tokens": [1_000, 2_000, 4_000]});
+    let question = json!({
+        "world": "allocation", "function": "parallelism", "columns": columns,
+    });
+    let refused = client.post("/api/v1/ask", &question).await;
+    refused.refused(400, "invalid_field");
+    for (engine, gpus, profile) in [
+        (&first, 1, "qwen3-32b-h100"),
+        (&second, 4, "glm-4.6-8xh100"),
+    ] {
+        let body = json!({"url": engine.url(), "gpus": gpus, "profile": profile});
+        client.post("/api/v1/workers", &body).await.ok();
+    }
+    let known = async || {
+        let answer = client.post("/api/v1/ask", &question).await.ok();
+        answer["filled"]["columns"].clone()
+    };
+    let at_work = known().await;
+    assert_eq!(at_work["degree"], json!([1, 4]));
+    let path = format!("/workers/{}", first.url().replace('/', "%2F"));
+    client.delete(&path).await.ok();
+    assert_eq!(known().await, at_work, "they are as they were");
+    fixture.finish().await;
+    first.shutdown().await;
+    second.shutdown().await;
 }

@@ -3,7 +3,8 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::{Command, Event, ProgramEvent, StepTokens};
+use treadle_core::classes::{CLASSES_MAX, EngineClass};
+use treadle_core::{Capacity, Command, Event, ProgramEvent, State, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 fn measured(worker: u32, prefill_tokens_per_s: u64) -> Event {
@@ -216,4 +217,93 @@ fn an_answer_in_one_piece_tells_how_long_a_token_takes() {
         s.release("a");
     }
     assert_eq!(pace(&s).map(|time| time.alone), Some(Span(20_000)));
+}
+
+/// An engine with so many GPUs, the model that it serves, and what is known of its speed.
+fn engine(s: &mut Scenario, worker: u32, (model, gpus): (&str, u32), token_us: u64) {
+    s.add_worker(
+        worker,
+        Capacity {
+            tokens: Some(100_000),
+            gpus: Some(gpus),
+            ..Capacity::default()
+        },
+    );
+    s.handle(Event::Program(ProgramEvent::WorkerModelRead {
+        worker: WorkerId(worker),
+        model: model.into(),
+    }));
+    if token_us > 0 {
+        s.handle(Event::Program(ProgramEvent::WorkerSpeedRead {
+            worker: WorkerId(worker),
+            prefill_tokens_per_s: 1_000 * u64::from(gpus),
+            token_us,
+            step_us: 50,
+            declared: false,
+        }));
+    }
+}
+
+fn remove(s: &mut Scenario, worker: u32) {
+    s.handle(Event::Program(ProgramEvent::WorkerRemoved {
+        worker: WorkerId(worker),
+    }));
+}
+
+#[test]
+fn what_an_engine_was_like_is_known_when_it_is_gone() {
+    let mut s = Scenario::with_workers(&[]);
+    engine(&mut s, 0, ("m", 1), 30_000);
+    engine(&mut s, 1, ("m", 4), 9_000);
+    assert!(s.core.programs().classes.is_empty(), "they are there");
+    s.wait_s(60);
+    remove(&mut s, 1);
+    s.wait_s(60);
+    remove(&mut s, 0);
+    assert!(s.core.programs().workers.is_empty());
+    let known = |s: &Scenario| -> Vec<_> {
+        let classes = s.core.programs().classes.iter();
+        let of = |class: &EngineClass| (class.gpus, class.time.alone.0, class.capacity_tokens);
+        classes.map(of).collect()
+    };
+    let both = [
+        (Some(1), 30_000, Some(100_000)),
+        (Some(4), 9_000, Some(100_000)),
+    ];
+    assert_eq!(known(&s), both, "the last one first");
+    let text = serde_json::to_string(s.core.state()).expect("it has a JSON form");
+    let read: State = serde_json::from_str(&text).expect("it is a state");
+    assert_eq!(&read, s.core.state());
+    // One of the class begins with that, one of another does not.
+    engine(&mut s, 2, ("m", 4), 0);
+    engine(&mut s, 3, ("n", 4), 0);
+    let state = s.core.programs();
+    let begins = |worker| {
+        let worker = &state.workers[&WorkerId(worker)];
+        let time = state.decode_time_of(worker);
+        let time = time.map(|time| (time.alone.0, time.further));
+        (time, state.prefill_speed_of(worker))
+    };
+    assert_eq!(begins(2), (Some((9_000, Some(Span(50)))), Some(4_000)));
+    assert_eq!(begins(3), (None, None));
+    // What is only said of it replaces nothing that was seen.
+    s.handle(declared(2, 1, 77_000, 0));
+    remove(&mut s, 2);
+    assert_eq!(known(&s), both);
+}
+
+#[test]
+fn no_more_classes_are_known_than_may_be() {
+    let mut s = Scenario::with_workers(&[]);
+    for gpus in 1..=70 {
+        engine(&mut s, gpus, ("m", gpus), 1_000 + u64::from(gpus));
+        remove(&mut s, gpus);
+    }
+    let classes = &s.core.programs().classes;
+    assert_eq!(classes.iter().count(), CLASSES_MAX);
+    assert_eq!(
+        classes.iter().next().map(|class| class.gpus),
+        Some(Some(70))
+    );
+    assert_eq!(classes.iter().last().map(|class| class.gpus), Some(Some(7)));
 }

@@ -38,10 +38,15 @@ impl Programs {
         engine: EngineKind,
         capacity: Capacity,
     ) {
+        let known = self.state.workers.get(&worker);
+        let is_another = known.is_some_and(|w| w.is_another(engine, capacity.gpus));
+        if is_another {
+            self.remember_class(worker);
+        }
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
-        if w.is_another(engine, capacity.gpus) {
+        if is_another {
             w.forget_speeds();
         }
         w.engine = engine;
@@ -78,12 +83,16 @@ impl Programs {
     /// The worker's programs lose their placement there: those between steps are paused, steps that
     /// have not produced a token yet are taken back.
     pub(crate) fn worker_lost(&mut self, worker: WorkerId, cause: &str) {
-        let Some(w) = self.state.workers.get_mut(&worker) else {
+        let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
         if w.health == Health::Lost {
             return;
         }
+        self.remember_class(worker);
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
         w.health = Health::Lost;
         w.untracked_tokens = 0;
         w.reuse.clear();
@@ -111,11 +120,17 @@ impl Programs {
 
     /// It tells which model it serves. Another one has other times.
     pub(crate) fn worker_model_read(&mut self, worker: WorkerId, model: &str) {
+        let known = self.state.workers.get(&worker);
+        let known = known.and_then(|w| w.model.as_deref());
+        let is_another = known.is_some_and(|known| known != model);
+        if is_another && !model.is_empty() {
+            self.remember_class(worker);
+        }
         let w = self.state.workers.get_mut(&worker);
         let Some(w) = w.filter(|_| !model.is_empty()) else {
             return;
         };
-        if w.model.as_deref().is_some_and(|known| known != model) {
+        if is_another {
             w.forget_speeds();
         }
         w.model = Some(model.into());
