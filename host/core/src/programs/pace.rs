@@ -74,6 +74,11 @@ pub struct DecodeTime {
 }
 
 impl DecodeTime {
+    /// With so many steps in all, in nanoseconds.
+    pub(crate) fn with_steps(self, steps: u64) -> u64 {
+        self.beside(steps.clamp(1, STEPS_MAX) * PARTS)
+    }
+
     /// With so many steps in all, in parts; in nanoseconds.
     fn beside(self, steps: u64) -> u64 {
         let each = self.further.unwrap_or_default().0;

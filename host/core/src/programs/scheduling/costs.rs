@@ -114,6 +114,14 @@ impl Programs {
         }
     }
 
+    /// The same at one worker.
+    pub(crate) fn prefill_time_at(&self, worker: &Worker, tokens: u64) -> Span {
+        match self.prefill_speed_of(worker) {
+            0 => Span(0),
+            speed => time_for(tokens, speed),
+        }
+    }
+
     /// Prompt tokens that a worker computes in a second: as measured, before that as configured.
     pub(crate) fn prefill_speed(&self) -> u64 {
         match self.state.prefill_tokens_per_s {
