@@ -44,9 +44,9 @@ async fn engines(slot_tokens: u32) -> Option<Engines> {
 
 async fn gateway(engines: &Engines, kv_tokens: Option<u64>) -> Fixture {
     let endpoint = |server: &LlamaServer| Endpoint {
-        url: server.url().to_owned(),
         kind: Some(EngineChoice::Auto),
         capacity_tokens: kv_tokens,
+        ..Endpoint::at(server.url())
     };
     let endpoints = engines.servers.iter().map(endpoint).collect();
     Fixture::tuned(0, 0, |config| {
@@ -293,9 +293,8 @@ async fn a_step_that_gave_way_goes_on() {
         return;
     };
     let endpoint = Endpoint {
-        url: engines.servers[0].url().to_owned(),
         kind: Some(EngineChoice::Auto),
-        capacity_tokens: None,
+        ..Endpoint::at(engines.servers[0].url())
     };
     let fixture = one_slot(endpoint).await;
     let body = |name: &str| {

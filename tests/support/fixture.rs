@@ -64,18 +64,17 @@ pub async fn engine_at(address: &str, kv_tokens: u64, speed: f64) -> EngineSimHa
 /// An entry for an engine that is declared as vLLM.
 pub fn endpoint(url: impl Into<String>) -> Endpoint {
     Endpoint {
-        url: url.into(),
         kind: Some(EngineChoice::Vllm),
-        capacity_tokens: None,
+        ..Endpoint::at(url)
     }
 }
 
 /// An entry for an engine of unknown make with this much KV memory.
 pub fn plain_endpoint(url: impl Into<String>, capacity_tokens: u64) -> Endpoint {
     Endpoint {
-        url: url.into(),
         kind: Some(EngineChoice::Openai),
         capacity_tokens: Some(capacity_tokens),
+        ..Endpoint::at(url)
     }
 }
 

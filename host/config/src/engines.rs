@@ -52,11 +52,24 @@ pub struct Endpoint {
     pub kind: Option<EngineChoice>,
     /// Tokens that fit in its cache; asked of the engine by default.
     pub capacity_tokens: Option<u64>,
+    /// Its profile: a file as `treadle-bench calibrate` writes it, or a preset's name.
+    pub profile: Option<String>,
 }
 
 impl Endpoint {
+    /// One of which nothing but its address is known.
+    pub fn at(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            kind: None,
+            capacity_tokens: None,
+            profile: None,
+        }
+    }
+
     /// Names of the fields of the table.
-    pub(super) const FIELDS: &'static [&'static str] = &["url", "kind", "capacity_tokens"];
+    pub(super) const FIELDS: &'static [&'static str] =
+        &["url", "kind", "capacity_tokens", "profile"];
 }
 
 #[derive(Deserialize)]
@@ -67,25 +80,24 @@ enum Written {
         url: String,
         kind: Option<EngineChoice>,
         capacity_tokens: Option<u64>,
+        profile: Option<String>,
     },
 }
 
 impl From<Written> for Endpoint {
     fn from(written: Written) -> Self {
         match written {
-            Written::Url(url) => Self {
-                url,
-                kind: None,
-                capacity_tokens: None,
-            },
+            Written::Url(url) => Self::at(url),
             Written::Table {
                 url,
                 kind,
                 capacity_tokens,
+                profile,
             } => Self {
                 url,
                 kind,
                 capacity_tokens,
+                profile,
             },
         }
     }
@@ -98,7 +110,7 @@ impl Setting for Vec<Endpoint> {
 section! {
     /// The inference engines to serve programs with.
     EnginesConfig in "engines" {
-        /// The engines: URLs, or tables with `url` and, where they differ, `kind` and `capacity_tokens` (tokens that fit in the engine's cache; the engine is asked where it is absent). In an environment variable or after `--set`, URLs with commas between them also do.
+        /// The engines: URLs, or tables with `url` and, where they differ, `kind`, `capacity_tokens` (tokens that fit in the engine's cache; the engine is asked where it is absent) and `profile` (a file of `treadle-bench calibrate`, or a preset's name: how fast the engine is until its own steps tell; it is not measured then). In an environment variable or after `--set`, URLs with commas between them also do.
         endpoints: Vec<Endpoint> = Vec::new(), "";
         /// The kind of engines without their own; `auto` detects it.
         kind: EngineChoice = EngineChoice::Auto, "";

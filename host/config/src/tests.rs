@@ -88,18 +88,19 @@ fn every_form_is_read_from_text() {
 
 #[test]
 fn engines_are_urls_or_tables() {
-    let list =
-        r#"["http://a:1", { url = "http://b:2", kind = "sglang", capacity_tokens = 400_000 }]"#;
+    let list = r#"["http://a:1", { url = "http://b:2", kind = "sglang", capacity_tokens = 400_000, profile = "b.json" }]"#;
     let expected = [
         Endpoint {
             url: "http://a:1".into(),
             kind: None,
             capacity_tokens: None,
+            profile: None,
         },
         Endpoint {
             url: "http://b:2".into(),
             kind: Some(EngineChoice::Sglang),
             capacity_tokens: Some(400_000),
+            profile: Some("b.json".into()),
         },
     ];
     let from_file = load(&format!("[engines]\nendpoints = {list}"), &[], &[]).unwrap();
@@ -107,7 +108,7 @@ fn engines_are_urls_or_tables() {
     let from_variable = load("", &[("TREADLE_ENGINES__ENDPOINTS", list)], &[]).unwrap();
     assert_eq!(from_variable.engines.endpoints, expected);
     let tables = "[[engines.endpoints]]\nurl = \"http://a:1\"\n\
-                  [[engines.endpoints]]\nurl = \"http://b:2\"\nkind = \"sglang\"\ncapacity_tokens = 400000\n";
+                  [[engines.endpoints]]\nurl = \"http://b:2\"\nkind = \"sglang\"\ncapacity_tokens = 400000\nprofile = \"b.json\"\n";
     assert_eq!(load(tables, &[], &[]).unwrap().engines.endpoints, expected);
 }
 

@@ -63,8 +63,8 @@ pub use programs::{
     About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, Command, CostEstimates,
     NEVER, Parent, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramEvent, PromptText, Purpose,
     Question, Refusal, RunningUse, StepArrival, StepFailure, StepTokens, Totals, WorkerTotals,
-    accounts, action, backlog, explain, jobs, lingering, link, migration, offload, program, queue,
-    step, tokens, worker,
+    accounts, action, backlog, classes, explain, jobs, lingering, link, migration, offload,
+    program, queue, step, tokens, worker,
 };
 pub use state::State;
 

@@ -68,11 +68,7 @@ fn config(plan: &Plan, variant: Variant, engines: &[EngineSimHandle]) -> Config 
     "memory".clone_into(&mut config.store.path);
     config.scheduler.mode = variant.mode;
     config.scheduler.time_scale = plan.time_scale;
-    let endpoint = |engine: &EngineSimHandle| Endpoint {
-        url: engine.url(),
-        kind: None,
-        capacity_tokens: None,
-    };
+    let endpoint = |engine: &EngineSimHandle| Endpoint::at(engine.url());
     config.engines.endpoints = engines.iter().map(endpoint).collect();
     config
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::time::Duration;
 use treadle_core::Capacity;
 use treadle_http::Upstream;
-use treadle_model::{EngineKind, TOKENS_MAX};
+use treadle_model::{EngineKind, NAME_BYTES_MAX, TOKENS_MAX};
 use treadle_wire::engines::{GPUS_MAX, llama_cpp, sglang, vllm};
 use treadle_wire::{EngineReading, models_of};
 use treadle_wire::{ErrorBody, ErrorCode};
@@ -27,6 +27,19 @@ pub struct Declared {
     pub capacity_tokens: Option<u64>,
     /// GPUs that it runs on; overrides what it reports.
     pub gpus: Option<u32>,
+    /// How fast it is; it is not measured then.
+    pub speeds: Option<DeclaredSpeeds>,
+}
+
+/// How fast an engine is, as its owner has found out; 0 for what is not known.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DeclaredSpeeds {
+    /// Prompt tokens that it computes in a second.
+    pub prefill_tokens_per_s: u64,
+    /// Microseconds for a token of one answer alone.
+    pub token_us: u64,
+    /// Microseconds that each further answer adds to that for all.
+    pub step_us: u64,
 }
 
 impl Declared {
@@ -53,7 +66,7 @@ impl Declared {
         Ok(Self {
             kind,
             capacity_tokens,
-            gpus: None,
+            ..Self::default()
         })
     }
 
@@ -173,6 +186,16 @@ pub(super) async fn read_load(
         EngineKind::Vllm => Some(vllm::reading_of_metrics(&text("/metrics").await?)),
         EngineKind::Openai => None,
     }
+}
+
+/// The model that an engine serves, by the first of the names that it has for it.
+pub(super) async fn model_of(upstream: &Upstream, url: &str) -> Option<Box<str>> {
+    let (status, body) = fetch(upstream, Method::GET, url, "/v1/models", None)
+        .await
+        .ok()?;
+    let models = status.is_success().then(|| models_of(&body))?;
+    let named = models.into_iter().next()?.id;
+    (!named.is_empty() && named.len() <= NAME_BYTES_MAX).then(|| named.into())
 }
 
 async fn context_of_models(upstream: &Upstream, url: &str) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! Watching engines: one task each checks whether it answers and what it holds, and reports changes
 //! to the scheduler.
 
-use super::adapter::{Declared, check_health, read_engine, read_load};
+use super::adapter::{Declared, check_health, model_of, read_engine, read_load};
 use super::drift::{Drift, DriftWatch};
 use super::samples::count_samples;
 use super::speed::speeds;
@@ -48,8 +48,22 @@ impl WatchOptions {
             worker,
             prefill_tokens_per_s: (measured.prefill_tokens_per_s / self.time_scale) as u64,
             token_us: (measured.token_s * self.time_scale * 1e6) as u64,
+            step_us: 0,
+            declared: false,
         }))
     }
+}
+
+/// How fast an engine is, as its owner says.
+fn told(worker: WorkerId, declared: Declared) -> Option<Event> {
+    let speeds = declared.speeds?;
+    Some(Event::Program(ProgramEvent::WorkerSpeedRead {
+        worker,
+        prefill_tokens_per_s: speeds.prefill_tokens_per_s,
+        token_us: speeds.token_us,
+        step_us: speeds.step_us,
+        declared: true,
+    }))
 }
 
 /// Watches engines.
@@ -84,12 +98,13 @@ impl EngineWatch {
     /// that does not answer yet is registered as lost.
     pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
         let read = read_engine(&self.upstream, url, declared).await;
+        let told = told(worker, declared);
         let speed = match &read {
-            Ok(read) => {
+            Ok(read) if told.is_none() => {
                 let engine = (&self.driver, &self.upstream, worker, url);
                 self.options.measure(engine, *read).await
             }
-            Err(_) => None,
+            _ => None,
         };
         let (engine, capacity) = read.clone().unwrap_or((
             declared.kind.unwrap_or(EngineKind::Openai),
@@ -105,6 +120,18 @@ impl EngineWatch {
             capacity,
         });
         let _ = self.driver.event_committed(added).await;
+        if let Some(told) = told {
+            self.driver.event(told);
+        }
+        if read.is_ok()
+            && let Some(model) = model_of(&self.upstream, url).await
+        {
+            self.driver
+                .event(Event::Program(ProgramEvent::WorkerModelRead {
+                    worker,
+                    model,
+                }));
+        }
         let answers = match read {
             Ok(_) => {
                 self.driver
@@ -247,8 +274,18 @@ impl Look {
                         capacity,
                     }));
             }
+            if let Some(model) = model_of(&self.upstream, &self.url).await {
+                let worker = self.worker;
+                self.driver
+                    .event(Event::Program(ProgramEvent::WorkerModelRead {
+                        worker,
+                        model,
+                    }));
+            }
             let look = (&self.driver, &self.upstream, self.worker, &*self.url);
-            if let Some(speed) = self.options.measure(look, self.known).await {
+            if self.declared.speeds.is_none()
+                && let Some(speed) = self.options.measure(look, self.known).await
+            {
                 self.driver.event(speed);
             }
             tracing::info!(worker = %self.worker, url = %self.url, "the engine answers");

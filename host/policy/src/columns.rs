@@ -86,7 +86,7 @@ impl Workers {
                 .push(time.map_or(UNKNOWN, |time| micros(time.alone)));
             let further = time.and_then(|time| time.further);
             rows.step_us.push(further.map_or(UNKNOWN, micros));
-            let prefill = worker.prefill_speed.tokens_per_s();
+            let prefill = core.programs().prefill_speed_of(worker);
             rows.prefill_us
                 .push(prefill.map_or(UNKNOWN, |speed| 1e6 / speed as f64));
         }

@@ -9,6 +9,7 @@ pub mod app;
 pub mod broker_status;
 pub mod cluster;
 mod commands;
+mod engine_profiles;
 mod held_action;
 mod history;
 mod instant;

@@ -67,6 +67,14 @@ pub enum StartError {
     /// The configuration can't be used.
     #[error("{0}")]
     Config(Box<treadle_config::ConfigError>),
+    /// The profile of an engine can't be used.
+    #[error("the profile {profile} of `engines.endpoints` can't be used: {why}")]
+    Profile {
+        /// As it is written.
+        profile: String,
+        /// Why not.
+        why: String,
+    },
     /// No thread could be started.
     #[error("the scheduler's thread could not be started: {0}")]
     Thread(std::io::Error),

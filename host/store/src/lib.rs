@@ -310,6 +310,10 @@ pub trait Store: Send + Sync {
     /// [`StoreError::TooLarge`] past [`GATEWAYS_MAX`].
     fn gateway_id<'a>(&'a self, name: &'a str) -> Answer<'a, u32>;
 
+    /// A number that only this store and its daemons know, by what it is for: `fresh` if there was
+    /// none, the same ever after.
+    fn key<'a>(&'a self, name: &'a str, fresh: u64) -> Answer<'a, u64>;
+
     /// Adds or replaces bodies of steps, compressed.
     ///
     /// # Errors

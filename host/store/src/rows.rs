@@ -51,6 +51,9 @@ pub struct ProgramRow {
     pub ended: Option<String>,
     /// Its reward in millionths, if one was reported.
     pub reward_millionths: Option<i64>,
+    /// Time in which it waited for programs that it had started; unknown of programs that ended
+    /// before this was kept.
+    pub blocked_us: Option<u64>,
 }
 
 /// The reward of a program that has ended; where none has its name, or it is live, nothing is

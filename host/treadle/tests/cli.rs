@@ -150,7 +150,14 @@ async fn programs_are_shown_and_released() {
             .map(|line| line[..10].trim_end().to_owned());
         names.collect::<Vec<_>>()
     };
-    assert_eq!(names(&family.await), ["task/1", "  task/1/a"]);
+    let family = family.await;
+    assert_eq!(names(&family), ["task/1", "  task/1/a"]);
+    let heads = ["ACTIVE S", "QUEUED S", "BLOCKED S", "TIMELINE"];
+    assert!(heads.iter().all(|head| family.contains(head)), "{family}");
+    assert!(
+        family.lines().skip(1).all(|line| line.contains('#')),
+        "{family}"
+    );
     for line in [
         "programs task/1",
         "programs task/1 --decisions",
@@ -381,6 +388,31 @@ async fn serve_needs_an_engine_alone_and_prints_its_port() {
     for engine in engines {
         engine.shutdown().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn equal_prompts_are_of_one_group_after_a_restart() {
+    let (folder, other) = (tempfile::tempdir(), tempfile::tempdir());
+    let (folder, other) = (folder.expect("a folder"), other.expect("a folder"));
+    let engine = engine().await;
+    let mut groups = Vec::new();
+    for (program, place) in [("a", &folder), ("b", &folder), ("c", &other)] {
+        let line = format!("serve --listen 127.0.0.1:0 --engine {}", engine.url());
+        let mut served = Served::start(&line, place.path());
+        let line = served.line().await;
+        let rest = line.strip_prefix("treadle listens on ").expect("its line");
+        let (url, _) = rest.split_once(", engines: ").expect("its engines");
+        step(url, program).await;
+        let line = format!("events tail --kind step_arrived --program {program} --json");
+        let shown = binary(url, &line).current_dir(place.path()).output();
+        let shown = stdout(&shown.await.expect("it starts"), &line);
+        let event: Value = serde_json::from_str(shown.trim()).expect("one line of JSON");
+        groups.push(event["event"]["group"].as_u64().expect("it has one"));
+        assert_eq!(served.stop("-TERM").await, Some(0));
+    }
+    assert_eq!(groups[0], groups[1], "the store has the key");
+    assert_ne!(groups[0], groups[2], "another store has another one");
+    engine.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

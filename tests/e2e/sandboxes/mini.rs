@@ -48,9 +48,8 @@ async fn an_agent_thinks_at_a_real_engine_and_acts_in_a_sandbox() {
     let fixture = Fixture::tuned(0, 0, |config| {
         with_sandboxes(config, folder.path());
         config.engines.endpoints = vec![Endpoint {
-            url: server.url().to_owned(),
             kind: Some(EngineChoice::Auto),
-            capacity_tokens: None,
+            ..Endpoint::at(server.url())
         }];
     })
     .await;

@@ -20,9 +20,9 @@ async fn in_front_of(
     let url = engine.url().to_owned();
     Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![Endpoint {
-            url,
             kind: Some(kind),
             capacity_tokens: Some(1_000_000),
+            ..Endpoint::at(url)
         }];
         tune(config);
     })

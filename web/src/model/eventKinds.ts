@@ -45,6 +45,7 @@ export const EVENT_KINDS = [
   "worker_added",
   "worker_capacity_read",
   "worker_lost",
+  "worker_model_read",
   "worker_recovered",
   "worker_removed",
   "worker_speed_read",

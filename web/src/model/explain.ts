@@ -49,6 +49,8 @@ const BECAUSE: Record<string, string> = {
   worker_draining: "Its worker is being drained: programs leave it.",
   plain_routing: "Plain routing: memory is not considered in this mode.",
   routed: "The placement policy chose this worker for the step.",
+  faster_worker:
+    "A faster worker had room and nobody waited: what it has yet to generate takes much less time there.",
   rank_changed: "Its predicted length puts it among the programs of another worker.",
   more_urgent: "A more urgent step waited for the worker.",
   long_idleness: "Its tool call is expected to last longer than holding the memory is worth.",
@@ -144,6 +146,8 @@ const CAUSE_ONLY: Record<string, string> = {
     "It would have stayed if the worker had been cordoned instead; it may come back once the worker is active.",
   routed:
     "It would have stayed where it was if the placement policy had scored that worker higher.",
+  faster_worker:
+    "It would have stayed where its cache was if that worker had been less than twice as slow, or if it had been expected to generate less.",
   tool_about_to_end:
     "It would have stayed in host memory if its tool had been expected to take longer, or if a program had waited for that room.",
   adopted:

@@ -189,7 +189,7 @@ describe("explanations", () => {
     expect(words.otherwise).toContain("400 tokens");
   });
   it("says so of every cause, and of a tight fit too", () => {
-    const causes = ["worker_gone", "worker_draining", "routed", "tool_about_to_end", "adopted"];
+    const causes = ["worker_gone", "worker_draining", "routed", "faster_worker", "tool_about_to_end", "adopted"];
     for (const because of causes)
       expect(explain(decision(1, 0, "place", { because }), () => "").otherwise).toMatch(/It would/);
     const tight = {

@@ -32,11 +32,6 @@ pub(super) fn daemon_config(time_scale: f64, engines: &[String]) -> Config {
     config.server.shutdown_grace_s = 0;
     "memory".clone_into(&mut config.store.path);
     config.scheduler.time_scale = time_scale;
-    let endpoint = |url: &String| Endpoint {
-        url: url.clone(),
-        kind: None,
-        capacity_tokens: None,
-    };
-    config.engines.endpoints = engines.iter().map(endpoint).collect();
+    config.engines.endpoints = engines.iter().map(Endpoint::at).collect();
     config
 }

@@ -1,7 +1,9 @@
 //! Bounds of the numbers in events, so that no sum of them overflows and every store can hold them.
 
 use crate::{Capacity, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
-use treadle_model::{BYTES_MAX, REWARD_MILLIONTHS_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX};
+use treadle_model::{
+    BYTES_MAX, NAME_BYTES_MAX, REWARD_MILLIONTHS_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX,
+};
 
 impl ProgramEvent {
     /// The event with each number that came from outside cut to its bound.
@@ -17,10 +19,16 @@ impl ProgramEvent {
             Self::WorkerSpeedRead {
                 prefill_tokens_per_s,
                 token_us,
+                step_us,
                 ..
             } => {
                 cut(prefill_tokens_per_s, TOKENS_MAX);
                 cut(token_us, TOKENS_MAX);
+                cut(step_us, TOKENS_MAX);
+            }
+            // Of a longer name nobody can tell what it is.
+            Self::WorkerModelRead { model, .. } if model.len() > NAME_BYTES_MAX => {
+                *model = "".into();
             }
             Self::PromptCounted { size, tokens, .. } => {
                 cut(&mut size.bytes, BYTES_MAX);
@@ -133,11 +141,8 @@ mod tests {
                 parent: None,
                 group: None,
             }),
-            ProgramEvent::WorkerSpeedRead {
-                worker,
-                prefill_tokens_per_s: u64::MAX,
-                token_us: u64::MAX,
-            },
+            largest_speed(worker, true),
+            largest_speed(worker, false),
             ProgramEvent::StepProgressed {
                 step,
                 output_tokens: u64::MAX,
@@ -161,6 +166,28 @@ mod tests {
             rewarded(i64::MAX),
             rewarded(i64::MIN),
         ]
+    }
+
+    #[test]
+    fn a_model_has_a_name_or_none() {
+        for (bytes, kept) in [(NAME_BYTES_MAX, NAME_BYTES_MAX), (NAME_BYTES_MAX + 1, 0)] {
+            let (worker, model) = (WorkerId(0), "m".repeat(bytes).into());
+            let event = ProgramEvent::WorkerModelRead { worker, model }.within_bounds();
+            let ProgramEvent::WorkerModelRead { model, .. } = event else {
+                panic!("{event:?}");
+            };
+            assert_eq!(model.len(), kept);
+        }
+    }
+
+    fn largest_speed(worker: WorkerId, declared: bool) -> ProgramEvent {
+        ProgramEvent::WorkerSpeedRead {
+            worker,
+            prefill_tokens_per_s: u64::MAX,
+            token_us: u64::MAX,
+            step_us: u64::MAX,
+            declared,
+        }
     }
 
     fn rewarded(reward_millionths: i64) -> ProgramEvent {

@@ -140,7 +140,7 @@ pub enum ProgramEvent {
         /// Tokens of those requests.
         untracked_tokens: u64,
     },
-    /// An engine was given prompts to see how fast it is.
+    /// An engine was given prompts to see how fast it is, or who registered it has told.
     WorkerSpeedRead {
         /// The engine.
         worker: WorkerId,
@@ -149,6 +149,20 @@ pub enum ProgramEvent {
         /// Time that it takes for a token of one answer alone, in microseconds; 0 alike.
         #[serde(default)]
         token_us: u64,
+        /// What each further answer adds to that for all, in microseconds; 0 where that is not
+        /// known.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        step_us: u64,
+        /// Whether it was told, and holds only until the engine's own steps show it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        declared: bool,
+    },
+    /// An engine told which model it serves.
+    WorkerModelRead {
+        /// The engine.
+        worker: WorkerId,
+        /// The model's name.
+        model: Box<str>,
     },
     /// An engine was asked to count a sample prompt.
     PromptCounted {
@@ -349,6 +363,11 @@ pub enum ProgramEvent {
     },
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl ProgramEvent {
     /// The event's name, as it is in the journal.
     pub const fn kind(&self) -> &'static str {
@@ -358,6 +377,7 @@ impl ProgramEvent {
             Self::PromptCounted { .. } => "prompt_counted",
             Self::WorkerUseRead { .. } => "worker_use_read",
             Self::WorkerSpeedRead { .. } => "worker_speed_read",
+            Self::WorkerModelRead { .. } => "worker_model_read",
             Self::WorkerLost { .. } => "worker_lost",
             Self::WorkerRecovered { .. } => "worker_recovered",
             Self::WorkerRemoved { .. } => "worker_removed",
@@ -413,6 +433,7 @@ impl ProgramEvent {
             | Self::WorkerCapacityRead { worker, .. }
             | Self::WorkerUseRead { worker, .. }
             | Self::WorkerSpeedRead { worker, .. }
+            | Self::WorkerModelRead { worker, .. }
             | Self::WorkerLost { worker, .. }
             | Self::WorkerRecovered { worker }
             | Self::WorkerStateSet { worker, .. }

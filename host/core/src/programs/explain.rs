@@ -64,6 +64,9 @@ pub enum Because {
     PlainRouting,
     /// A placement policy chose the worker for this step.
     Routed,
+    /// A faster worker has room, and nobody waits: what the program has yet to generate takes less
+    /// there, and computing its context again does not cost as much.
+    FasterWorker,
     /// Its predicted length puts it among the programs of another worker.
     RankChanged,
     /// A more urgent step waits for the worker.

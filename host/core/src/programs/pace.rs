@@ -5,8 +5,6 @@
 //! they come. Prompts of others, and whatever else holds an engine up, only make times longer: so a
 //! time above the line moves it little, and it comes to lie along the shortest.
 
-use crate::programs::State;
-use crate::programs::worker::Worker;
 use serde::{Deserialize, Serialize};
 use treadle_model::{Span, Timestamp};
 
@@ -27,6 +25,8 @@ const STEPS_MAX: u64 = 1 << 10;
 /// A longer time for a token counts as this, in nanoseconds.
 const TOKEN_NS_MAX: u64 = 1 << 33;
 /// Where all steps had about as many beside them, these differ by chance: in the square of parts.
+/// Then a further step adds what was known before; where they differ by more, that counts as much as
+/// this.
 const CHANCE: i128 = 1 << 18;
 
 /// What was seen of one engine.
@@ -38,6 +38,9 @@ pub struct DecodePace {
     steps_squared: u64,
     ns: u64,
     steps_ns: u64,
+    /// What was known before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sown: Option<DecodeTime>,
 }
 
 /// The time of all steps at a worker: a second in which three run counts three seconds.
@@ -62,7 +65,7 @@ impl StepsTime {
 }
 
 /// The time that an engine takes for a token of each of its steps.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct DecodeTime {
     /// Of one step alone.
     pub alone: Span,
@@ -71,6 +74,11 @@ pub struct DecodeTime {
 }
 
 impl DecodeTime {
+    /// With so many steps in all, in nanoseconds.
+    pub(crate) fn with_steps(self, steps: u64) -> u64 {
+        self.beside(steps.clamp(1, STEPS_MAX) * PARTS)
+    }
+
     /// With so many steps in all, in parts; in nanoseconds.
     fn beside(self, steps: u64) -> u64 {
         let each = self.further.unwrap_or_default().0;
@@ -81,18 +89,44 @@ impl DecodeTime {
 
 impl DecodePace {
     /// As it was measured with an answer of treadle's own, while nothing else ran.
-    pub(crate) fn measured(token: Span) -> Self {
-        let mut pace = Self::default();
+    pub(crate) fn measured(time: DecodeTime) -> Self {
+        let mut pace = Self::sown(time);
         for _ in 0..SEEN_LEAST {
-            let took = Span(token.0.saturating_mul(TOKENS_LEAST));
+            let took = Span(time.alone.0.saturating_mul(TOKENS_LEAST));
             pace.see(TOKENS_LEAST, took, took);
         }
         pace
     }
 
-    /// True if no step was seen.
+    /// As it is known from elsewhere: that holds until enough steps were seen, which tell then. What
+    /// a further one adds holds for as long as none shows it.
+    pub(crate) fn sown(time: DecodeTime) -> Self {
+        let bounded = |span: Span| Span(span.0.clamp(1, TOKEN_NS_MAX / 1_000));
+        let time = DecodeTime {
+            alone: bounded(time.alone),
+            further: time
+                .further
+                .map(|span| bounded(span).min(bounded(time.alone))),
+        };
+        Self {
+            sown: Some(time),
+            ..Self::default()
+        }
+    }
+
+    /// What is known of an engine that comes back.
+    pub(crate) fn remembered(&self) -> Self {
+        self.time().map(Self::sown).unwrap_or_default()
+    }
+
+    /// True if nothing is known.
     pub fn is_unused(&self) -> bool {
-        self.seen == 0
+        self.seen == 0 && self.sown.is_none()
+    }
+
+    /// Whether enough steps of this engine were seen.
+    pub(crate) fn is_learnt(&self) -> bool {
+        self.seen >= SEEN_LEAST
     }
 
     /// So many tokens took so long, while the steps that ran, this one included, came to
@@ -107,7 +141,8 @@ impl DecodePace {
         let ns = each(u128::from(took.0) * 1_000, tokens).min(TOKEN_NS_MAX);
         // A time far below the line is no time for one answer: tokens of several, or some that
         // came late and all at once.
-        let expected = self.time().map(|time| time.beside(steps));
+        let known = self.is_learnt().then(|| self.time()).flatten();
+        let expected = known.map(|time| time.beside(steps));
         let is_odd = expected.is_some_and(|expected| ns > expected || ns < expected / 8);
         let part = if is_odd { ODD_PART } else { 1 };
         self.seen = self.seen.saturating_add(1);
@@ -130,12 +165,13 @@ impl DecodePace {
         self.steps_squared = self.steps_squared.saturating_add(other.steps_squared);
         self.ns = self.ns.saturating_add(other.ns);
         self.steps_ns = self.steps_ns.saturating_add(other.steps_ns);
+        self.sown = self.sown.or(other.sown);
     }
 
     /// The line through what was seen, once that is enough.
     pub fn time(&self) -> Option<DecodeTime> {
-        if self.seen < SEEN_LEAST {
-            return None;
+        if !self.is_learnt() {
+            return self.sown;
         }
         let (weight, parts, unit) = (
             i128::from(self.weight),
@@ -147,8 +183,17 @@ impl DecodePace {
         let variance = mean(self.steps_squared) - steps * steps;
         let covariance = mean(self.steps_ns) * parts - steps * ns;
         // What a further step adds is at least nothing, and at most what one takes alone.
-        let slope = || (covariance * parts / variance).clamp(0, ns * parts / steps);
-        let further = (variance >= CHANCE).then(slope);
+        let bounded = |slope: i128| slope.clamp(0, ns * parts / steps);
+        let sown = self.sown.and_then(|time| time.further);
+        let sown = sown.map(|further| i128::from(further.0) * 1_000);
+        let further = match sown {
+            _ if variance < CHANCE => sown.map(bounded),
+            None => Some(bounded(covariance * parts / variance)),
+            Some(sown) => {
+                let both = covariance * parts + sown * CHANCE;
+                Some(bounded(both / (variance + CHANCE)))
+            }
+        };
         let alone = ns - further.unwrap_or(0) * (steps - parts) / parts;
         let span = |ns: i128| Span(u64::try_from((ns + 500) / 1_000).unwrap_or(0));
         Some(DecodeTime {
@@ -158,24 +203,9 @@ impl DecodePace {
     }
 }
 
-impl State {
-    /// How long a worker takes for a token: as seen there, else at others with the same engine and
-    /// memory.
-    pub fn decode_time_of(&self, worker: &Worker) -> Option<DecodeTime> {
-        worker.pace.time().or_else(|| {
-            let kind = |w: &Worker| (w.engine, w.capacity.tokens);
-            let mut all = DecodePace::default();
-            for w in self.workers.values().filter(|w| kind(w) == kind(worker)) {
-                all.add(&w.pace);
-            }
-            all.time()
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::DecodePace;
+    use super::{DecodePace, DecodeTime};
     use treadle_model::Span;
 
     /// Steps of so many tokens, at an engine that takes 20 ms for a token and half a millisecond
@@ -213,12 +243,62 @@ mod tests {
 
     #[test]
     fn what_was_measured_holds_until_more_is_seen() {
-        let mut pace = DecodePace::measured(Span(20_000));
+        let mut pace = DecodePace::measured(DecodeTime {
+            alone: Span(20_000),
+            further: None,
+        });
         assert_eq!(found(&pace), (20_000, 0));
         seen(&mut pace, (0..20).map(|number| 10 + number % 10));
         let (alone, further) = found(&pace);
         assert!((19_500..=20_500).contains(&alone), "{alone}");
         assert!((450..=550).contains(&further), "{further}");
+    }
+
+    fn sown(alone_us: u64, further_us: u64) -> DecodePace {
+        DecodePace::sown(DecodeTime {
+            alone: Span(alone_us),
+            further: Some(Span(further_us)),
+        })
+    }
+
+    #[test]
+    fn what_was_sown_holds_until_enough_was_seen() {
+        let mut pace = sown(40_000, 2_000);
+        assert_eq!(found(&pace), (40_000, 2_000));
+        assert!(!pace.is_unused());
+        seen(&mut pace, (0..7).map(|number| 1 + number * 7 % 40));
+        assert_eq!(found(&pace), (40_000, 2_000), "too few");
+        seen(&mut pace, (0..9).map(|number| 1 + number * 7 % 40));
+        let (alone, further) = found(&pace);
+        assert!((18_000..=22_000).contains(&alone), "{alone}");
+        assert!((450..=550).contains(&further), "{further}");
+        // One that is too fast gives way as well, though longer times count little later.
+        let mut pace = sown(5_000, 0);
+        seen(&mut pace, (0..16).map(|number| 1 + number * 7 % 40));
+        let (alone, _) = found(&pace);
+        assert!((18_000..=22_000).contains(&alone), "{alone}");
+    }
+
+    #[test]
+    fn what_a_further_step_adds_stays_as_sown_while_none_shows_it() {
+        let mut pace = sown(20_000, 500);
+        seen(&mut pace, std::iter::repeat_n(16, 4_000));
+        let (alone, further) = found(&pace);
+        assert!((490..=510).contains(&further), "{further}");
+        assert!((19_500..=20_500).contains(&alone), "{alone}");
+    }
+
+    #[test]
+    fn nothing_that_is_sown_breaks_anything() {
+        for alone in [0, 1, u64::MAX] {
+            for further in [0, u64::MAX] {
+                let mut pace = sown(alone, further);
+                assert!(pace.time().is_some());
+                pace.see(16, Span(u64::MAX), Span(u64::MAX));
+                pace.add(&sown(further, alone));
+                assert!(pace.time().is_some());
+            }
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::programs::PrefixSegment;
 use crate::programs::accounts::Meter;
 use crate::programs::action::Action;
+use crate::programs::lineage::Lineage;
 use crate::programs::tokens::CountedPrompt;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,9 @@ pub struct Awaited {
     pub programs: BTreeSet<ProgramId>,
     /// When one of them, or of those that they wait for, last finished a step.
     pub last_step_at: Timestamp,
+    /// Since when one of them has not ended, while there is such a one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_since: Option<Timestamp>,
 }
 
 /// How far a program has come with what it began.
@@ -80,6 +84,9 @@ pub struct Program {
     pub demand_tokens: u64,
     /// Leading parts of its prompt that others may share.
     pub prefix: Vec<PrefixSegment>,
+    /// Where that comes from.
+    #[serde(default, skip_serializing_if = "Lineage::is_default")]
+    pub lineage: Lineage,
     /// Its placement, if it has one.
     pub placement: Option<KvPlacement>,
     /// Where it was placed last; its cache may linger there.
@@ -152,6 +159,9 @@ pub struct Program {
     /// Time from the ends of its steps to the arrivals of the next ones.
     #[serde(default)]
     pub acted_total: Span,
+    /// Time in which it waited for programs that it had started, but for the one that runs.
+    #[serde(default)]
+    pub blocked_total: Span,
     /// What became of its latest step, and of it.
     #[serde(default)]
     pub outcome: Outcome,
@@ -184,6 +194,13 @@ impl Program {
     pub fn waits_for_others(&self) -> Option<Timestamp> {
         let awaited = self.awaited.as_ref()?;
         (!awaited.programs.is_empty()).then_some(awaited.since)
+    }
+
+    /// Time in which it waited for programs that it had started.
+    pub fn blocked(&self, now: Timestamp) -> Span {
+        let since = self.awaited.as_ref().and_then(|all| all.blocked_since);
+        let runs = since.map_or(0, |since| now.since(since).micros());
+        Span::from_micros(self.blocked_total.micros().saturating_add(runs))
     }
 
     /// Since when nothing is known of it: its last step, and those of others that it waits for.

@@ -15,18 +15,52 @@ const FASTER_PART: u64 = 2;
 /// Each other one takes it down by this part of it: where many wait, few show it.
 const SLOWER_PART: u64 = 4096;
 
+/// What is only known from elsewhere is put to the proof by so many prompts: each that is not faster
+/// takes it down by this part, so that it comes to those that the engine really has.
+const PROOFS: u32 = 64;
+const PROOF_PART: u64 = 32;
+
 /// The speed of one engine.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PrefillSpeed {
     tokens_per_s: u64,
     seen: u32,
+    /// Prompts that put it to the proof yet.
+    #[serde(default, skip_serializing_if = "is_none")]
+    proofs: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_none(prompts: &u32) -> bool {
+    *prompts == 0
 }
 
 impl PrefillSpeed {
     /// As it was measured with a prompt of treadle's own. Others may still show that it is faster.
     pub(crate) fn measured(tokens_per_s: u64) -> Self {
-        let seen = SEEN_LEAST;
-        Self { tokens_per_s, seen }
+        Self {
+            tokens_per_s,
+            seen: SEEN_LEAST,
+            proofs: 0,
+        }
+    }
+
+    /// As it is known from elsewhere.
+    pub(crate) fn sown(tokens_per_s: u64) -> Self {
+        Self {
+            proofs: PROOFS,
+            ..Self::measured(tokens_per_s)
+        }
+    }
+
+    /// What is known of an engine that comes back.
+    pub(crate) fn remembered(&self) -> Self {
+        self.tokens_per_s().map(Self::sown).unwrap_or_default()
+    }
+
+    /// Whether it is this engine's own.
+    pub(crate) fn is_learnt(&self) -> bool {
+        self.seen >= SEEN_LEAST && self.proofs == 0
     }
 
     /// True if no prompt was seen.
@@ -49,10 +83,16 @@ impl PrefillSpeed {
         let speed = u64::try_from(speed).unwrap_or(u64::MAX);
         self.seen = self.seen.saturating_add(1);
         let known = self.tokens_per_s;
+        let slower_part = if self.proofs > 0 {
+            PROOF_PART
+        } else {
+            SLOWER_PART
+        };
+        self.proofs = self.proofs.saturating_sub(1);
         self.tokens_per_s = if speed > known {
             known + (speed - known).div_ceil(FASTER_PART)
         } else {
-            known - known / SLOWER_PART
+            known - known / slower_part
         };
         true
     }
@@ -143,6 +183,19 @@ mod tests {
             (9_990..=10_000).contains(&known),
             "it is slower now: {known}"
         );
+    }
+
+    #[test]
+    fn what_was_sown_gives_way_to_what_is_seen() {
+        for sown in [2_000, 10_000, 50_000] {
+            let mut speed = PrefillSpeed::sown(sown);
+            assert_eq!(speed.tokens_per_s(), Some(sown));
+            assert!(!speed.is_learnt());
+            let known = see(&mut speed, 10_000, 60).unwrap_or_default();
+            assert!((9_500..=10_500).contains(&known), "{sown}: {known}");
+            see(&mut speed, 10_000, 4);
+            assert!(speed.is_learnt());
+        }
     }
 
     #[test]

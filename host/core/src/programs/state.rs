@@ -3,6 +3,7 @@
 use crate::config::CoreConfig;
 use crate::distribution::Distribution;
 use crate::programs::accounts::JobAccounts;
+use crate::programs::classes::EngineClasses;
 use crate::programs::action::Tools;
 use crate::programs::jobs::Jobs;
 use crate::programs::migration::Migrations;
@@ -222,6 +223,9 @@ pub struct State {
     /// What models' prompts cost in tokens.
     #[serde(default, skip_serializing_if = "TokenModels::is_empty")]
     pub token_models: TokenModels,
+    /// What was last known of engines that are there no more.
+    #[serde(default, skip_serializing_if = "EngineClasses::is_empty")]
+    pub classes: EngineClasses,
     /// Unplaced programs that no question was about yet, of jobs with a priority policy.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub newcomers: BTreeSet<ProgramId>,

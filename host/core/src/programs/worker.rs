@@ -100,6 +100,9 @@ pub struct Worker {
     pub state: WorkerState,
     /// What it can hold.
     pub capacity: Capacity,
+    /// The model that it serves, where it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<str>>,
     /// Programs placed here.
     pub programs: BTreeSet<ProgramId>,
     /// Those of them that are between steps, and so can be paused.
@@ -167,6 +170,7 @@ impl Worker {
             leaving: false,
             state: WorkerState::Active,
             capacity,
+            model: None,
             programs: BTreeSet::new(),
             idle: BTreeSet::new(),
             running_steps: 0,

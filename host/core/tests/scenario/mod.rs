@@ -265,6 +265,12 @@ impl Scenario {
         }))
     }
 
+    pub(crate) fn recover(&mut self, worker: u32) -> &mut Self {
+        self.handle(Event::Program(ProgramEvent::WorkerRecovered {
+            worker: WorkerId(worker),
+        }))
+    }
+
     pub(crate) fn set_state(&mut self, worker: u32, state: WorkerState) -> &mut Self {
         let worker = WorkerId(worker);
         self.handle(Event::Program(ProgramEvent::WorkerStateSet {

@@ -1,12 +1,12 @@
 //! What the model knows of each thing.
 
-use super::prefill::Prompts;
+use super::prefill::{PromptSpeed, Prompts};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::step::GivesWay;
 use treadle_core::worker::WorkerState;
 use treadle_core::{Capacity, PrefixSegment, Purpose};
-use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{EngineKind, ProgramId, StepId, Timestamp, WorkerId};
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -143,7 +143,9 @@ pub(super) struct WorkerFacts {
     /// Prompts that it has yet to compute.
     pub(super) prompts: Prompts,
     /// Prompt tokens that it computes in a second, and how many prompts showed that.
-    pub(super) speed: (u64, u32),
+    pub(super) speed: PromptSpeed,
+    /// What software it is.
+    pub(super) kind: EngineKind,
 }
 
 impl WorkerFacts {

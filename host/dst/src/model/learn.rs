@@ -3,6 +3,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
+use super::prefill::PromptSpeed;
 use std::collections::BTreeMap;
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::step::GivesWay;
@@ -10,18 +11,24 @@ use treadle_core::worker::WorkerState;
 use treadle_core::{
     Capacity, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure, StepTokens,
 };
-use treadle_model::{AskId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{AskId, EngineKind, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 
 impl Model {
     pub(super) fn learn(&mut self, event: &Event) -> Checked {
+        self.take_over_forked();
         match event {
             Event::Program(ProgramEvent::WorkerAdded {
-                worker, capacity, ..
-            }) => self.worker_added(*worker, *capacity),
+                worker,
+                capacity,
+                engine,
+                ..
+            }) => self.worker_added(*worker, *engine, *capacity),
             Event::Program(ProgramEvent::WorkerCapacityRead {
-                worker, capacity, ..
+                worker,
+                engine,
+                capacity,
             }) => {
-                self.capacity_read(*worker, *capacity);
+                self.capacity_read(*worker, *engine, *capacity);
             }
             Event::Program(ProgramEvent::WorkerLost { worker, .. }) => self.worker_lost(*worker),
             Event::Program(ProgramEvent::WorkerRecovered { worker }) => {
@@ -84,12 +91,12 @@ impl Model {
         Ok(())
     }
 
-    fn worker_added(&mut self, worker: WorkerId, capacity: Capacity) {
+    fn worker_added(&mut self, worker: WorkerId, kind: EngineKind, capacity: Capacity) {
         if let Some(known) = self.workers.get_mut(&worker) {
             if std::mem::take(&mut known.leaving) {
                 known.state = WorkerState::Active;
             }
-            return self.capacity_read(worker, capacity);
+            return self.capacity_read(worker, kind, capacity);
         }
         let facts = WorkerFacts {
             healthy: true,
@@ -103,15 +110,20 @@ impl Model {
             kept: BTreeMap::new(),
             free_ppm: None,
             prompts: BTreeMap::new(),
-            speed: (0, 0),
+            speed: PromptSpeed::default(),
+            kind,
         };
         self.workers.insert(worker, facts);
     }
 
-    fn capacity_read(&mut self, worker: WorkerId, capacity: Capacity) {
+    fn capacity_read(&mut self, worker: WorkerId, kind: EngineKind, capacity: Capacity) {
         let Some(w) = self.workers.get_mut(&worker) else {
             return;
         };
+        if w.kind != EngineKind::Openai && w.kind != kind {
+            w.speed = PromptSpeed::default();
+        }
+        w.kind = kind;
         w.capacity = capacity;
         let most = w.context_tokens_max();
         for program in self.programs_on(worker) {
@@ -129,7 +141,7 @@ impl Model {
         if let Some(w) = self.workers.get_mut(&worker).filter(|w| w.healthy) {
             w.healthy = false;
             w.life += 1;
-            w.speed = (0, 0);
+            w.speed = w.speed.remembered();
         } else {
             return;
         }

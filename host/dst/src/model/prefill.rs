@@ -22,6 +22,8 @@ const MISSING_TOKENS: u64 = 64;
 /// Tokens to compute from which a prompt shows an engine's speed, and how many such prompts do.
 const SHOWING_TOKENS: u64 = 1_024;
 const SHOWING_PROMPTS: u32 = 8;
+/// Prompts that show whether a worker that was lost is as fast as before.
+const DOUBTED_PROMPTS: u32 = 64;
 /// Caches on their way to one worker.
 const LOADS_MAX: usize = 16;
 
@@ -73,9 +75,18 @@ impl Model {
 
     /// Tokens that a worker computes in a second: its own speed, that of others, or the setting.
     pub(super) fn prefill_speed(&self, worker: Option<WorkerId>) -> u64 {
-        let own = worker.and_then(|id| own_speed(self.workers.get(&id)?));
-        own.or(self.median_speed)
+        let own = worker.and_then(|id| self.workers.get(&id)?.speed.known());
+        own.or_else(|| self.speed_of_others(worker?))
+            .or(self.median_speed)
             .unwrap_or(self.config.kv.prefill_tokens_per_s)
+    }
+
+    /// The median of workers with the same software and memory.
+    fn speed_of_others(&self, worker: WorkerId) -> Option<u64> {
+        let class = |w: &WorkerFacts| (w.kind, w.capacity.gpus, w.capacity.tokens);
+        let own = class(self.workers.get(&worker)?);
+        let others = self.workers.values().filter(|w| class(w) == own);
+        median(others.filter_map(|w| w.speed.known()).collect())
     }
 
     /// A prompt of which an engine has counted what it found: a faster one takes the engine's speed
@@ -99,20 +110,9 @@ impl Model {
         if computed < SHOWING_TOKENS || took.0 == 0 {
             return;
         }
-        let (known, seen) = w.speed;
-        let shown = computed * 1_000_000 / took.0;
-        let speed = if shown > known {
-            shown - (shown - known) / 2
-        } else {
-            known - known / 4_096
-        };
-        w.speed = (speed, seen + 1);
-        let speeds = self.workers.values().filter_map(own_speed);
-        let mut speeds: Vec<u64> = speeds.collect();
-        speeds.sort_unstable();
-        // Of an even number the lower one of both in the middle.
-        let middle = speeds.get(speeds.len().saturating_sub(1) / 2);
-        self.median_speed = middle.copied().or(self.median_speed);
+        w.speed.shown(computed * 1_000_000 / took.0);
+        let speeds = self.workers.values().filter_map(|w| w.speed.known());
+        self.median_speed = median(speeds.collect()).or(self.median_speed);
     }
 
     /// A step is sent to a worker, or will be.
@@ -248,8 +248,48 @@ impl Model {
     }
 }
 
-/// Prompt tokens that a worker computes in a second, once enough prompts have shown it.
-fn own_speed(w: &WorkerFacts) -> Option<u64> {
-    let (speed, seen) = w.speed;
-    (seen >= SHOWING_PROMPTS).then_some(speed.max(1))
+/// Of an even number the lower one of both in the middle.
+fn median(mut speeds: Vec<u64>) -> Option<u64> {
+    speeds.sort_unstable();
+    speeds.get(speeds.len().saturating_sub(1) / 2).copied()
+}
+
+/// How fast a worker is seen to compute prompts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PromptSpeed {
+    tokens_per_s: u64,
+    prompts: u32,
+    /// Prompts until what was known before it was lost counts as what was shown.
+    doubted: u32,
+}
+
+impl PromptSpeed {
+    /// Prompt tokens in a second, once enough prompts have shown it.
+    fn known(&self) -> Option<u64> {
+        (self.prompts >= SHOWING_PROMPTS).then_some(self.tokens_per_s.max(1))
+    }
+
+    fn shown(&mut self, shown: u64) {
+        let part = if self.doubted > 0 { 32 } else { 4_096 };
+        let known = self.tokens_per_s;
+        self.tokens_per_s = if shown > known {
+            shown - (shown - known) / 2
+        } else {
+            known - known / part
+        };
+        self.prompts += 1;
+        self.doubted = self.doubted.saturating_sub(1);
+    }
+
+    /// What is left of it once the worker was lost.
+    pub(super) fn remembered(self) -> Self {
+        let Some(tokens_per_s) = self.known() else {
+            return Self::default();
+        };
+        Self {
+            tokens_per_s,
+            prompts: SHOWING_PROMPTS,
+            doubted: DOUBTED_PROMPTS,
+        }
+    }
 }

@@ -17,6 +17,8 @@ pub(super) struct Heard {
     pub(super) prefix: Option<Vec<PrefixSegment>>,
     /// What its parts take where it is placed.
     pub(super) shared: Vec<(u64, u64)>,
+    /// Prefixes of other programs: a fork shares its parent's history, until it ends.
+    pub(super) forked: Vec<(ProgramId, Vec<PrefixSegment>)>,
 }
 
 impl Model {
@@ -37,8 +39,9 @@ impl Model {
                 self.heard.shared = self.shared_by(core, program);
                 program
             }
-            _ => return,
+            _ => None,
         };
+        self.heard.forked = self.forked(core, program);
         let program = program.and_then(|program| state.live.get(&program));
         self.heard.prefix = program.map(|p| p.prefix.clone());
     }
@@ -61,6 +64,29 @@ impl Model {
             return step.prompt_tokens;
         }
         (step.prompt_tokens / 2).min(self.longest_context())
+    }
+
+    fn forked(
+        &self,
+        core: &Core,
+        concerned: Option<ProgramId>,
+    ) -> Vec<(ProgramId, Vec<PrefixSegment>)> {
+        let live = core.programs().live.iter();
+        let others = live.filter(|(id, _)| Some(**id) != concerned);
+        let changed = others.filter(|(id, p)| {
+            let known = self.programs.get(id);
+            known.is_some_and(|known| known.prefix != p.prefix)
+        });
+        changed.map(|(id, p)| (*id, p.prefix.clone())).collect()
+    }
+
+    /// What others share changes with it.
+    pub(super) fn take_over_forked(&mut self) {
+        for (id, prefix) in std::mem::take(&mut self.heard.forked) {
+            if let Some(p) = self.programs.get_mut(&id) {
+                p.prefix = prefix;
+            }
+        }
     }
 
     fn shared_by(&self, core: &Core, program: Option<ProgramId>) -> Vec<(u64, u64)> {

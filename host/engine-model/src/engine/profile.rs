@@ -273,6 +273,31 @@ impl EngineProfile {
         })
     }
 
+    /// Time for a token of one sequence alone, and what each further one adds up to `batch` of them,
+    /// all with as much context; in microseconds.
+    pub fn decode_line_us(&self, context_tokens: u64, batch: u64) -> (u64, u64) {
+        let iteration_us = |sequences: u64| {
+            self.iteration_us(IterationLoad {
+                decode_sequences: sequences,
+                decode_context_tokens: context_tokens * sequences,
+                passes_milli: self.decode_passes_milli(sequences),
+                ..IterationLoad::default()
+            })
+        };
+        let further = batch.min(u64::from(self.running_max)).saturating_sub(1);
+        let alone_us = iteration_us(1);
+        let further_us = (iteration_us(further + 1) - alone_us) / further.max(1);
+        (alone_us, further_us)
+    }
+
+    /// Tokens a second of a prompt of so many, or of as many as the engine takes.
+    pub fn prompt_tokens_per_s(&self, tokens: u64) -> u64 {
+        let limit = u64::from(self.sequence_limit_tokens()).saturating_sub(1);
+        let tokens = tokens.min(limit).max(1);
+        let us = self.ideal_step_us(tokens, 1, tokens, 1);
+        tokens * 1_000_000 / us.max(1)
+    }
+
     /// Time for a step that nothing else disturbs, in microseconds: `uncached_tokens` of prefill,
     /// then `output_tokens` decoded in a batch of `batch` sequences that each hold
     /// `context_tokens`. The request's overhead is not in it.
@@ -363,6 +388,29 @@ mod tests {
             EngineProfile::qwen3_32b_h100().iteration_us(load),
             25_000 + 800 + 40
         );
+    }
+
+    #[test]
+    fn a_line_through_decode_times_is_what_iterations_take() {
+        let profile = EngineProfile::qwen3_32b_h100();
+        let us = |decode_sequences| {
+            profile.iteration_us(IterationLoad {
+                decode_sequences,
+                decode_context_tokens: decode_sequences * 4_096,
+                ..IterationLoad::default()
+            })
+        };
+        let (alone, further) = profile.decode_line_us(4_096, 16);
+        assert_eq!(alone, us(1));
+        assert!(us(16).abs_diff(alone + 15 * further) < 16, "{further}");
+        let one = EngineProfile {
+            running_max: 1,
+            ..EngineProfile::qwen3_32b_h100()
+        };
+        assert_eq!(one.decode_line_us(4_096, 16), (alone, 0));
+        let speed = profile.prompt_tokens_per_s(8_192);
+        let most = profile.prefill_tokens_per_s;
+        assert!((most * 3 / 4..=most).contains(&speed), "{speed} of {most}");
     }
 
     #[test]

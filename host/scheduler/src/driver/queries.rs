@@ -6,6 +6,7 @@ use crate::scheduler::Profile;
 use std::collections::BTreeMap;
 use treadle_core::accounts::{Account, TokenTime};
 use treadle_core::bindings::{Bindings, BoundPolicy};
+use treadle_core::classes::EngineClass;
 use treadle_core::program::Program;
 use treadle_core::programs::Counters;
 use treadle_core::step::Step;
@@ -126,6 +127,12 @@ impl DriverHandle {
     /// The registered workers, also those that are leaving.
     pub async fn workers(&self) -> Result<Vec<Worker>, DriverStopped> {
         self.read(|view| view.core.programs().workers.values().cloned().collect())
+            .await
+    }
+
+    /// What was last known of engines that are there no more, the last one first.
+    pub async fn engine_classes(&self) -> Result<Vec<EngineClass>, DriverStopped> {
+        self.read(|view| view.core.programs().classes.iter().cloned().collect())
             .await
     }
 

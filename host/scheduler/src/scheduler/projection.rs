@@ -142,6 +142,7 @@ pub(crate) fn program_row(
         updated_at_us: now.0,
         ended: ended.map(Into::into),
         reward_millionths: p.reward_millionths,
+        blocked_us: Some(p.blocked(now).micros()),
     }
 }
 

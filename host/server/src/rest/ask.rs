@@ -30,7 +30,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                  the thousand are one question, not a thousand. Of `parallelism`, \
                  `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` and `gpus` are \
                  filled in together where none of the first five is given, from engines whose number \
-                 of GPUs is known and that were seen at work; `expected_tokens`, `prompt_tokens`, \
+                 of GPUs is known and that were seen at work, now or before; `expected_tokens`, `prompt_tokens`, \
                  `growth` and `tool_us` where the first is not, from the last rollout of the job.",
             )
             .fails(&[ErrorCode::AskFull, ErrorCode::Internal]),

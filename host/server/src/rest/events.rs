@@ -23,6 +23,7 @@ const SHARED_KINDS: &[&str] = &[
     "worker_capacity_read",
     "worker_use_read",
     "worker_speed_read",
+    "worker_model_read",
     "worker_lost",
     "worker_recovered",
     "worker_removed",

@@ -275,6 +275,9 @@ struct ProgramView {
     ended: Option<String>,
     /// How well it did, if its client has said so.
     reward: Option<f64>,
+    /// Time in which it waited for programs that it had started, by its last change; unknown of
+    /// programs that ended before this was kept.
+    blocked_us: Option<u64>,
 }
 
 impl ProgramView {
@@ -299,6 +302,7 @@ impl ProgramView {
             updated_at_us: row.updated_at_us,
             ended: row.ended.clone(),
             reward: row.reward_millionths.map(reward_of),
+            blocked_us: row.blocked_us,
         })
     }
 }

@@ -6,6 +6,7 @@ use super::signature::Answer;
 use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
 use crate::commands::{self, worker_named};
+use crate::engine_profiles;
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,8 @@ pub(crate) struct WorkerView {
     /// What it is: vllm, sglang, llamacpp or another.
     #[schema(value_type = String)]
     engine: EngineKind,
+    /// The model that it serves, where it tells.
+    model: Option<Box<str>>,
     /// Steps that it runs.
     load: u32,
     /// Programs that are placed on it.
@@ -125,6 +128,7 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
         state: w.state_name(),
         problem: (waits && w.state != WorkerState::Active).then_some(NO_OTHER),
         engine: w.engine,
+        model: w.model.clone(),
         load: w.running_steps,
         programs: w.programs.len(),
         used_tokens: w.used_tokens(),
@@ -178,6 +182,11 @@ struct NewWorker {
     /// GPUs that it runs on, by tensor parallelism; SGLang reports it itself.
     #[serde(default)]
     gpus: Option<u32>,
+    /// How fast it is until its own steps tell: the document that `treadle-bench calibrate` writes,
+    /// or a preset's name. It is not measured then.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    profile: Option<Value>,
 }
 
 async fn add(
@@ -187,6 +196,11 @@ async fn add(
 ) -> Answer<Registered> {
     let declared = Declared::new(new.kind.as_deref(), new.capacity_tokens);
     let declared = declared.and_then(|declared| declared.on_gpus(new.gpus));
+    let declared = declared.and_then(|declared| {
+        let speeds = new.profile.as_ref().map(engine_profiles::of_value);
+        let speeds = speeds.transpose()?;
+        Ok(Declared { speeds, ..declared })
+    });
     let declared = declared.map_err(|error| error_response(&error))?;
     register(&app, &caller, &new.url, declared).await
 }

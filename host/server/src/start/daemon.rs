@@ -1,7 +1,7 @@
 //! Starting and stopping a daemon: the order in which its parts come up, and
 //! the reverse in which they go down.
 
-use super::{GatewayContext, Leading, StartError, listen, serve_limits};
+use super::{GatewayContext, Leading, StartError, keep_hash_key, listen, serve_limits};
 use crate::app::App;
 use crate::rest;
 use std::net::SocketAddr;
@@ -45,6 +45,7 @@ impl Daemon {
         let store =
             treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
         let epoch = lead_alone(&*store, addr, config.scheme()).await?;
+        keep_hash_key(config, &*store).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
         let context = GatewayContext::new(config, Node::open(config).await?)?;
         let leading = Leading::start(config, store, auth, context, epoch).await?;

@@ -4,12 +4,13 @@
 use super::StartError;
 use crate::actions::{Actions, Running};
 use crate::app::App;
+use crate::engine_profiles;
 use crate::history::sample_forever;
 use crate::maintenance::keep_up;
 use crate::messaging::Messaging;
 use crate::sandboxes::{self, Host};
 use crate::streams::OpenStreams;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
@@ -46,6 +47,8 @@ use treadle_wire::request::share_hash_key;
 const INFERRED_PROGRAMS_MAX: usize = 100_000;
 /// Those of all tenants together.
 const INFERRED_PROGRAMS_SUM_MAX: usize = 200_000;
+/// What hashes of prompts are keyed with.
+const HASHES: &str = "hashes of prompts";
 /// Pause between two removals of old rows.
 const PRUNE_PAUSE: Duration = Duration::from_mins(1);
 
@@ -77,7 +80,7 @@ impl GatewayContext {
         let salts = CacheSalts::new(config.cluster.secret.reveal()).map_err(AuthError::from)?;
         if !config.cluster.secret.is_empty() {
             // The scheduler compares the hashes of all gateways.
-            share_hash_key(salts.number("hashes of prompts"));
+            share_hash_key(salts.number(HASHES));
         }
         Ok(Self {
             metrics: Arc::default(),
@@ -90,6 +93,16 @@ impl GatewayContext {
             excerpts: Arc::new(Excerpts::of_jobs(config.prediction.shared_jobs())),
         })
     }
+}
+
+/// Hashes prompts with the key of the store from now on, so that equal prompts have equal hashes
+/// after a restart. Where daemons share a secret, that is the key.
+pub(crate) async fn keep_hash_key(config: &Config, store: &dyn Store) -> Result<(), StartError> {
+    if config.cluster.secret.is_empty() {
+        let salts = CacheSalts::new("").map_err(AuthError::from)?;
+        share_hash_key(store.key(HASHES, salts.number(HASHES)).await?);
+    }
+    Ok(())
 }
 
 /// A scheduler at work.
@@ -157,7 +170,7 @@ impl Leading {
         };
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
-        register_engines(config, &app).await;
+        register_engines(config, &app).await?;
         if let Some(messaging) = &messaging {
             messaging.start(&app, committed);
         }
@@ -388,32 +401,40 @@ async fn assemble(
 
 /// Engines of the configuration, and those that were registered before a
 /// restart.
-async fn register_engines(config: &Config, app: &App) {
+async fn register_engines(config: &Config, app: &App) -> Result<(), StartError> {
+    let endpoints = &config.engines.endpoints;
+    let declared = try_join_all(endpoints.iter().map(|e| declared(config, e))).await?;
+    let configured: Vec<_> = endpoints.iter().map(|e| &*e.url).zip(declared).collect();
     let known = app.driver.workers().await.unwrap_or_default();
-    let configured = |url: &str| config.engines.endpoints.iter().find(|e| e.url == url);
     // All at once: one that does not answer delays none of the others.
     let registered = known.iter().map(|Worker { id, url, .. }| {
-        let declared = configured(url).map_or_else(Declared::default, |e| declared(config, e));
+        let declared = configured.iter().find(|(at, _)| *at == &**url);
+        let declared = declared.map_or_else(Declared::default, |(_, declared)| *declared);
         app.engines.register(*id, url, declared)
     });
     join_all(registered).await;
-    let is_new = |e: &&config::Endpoint| known.iter().all(|worker| *worker.url != *e.url);
-    let new = config.engines.endpoints.iter().filter(is_new);
-    let registered = new.map(|endpoint| {
+    let is_new = |at: &str| known.iter().all(|worker| &*worker.url != at);
+    let new = configured.iter().filter(|(url, _)| is_new(url));
+    let registered = new.map(|(url, declared)| {
         let next = &app.next_worker;
         let id = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let declared = declared(config, endpoint);
-        app.engines.register(WorkerId(id), &endpoint.url, declared)
+        app.engines.register(WorkerId(id), url, *declared)
     });
     join_all(registered).await;
+    Ok(())
 }
 
-fn declared(config: &Config, endpoint: &config::Endpoint) -> Declared {
-    Declared {
+async fn declared(config: &Config, endpoint: &config::Endpoint) -> Result<Declared, StartError> {
+    let speeds = match &endpoint.profile {
+        Some(profile) => Some(engine_profiles::of_setting(profile).await?),
+        None => None,
+    };
+    Ok(Declared {
         kind: config.engines.kind_of(endpoint),
         capacity_tokens: endpoint.capacity_tokens,
         gpus: None,
-    }
+        speeds,
+    })
 }
 
 /// Begins at once: where terms are shorter than the pause, old rows would stay for ever.

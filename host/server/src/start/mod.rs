@@ -7,5 +7,5 @@ mod listen;
 
 pub use crate::start_error::StartError;
 pub use daemon::Daemon;
-pub(crate) use leading::{GatewayContext, Leading, gateway_state};
+pub(crate) use leading::{GatewayContext, Leading, gateway_state, keep_hash_key};
 pub(crate) use listen::{listen, serve_limits};

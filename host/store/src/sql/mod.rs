@@ -13,6 +13,7 @@ mod commands;
 mod gateways;
 mod head;
 mod journal;
+mod keys;
 mod lengths;
 mod names;
 #[cfg(test)]

@@ -25,14 +25,15 @@ pub(super) const PROGRAMS: Table<ProgramRow> = Table {
         number("updated_at_us"),
         text("ended"),
         number("reward_millionths"),
+        number("blocked_us"),
     ],
     key: &["tenant", "program"],
     bind,
 };
 
 const SELECT: &str = "SELECT program, job, parent, status, phase, worker, context_tokens, steps, \
-     tokens_total, output_tokens, created_at_us, updated_at_us, ended, reward_millionths \
-     FROM programs WHERE ";
+     tokens_total, output_tokens, created_at_us, updated_at_us, ended, reward_millionths, \
+     blocked_us FROM programs WHERE ";
 
 /// A program that is live again by now is another one.
 const REWARD: &str = "UPDATE programs SET reward_millionths = $3 \
@@ -58,7 +59,8 @@ fn bind<'r>(program: &'r ProgramRow, values: &mut dyn Values<'r>) -> Result<(), 
     values.number("created_at_us", program.created_at_us)?;
     values.number("updated_at_us", program.updated_at_us)?;
     values.maybe_text(program.ended.as_deref())?;
-    values.signed(program.reward_millionths)
+    values.signed(program.reward_millionths)?;
+    values.maybe_number("blocked_us", program.blocked_us)
 }
 
 /// Puts a reward down beside a program that has ended.
@@ -174,6 +176,7 @@ fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
         updated_at_us: cells.number("updated_at_us")?,
         ended: cells.maybe_text("ended")?,
         reward_millionths: cells.maybe_signed("reward_millionths")?,
+        blocked_us: cells.maybe_number("blocked_us")?,
     })
 }
 

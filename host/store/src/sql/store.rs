@@ -7,9 +7,9 @@ use tokio::sync::watch;
 
 use super::append::{self, Appended, Doubts};
 use super::{
-    Engine, Work, actions, audit, bindings, bodies, commands, gateways, head, journal, lengths,
-    plugins, programs, retention, samples, services, sinks, snapshots, steps, tenants, tokens,
-    workers,
+    Engine, Work, actions, audit, bindings, bodies, commands, gateways, head, journal, keys,
+    lengths, plugins, programs, retention, samples, services, sinks, snapshots, steps, tenants,
+    tokens, workers,
 };
 use crate::bodies::BlobBackend;
 use crate::leadership::Term;
@@ -363,6 +363,10 @@ impl<E: Engine> Store for SqlStore<E> {
 
     fn gateway_id<'a>(&'a self, name: &'a str) -> Answer<'a, u32> {
         Box::pin(gateways::id(&*self.engine, name))
+    }
+
+    fn key<'a>(&'a self, name: &'a str, fresh: u64) -> Answer<'a, u64> {
+        writing!(self, work => keys::get(&mut work, name, fresh))
     }
 
     fn put_bodies<'a>(&'a self, rows: &'a [BodyRow]) -> Answer<'a, ()> {

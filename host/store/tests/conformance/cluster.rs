@@ -94,6 +94,13 @@ pub(crate) async fn a_gateway_keeps_its_number(store: &dyn Store) {
     assert_eq!(one.unwrap(), two.unwrap());
 }
 
+pub(crate) async fn a_key_stays_what_it_was_first(store: &dyn Store) {
+    for (name, first) in [("a", u64::MAX), ("b", 0)] {
+        assert_eq!(store.key(name, first).await.unwrap(), first);
+        assert_eq!(store.key(name, 7).await.unwrap(), first);
+    }
+}
+
 pub(crate) async fn bodies_come_back_as_they_were(store: &dyn Store) {
     let body = |kind: &str, at_us: u64, body: Vec<u8>| BodyRow {
         program: "tenant\u{1f}p/../q".into(),

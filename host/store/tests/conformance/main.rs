@@ -78,6 +78,7 @@ on_every_store!(
         events_stay_for_sinks_within_a_bound,
         a_command_is_new_once,
         a_gateway_keeps_its_number,
+        a_key_stays_what_it_was_first,
         bodies_come_back_as_they_were,
         text_is_kept_as_it_is;
     journal:

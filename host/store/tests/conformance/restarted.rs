@@ -81,6 +81,7 @@ impl Store for Restarted {
         settle_command(id: &'a str, outcome: &'a str) -> bool;
         prune_commands(before_us: u64) -> u64;
         gateway_id(name: &'a str) -> u32;
+        key(name: &'a str, fresh: u64) -> u64;
         put_bodies(bodies: &'a [BodyRow]) -> ();
         bodies(program: &'a str, step: u64) -> Vec<BodyRow>;
         prune_bodies(before_us: u64) -> u64;

@@ -80,6 +80,7 @@ pub(crate) fn program(name: &str, created_at_us: u64) -> ProgramRow {
         updated_at_us: created_at_us,
         ended: None,
         reward_millionths: None,
+        blocked_us: created_at_us.is_multiple_of(5).then_some(created_at_us),
     }
 }
 

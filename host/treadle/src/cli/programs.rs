@@ -1,6 +1,6 @@
 //! `treadle programs`: the agent programs and what became of them.
 
-use std::collections::BTreeSet;
+mod family;
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -47,17 +47,6 @@ const ONE: &[Column] = &[
     ("ended", "/ended"),
     ("reward", "/reward"),
 ];
-const FAMILY: &[Column] = &[
-    ("PROGRAM", "/name"),
-    ("STATUS", "/status"),
-    ("PHASE", "/phase"),
-    ("STEPS", "/steps"),
-    ("CONTEXT TOKENS", "/context_tokens"),
-    ("WORKER", "/worker"),
-    ("BEGAN (UTC)", "/created_at_us"),
-    ("UPDATED (UTC)", "/updated_at_us"),
-    ("ENDED", "/ended"),
-];
 const STEPS: &[Column] = &[
     ("STEP", "/step"),
     ("OUTCOME", "/outcome"),
@@ -99,7 +88,8 @@ pub(super) struct ProgramsArgs {
     /// could have been chosen.
     #[arg(long, requires = "key", conflicts_with = "steps")]
     decisions: bool,
-    /// The tree of agents that the program is part of, each with when it was at work.
+    /// The tree of agents that the program is part of: how long each was in steps, queued, and
+    /// blocked by those that it had started, and when it was in steps (#) and between them (-).
     #[arg(long, requires = "key", conflicts_with_all = ["steps", "decisions"])]
     family: bool,
     /// Those that have ended too, newest first.
@@ -165,7 +155,7 @@ impl ProgramsArgs {
                     let listing = Listing("decisions", DECISIONS, empty);
                     listing.show(&client, &path, json).await
                 } else if self.family {
-                    family(&client, program, limit, json).await
+                    family::show(&client, program, limit, json).await
                 } else if json {
                     print_json(&program)
                 } else {
@@ -188,48 +178,6 @@ impl Listing {
         let rows = answer[self.0].as_array().cloned().unwrap_or_default();
         print_table(self.1, &rows, self.2)
     }
-}
-
-/// Generations of a family that are shown, at most.
-const GENERATIONS_MAX: usize = 16;
-
-/// Shows the first of the programs that led to this one, and all that came of it.
-async fn family(client: &Client, program: Value, limit: u32, json: bool) -> Result<(), CliError> {
-    let mut first = program;
-    let mut seen = BTreeSet::new();
-    for _ in 0..GENERATIONS_MAX {
-        let Some(parent) = first["parent"].as_str() else {
-            break;
-        };
-        // It may be forgotten: then the family begins with this one.
-        let path = format!("/api/v1/programs/{}", escaped(parent));
-        let Ok(parent) = client.get(&path).await else {
-            break;
-        };
-        first = parent;
-    }
-    let mut left = vec![(first, 0)];
-    let mut rows = Vec::new();
-    while let Some((mut program, depth)) = left.pop() {
-        let key = plain(&program["program_id"]);
-        if !seen.insert(key.clone()) {
-            // Two that name each other.
-            continue;
-        }
-        program["name"] = Value::String(format!("{}{key}", "  ".repeat(depth)));
-        rows.push(program);
-        let room = (limit as usize).saturating_sub(rows.len() + left.len());
-        if depth < GENERATIONS_MAX && room > 0 {
-            let query = format!("parent={}&sort=-created_at_us&limit={room}", escaped(&key));
-            let children = client.get(&format!("/api/v1/programs?{query}")).await?;
-            let children = children["programs"].as_array().cloned().unwrap_or_default();
-            left.extend(children.into_iter().map(|child| (child, depth + 1)));
-        }
-    }
-    if json {
-        return print_json(&json!({"programs": rows}));
-    }
-    print_table(FAMILY, &rows, "")
 }
 
 async fn live(client: &Client, limit: u32, json: bool) -> Result<(), CliError> {

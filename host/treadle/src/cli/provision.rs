@@ -5,7 +5,6 @@ mod fleet;
 mod plan;
 mod replan;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +96,6 @@ impl ProvisionArgs {
         let client = Arc::new(client);
         let replanner = self.job.filter(|_| self.replan).map(|job| Replanner {
             client: client.clone(),
-            seen: BTreeMap::new(),
             gpus: self.gpus.map_or(plan.gpus(), u64::from),
             job,
         });

@@ -62,7 +62,7 @@ impl UpArgs {
         let traces = logs::start(&config)?;
         let mut signals = Signals::listen()?;
         let engines = self.start_engines(config.scheduler.time_scale).await?;
-        config.engines.endpoints = engines.iter().map(|e| endpoint(e.url())).collect();
+        config.engines.endpoints = engines.iter().map(|e| Endpoint::at(e.url())).collect();
         let daemon = Daemon::start(&config).await?;
         print_first_token(&daemon);
         self.announce(&daemon, &config)?;
@@ -139,14 +139,6 @@ impl UpArgs {
         }
         text.push_str(&first_request(&url, &self.model));
         print_text(&text)
-    }
-}
-
-fn endpoint(url: String) -> Endpoint {
-    Endpoint {
-        url,
-        kind: None,
-        capacity_tokens: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `treadle workers`: the engines behind a daemon.
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
@@ -87,6 +88,25 @@ struct AddArgs {
     /// Tokens that fit in its cache; asked of the engine unless given.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TOKENS_MAX))]
     capacity_tokens: Option<u64>,
+    /// How fast it is until its own steps tell: a file of `treadle-bench calibrate`, or a preset's
+    /// name. It is not measured then.
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+}
+
+/// The document of a file, or a preset's name.
+async fn profile(named: &str) -> Result<Value, CliError> {
+    let path = Path::new(named);
+    if !path.exists() {
+        return Ok(json!(named));
+    }
+    let document = tokio::fs::read(path).await;
+    let document = document.map_err(|cause| CliError::File {
+        path: path.to_owned(),
+        cause,
+    })?;
+    serde_json::from_slice(&document)
+        .map_err(|error| CliError::Usage(format!("{named} is no profile: {error}")))
 }
 
 fn kinds() -> Vec<&'static str> {
@@ -100,9 +120,12 @@ impl WorkersArgs {
         let (answer, told) = match self.command.unwrap_or(WorkersCommand::List) {
             WorkersCommand::List => (client.get("/workers").await?, None),
             WorkersCommand::Add(add) => {
-                let body = json!({
+                let mut body = json!({
                     "url": add.engine, "kind": add.kind, "capacity_tokens": add.capacity_tokens,
                 });
+                if let Some(named) = &add.profile {
+                    body["profile"] = profile(named).await?;
+                }
                 let answer = client.command(Method::POST, "/workers", &body).await?;
                 let told = added(&add.engine, &answer);
                 (answer, Some(told))

@@ -47,7 +47,7 @@ async fn one(config: &Config, upstream: &Upstream, endpoint: &Endpoint) -> Vec<F
     let declared = Declared {
         kind: config.engines.kind_of(endpoint),
         capacity_tokens: endpoint.capacity_tokens,
-        gpus: None,
+        ..Declared::default()
     };
     let (kind, capacity) = match read_engine(upstream, url, declared).await {
         Ok(read) => read,

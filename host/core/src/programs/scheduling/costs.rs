@@ -4,6 +4,7 @@
 use crate::Programs;
 use crate::distribution::RemainingTime;
 use crate::programs::action::{Action, SUBAGENT};
+use crate::programs::classes::lower_median;
 use crate::programs::program::Program;
 use crate::programs::question::{CostEstimates, NEVER};
 use crate::programs::step::StepState;
@@ -113,6 +114,14 @@ impl Programs {
         }
     }
 
+    /// The same at one worker.
+    pub(crate) fn prefill_time_at(&self, worker: &Worker, tokens: u64) -> Span {
+        match self.prefill_speed_of(worker) {
+            0 => Span(0),
+            speed => time_for(tokens, speed),
+        }
+    }
+
     /// Prompt tokens that a worker computes in a second: as measured, before that as configured.
     pub(crate) fn prefill_speed(&self) -> u64 {
         match self.state.prefill_tokens_per_s {
@@ -121,10 +130,10 @@ impl Programs {
         }
     }
 
-    /// The same of one worker: its own speed once it is known.
+    /// The same of one worker: its own speed, or that of its class, once it is known.
     pub(crate) fn prefill_speed_of(&self, worker: &Worker) -> u64 {
-        let own = worker.prefill_speed.tokens_per_s();
-        own.unwrap_or_else(|| self.prefill_speed())
+        let known = self.state.prefill_speed_of(worker);
+        known.unwrap_or_else(|| self.prefill_speed())
     }
 
     /// A step has ended at its worker, which had to compute so many tokens of its prompt.
@@ -191,13 +200,6 @@ impl Programs {
     }
 }
 
-/// An engine that counts as computed what it found looks faster than any is: one of two is not
-/// believed.
-fn lower_median(mut speeds: Vec<u64>) -> Option<u64> {
-    let middle = speeds.len().checked_sub(1)? / 2;
-    Some(*speeds.select_nth_unstable(middle).1)
-}
-
 /// Time for so many tokens; longer than anything where the speed is not known.
 pub(crate) fn time_for(tokens: u64, tokens_per_s: u64) -> Span {
     if tokens_per_s == 0 {
@@ -205,17 +207,4 @@ pub(crate) fn time_for(tokens: u64, tokens_per_s: u64) -> Span {
     }
     let micros = u128::from(tokens) * 1_000_000 / u128::from(tokens_per_s);
     Span(u64::try_from(micros).unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::lower_median;
-
-    #[test]
-    fn one_of_two_that_looks_fast_is_not_believed() {
-        assert_eq!(lower_median(Vec::new()), None);
-        assert_eq!(lower_median(vec![15_000]), Some(15_000));
-        assert_eq!(lower_median(vec![900_000, 15_000]), Some(15_000));
-        assert_eq!(lower_median(vec![14_000, 900_000, 15_000]), Some(15_000));
-    }
 }

@@ -1,5 +1,6 @@
 //! Placements and charges: the only code that changes a worker's ledger.
 
+use crate::PrefixSegment;
 use crate::programs::Programs;
 use crate::programs::program::KvPlacement;
 use treadle_model::{ProgramId, Status, StepId, WorkerId};
@@ -46,6 +47,24 @@ impl Programs {
         self.end_reservation(program);
         self.refresh_idle(program);
         self.account(program);
+    }
+
+    /// Another part of a program's context is shared from now on.
+    pub(crate) fn change_prefix(&mut self, program: ProgramId, prefix: Vec<PrefixSegment>) {
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        let before = std::mem::replace(&mut p.prefix, prefix);
+        let worker = p.placement.map(|place| place.worker);
+        let Some(w) = worker.and_then(|worker| self.state.workers.get_mut(&worker)) else {
+            return;
+        };
+        // What both have stays charged as it is.
+        w.charge_prefix(&p.prefix);
+        w.discharge_prefix(&before);
+        let worker = w.id;
+        self.recharge(program);
+        self.account_worker(worker);
     }
 
     /// Keeps the worker's list of programs between steps true.

@@ -3,6 +3,7 @@
 mod accounting;
 mod context;
 mod costs;
+mod faster;
 mod growth;
 mod headroom;
 mod host_memory;

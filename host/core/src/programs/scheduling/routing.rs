@@ -48,6 +48,7 @@ impl Programs {
             return self.enqueue(step);
         }
         // A program stays placed through its tool calls; growth is checked at once.
+        let worker = self.or_faster(step, program, worker);
         self.dispatch(step, worker);
         self.refresh_demand(program);
         self.relieve(worker);

@@ -11,6 +11,7 @@ mod subagents;
 mod timeouts;
 mod workers;
 
+use crate::programs::pace::DecodeTime;
 use crate::programs::{Due, ProgramEvent, Programs};
 use treadle_model::Span;
 
@@ -46,7 +47,22 @@ impl Programs {
                 worker,
                 prefill_tokens_per_s,
                 token_us,
-            } => self.worker_speed_read(*worker, *prefill_tokens_per_s, Span(*token_us)),
+                step_us,
+                declared,
+            } => {
+                let time = DecodeTime {
+                    alone: Span(*token_us),
+                    further: (*step_us > 0).then_some(Span(*step_us)),
+                };
+                if *declared {
+                    self.worker_speed_declared(*worker, *prefill_tokens_per_s, time);
+                } else {
+                    self.worker_speed_read(*worker, *prefill_tokens_per_s, time);
+                }
+            }
+            ProgramEvent::WorkerModelRead { worker, model } => {
+                self.worker_model_read(*worker, model);
+            }
             ProgramEvent::WorkerLost { worker, cause } => self.worker_lost(*worker, cause),
             ProgramEvent::WorkerRecovered { worker } => self.worker_recovered(*worker),
             ProgramEvent::WorkerRemoved { worker } => self.worker_removed(*worker),

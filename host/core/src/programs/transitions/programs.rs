@@ -2,9 +2,10 @@
 //! end of their only step.
 
 use crate::programs::accounts::Meter;
+use crate::programs::lineage::Lineage;
 use crate::programs::program::{FULL_WEIGHT_PPM, Outcome, Program};
 use crate::programs::timers::Timer;
-use crate::{Command, PrefixSegment, Programs, Refusal, StepArrival};
+use crate::{Command, Programs, Refusal, StepArrival};
 use std::collections::BTreeMap;
 use treadle_model::{Phase, ProgramId, Span, Status};
 
@@ -40,6 +41,7 @@ impl Programs {
             context_tokens: 0,
             demand_tokens: 0,
             prefix: self.prefix_of(arrival),
+            lineage: Lineage::opened(&arrival.prefix),
             placement: None,
             last_worker: None,
             last_slot: None,
@@ -69,6 +71,7 @@ impl Programs {
             last_output_tokens: 0,
             group: arrival.group,
             acted_total: Span(0),
+            blocked_total: Span(0),
             outcome: Outcome::Open,
             reward_millionths: None,
             meter: Meter::default(),
@@ -98,13 +101,14 @@ impl Programs {
         p.weight_ppm = FULL_WEIGHT_PPM;
         p.has_come_to(Outcome::Open);
         p.closing |= arrival.one_shot;
-        let hashes = |prefix: &[PrefixSegment]| prefix.iter().map(|s| s.hash).collect::<Vec<_>>();
-        if p.placement.is_none() && hashes(&p.prefix) != hashes(&arrival.prefix) {
+        if p.begins_otherwise(&arrival.prefix) {
             // A changed prompt (a compacted history) shares something else.
-            let prefix = self.prefix_of(arrival);
+            let (prefix, tokens) = (self.prefix_of(arrival), self.prompt_tokens(arrival));
             if let Some(p) = self.state.live.get_mut(&program) {
-                p.prefix = prefix;
+                p.begin_otherwise(prefix, tokens);
             }
+        } else {
+            p.begin_alike();
         }
         self.refile(program);
     }
@@ -151,7 +155,7 @@ impl Programs {
         let Some(p) = self.state.live.remove(&program) else {
             return;
         };
-        self.leave_parent(program, p.parent.as_deref());
+        self.leave_parent(&p);
         let contexts = &mut self.state.context_tokens;
         *contexts = contexts.saturating_sub(p.context_tokens);
         self.state.keys.remove(&p.key);

@@ -25,6 +25,9 @@ impl Programs {
         self.state.steps.insert(arrival.step, step);
         self.begin_reasoning(program, arrival);
         self.go_on(program, arrival.parent.as_ref().filter(|_| is_new));
+        if is_new {
+            self.share_history(program, arrival.exact);
+        }
         if self.refuse_if_too_long(arrival.step) {
             return;
         }

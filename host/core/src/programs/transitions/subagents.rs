@@ -3,7 +3,7 @@
 
 use crate::programs::action::{self, ACTIONS_MAX, Action, SUBAGENT};
 use crate::programs::program::{Awaited, Program};
-use crate::{Parent, PrefixSegment, Programs};
+use crate::{Parent, Programs};
 use std::collections::BTreeSet;
 use treadle_model::{ProgramId, Timestamp, WorkerId};
 
@@ -32,9 +32,11 @@ impl Programs {
                 since: now,
                 programs: BTreeSet::new(),
                 last_step_at: Timestamp::default(),
+                blocked_since: None,
             });
             if awaited.programs.len() < ACTIONS_MAX {
                 awaited.programs.insert(program);
+                awaited.blocked_since.get_or_insert(now);
             }
         }
     }
@@ -45,6 +47,7 @@ impl Programs {
         let Some(p) = self.state.live.get_mut(&program) else {
             return;
         };
+        p.blocked_total = p.blocked(now);
         if let Some(awaited) = p.awaited.take() {
             let call = Action {
                 tool: SUBAGENT.into(),
@@ -56,11 +59,48 @@ impl Programs {
     }
 
     /// A program has ended: its parent does not wait for it.
-    pub(crate) fn leave_parent(&mut self, program: ProgramId, parent: Option<&str>) {
-        let parent = parent.and_then(|key| self.state.keys.get(key));
-        let parent = parent.and_then(|id| self.state.live.get_mut(id));
-        if let Some(awaited) = parent.and_then(|parent| parent.awaited.as_mut()) {
-            awaited.programs.remove(&program);
+    pub(crate) fn leave_parent(&mut self, ended: &Program) {
+        let parent = ended.parent.as_deref();
+        let Some(parent) = parent.and_then(|key| self.state.keys.get(key)).copied() else {
+            return;
+        };
+        let Some(p) = self.state.live.get_mut(&parent) else {
+            return;
+        };
+        let blocked = p.blocked(self.state.now);
+        if let Some(awaited) = p.awaited.as_mut() {
+            awaited.programs.remove(&ended.id);
+            if awaited.programs.is_empty() {
+                awaited.blocked_since = None;
+                p.blocked_total = blocked;
+            }
+        }
+        if ended.lineage.is_fork
+            && let Some(prefix) = p.fork_ended()
+        {
+            self.change_prefix(parent, prefix);
+        }
+    }
+
+    /// A program that its parent has just started may go on with that one's history: engines keep
+    /// it once, and so it is charged once.
+    pub(crate) fn share_history(&mut self, fork: ProgramId, is_exact: bool) {
+        let Some(f) = self.state.live.get(&fork) else {
+            return;
+        };
+        let parent = f.parent.as_deref().and_then(|key| self.state.program(key));
+        let Some(parent) = parent.filter(|parent| parent.is_forked_by(f)) else {
+            return;
+        };
+        let (prefix, histories, goes_on) = parent.forked_prefix(f, is_exact);
+        let parent = parent.id;
+        self.change_prefix(parent, prefix.clone());
+        if let Some(p) = self.state.live.get_mut(&parent) {
+            p.was_forked(histories, u32::from(goes_on));
+        }
+        if goes_on && let Some(f) = self.state.live.get_mut(&fork) {
+            f.prefix = prefix;
+            f.inherit(histories);
         }
     }
 
@@ -89,10 +129,9 @@ impl Programs {
     /// parent began with, its own does too.
     pub(crate) fn worker_of_forked(&self, p: &Program) -> Option<WorkerId> {
         let parent = self.state.program(p.parent.as_deref()?)?;
-        let hash = |segment: &PrefixSegment| segment.hash;
-        let own = p.prefix.iter().map(hash).take(parent.prefix.len());
-        let forked = !parent.prefix.is_empty() && own.eq(parent.prefix.iter().map(hash));
         let place = parent.placement.map(|place| place.worker);
-        place.or(parent.last_worker).filter(|_| forked)
+        place
+            .or(parent.last_worker)
+            .filter(|_| parent.is_forked_by(p))
     }
 }

@@ -1,12 +1,12 @@
 //! Engines join, report what they hold, fall silent, come back and leave.
 
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::pace::DecodePace;
+use crate::programs::pace::{DecodePace, DecodeTime};
 use crate::programs::scheduling::why::Why;
 use crate::programs::speed::PrefillSpeed;
 use crate::programs::worker::{Health, Worker, WorkerState};
 use crate::{Capacity, Command, Mode, Programs};
-use treadle_model::{EngineKind, ProgramId, Span, StepId, WorkerId};
+use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Programs {
     pub(crate) fn worker_added(
@@ -38,9 +38,17 @@ impl Programs {
         engine: EngineKind,
         capacity: Capacity,
     ) {
+        let known = self.state.workers.get(&worker);
+        let is_another = known.is_some_and(|w| w.is_another(engine, capacity.gpus));
+        if is_another {
+            self.remember_class(worker);
+        }
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
+        if is_another {
+            w.forget_speeds();
+        }
         w.engine = engine;
         // Who registered it may have told what it does not report.
         let gpus = capacity.gpus.or(w.capacity.gpus);
@@ -75,17 +83,20 @@ impl Programs {
     /// The worker's programs lose their placement there: those between steps are paused, steps that
     /// have not produced a token yet are taken back.
     pub(crate) fn worker_lost(&mut self, worker: WorkerId, cause: &str) {
-        let Some(w) = self.state.workers.get_mut(&worker) else {
+        let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
         if w.health == Health::Lost {
             return;
         }
+        self.remember_class(worker);
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
         w.health = Health::Lost;
         w.untracked_tokens = 0;
         w.reuse.clear();
-        w.prefill_speed = PrefillSpeed::default();
-        w.pace = DecodePace::default();
+        w.remember_speeds();
         self.account_worker(worker);
         if self
             .state
@@ -107,15 +118,56 @@ impl Programs {
         self.state.restore_wanted = true;
     }
 
-    pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill: u64, token: Span) {
+    /// It tells which model it serves. Another one has other times.
+    pub(crate) fn worker_model_read(&mut self, worker: WorkerId, model: &str) {
+        let known = self.state.workers.get(&worker);
+        let known = known.and_then(|w| w.model.as_deref());
+        let is_another = known.is_some_and(|known| known != model);
+        if is_another && !model.is_empty() {
+            self.remember_class(worker);
+        }
+        let w = self.state.workers.get_mut(&worker);
+        let Some(w) = w.filter(|_| !model.is_empty()) else {
+            return;
+        };
+        if is_another {
+            w.forget_speeds();
+        }
+        w.model = Some(model.into());
+    }
+
+    /// How fast it is was measured just now; nothing is known of what is nothing here.
+    pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill: u64, time: DecodeTime) {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
-        if token.0 > 0 {
-            w.pace = DecodePace::measured(token);
+        if time.alone.0 > 0 {
+            let known = w.pace.time().and_then(|time| time.further);
+            let further = time.further.or(known);
+            w.pace = DecodePace::measured(DecodeTime { further, ..time });
         }
         if prefill > 0 {
             w.prefill_speed = PrefillSpeed::measured(prefill);
+            self.compare_speeds();
+        }
+    }
+
+    /// Who registered it says how fast it is: that holds as long as nothing else is known of this
+    /// engine.
+    pub(crate) fn worker_speed_declared(
+        &mut self,
+        worker: WorkerId,
+        prefill: u64,
+        time: DecodeTime,
+    ) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        if time.alone.0 > 0 && !w.pace.is_learnt() {
+            w.pace = DecodePace::sown(time);
+        }
+        if prefill > 0 && !w.prefill_speed.is_learnt() {
+            w.prefill_speed = PrefillSpeed::sown(prefill);
             self.compare_speeds();
         }
     }

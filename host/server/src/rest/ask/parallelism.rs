@@ -7,6 +7,8 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use treadle_core::classes::EngineClass;
+use treadle_core::programs::pace::DecodeTime;
 use treadle_core::worker::Worker;
 use treadle_store::LengthRow;
 use treadle_wire::ErrorCode;
@@ -50,11 +52,16 @@ pub(super) async fn fill(
     let is_given = |columns: &Columns, name: &str| columns.contains_key(name);
     if !OF_DEGREES.iter().any(|name| is_given(columns, name)) {
         let workers = app.driver.workers().await.map_err(|_| stopped())?;
-        filled.columns.extend(of_engines(&workers)?);
+        let gone = app.driver.engine_classes().await.map_err(|_| stopped())?;
+        filled.columns.extend(of_engines(&workers, &gone)?);
         if !is_given(columns, "gpus") {
             let at_work = workers.iter().filter(|worker| is_at_work(worker));
             let gpus = at_work.filter_map(|worker| worker.capacity.gpus);
             let gpus = gpus.fold(0_u32, u32::saturating_add);
+            if gpus == 0 {
+                let message = "`gpus` is missing, and no engine at work tells how many there are";
+                return Err(refuse(ErrorCode::InvalidField, message.to_owned()));
+            }
             filled.columns.insert("gpus".into(), gpus.into());
         }
     }
@@ -80,12 +87,53 @@ pub(super) async fn fill(
     Ok(filled)
 }
 
-/// A row for each number of GPUs that an engine runs on which was seen at work.
-fn of_engines(workers: &[Worker]) -> Result<Columns, Response> {
-    let mut degrees: BTreeMap<u32, Vec<&Worker>> = BTreeMap::new();
-    for worker in workers.iter().filter(|worker| is_at_work(worker)) {
-        if let Some(gpus) = worker.capacity.gpus {
-            degrees.entry(gpus).or_default().push(worker);
+/// What is known of an engine, or of the last one of its class; -1 where it is not.
+struct Row {
+    token_us: f64,
+    step_us: f64,
+    prefill_us: f64,
+    capacity_tokens: f64,
+}
+
+impl Row {
+    fn of(time: DecodeTime, prefill_tokens_per_s: Option<u64>, capacity: Option<u64>) -> Self {
+        let unknown = -1.0;
+        Self {
+            token_us: time.alone.0 as f64,
+            step_us: time.further.map_or(unknown, |span| span.0 as f64),
+            prefill_us: prefill_tokens_per_s.map_or(unknown, |speed| 1e6 / speed as f64),
+            capacity_tokens: capacity.map_or(unknown, |tokens| tokens as f64),
+        }
+    }
+}
+
+/// A row for each number of GPUs that an engine runs on which was seen at work, or ran on before: of
+/// the models that are served, else of the last one that was.
+fn of_engines(workers: &[Worker], gone: &[EngineClass]) -> Result<Columns, Response> {
+    let mut degrees: BTreeMap<u32, Vec<Row>> = BTreeMap::new();
+    let at_work = || workers.iter().filter(|worker| is_at_work(worker));
+    for worker in at_work() {
+        if let (Some(gpus), Some(time)) = (worker.capacity.gpus, worker.pace.time()) {
+            let prefill = worker.prefill_speed.tokens_per_s();
+            let row = Row::of(time, prefill, worker.capacity.tokens);
+            degrees.entry(gpus).or_default().push(row);
+        }
+    }
+    let served: Vec<_> = at_work().map(|worker| &worker.model).collect();
+    let last = gone.iter().find(|class| class.gpus.is_some());
+    let is_meant = |class: &EngineClass| match served[..] {
+        [] => last.is_some_and(|last| last.model == class.model),
+        _ => served.contains(&&class.model),
+    };
+    for class in gone.iter().filter(|class| is_meant(class)) {
+        let known = class.gpus.map(|gpus| degrees.entry(gpus).or_default());
+        // The one that was seen last comes first.
+        if let Some(known) = known.filter(|known| known.is_empty()) {
+            known.push(Row::of(
+                class.time,
+                class.prefill_tokens_per_s,
+                class.capacity_tokens,
+            ));
         }
     }
     if degrees.is_empty() {
@@ -94,24 +142,23 @@ fn of_engines(workers: &[Worker]) -> Result<Columns, Response> {
                        `capacity_tokens`";
         return Err(refuse(ErrorCode::InvalidField, message.to_owned()));
     }
-    let column = |of: &dyn Fn(&Worker) -> Option<f64>| -> Vec<f64> {
-        let means = degrees.values().map(|workers| {
-            let known: Vec<f64> = workers.iter().filter_map(|worker| of(worker)).collect();
+    let column = |of: fn(&Row) -> f64| -> Vec<f64> {
+        let means = degrees.values().map(|rows| {
+            let known: Vec<f64> = rows.iter().map(of).filter(|value| *value >= 0.0).collect();
             mean(&known).unwrap_or(-1.0)
         });
         means.collect()
     };
-    let token_us = column(&|w| Some(w.pace.time()?.alone.0 as f64));
-    let step_us = column(&|w| Some(w.pace.time()?.further?.0 as f64));
-    let prefill_us = column(&|w| Some(1e6 / w.prefill_speed.tokens_per_s()? as f64));
-    let capacities = column(&|w| Some(w.capacity.tokens? as f64));
+    let capacities = column(|row| row.capacity_tokens);
     let capacities: Vec<u64> = capacities.iter().map(|mean| mean.max(0.0) as u64).collect();
-    let degrees: Vec<u32> = degrees.keys().copied().collect();
     Ok(Columns::from([
-        ("degree".to_owned(), json!(degrees)),
-        ("token_us".to_owned(), json!(token_us)),
-        ("step_us".to_owned(), json!(step_us)),
-        ("prefill_us".to_owned(), json!(prefill_us)),
+        (
+            "degree".to_owned(),
+            json!(degrees.keys().collect::<Vec<_>>()),
+        ),
+        ("token_us".to_owned(), json!(column(|row| row.token_us))),
+        ("step_us".to_owned(), json!(column(|row| row.step_us))),
+        ("prefill_us".to_owned(), json!(column(|row| row.prefill_us))),
         ("capacity_tokens".to_owned(), json!(capacities)),
     ]))
 }
@@ -171,6 +218,7 @@ fn of_programs(rollout: &[LengthRow]) -> Result<Columns, Response> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use treadle_model::{EngineKind, Span, Timestamp};
 
     fn row(created_at_us: u64, ended_at_us: u64) -> LengthRow {
         LengthRow {
@@ -181,6 +229,40 @@ mod tests {
             output_tokens: 150,
             steps_us: 10,
         }
+    }
+
+    fn gone(model: &str, gpus: u32, token_us: u64) -> EngineClass {
+        EngineClass {
+            engine: EngineKind::Vllm,
+            model: Some(model.into()),
+            gpus: Some(gpus),
+            capacity_tokens: Some(1_000 * u64::from(gpus)),
+            time: DecodeTime {
+                alone: Span(token_us),
+                further: None,
+            },
+            prefill_tokens_per_s: None,
+            at: Timestamp(0),
+        }
+    }
+
+    #[test]
+    fn degrees_that_ran_before_are_known() {
+        // The last one first: a degree of another model is none.
+        let before = [
+            gone("m", 4, 9),
+            gone("n", 2, 15),
+            gone("m", 1, 30),
+            gone("m", 4, 8),
+        ];
+        let columns = of_engines(&[], &before).expect("two degrees");
+        assert_eq!(columns["degree"], json!([1, 4]));
+        assert_eq!(columns["token_us"], json!([30.0, 9.0]));
+        assert_eq!(columns["step_us"], json!([-1.0, -1.0]));
+        assert_eq!(columns["capacity_tokens"], json!([1_000, 4_000]));
+        let columns = of_engines(&[], &before[1..2]).expect("one degree");
+        assert_eq!(columns["degree"], json!([2]));
+        assert!(of_engines(&[], &[]).is_err());
     }
 
     #[test]

@@ -147,12 +147,12 @@ impl Fleet {
     pub(super) async fn run(
         mut self,
         stop_requested: impl Future<Output = ()>,
-        mut replanner: Option<Replanner>,
+        replanner: Option<Replanner>,
     ) -> Result<(), CliError> {
         let mut stop_requested = std::pin::pin!(stop_requested);
         while !self.keepers.is_empty() {
             let plan = async {
-                match &mut replanner {
+                match &replanner {
                     Some(replanner) => replanner.next().await,
                     None => std::future::pending().await,
                 }

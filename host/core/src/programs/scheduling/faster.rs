@@ -1,0 +1,66 @@
+//! Leaving a slow engine: a program whose cache is on one goes to a faster one with room when its
+//! step arrives, if what it has yet to generate takes so much longer here that computing its context
+//! again there is worth it. A rollout is over when its longest program is, and engines of several
+//! kinds differ by several times in the time of a token.
+
+use crate::Programs;
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::scheduling::why::Why;
+use crate::programs::worker::Worker;
+use treadle_model::{ProgramId, StepId, WorkerId};
+
+/// An engine is faster if its tokens take at most this part: others differ by load alone, which
+/// changes from step to step.
+const FASTER_PART: u64 = 2;
+/// What is gained must be so many times what it costs: how much is yet to come is a guess.
+const GAIN_LEAST: u128 = 2;
+
+impl Programs {
+    /// Takes a program from its worker to a faster one, if it gains by that; gives the worker that
+    /// it is at then.
+    pub(crate) fn or_faster(&mut self, step: StepId, program: ProgramId, here: WorkerId) -> WorkerId {
+        let Some(there) = self.faster(step, program, here) else {
+            return here;
+        };
+        let why = Why::new(DecisionKind::Route, Because::FasterWorker);
+        self.explain(program, there, &why);
+        self.unplace(program);
+        self.place(program, there);
+        self.state.counters.moves += 1;
+        there
+    }
+
+    fn faster(&self, step: StepId, program: ProgramId, here: WorkerId) -> Option<WorkerId> {
+        let p = self.state.live.get(&program)?;
+        let is_free = p.running.is_empty() && p.waiting.is_empty();
+        if !is_free || self.any_unplaced() || self.state.offloads.held.contains_key(&program) {
+            return None;
+        }
+        // Without a prediction a program goes on for as long again.
+        let rest = p.remaining_tokens.unwrap_or(p.output_tokens_total);
+        let time_here = self.token_ns(self.state.workers.get(&here)?)?;
+        let least = self.prompt_tokens_least(p);
+        let mut fastest: Option<(u64, WorkerId)> = None;
+        for w in self.state.workers.values().filter(|w| w.id != here) {
+            let Some(time) = self.token_ns(w) else {
+                continue;
+            };
+            let gained = u128::from(rest) * u128::from(time_here.saturating_sub(time));
+            let prefill = self.prefill_time_at(w, p.context_tokens);
+            let pays = gained > u128::from(prefill.0) * 1_000 * GAIN_LEAST;
+            let is_faster = time.saturating_mul(FASTER_PART) <= time_here;
+            let is_best = fastest.is_none_or(|(least, _)| time < least);
+            if is_faster && pays && is_best && self.admits(w, p, least) && self.takes_prompt(w.id, step)
+            {
+                fastest = Some((time, w.id));
+            }
+        }
+        fastest.map(|(_, worker)| worker)
+    }
+
+    /// How long one more step would take for a token there.
+    fn token_ns(&self, worker: &Worker) -> Option<u64> {
+        let time = self.state.decode_time_of(worker)?;
+        Some(time.with_steps(u64::from(worker.running_steps) + 1))
+    }
+}

@@ -1,0 +1,72 @@
+//! A program leaves a slow engine for a faster one with room, if that is worth computing its context
+//! again.
+
+mod scenario;
+
+use scenario::Scenario;
+use treadle_core::{Event, ProgramEvent};
+use treadle_model::WorkerId;
+
+/// Two engines that differ in the time of a token alone. The first program to come goes to the slow
+/// one, which has more memory.
+fn engines(slow_us: u64, fast_us: u64) -> Scenario {
+    let mut s = Scenario::with_workers(&[200_000, 100_000]);
+    for (worker, token_us) in [(0, slow_us), (1, fast_us)] {
+        s.handle(Event::Program(ProgramEvent::WorkerSpeedRead {
+            worker: WorkerId(worker),
+            prefill_tokens_per_s: 10_000,
+            token_us,
+            step_us: 0,
+            declared: true,
+        }));
+    }
+    s
+}
+
+/// Where the second step of a program goes, whose first one generated so much.
+fn second(s: &mut Scenario, output: u64) -> u32 {
+    s.arrive("a", 1, 20_000);
+    assert_eq!(s.dispatched(), [(1, 0)]);
+    s.wait_s(10).finish(1, 20_000, output);
+    s.arrive("a", 2, 20_000 + output);
+    s.dispatched()[1].1
+}
+
+#[test]
+fn what_has_long_to_go_leaves_a_slow_engine() {
+    // 1,000 tokens more: 20 s less; its context takes 2.1 s.
+    assert_eq!(second(&mut engines(30_000, 10_000), 1_000), 1);
+    // 200 tokens more: 4 s less, which is not twice 2.02 s.
+    assert_eq!(second(&mut engines(30_000, 10_000), 200), 0);
+    // Faster by less than half: engines differ so by load.
+    assert_eq!(second(&mut engines(30_000, 16_000), 1_000), 0);
+    // Nothing is known of one.
+    assert_eq!(second(&mut engines(30_000, 0), 1_000), 0);
+}
+
+#[test]
+fn it_stays_where_the_faster_engine_is_full_or_somebody_waits() {
+    let mut s = engines(30_000, 10_000);
+    s.arrive("a", 1, 20_000).arrive("b", 3, 170_000);
+    s.arrive("c", 4, 95_000);
+    let places: Vec<u32> = s.dispatched().into_iter().map(|(_, worker)| worker).collect();
+    assert_eq!(places[0], 0);
+    assert!(places.contains(&1), "{places:?}");
+    s.wait_s(10).finish(1, 20_000, 1_000);
+    s.arrive("a", 2, 21_000);
+    assert_eq!(s.dispatched().last(), Some(&(2, 0)));
+}
+
+#[test]
+fn what_it_moved_for_is_said() {
+    let mut s = engines(30_000, 10_000);
+    s.reconfigure(|config| config.explain = true);
+    assert_eq!(second(&mut s, 1_000), 1);
+    let mut decisions = Vec::new();
+    while let Some(decision) = s.core.poll_decision() {
+        decisions.push(decision);
+    }
+    let last = decisions.last().expect("one was made");
+    let text = serde_json::to_value(last).expect("it has a JSON form");
+    assert_eq!((&text["because"], &text["worker"]), (&"faster_worker".into(), &1.into()));
+}

@@ -1,0 +1,85 @@
+//! Profiles of engines, as `treadle-bench calibrate` writes them: how fast an engine is before its
+//! own steps tell.
+
+use crate::start_error::StartError;
+use serde_json::Value;
+use std::path::Path;
+use treadle_engines::DeclaredSpeeds;
+use treadle_whatif::{WhatIfError, profile};
+use treadle_wire::ErrorBody;
+
+/// Context of the steps that the time of a token is taken at.
+const CONTEXT_TOKENS: u64 = 4_096;
+/// Steps at once up to which what each further one adds is taken.
+const STEPS: u64 = 16;
+/// Length of the prompt that the speed of prompts is taken at.
+const PROMPT_TOKENS: u64 = 8_192;
+
+/// Speeds of a preset's name, or of a document.
+///
+/// # Errors
+/// It is neither.
+pub(crate) fn of_value(value: &Value) -> Result<DeclaredSpeeds, ErrorBody> {
+    speeds(value).map_err(|error| error.body())
+}
+
+/// Speeds of what the configuration names: a file, or a preset.
+///
+/// # Errors
+/// It is neither.
+pub(crate) async fn of_setting(setting: &str) -> Result<DeclaredSpeeds, StartError> {
+    let failed = |why: String| StartError::Profile {
+        profile: setting.to_owned(),
+        why,
+    };
+    let value = if Path::new(setting).exists() {
+        let text = tokio::fs::read(setting).await;
+        let text = text.map_err(|error| failed(error.to_string()))?;
+        serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?
+    } else {
+        Value::String(setting.to_owned())
+    };
+    speeds(&value).map_err(|error| failed(error.to_string()))
+}
+
+fn speeds(value: &Value) -> Result<DeclaredSpeeds, WhatIfError> {
+    let profile = profile::of_value(value)?;
+    let (token_us, step_us) = profile.decode_line_us(CONTEXT_TOKENS, STEPS);
+    Ok(DeclaredSpeeds {
+        prefill_tokens_per_s: profile.prompt_tokens_per_s(PROMPT_TOKENS),
+        token_us,
+        step_us,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_preset_and_a_document_have_speeds_and_nothing_else_has() {
+        let speeds = of_value(&json!("qwen3-32b-h100")).expect("a preset");
+        assert!((25_000..27_000).contains(&speeds.token_us), "{speeds:?}");
+        assert!((100..1_000).contains(&speeds.step_us), "{speeds:?}");
+        let preset = profile::named("qwen3-32b-h100").expect("a preset");
+        let document = preset.to_json(Value::Null);
+        assert_eq!(of_value(&document), Ok(speeds));
+        for wrong in [json!("gpt-9"), json!({}), json!(7)] {
+            let error = of_value(&wrong).expect_err("it is none");
+            assert!(
+                error
+                    .param
+                    .is_some_and(|field| field.starts_with("profile"))
+            );
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("profile.json");
+        std::fs::write(&path, document.to_string()).expect("written");
+        let path = path.to_string_lossy();
+        assert_eq!(of_setting(&path).await.expect("a file"), speeds);
+        assert!(of_setting("qwen3-32b-h100").await.is_ok());
+        let error = of_setting("no-such-file").await.expect_err("it is none");
+        assert!(error.to_string().contains("engines.endpoints"), "{error}");
+    }
+}

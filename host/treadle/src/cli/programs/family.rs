@@ -1,0 +1,202 @@
+//! `treadle programs KEY --family`: a tree of agents, and when each was at work.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::super::client::{Client, escaped};
+use super::super::error::CliError;
+use super::super::output::{Column, plain, print_json, print_table};
+
+const FAMILY: &[Column] = &[
+    ("PROGRAM", "/name"),
+    ("STATUS", "/status"),
+    ("PHASE", "/phase"),
+    ("STEPS", "/steps"),
+    ("ACTIVE S", "/active_us"),
+    ("QUEUED S", "/queued_us"),
+    ("BLOCKED S", "/blocked_us"),
+    ("CONTEXT TOKENS", "/context_tokens"),
+    ("WORKER", "/worker"),
+    ("BEGAN (UTC)", "/created_at_us"),
+    ("UPDATED (UTC)", "/updated_at_us"),
+    ("ENDED", "/ended"),
+    ("TIMELINE", "/timeline"),
+];
+/// Generations of a family that are shown, at most.
+const GENERATIONS_MAX: usize = 16;
+/// Steps of a program that are looked at; of more the first ones are.
+const STEPS_MAX: u32 = 1_000;
+/// Characters of a timeline.
+const TIMELINE_CHARS: u64 = 40;
+
+/// Shows the first of the programs that led to this one, and all that came of it.
+pub(super) async fn show(
+    client: &Client,
+    program: Value,
+    limit: u32,
+    json: bool,
+) -> Result<(), CliError> {
+    let first = first_of(client, program).await;
+    let mut rows = tree(client, first, limit as usize).await?;
+    let mut members = Vec::new();
+    for program in &mut rows {
+        members.push(Member::of(client, program).await?);
+    }
+    let begin = members.iter().map(|member| member.alive.0).min();
+    let end = members.iter().map(|member| member.alive.1).max();
+    let all = (begin.unwrap_or(0), end.unwrap_or(0));
+    for (program, member) in rows.iter_mut().zip(&members) {
+        program["active_us"] = member.active_us(all.1).into();
+        program["queued_us"] = member.queued_us.into();
+        program["timeline"] = member.timeline(all).into();
+    }
+    if json {
+        return print_json(&json!({"programs": rows}));
+    }
+    print_table(FAMILY, &rows, "")
+}
+
+/// The first of the programs that led to this one.
+async fn first_of(client: &Client, program: Value) -> Value {
+    let mut first = program;
+    for _ in 0..GENERATIONS_MAX {
+        let Some(parent) = first["parent"].as_str() else {
+            break;
+        };
+        // It may be forgotten: then the family begins with this one.
+        let path = format!("/api/v1/programs/{}", escaped(parent));
+        let Ok(parent) = client.get(&path).await else {
+            break;
+        };
+        first = parent;
+    }
+    first
+}
+
+/// A program and all that came of it, children after their parents.
+async fn tree(client: &Client, first: Value, limit: usize) -> Result<Vec<Value>, CliError> {
+    let mut seen = BTreeSet::new();
+    let mut left = vec![(first, 0)];
+    let mut rows = Vec::new();
+    while let Some((mut program, depth)) = left.pop() {
+        let key = plain(&program["program_id"]);
+        if !seen.insert(key.clone()) {
+            // Two that name each other.
+            continue;
+        }
+        program["name"] = Value::String(format!("{}{key}", "  ".repeat(depth)));
+        rows.push(program);
+        let room = limit.saturating_sub(rows.len() + left.len());
+        if depth < GENERATIONS_MAX && room > 0 {
+            let query = format!("parent={}&sort=-created_at_us&limit={room}", escaped(&key));
+            let children = client.get(&format!("/api/v1/programs?{query}")).await?;
+            let children = children["programs"].as_array().cloned().unwrap_or_default();
+            left.extend(children.into_iter().map(|child| (child, depth + 1)));
+        }
+    }
+    Ok(rows)
+}
+
+/// When a program was there, and when it was in steps. Times are microseconds since 1970.
+struct Member {
+    alive: (u64, u64),
+    /// From when a step was at an engine, and until when if it has ended.
+    steps: Vec<(u64, Option<u64>)>,
+    queued_us: u64,
+}
+
+impl Member {
+    async fn of(client: &Client, program: &Value) -> Result<Self, CliError> {
+        let key = escaped(&plain(&program["program_id"]));
+        let path = format!("/api/v1/programs/{key}/steps?limit={STEPS_MAX}");
+        let answer = client.get(&path).await?;
+        let rows = answer["steps"].as_array().map_or(&[][..], Vec::as_slice);
+        let number = |row: &Value, field: &str| row[field].as_u64();
+        let began = number(program, "created_at_us").unwrap_or(0);
+        let updated = number(program, "updated_at_us").unwrap_or(0);
+        // One that was never sent was in no step.
+        let step = |row: &Value| {
+            let sent = number(row, "dispatched_at_us")?;
+            Some((sent, number(row, "finished_at_us")))
+        };
+        let steps: Vec<_> = rows.iter().filter_map(step).collect();
+        let ends = steps.iter().map(|(sent, end)| end.unwrap_or(*sent));
+        let queued = rows.iter().filter_map(|row| number(row, "waited_us"));
+        Ok(Self {
+            alive: (began, ends.fold(updated, u64::max)),
+            queued_us: queued.fold(0, u64::saturating_add),
+            steps,
+        })
+    }
+
+    /// Time in which one step or more was at an engine, up to now for those that are.
+    fn active_us(&self, now: u64) -> u64 {
+        let mut steps: Vec<_> = self.steps.iter().collect();
+        steps.sort_unstable();
+        let (mut sum, mut until) = (0, 0);
+        for (sent, end) in steps {
+            let (from, end) = ((*sent).max(until), end.unwrap_or(now));
+            sum += end.saturating_sub(from);
+            until = until.max(end);
+        }
+        sum
+    }
+
+    /// Steps and pauses between the family's first program and its last.
+    fn timeline(&self, (begin, end): (u64, u64)) -> String {
+        let overlaps =
+            |(from, to): (u64, u64), (first, last): (u64, u64)| from < last && first <= to;
+        let at = |place: u64| {
+            let passed =
+                u128::from(end - begin + 1) * u128::from(place) / u128::from(TIMELINE_CHARS);
+            begin + passed as u64
+        };
+        let letter = |place: u64| {
+            // Where a letter is shorter than a microsecond it is as long.
+            let part = (at(place), at(place + 1).max(at(place) + 1));
+            let mut steps = self.steps.iter();
+            if steps.any(|(sent, ended)| overlaps((*sent, ended.unwrap_or(end)), part)) {
+                '#'
+            } else if overlaps(self.alive, part) {
+                '-'
+            } else {
+                ' '
+            }
+        };
+        (0..TIMELINE_CHARS).map(letter).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(alive: (u64, u64), steps: &[(u64, Option<u64>)]) -> Member {
+        Member {
+            alive,
+            steps: steps.to_vec(),
+            queued_us: 0,
+        }
+    }
+
+    #[test]
+    fn a_timeline_has_steps_and_what_is_between_them() {
+        let family = (1_000, 1_000 + 40 * 100 - 1);
+        let parent = member(family, &[(1_000, Some(1_399)), (4_600, None)]);
+        let line = parent.timeline(family);
+        assert_eq!(line, format!("####{}####", "-".repeat(32)));
+        let child = member((1_500, 2_499), &[(2_000, Some(2_199))]);
+        let line = child.timeline(family);
+        assert_eq!(line, format!("     -----##---{}", " ".repeat(25)));
+        let moment = member((7, 7), &[(7, Some(7))]);
+        assert_eq!(moment.timeline((7, 7)).chars().next(), Some('#'));
+    }
+
+    #[test]
+    fn steps_that_overlap_count_once() {
+        let steps = [(10, Some(30)), (20, Some(40)), (25, Some(28)), (90, None)];
+        assert_eq!(member((0, 100), &steps).active_us(100), 40);
+        assert_eq!(member((0, 100), &[]).active_us(100), 0);
+    }
+}
