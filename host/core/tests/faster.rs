@@ -49,7 +49,11 @@ fn it_stays_where_the_faster_engine_is_full_or_somebody_waits() {
     let mut s = engines(30_000, 10_000);
     s.arrive("a", 1, 20_000).arrive("b", 3, 170_000);
     s.arrive("c", 4, 95_000);
-    let places: Vec<u32> = s.dispatched().into_iter().map(|(_, worker)| worker).collect();
+    let places: Vec<u32> = s
+        .dispatched()
+        .into_iter()
+        .map(|(_, worker)| worker)
+        .collect();
     assert_eq!(places[0], 0);
     assert!(places.contains(&1), "{places:?}");
     s.wait_s(10).finish(1, 20_000, 1_000);
@@ -68,5 +72,8 @@ fn what_it_moved_for_is_said() {
     }
     let last = decisions.last().expect("one was made");
     let text = serde_json::to_value(last).expect("it has a JSON form");
-    assert_eq!((&text["because"], &text["worker"]), (&"faster_worker".into(), &1.into()));
+    assert_eq!(
+        (&text["because"], &text["worker"]),
+        (&"faster_worker".into(), &1.into())
+    );
 }

@@ -271,9 +271,9 @@ fn what_an_engine_was_like_is_known_when_it_is_gone() {
         (Some(4), 9_000, Some(100_000)),
     ];
     assert_eq!(known(&s), both, "the last one first");
-    let text = serde_json::to_string(s.core.state()).expect("it has a JSON form");
+    let text = serde_json::to_string(&s.core.state()).expect("it has a JSON form");
     let read: State = serde_json::from_str(&text).expect("it is a state");
-    assert_eq!(&read, s.core.state());
+    assert_eq!(read, s.core.state());
     // One of the class begins with that, one of another does not.
     engine(&mut s, 2, ("m", 4), 0);
     engine(&mut s, 3, ("n", 4), 0);

@@ -1,10 +1,10 @@
 //! Engines of one class: the same software, model, GPUs and memory. What is known of one stands in for
 //! what is not known of another yet.
 
-use crate::programs::{Programs, State};
 use crate::programs::pace::{DecodePace, DecodeTime};
 use crate::programs::speed::PrefillSpeed;
 use crate::programs::worker::Worker;
+use crate::programs::{Programs, State};
 use serde::{Deserialize, Serialize};
 use treadle_model::{EngineKind, Timestamp, WorkerId};
 

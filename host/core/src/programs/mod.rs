@@ -4,7 +4,7 @@ pub mod accounts;
 pub mod action;
 pub mod backlog;
 mod bounds;
-pub pub mod classes;
+pub mod classes;
 mod command;
 mod event;
 pub mod explain;

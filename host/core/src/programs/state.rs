@@ -3,8 +3,8 @@
 use crate::config::CoreConfig;
 use crate::distribution::Distribution;
 use crate::programs::accounts::JobAccounts;
-use crate::programs::classes::EngineClasses;
 use crate::programs::action::Tools;
+use crate::programs::classes::EngineClasses;
 use crate::programs::jobs::Jobs;
 use crate::programs::migration::Migrations;
 use crate::programs::offload::Offloads;

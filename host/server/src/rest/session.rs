@@ -186,7 +186,10 @@ async fn come_back(
         }
         Err(why) => {
             let then = pending.map_or_else(String::new, |pending| {
-                format!("&then={}", utf8_percent_encode(&pending.back, NON_ALPHANUMERIC))
+                format!(
+                    "&then={}",
+                    utf8_percent_encode(&pending.back, NON_ALPHANUMERIC)
+                )
             });
             (failed(&why) + &then, vec![over])
         }

@@ -1,6 +1,6 @@
 //! Numbers that only the store and its daemons know.
 
-use super::{Cells, Engine, Record, Statement, Work};
+use super::{Cells, Record, Statement, Work};
 use crate::StoreError;
 
 const GET: &str = "SELECT name, value FROM keys WHERE name = $1";

@@ -18,7 +18,12 @@ const GAIN_LEAST: u128 = 2;
 impl Programs {
     /// Takes a program from its worker to a faster one, if it gains by that; gives the worker that
     /// it is at then.
-    pub(crate) fn or_faster(&mut self, step: StepId, program: ProgramId, here: WorkerId) -> WorkerId {
+    pub(crate) fn or_faster(
+        &mut self,
+        step: StepId,
+        program: ProgramId,
+        here: WorkerId,
+    ) -> WorkerId {
         let Some(there) = self.faster(step, program, here) else {
             return here;
         };
@@ -50,7 +55,11 @@ impl Programs {
             let pays = gained > u128::from(prefill.0) * 1_000 * GAIN_LEAST;
             let is_faster = time.saturating_mul(FASTER_PART) <= time_here;
             let is_best = fastest.is_none_or(|(least, _)| time < least);
-            if is_faster && pays && is_best && self.admits(w, p, least) && self.takes_prompt(w.id, step)
+            if is_faster
+                && pays
+                && is_best
+                && self.admits(w, p, least)
+                && self.takes_prompt(w.id, step)
             {
                 fastest = Some((time, w.id));
             }

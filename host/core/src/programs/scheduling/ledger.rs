@@ -55,14 +55,18 @@ impl Programs {
             return;
         };
         let before = std::mem::replace(&mut p.prefix, prefix);
-        let worker = p.placement.map(|place| place.worker);
-        let Some(w) = worker.and_then(|worker| self.state.workers.get_mut(&worker)) else {
+        let Some(worker) = p.placement.map(|place| place.worker) else {
+            if p.queued.is_some() {
+                self.refile(program);
+            }
+            return;
+        };
+        let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
         // What both have stays charged as it is.
         w.charge_prefix(&p.prefix);
         w.discharge_prefix(&before);
-        let worker = w.id;
         self.recharge(program);
         self.account_worker(worker);
     }
