@@ -31,7 +31,7 @@ section! {
         /// How long a program stays placed at least before its memory may be taken for one that has
         /// waited beyond the starvation bound, as a share of that bound.
         quantum_share: f64 = 0.25, "share", 0.0 ..= 1.0;
-        /// How long a program may stay without a step before it is taken to be over.
+        /// How long a program may stay without a step, and without an action that treadle runs for it, before it is taken to be over.
         program_idle_s_max: u64 = 3600, "seconds", 1 ..= 2_592_000;
         /// Live programs at once; a further one is refused with 429.
         programs_max: u64 = 100_000, "programs", 1 ..= 10_000_000;

@@ -1,14 +1,14 @@
 //! Random lives of actions: whatever happens, no resource gives more than it has, nobody is
-//! overtaken, every action is answered once, what it had comes back, and a replay gives the same
-//! bytes.
+//! overtaken, every action is answered once, what it had comes back, programs know of those of their
+//! actions that are not over and end with them, and a replay gives the same bytes.
 
 mod executor;
 
 use executor::{Answers, Executor, action, devices, quota, units};
 use proptest::prelude::*;
 use treadle_core::actions::{ActionEvent, ActionSpec, Outcome, Resource};
-use treadle_core::{Core, Event};
-use treadle_model::{ActionId, Span};
+use treadle_core::{Capacity, Core, Event, ProgramEvent, StepArrival, StepTokens};
+use treadle_model::{ActionId, EngineKind, FinishReason, Span, StepId, WorkerId};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -17,6 +17,14 @@ enum Move {
         size: u8,
         bound_s: u8,
         idempotent: bool,
+        program: u8,
+    },
+    /// A program takes a step, its first one or another.
+    Step {
+        program: u8,
+    },
+    Release {
+        program: u8,
     },
     Begin {
         pick: u8,
@@ -43,9 +51,13 @@ enum Move {
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
-        10 => (any::<u8>(), any::<u8>(), any::<u8>(), any::<bool>()).prop_map(
-            |(what, size, bound_s, idempotent)| Move::Submit { what, size, bound_s, idempotent }
+        10 => (any::<u8>(), any::<u8>(), any::<u8>(), any::<bool>(), 0..6_u8).prop_map(
+            |(what, size, bound_s, idempotent, program)| {
+                Move::Submit { what, size, bound_s, idempotent, program }
+            }
         ),
+        3 => (0..3_u8).prop_map(|program| Move::Step { program }),
+        1 => (0..3_u8).prop_map(|program| Move::Release { program }),
         6 => any::<u8>().prop_map(|pick| Move::Begin { pick }),
         8 => (any::<u8>(), 0..6_u8).prop_map(|(pick, how)| Move::End { pick, how }),
         2 => any::<u8>().prop_map(|pick| Move::Cancel { pick }),
@@ -100,6 +112,7 @@ fn outcome(how: u8) -> Outcome {
 fn new(answers: Answers, joint_order: bool) -> Executor {
     let mut e = Executor::with(&[], |config| {
         config.actions.joint_order = joint_order;
+        config.actions.joint_retention = joint_order;
         config.actions.refusals_max = 3;
         config.actions.ended_max = 40;
         config.actions.candidates_max = 6;
@@ -111,7 +124,82 @@ fn new(answers: Answers, joint_order: bool) -> Executor {
     for service in SERVICES {
         e.declare(service, 2);
     }
+    e.handle(ProgramEvent::WorkerAdded {
+        worker: WorkerId(0),
+        url: "http://0".into(),
+        engine: EngineKind::Vllm,
+        capacity: Capacity {
+            tokens: Some(4_000),
+            ..Capacity::default()
+        },
+    });
     e
+}
+
+fn key(program: u8) -> Box<str> {
+    format!("program-{program}").into()
+}
+
+/// A program takes a step, which ends at once.
+fn step(e: &mut Executor, program: u8) {
+    let step = StepId(e.core.programs().last_step + 1);
+    e.handle(ProgramEvent::StepArrived(StepArrival {
+        step,
+        program: key(program),
+        job: "job".into(),
+        prompt_tokens: 1_000 + u64::from(program) * 500,
+        exact: true,
+        prompt_bytes: 0,
+        text: None,
+        output_tokens_max: None,
+        prefix: vec![],
+        one_shot: false,
+        inferred: false,
+        parent: None,
+        group: None,
+    }));
+    e.wait_s(1);
+    e.handle(ProgramEvent::StepFinished {
+        step,
+        tokens: StepTokens {
+            prompt: 1_000,
+            output: 10,
+            cached: None,
+        },
+        finish: FinishReason::Stop,
+        weights: None,
+    });
+}
+
+/// With a program its actions end.
+fn release(e: &mut Executor, program: u8) {
+    let key = key(program);
+    e.handle(ProgramEvent::ProgramReleased {
+        program: key.clone(),
+        aborted: false,
+    });
+    let of_it = |spec: &ActionSpec| spec.program.as_ref() == Some(&key);
+    let waits = e.waiting.values().find(|spec| of_it(spec));
+    assert!(waits.is_none(), "{waits:?} goes on without its program");
+    for (id, action) in &e.core.actions().live {
+        assert!(!of_it(&action.spec) || e.stopped.contains(id), "{id}");
+    }
+}
+
+/// Programs know of those of their actions that are not over, and of no other.
+fn check_programs(e: &Executor) {
+    let actions = &e.core.actions().live;
+    for (id, spec) in &e.waiting {
+        let key = spec.program.as_deref();
+        let program = key.map(|key| e.core.programs().program(key).expect("it is live"));
+        let known = program.map(|program| &program.actions[&*format!("treadle/{id}")]);
+        assert!(known.is_none_or(|known| known.since >= actions[id].submitted));
+    }
+    let programs = e.core.programs().live.values();
+    for key in programs.flat_map(|program| program.actions.keys()) {
+        let is_it = |id: &ActionId| **key == *format!("treadle/{id}");
+        assert!(actions.keys().any(is_it), "{key} is over");
+    }
 }
 
 fn play(e: &mut Executor, one: &Move) {
@@ -127,17 +215,21 @@ fn play(e: &mut Executor, one: &Move) {
             size,
             bound_s,
             idempotent,
+            program,
         } => {
             let start_by = e.now + Span::from_secs(u64::from(bound_s));
             let spec = ActionSpec {
                 start_by: (bound_s % 4 == 0).then_some(start_by),
                 idempotent,
+                program: (program < 3).then(|| key(program)),
                 ..some_action(what, size)
             };
             if e.check(&spec).is_ok() {
                 e.submit(spec);
             }
         }
+        Move::Step { program } => step(e, program),
+        Move::Release { program } => release(e, program),
         Move::Begin { pick: p } => {
             if let Some(id) = pick(p) {
                 e.begin(id);
@@ -170,6 +262,7 @@ fn play(e: &mut Executor, one: &Move) {
         }
         Move::Restart { heard, shrinks } => restart(e, &running, heard, shrinks),
     }
+    check_programs(e);
 }
 
 /// The daemon begins anew, perhaps with less, and hears of some of those that run.

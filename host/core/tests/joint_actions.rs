@@ -262,6 +262,18 @@ fn tools_are_learnt_without_their_waits() {
 }
 
 #[test]
+fn what_began_while_it_was_to_stop_is_learnt_without_its_wait_too() {
+    let (mut e, running) = set_up(false);
+    e.exit(running);
+    let id = e.submit(of("small", 7));
+    e.wait_s(20).cancel(id);
+    e.wait_s(3).begin(id).wait_s(2);
+    e.end(id, Outcome::Killed { signal: 15 });
+    let tool = &e.core.programs().tools["job"]["tool"];
+    assert_eq!((tool.finished, tool.longest_us), (1, 2_000_000));
+}
+
+#[test]
 fn a_program_is_expected_back_when_its_action_has_waited_and_run() {
     let (mut e, running) = set_up(false);
     let ends = |e: &Executor| {
@@ -314,7 +326,10 @@ fn a_program_is_not_idle_while_its_action_waits() {
     e.exit(running).begin(id).wait_s(7_000);
     let lives = |e: &Executor, key: &str| e.core.programs().program(key).is_some();
     assert!(lives(&e, "small") && !lives(&e, "large"));
-    e.exit(id).wait_s(7_300);
+    // It has as long after its action as after a step.
+    e.exit(id).wait_s(3_500);
+    assert!(lives(&e, "small"));
+    e.wait_s(200);
     assert!(!lives(&e, "small"));
     assert!(e.now > Timestamp(0));
 }

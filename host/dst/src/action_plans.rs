@@ -27,6 +27,8 @@ pub(crate) struct ActionPlan {
     pub(crate) cancelled_us: Option<u64>,
     /// It does not end when it is told to.
     pub(crate) hangs: bool,
+    /// It is submitted though its program is over, as if that had ended just then.
+    pub(crate) late: bool,
 }
 
 /// What there is to run actions with, and the actions.
@@ -124,5 +126,46 @@ fn action(s: &mut Stream, number: u64, end_us: u64) -> ActionPlan {
         refusals: s.between_low(0, 3) as u32,
         cancelled_us: s.percent(10).then(|| s.between_low(1_000, 30 * SECOND_US)),
         hangs: s.percent(10),
+        late: false,
     }
+}
+
+/// Some of the actions are those of programs, of which it is known when they begin, and some say
+/// how long they run, well or badly.
+pub(crate) fn give_programs(
+    s: &mut Stream,
+    actions: &mut [ActionPlan],
+    agents: &[(Box<str>, u64)],
+    end_us: u64,
+    settings: &mut ActionsConfig,
+) {
+    settings.joint_retention = s.percent(60);
+    settings.starvation = Span::from_secs(s.between_low(1, 90));
+    let share = s.pick(&[0, 30, 70, 100]);
+    for action in actions {
+        if s.percent(40) {
+            action.spec.durations = durations(s, action);
+        }
+        if s.percent(10) {
+            action.runs_us = s.between(20, 150) * SECOND_US;
+            action.spec.run_max = Span::from_secs(300);
+        }
+        if !s.percent(share) {
+            continue;
+        }
+        let stranger = s.percent(8);
+        let (key, starts_us) = agents[s.below(agents.len() as u64) as usize].clone();
+        if s.percent(80) {
+            let at_us = starts_us + s.between_low(1_000, 40 * SECOND_US);
+            action.at_us = at_us.min(end_us);
+        }
+        action.late = s.percent(20);
+        action.spec.program = Some(if stranger { "nobody".into() } else { key });
+    }
+}
+
+fn durations(s: &mut Stream, action: &ActionPlan) -> Vec<Span> {
+    let key = &action.spec.demands[action.spec.key_demand()];
+    let runs = |units: &u64| Span(action.runs_us / units * s.between(20, 300) / 100);
+    key.options.iter().map(runs).collect()
 }

@@ -8,10 +8,12 @@ use super::injected_bug::InjectedBug;
 use super::outcome::{Checked, broken};
 use std::collections::{BTreeMap, VecDeque};
 use treadle_core::Event;
-use treadle_core::actions::{ActionCommand, ActionEvent, Admission, Outcome};
+use treadle_core::actions::{ActionCommand, ActionError, ActionEvent, Admission, Outcome};
 use treadle_model::{ActionId, Span};
 
 const SECOND_US: u64 = 1_000_000;
+/// A client that is told so often that its program is not live gives up.
+const REFUSALS_MAX: u32 = 8;
 
 /// Something that is going to happen.
 #[derive(Clone, Debug)]
@@ -51,6 +53,8 @@ pub(crate) struct ActionExecutor {
     processes: BTreeMap<ActionId, Process>,
     /// Clients that have their answers.
     answered: Vec<bool>,
+    /// How often each was told that its program is not live.
+    refused: Vec<u32>,
     /// How often the action of each client began.
     begun: Vec<u32>,
     /// What the daemon commands, until that is on record.
@@ -61,6 +65,7 @@ impl ActionExecutor {
     pub(crate) fn new(plan: &ActionsPlan) -> Self {
         Self {
             answered: vec![false; plan.actions.len()],
+            refused: vec![0; plan.actions.len()],
             begun: vec![0; plan.actions.len()],
             ..Self::default()
         }
@@ -115,14 +120,18 @@ impl Simulation {
         let Some(daemon) = &self.daemon else {
             return Ok(());
         };
-        let plan = &self.plan.actions.actions[client];
+        let spec = &self.plan.actions.actions[client].spec;
         let core = daemon.scheduler.core();
-        match core.check_action(&plan.spec) {
-            Ok(Admission::New(action)) => {
-                let mut spec = Box::new(plan.spec.clone());
-                spec.start_by = plan.patience.map(|patience| self.clock() + patience);
-                self.handle(ActionEvent::ActionSubmitted { action, spec }.into(), None)
-            }
+        let admission = core.check_action(spec);
+        let is_refused = matches!(admission, Err(ActionError::UnknownProgram { .. }));
+        let is_new = matches!(admission, Ok(Admission::New(_)));
+        let model = &daemon.scheduler.observer().model;
+        let program = spec.program.as_ref().filter(|_| is_refused || is_new);
+        if program.is_some_and(|program| model.is_live(program) == is_refused) {
+            return broken("action-programs", format!("{spec:?}: {admission:?}"));
+        }
+        match admission {
+            Ok(Admission::New(action)) => self.submit(client, action),
             Ok(Admission::Known(action)) => {
                 let known = core.actions().action(action);
                 let is_over = known.is_some_and(|known| known.ended().is_some());
@@ -130,8 +139,25 @@ impl Simulation {
                 self.executor.answered[client] = is_over && is_on_record;
                 Ok(())
             }
+            Err(ActionError::UnknownProgram { .. }) => {
+                let next = ActionId(core.actions().last_action + 1);
+                if self.plan.actions.actions[client].late {
+                    return self.submit(client, next);
+                }
+                self.executor.refused[client] += 1;
+                let is_hopeless = self.executor.refused[client] == REFUSALS_MAX;
+                self.executor.answered[client] = is_hopeless;
+                Ok(())
+            }
             Err(error) => broken("action-once", error.to_string()),
         }
+    }
+
+    fn submit(&mut self, client: usize, action: ActionId) -> Checked {
+        let plan = &self.plan.actions.actions[client];
+        let mut spec = Box::new(plan.spec.clone());
+        spec.start_by = plan.patience.map(|patience| self.clock() + patience);
+        self.handle(ActionEvent::ActionSubmitted { action, spec }.into(), None)
     }
 
     /// A client withdraws its action.

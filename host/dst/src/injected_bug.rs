@@ -1,7 +1,8 @@
 //! Injected bugs: deliberate faults of the parts that must not have any, to check that the rules
 //! find them.
 
-use treadle_core::actions::{ActionCommand, ActionEvent};
+mod actions;
+
 use treadle_core::backlog::Backlog;
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::program::Program;
@@ -138,6 +139,16 @@ injected_bugs! {
     OvertakeHead => "overtake-head",
     /// Now and then the end of an action is not answered.
     ForgetActionEnd => "forget-action-end",
+    /// Actions that wait are not withdrawn with their programs.
+    ForgetProgramsActions => "forget-programs-actions",
+    /// Programs are not told that their actions are over.
+    KeepProgramsAction => "keep-programs-action",
+    /// Times of tools are learnt with their waits.
+    LearnWaits => "learn-waits",
+    /// Actions may wait for ever behind later ones.
+    StarveActions => "starve-actions",
+    /// Actions that never began count as calls of their tools.
+    LearnWithdrawn => "learn-withdrawn",
 }
 
 /// A tampering core tampers once in so many events.
@@ -172,6 +183,8 @@ impl InjectedBug {
             Some(Self::LeaveRoom) => config.low_watermark_ppm /= 2,
             Some(Self::QuantumTooLong) => config.quantum_ppm *= 1_000,
             Some(Self::OneProgramMore) => config.programs_max += 1,
+            Some(Self::LearnWaits) => config.actions.joint_retention = false,
+            Some(Self::StarveActions) => config.actions.starvation = Span::from_secs(1_000_000),
             Some(Self::OneAttemptMore) => config.attempts_max += 1,
             _ => {}
         }
@@ -181,9 +194,13 @@ impl InjectedBug {
     /// Changes what the core did.
     pub(crate) fn tamper(self, core: &mut Core, did: &mut Did, event: &Event, events: u64) {
         match self {
-            Self::RunActionTwice | Self::KeepUnits | Self::OvertakeHead | Self::ForgetActionEnd => {
-                self.tamper_with_actions(core, did, event, events);
-            }
+            Self::RunActionTwice
+            | Self::KeepUnits
+            | Self::OvertakeHead
+            | Self::ForgetActionEnd
+            | Self::ForgetProgramsActions
+            | Self::KeepProgramsAction
+            | Self::LearnWithdrawn => self.tamper_with_actions(core, did, event, events),
             Self::DispatchTwice
             | Self::DispatchToLost
             | Self::DispatchElsewhere
@@ -206,46 +223,6 @@ impl InjectedBug {
                 }
             }
             _ => self.tamper_with_commands(core.programs(), &mut did.commands, events),
-        }
-    }
-
-    fn tamper_with_actions(self, core: &mut Core, did: &mut Did, event: &Event, events: u64) {
-        let commands = &mut did.commands;
-        let starts = |c: &&Command| matches!(c, Command::Action(ActionCommand::StartAction { .. }));
-        match self {
-            Self::RunActionTwice if events.is_multiple_of(3) => {
-                let again = commands.iter().find(starts).cloned();
-                commands.extend(again);
-            }
-            Self::ForgetActionEnd if events.is_multiple_of(3) => {
-                let answers =
-                    |c: &Command| matches!(c, Command::Action(ActionCommand::AnswerAction { .. }));
-                commands.retain(|command| !answers(command));
-            }
-            Self::KeepUnits if matches!(event, Event::Action(ActionEvent::ActionEnded { .. })) => {
-                let mut state = core.state().into_owned();
-                if let Some(pool) = state.actions.to_mut().pools.first_mut() {
-                    pool.used += 1;
-                }
-                replace(core, state);
-            }
-            Self::OvertakeHead => {
-                let started = commands.iter_mut().rev();
-                let mut started = started.filter_map(|command| match command {
-                    Command::Action(ActionCommand::StartAction {
-                        action, attempt, ..
-                    }) => Some((action, attempt)),
-                    _ => None,
-                });
-                if let Some((action, attempt)) = started.next() {
-                    let others = core.actions().waiting();
-                    let other = others.filter(|(id, _)| id > action).last();
-                    if let Some((id, other)) = other {
-                        (*action, *attempt) = (id, other.attempt + 1);
-                    }
-                }
-            }
-            _ => {}
         }
     }
 

@@ -96,14 +96,19 @@ impl Plan {
         let faults_end_us = Stream::new(seed, "length").between_low(20, 150) * SECOND_US;
         let engines = engines(&mut Stream::new(seed, "engines"));
         let mut agents = agents(&mut Stream::new(seed, "agents"), &engines, faults_end_us);
+        let starts = |agent: &AgentPlan| (agent.key.clone(), agent.starts_us);
+        let starts: Vec<_> = agents.iter().map(starts).collect();
         agents.truncate(options.programs_max.unwrap_or(usize::MAX));
         let (mut config, ranked) = settings_of(seed);
         let mut submitted = Stream::new(seed, settings::ACTIONS);
-        let actions = if submitted.percent(15) || options.actions {
-            action_plans::draw(&mut submitted, faults_end_us, &mut config.actions)
-        } else {
-            ActionsPlan::default()
-        };
+        let mut actions = ActionsPlan::default();
+        if submitted.percent(15) || options.actions {
+            let settings = &mut config.actions;
+            actions = action_plans::draw(&mut submitted, faults_end_us, settings);
+            let stream = &mut Stream::new(seed, "actions of programs");
+            let list = &mut actions.actions;
+            action_plans::give_programs(stream, list, &starts, faults_end_us, settings);
+        }
         let ordinary = FaultKind::ordinary();
         let mut faults = schedule::draw(&mut Stream::new(seed, "faults"), &ordinary, faults_end_us);
         if config.kv != KvConfig::default() {

@@ -214,4 +214,9 @@ const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::KeepUnits, 60, &["action-sums"]),
     (InjectedBug::OvertakeHead, 60, &["action-order"]),
     (InjectedBug::ForgetActionEnd, 60, &["action-ends"]),
+    (InjectedBug::ForgetProgramsActions, 120, &["action-ends"]),
+    (InjectedBug::KeepProgramsAction, 60, &["action-programs"]),
+    (InjectedBug::LearnWaits, 60, &["action-programs"]),
+    (InjectedBug::StarveActions, 300, &["action-order"]),
+    (InjectedBug::LearnWithdrawn, 120, &["tools"]),
 ];

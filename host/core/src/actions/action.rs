@@ -165,11 +165,16 @@ pub(crate) enum Noticed {
         begins: Timestamp,
         ends: Option<Timestamp>,
     },
-    /// It is over.
-    Over { ok: bool, has_begun: bool },
+    /// It is over. Since when it ran, if it did: without its wait, or with it where waits are not
+    /// expected.
+    Over {
+        ok: bool,
+        ran_since: Option<Timestamp>,
+    },
 }
 
 /// What the order of actions depends on of a program.
+#[allow(clippy::struct_field_names, reason = "the unit comes last in a name")]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Standing {
     /// Its cache, if that is on an engine whose memory is short, or for whose memory others wait.

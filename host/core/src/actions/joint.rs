@@ -1,11 +1,10 @@
 //! What actions and programs know of each other: programs keep their caches by how long their
 //! actions are expected to wait and run, and actions are served by what their programs hold up.
 
-use crate::actions::action::{Noticed, Rank, Stage};
+use crate::actions::action::{Action, Noticed, Rank, Stage};
 use crate::actions::event::Outcome;
 use crate::actions::pool::Pool;
 use crate::actions::question::RUNNING_MAX;
-use crate::actions::spec::ActionSpec;
 use crate::actions::{Actions, Notice, Standing};
 use treadle_model::{ActionId, Span, Timestamp};
 
@@ -181,20 +180,27 @@ impl Actions {
         });
     }
 
+    /// It is over, and began then, if it did.
     pub(crate) fn notice_end(
         &mut self,
         id: ActionId,
-        spec: &ActionSpec,
+        action: &Action,
         outcome: &Outcome,
-        has_begun: bool,
+        begun: Option<Timestamp>,
     ) {
+        let spec = &action.spec;
         if let Some(program) = &spec.program {
             let ok = *outcome == Outcome::Exited { code: 0 };
+            let ran_since = if self.config.joint_retention {
+                begun
+            } else {
+                begun.map(|_| action.submitted)
+            };
             self.notices.push_back(Notice {
                 program: program.clone(),
                 action: id,
                 kind: spec.kind.clone(),
-                what: Noticed::Over { ok, has_begun },
+                what: Noticed::Over { ok, ran_since },
             });
         }
     }

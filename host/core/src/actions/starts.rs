@@ -178,14 +178,14 @@ impl Actions {
             self.release(started);
         }
         self.count_end(&outcome);
-        let has_begun = started.as_ref().is_some_and(|s| s.begun.is_some());
-        self.notice_end(id, &action.spec, &outcome, has_begun);
+        let begun = started.as_ref().and_then(|started| started.begun);
+        self.notice_end(id, &action, &outcome, begun);
         action.stage = Stage::Ended(Ended {
             at: self.state.now,
             outcome,
             output,
             started: started.as_ref().map(|started| started.since),
-            begun: started.as_ref().and_then(|started| started.begun),
+            begun,
             units: started.map_or(0, |started| started.units),
         });
         self.state.ended.insert(id, action);

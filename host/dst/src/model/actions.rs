@@ -2,34 +2,53 @@
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
+use super::action_programs::ProgramsActions;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::actions::{
     ActionCommand, ActionEvent, ActionSpec, Grant, Outcome, Resource, Supply,
 };
 use treadle_core::{Core, Event};
-use treadle_model::{ActionId, Timestamp};
+use treadle_model::{ActionId, ProgramId, Timestamp};
 
 /// An attempt under way.
 #[derive(Clone, Debug)]
-struct Attempt {
-    grants: Vec<Grant>,
+pub(super) struct Attempt {
+    pub(super) grants: Vec<Grant>,
+    /// When it was started.
+    pub(super) since: Timestamp,
+    pub(super) begun: Option<Timestamp>,
+    /// It was to end before it began.
+    pub(super) began_late: bool,
+    /// It is to end.
+    stops: bool,
+    /// What it exits with is what it ended as, even if it is to end.
+    pub(super) exits_count: bool,
     /// The daemon in which it was last heard of.
     session: u64,
 }
 
 /// An action that is not over.
 #[derive(Clone, Debug)]
-struct ActionFacts {
-    spec: ActionSpec,
+pub(super) struct ActionFacts {
+    pub(super) spec: ActionSpec,
+    /// Its program, if that was live.
+    pub(super) program: Option<ProgramId>,
+    pub(super) submitted: Timestamp,
+    /// Its program was told of it.
+    pub(super) told: bool,
+    /// Since when it waits, if it does.
+    pub(super) waits_since: Timestamp,
     attempts: u32,
-    runs: Option<Attempt>,
+    pub(super) runs: Option<Attempt>,
 }
 
 /// What is known of actions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActionsFacts {
     resources: Vec<Resource>,
-    open: BTreeMap<ActionId, ActionFacts>,
+    pub(super) open: BTreeMap<ActionId, ActionFacts>,
+    pub(super) of_programs: ProgramsActions,
+    now: Timestamp,
     last: u64,
     session: u64,
     /// Requests of each quota, by when they began.
@@ -38,16 +57,102 @@ pub(super) struct ActionsFacts {
     started: Vec<ActionId>,
     /// Those that the present event must end.
     ends: BTreeSet<ActionId>,
+    /// Those that the present event must stop.
+    stops: BTreeSet<ActionId>,
+    /// Attempts that ended with the present event.
+    over: BTreeMap<ActionId, (Attempt, Outcome)>,
     /// Those that the allocation policy is asked about.
     asked: BTreeSet<ActionId>,
 }
 
 impl ActionsFacts {
-    /// An attempt is over, and what it had is free.
-    fn attempt_over(&mut self, id: ActionId, attempt: u32) -> bool {
-        let known = self.open.get_mut(&id);
-        let known = known.filter(|a| a.attempts == attempt && a.runs.is_some());
-        known.is_some_and(|a| a.runs.take().is_some())
+    pub(super) fn next_event(&mut self, now: Timestamp) {
+        self.now = now;
+        self.started.clear();
+        self.ends.clear();
+        self.stops.clear();
+        self.over.clear();
+        for facts in self.open.values_mut() {
+            facts.told = true;
+        }
+    }
+
+    /// An attempt is over, and what it had is free. Unless it may be made again, so is its action.
+    fn attempt_over(&mut self, id: ActionId, attempt: u32, outcome: Outcome, again: bool) {
+        let Some(facts) = self.open.get_mut(&id) else {
+            return;
+        };
+        let Some(runs) = facts.runs.take_if(|_| facts.attempts == attempt) else {
+            return;
+        };
+        facts.waits_since = self.now;
+        if !again || runs.stops {
+            self.ends.insert(id);
+        }
+        self.over.insert(id, (runs, outcome));
+    }
+
+    /// Nobody knows what became of some attempts.
+    fn attempts_lost(&mut self, is_lost: impl Fn(&Attempt) -> bool) {
+        let runs = |a: &ActionFacts| a.runs.as_ref().is_some_and(&is_lost);
+        let lost = self.open.iter().filter(|(_, a)| runs(a));
+        let lost: Vec<_> = lost
+            .map(|(id, a)| (*id, a.attempts, a.spec.idempotent))
+            .collect();
+        for (id, attempt, again) in lost {
+            self.attempt_over(id, attempt, Outcome::Unknown, again);
+        }
+    }
+
+    /// An action is withdrawn.
+    fn withdrawn(&mut self, id: ActionId) {
+        match self.open.get(&id).map(|a| &a.runs) {
+            Some(None) => self.ends.extend([id]),
+            Some(Some(runs)) if !runs.stops => self.stops.extend([id]),
+            _ => {}
+        }
+    }
+
+    /// With a program its actions are withdrawn.
+    pub(super) fn program_over(&mut self, key: &str) {
+        let of_it = |a: &ActionFacts| a.spec.program.as_deref() == Some(key);
+        let of_it = self.open.iter().filter(|(_, a)| of_it(a));
+        let of_it: Vec<ActionId> = of_it.map(|(id, _)| *id).collect();
+        for id in of_it {
+            self.withdrawn(id);
+        }
+    }
+
+    fn submitted(&mut self, id: ActionId, spec: &ActionSpec, program: Option<ProgramId>) {
+        if id.0 <= self.last {
+            return;
+        }
+        self.last = id.0;
+        let facts = ActionFacts {
+            spec: spec.clone(),
+            program,
+            submitted: self.now,
+            told: false,
+            waits_since: self.now,
+            attempts: 0,
+            runs: None,
+        };
+        self.open.insert(id, facts);
+        if program.is_none()
+            && let Some(key) = &spec.program
+        {
+            self.program_over(key);
+        }
+    }
+
+    fn began(&mut self, id: ActionId, attempt: u32) {
+        let (now, session) = (self.now, self.session);
+        let known = self.open.get_mut(&id).filter(|a| a.attempts == attempt);
+        if let Some(runs) = known.and_then(|a| a.runs.as_mut()) {
+            runs.session = session;
+            runs.began_late |= runs.begun.is_none() && runs.stops;
+            runs.begun = runs.begun.or(Some(now));
+        }
     }
 
     fn learn(&mut self, event: &ActionEvent) {
@@ -56,67 +161,62 @@ impl ActionsFacts {
             ActionEvent::ResourcesLost { resources } => {
                 self.resources
                     .retain(|known| !resources.contains(&known.name));
-                for (id, facts) in &mut self.open {
-                    let was_there = |runs: &mut Attempt| {
-                        let mut grants = runs.grants.iter();
-                        grants.any(|grant| resources.contains(&grant.resource))
-                    };
-                    if facts.runs.take_if(was_there).is_some() && !facts.spec.idempotent {
-                        self.ends.insert(*id);
-                    }
-                }
+                self.attempts_lost(|runs| {
+                    let mut grants = runs.grants.iter();
+                    grants.any(|grant| resources.contains(&grant.resource))
+                });
             }
-            ActionEvent::ActionSubmitted { action, spec } if action.0 > self.last => {
-                self.last = action.0;
-                let facts = ActionFacts {
-                    spec: (**spec).clone(),
-                    attempts: 0,
-                    runs: None,
-                };
-                self.open.insert(*action, facts);
-            }
-            ActionEvent::ActionBegan { action, attempt } => {
-                let session = self.session;
-                let known = self.open.get_mut(action);
-                let known = known.filter(|a| a.attempts == *attempt);
-                if let Some(runs) = known.and_then(|a| a.runs.as_mut()) {
-                    runs.session = session;
-                }
-            }
+            ActionEvent::ActionBegan { action, attempt } => self.began(*action, *attempt),
             ActionEvent::ActionEnded {
                 action,
                 attempt,
                 outcome,
                 ..
             } => {
-                let is_over = self.attempt_over(*action, *attempt);
                 let idempotent = self.open.get(action).is_some_and(|a| a.spec.idempotent);
-                if is_over && !(idempotent && *outcome == Outcome::Unknown) {
-                    self.ends.insert(*action);
-                }
+                let again = idempotent && *outcome == Outcome::Unknown;
+                self.attempt_over(*action, *attempt, outcome.clone(), again);
             }
-            ActionEvent::ActionCancelled { action } => {
-                let waits = self.open.get(action).is_some_and(|a| a.runs.is_none());
-                self.ends.extend(waits.then_some(*action));
-            }
+            ActionEvent::ActionCancelled { action } => self.withdrawn(*action),
             ActionEvent::QuotaRefused {
                 action: Some((action, attempt)),
                 ..
-            } => {
-                self.attempt_over(*action, *attempt);
-            }
+            } => self.attempt_over(*action, *attempt, Outcome::Unknown, true),
             ActionEvent::ElasticAnswered { .. } => self.asked.clear(),
             ActionEvent::ActionsRecovered => {
                 let session = self.session;
-                for (id, facts) in &mut self.open {
-                    let lost = |runs: &mut Attempt| runs.session != session;
-                    if facts.runs.take_if(lost).is_some() && !facts.spec.idempotent {
-                        self.ends.insert(*id);
-                    }
-                }
+                self.attempts_lost(|runs| runs.session != session);
             }
             _ => {}
         }
+    }
+
+    fn started(&mut self, id: ActionId, attempt: u32, grants: &[Grant]) -> Checked {
+        let (now, session) = (self.now, self.session);
+        let known = self.open.get_mut(&id).filter(|a| a.runs.is_none());
+        let Some(known) = known.filter(|a| a.attempts + 1 == attempt) else {
+            let known = self.open.get(&id);
+            return broken(
+                "action-once",
+                format!("{id} is started for the {attempt}th time: {known:?}"),
+            );
+        };
+        known.attempts = attempt;
+        known.runs = Some(Attempt {
+            grants: grants.to_vec(),
+            since: now,
+            begun: None,
+            began_late: false,
+            stops: false,
+            exits_count: true,
+            session,
+        });
+        self.started.push(id);
+        for grant in grants {
+            let requests = self.requests.entry(grant.resource.clone());
+            requests.or_default().push((now, grant.units));
+        }
+        Ok(())
     }
 
     fn used(&self, resource: &str) -> u64 {
@@ -133,9 +233,11 @@ impl ActionsFacts {
 impl Model {
     /// The meaning of an event for actions.
     pub(super) fn learn_of_actions(&mut self, event: &Event) {
-        self.actions.started.clear();
-        self.actions.ends.clear();
         match event {
+            Event::Action(ActionEvent::ActionSubmitted { action, spec }) => {
+                let program = spec.program.as_ref().and_then(|key| self.keys.get(key));
+                self.actions.submitted(*action, spec, program.copied());
+            }
             Event::Action(event) => self.actions.learn(event),
             Event::DaemonRestarted => {
                 self.actions.session += 1;
@@ -145,48 +247,38 @@ impl Model {
         }
     }
 
-    pub(super) fn action_commanded(&mut self, command: &ActionCommand) -> Checked {
-        let (now, actions) = (self.now, &mut self.actions);
+    pub(super) fn action_commanded(&mut self, event: &Event, command: &ActionCommand) -> Checked {
+        let actions = &mut self.actions;
         match command {
             ActionCommand::StartAction {
                 action,
                 attempt,
                 grants,
                 ..
-            } => {
-                let session = actions.session;
-                let known = actions.open.get_mut(action).filter(|a| a.runs.is_none());
-                let Some(known) = known.filter(|a| a.attempts + 1 == *attempt) else {
-                    let known = actions.open.get(action);
+            } => actions.started(*action, *attempt, grants),
+            ActionCommand::StopAction { action, .. } => {
+                actions.stops.remove(action);
+                let known = actions.open.get_mut(action);
+                let Some(runs) = known.and_then(|a| a.runs.as_mut()) else {
                     return broken(
-                        "action-once",
-                        format!("{action} is started for the {attempt}th time: {known:?}"),
+                        "action-ends",
+                        format!("{action} is stopped, and does not run"),
                     );
                 };
-                known.attempts = *attempt;
-                known.runs = Some(Attempt {
-                    grants: grants.clone(),
-                    session,
-                });
-                actions.started.push(*action);
-                for grant in grants {
-                    let requests = actions.requests.entry(grant.resource.clone());
-                    requests.or_default().push((now, grant.units));
+                if !runs.stops {
+                    // What ran for too long may have ended by itself just then.
+                    let is_late = matches!(event, Event::TimerFired) && runs.begun.is_some();
+                    (runs.stops, runs.exits_count) = (true, is_late);
                 }
                 Ok(())
             }
-            ActionCommand::StopAction { action, .. } => {
-                let runs = actions.open.get(action).is_some_and(|a| a.runs.is_some());
-                if runs {
-                    return Ok(());
-                }
-                broken(
-                    "action-ends",
-                    format!("{action} is stopped, and does not run"),
-                )
-            }
             ActionCommand::AnswerAction { action } => match actions.open.remove(action) {
-                Some(_) => Ok(()),
+                Some(facts) => {
+                    let runs = facts.runs.clone().map(|runs| (runs, Outcome::Unknown));
+                    let last = runs.or_else(|| actions.over.remove(action));
+                    self.action_over(&facts, last.as_ref());
+                    Ok(())
+                }
                 None => broken("action-ends", format!("{action} is answered, and not open")),
             },
             ActionCommand::AskElastic { question, .. } => {
@@ -204,7 +296,11 @@ impl Model {
         if let Some(action) = facts.ends.iter().find(|id| facts.open.contains_key(id)) {
             return broken("action-ends", format!("{action} is over, and not answered"));
         }
+        if let Some(action) = facts.stops.iter().find(|id| facts.open.contains_key(id)) {
+            return broken("action-ends", format!("{action} is over, and not stopped"));
+        }
         self.check_action_order()?;
+        self.check_actions_of_programs(core)?;
         let state = core.actions();
         let live = state
             .live
@@ -273,37 +369,43 @@ impl Model {
         broken("action-sums", format!("{resource:?} has given {grants:?}"))
     }
 
-    /// Who is the first to wait for its key resource is overtaken on nothing that it needs.
+    /// No action has overtaken one that is served before it.
     fn check_action_order(&self) -> Checked {
         let facts = &self.actions;
-        if self.config.actions.joint_order {
-            return Ok(());
-        }
-        let mut queues = BTreeSet::new();
-        let waiting = facts.open.iter().filter(|(_, a)| a.runs.is_none());
-        let firsts = waiting.filter(|(_, a)| {
-            let key = &a.spec.demands[a.spec.key_demand()];
-            queues.insert(&key.resource)
-        });
-        let firsts = firsts.filter(|(id, _)| !facts.asked.contains(id));
-        for (first, waits) in firsts {
-            let started = facts.started.iter().filter(|id| *id > first);
-            for (later, spec) in started.filter_map(|id| Some((id, &facts.open.get(id)?.spec))) {
-                let needs = |d: &&treadle_core::actions::Demand| {
-                    waits
-                        .spec
-                        .demands
-                        .iter()
-                        .any(|of| of.resource == d.resource)
-                };
-                if let Some(demand) = spec.demands.iter().find(needs) {
-                    return broken(
-                        "action-order",
-                        format!("{later} overtook {first} on {}", demand.resource),
-                    );
-                }
+        for later in &facts.started {
+            let Some(started) = facts.open.get(later) else {
+                continue;
+            };
+            let is_overtaken = |(id, waits): &(&ActionId, &ActionFacts)| {
+                let is_first = *id < later && waits.runs.is_none() && !facts.asked.contains(id);
+                is_first && self.is_served_before(**id, waits, started)
+            };
+            if let Some((first, _)) = facts.open.iter().find(is_overtaken) {
+                return broken("action-order", format!("{later} overtook {first}"));
             }
         }
         Ok(())
+    }
+
+    /// Whether one that came later must wait for one that waits: as they came, who is the first to
+    /// wait for its key resource is overtaken on nothing that it needs. Where programs make a
+    /// difference, those without one are served as they came, and who has waited for too long is
+    /// served before all that came later.
+    fn is_served_before(&self, id: ActionId, waits: &ActionFacts, other: &ActionFacts) -> bool {
+        let (facts, config) = (&self.actions, &self.config.actions);
+        let key = |a: &ActionFacts| a.spec.demands[a.spec.key_demand()].resource.clone();
+        if config.joint_order {
+            let is_starved = self.now.since(waits.submitted) >= config.starvation;
+            let are_nobodys = waits.spec.program.is_none() && other.spec.program.is_none();
+            return key(waits) == key(other) && (is_starved || are_nobodys);
+        }
+        let mut before = facts.open.range(..id);
+        let needs = |resource: &str| {
+            let mut demands = waits.spec.demands.iter();
+            demands.any(|demand| &*demand.resource == resource)
+        };
+        let mut demands = other.spec.demands.iter();
+        demands.any(|demand| needs(&demand.resource))
+            && !before.any(|(_, a)| a.runs.is_none() && key(a) == key(waits))
     }
 }

@@ -498,15 +498,8 @@ impl Model {
         self.caches.stays(program);
         if let Some(p) = self.programs.remove(&program) {
             self.keys.remove(&p.key);
+            self.actions.program_over(&p.key);
             self.closed.insert(program);
         }
-    }
-
-    pub(super) fn runs_anything(&self, program: ProgramId) -> bool {
-        self.programs.get(&program).is_some_and(|p| {
-            p.steps
-                .iter()
-                .any(|step| matches!(self.steps[step].at, At::Worker(..)))
-        })
     }
 }

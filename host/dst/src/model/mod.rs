@@ -4,6 +4,7 @@
 //! questions itself and asks the core only to compare. It is written for clarity: every sum is made
 //! from scratch.
 
+mod action_programs;
 mod actions;
 mod caches;
 mod cordons;
@@ -188,6 +189,7 @@ impl Model {
         self.answered = None;
         self.newly_shared.clear();
         self.caches.next_event();
+        self.actions.next_event(self.now);
         self.placed.clear();
         self.placed_now.clear();
         self.adopted = None;

@@ -221,7 +221,7 @@ impl Model {
             | Command::LoadProgram { .. }
             | Command::DropCopy { .. }
             | Command::CancelTransfer { .. } => self.cache_commanded(event, command),
-            Command::Action(command) => self.action_commanded(command),
+            Command::Action(command) => self.action_commanded(event, command),
         }
     }
 
@@ -459,7 +459,8 @@ impl Model {
             } else {
                 self.config.program_idle_max
             };
-            self.now.since(p.family_step_at) >= bound
+            let heard_at = p.family_step_at.max(self.last_action_at(program));
+            self.now.since(heard_at) >= bound && !self.is_kept_by_action(program)
         };
         let known = self.programs.get(&program);
         let idle = known.is_some_and(|p| p.steps.is_empty() && silent(p));

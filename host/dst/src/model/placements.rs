@@ -60,4 +60,12 @@ impl Model {
         }
         self.caches.stays(program);
     }
+
+    pub(super) fn runs_anything(&self, program: ProgramId) -> bool {
+        self.programs.get(&program).is_some_and(|p| {
+            p.steps
+                .iter()
+                .any(|step| matches!(self.steps[step].at, At::Worker(..)))
+        })
+    }
 }

@@ -30,16 +30,25 @@ impl Programs {
         match notice.what {
             Noticed::Expected { begins, ends } => {
                 self.action_started(&notice.program, &key, &notice.kind);
-                let id = self.state.keys.get(&notice.program);
-                let program = id.and_then(|id| self.state.live.get_mut(id));
-                if let Some(action) = program.and_then(|p| p.actions.get_mut(&*key)) {
+                if let Some(action) = self.known_action(&notice.program, &key) {
                     (action.since, action.ends) = (begins, ends);
                 }
             }
-            Noticed::Over { ok, has_begun } => {
-                self.action_over(&notice.program, &key, ok, has_begun);
+            Noticed::Over { ok, ran_since } => {
+                let Some(action) = self.known_action(&notice.program, &key) else {
+                    return;
+                };
+                // One that began while it was to stop was expected to begin at another time.
+                action.since = ran_since.unwrap_or(action.since);
+                self.action_over(&notice.program, &key, ok, ran_since.is_some());
+                self.put_off_idleness(&notice.program);
             }
         }
+    }
+
+    fn known_action(&mut self, program: &str, action: &str) -> Option<&mut Action> {
+        let id = self.state.keys.get(program)?;
+        self.state.live.get_mut(id)?.actions.get_mut(action)
     }
 
     /// The end counts once, however often it is reported.

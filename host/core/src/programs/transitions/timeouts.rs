@@ -86,6 +86,21 @@ impl Programs {
         }
     }
 
+    /// A program hears of the end of an action that treadle ran for it: its silence begins then.
+    pub(crate) fn put_off_idleness(&mut self, program: &str) {
+        let Some(id) = self.state.keys.get(program).copied() else {
+            return;
+        };
+        let at = self.state.now + self.idle_max(id);
+        let p = self.state.live.get_mut(&id);
+        let pending = p.and_then(|p| p.idle_check_at.as_mut());
+        if let Some(before) = pending.map(|pending| std::mem::replace(pending, at)) {
+            let timer = Timer::ProgramIdle(id);
+            self.state.timers.disarm(before, timer);
+            self.state.timers.arm(at, timer);
+        }
+    }
+
     /// Most requests of inferred programs are never continued, so these programs are kept for a
     /// shorter time until they have been.
     fn idle_max(&self, program: ProgramId) -> Span {
