@@ -51,6 +51,7 @@ async fn gateway_tuned(tune: impl FnOnce(&mut Config)) -> Fixture {
         url,
         kind: Some(EngineChoice::Auto),
         capacity_tokens: None,
+        profile: None,
     };
     let mut fixture = Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = pair().map(endpoint).into();

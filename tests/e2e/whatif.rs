@@ -176,6 +176,67 @@ async fn what_makes_no_sense_is_refused_with_the_field_and_the_remedy() {
     fixture.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_in_the_request_is_replayed_and_names_the_policies_of_each_set() {
+    let fixture = Fixture::start(1, 4_000).await;
+    let client = &fixture.client;
+    client
+        .send(Method::POST, "/api/v1/plugins", &[], lru_eviction())
+        .await
+        .ok();
+    let line = |program: usize| {
+        let steps = json!([
+            [4_000, 0, 300, 2.0],
+            [4_400, 4_300, 200, 1.0],
+            [4_800, 4_600, 90, 0.0]
+        ]);
+        json!({"id": format!("p-{program}"), "steps": steps}).to_string()
+    };
+    let text: Vec<String> = (0..12).map(line).collect();
+    let lru = json!({"name": "lru", "policies": [{"policy": "lru-eviction"}]});
+    let body = json!({
+        "trace": {"text": text.join("\n"), "programs": 4, "engines": 1, "kv_fraction": 0.6},
+        "sets": ["sticky", lru], "seeds": 1,
+    });
+    let done = run(client, &body).await;
+    assert_eq!(
+        (&done["status"], &done["trace"]),
+        (&json!("done"), &json!(true))
+    );
+    let report = &done["report"];
+    assert_eq!(
+        (&report["programs"], &report["steps"]),
+        (&json!(12), &json!(36))
+    );
+    let scenario = report["scenario"].as_str().expect("how it was made");
+    assert!(scenario.contains("4 programs live at once"), "{scenario}");
+    assert_eq!(report["recorded"], Value::Null);
+    assert_eq!(report["sets"][0]["asked"], json!([]));
+    let asked = &report["sets"][1]["asked"][0];
+    for (field, expected) in [
+        ("world", json!("eviction")),
+        ("name", json!("lru-eviction")),
+        ("config", json!({})),
+        ("is_default", json!(false)),
+    ] {
+        assert_eq!(asked[field], expected, "{asked}");
+    }
+    // By these it can be bound.
+    let policy = format!("lru-eviction@{}", asked["version"].as_str().expect("one"));
+    let bind = json!({"world": "eviction", "policy": policy, "role": "canary", "share": 0.1});
+    let bound = client.send(Method::PUT, "/api/v1/bindings", &[], bind.to_string());
+    bound.await.ok();
+    let torn = json!({"trace": {"text": "{\"id\": 7}"}, "sets": ["sticky"]});
+    let message = client.post(RUNS, &torn).await.refused(400, "invalid_field");
+    assert!(message.contains("`trace.text`: line 1"), "{message}");
+    let long = json!({"trace": {"text": "x".repeat(9 << 20)}, "sets": ["sticky"]});
+    client
+        .post(RUNS, &long)
+        .await
+        .refused(413, "body_too_large");
+    fixture.stop().await;
+}
+
 async fn push(client: &Client, component: Vec<u8>) -> String {
     let pushed = client.send(Method::POST, "/api/v1/plugins", &[], component);
     let pushed = pushed.await.ok();

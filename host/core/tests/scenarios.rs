@@ -3,6 +3,7 @@
 mod scenario;
 
 use scenario::Scenario;
+use treadle_core::explain::{Alternative, Decision, DecisionKind};
 use treadle_core::jobs::JOBS_MAX;
 use treadle_core::{
     Capacity, Command, Core, Event, Mode, ProgramEvent, Refusal, StepArrival, StepTokens,
@@ -63,6 +64,24 @@ fn growth_pauses_the_shortest_acting_program() {
     assert_eq!(s.status("short"), "paused");
     assert_eq!(s.status("long"), "active");
     assert_eq!(s.status("grows"), "active");
+}
+
+#[test]
+fn a_decision_names_the_programs_that_could_have_been_chosen() {
+    let mut s = Scenario::with_workers(&[1_000]);
+    s.arrive("short", 1, 200).finish(1, 200, 0);
+    s.arrive("long", 2, 500).finish(2, 500, 0);
+    s.arrive("grows", 3, 200).finish(3, 200, 0);
+    s.arrive("grows", 4, 450);
+    let decisions: Vec<_> = std::iter::from_fn(|| s.core.poll_decision()).collect();
+    let pauses = |one: &&Decision| one.kind == DecisionKind::Pause && &*one.key == "short";
+    let pause = decisions.iter().find(pauses).expect("it was paused");
+    let others = pause.alternatives.iter().map(|other| other.key.as_deref());
+    assert_eq!(others.collect::<Vec<_>>(), [Some("long")]);
+    // Those on record from before keys were kept are read too.
+    let old = r#"{"program": 7, "score": 0.5}"#;
+    let old: Alternative = serde_json::from_str(old).expect("it is read");
+    assert_eq!((old.key, old.score), (None, 0.5));
 }
 
 #[test]

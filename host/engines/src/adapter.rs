@@ -9,7 +9,7 @@ use std::time::Duration;
 use treadle_core::Capacity;
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, NAME_BYTES_MAX, TOKENS_MAX};
-use treadle_wire::engines::{GPUS_MAX, llama_cpp, sglang, vllm};
+use treadle_wire::engines::{EngineFacts, GPUS_MAX, llama_cpp, sglang, vllm};
 use treadle_wire::{EngineReading, models_of};
 use treadle_wire::{ErrorBody, ErrorCode};
 
@@ -196,6 +196,29 @@ pub(super) async fn model_of(upstream: &Upstream, url: &str) -> Option<Box<str>>
     let models = status.is_success().then(|| models_of(&body))?;
     let named = models.into_iter().next()?.id;
     (!named.is_empty() && named.len() <= NAME_BYTES_MAX).then(|| named.into())
+}
+
+/// Asks an engine what it is.
+pub(super) async fn read_facts(upstream: &Upstream, url: &str, kind: EngineKind) -> EngineFacts {
+    let page = async |path: &str| {
+        let asked = fetch(upstream, Method::GET, url, path, None).await.ok();
+        let (status, body) = asked.unwrap_or_default();
+        if status.is_success() {
+            body
+        } else {
+            Bytes::new()
+        }
+    };
+    match kind {
+        EngineKind::Vllm => vllm::facts_of_version(&page("/version").await),
+        EngineKind::Sglang => sglang::facts_of_server_info(&page("/server_info").await),
+        EngineKind::Llamacpp => llama_cpp::facts_of_props(&page("/props").await),
+        // The gateway gives it no priorities.
+        EngineKind::Openai => EngineFacts {
+            priorities: Some(false),
+            ..EngineFacts::default()
+        },
+    }
 }
 
 async fn context_of_models(upstream: &Upstream, url: &str) -> Option<u64> {

@@ -9,4 +9,4 @@ mod watch;
 
 pub use adapter::{Declared, DeclaredSpeeds, read_engine};
 pub use drift::Drift;
-pub use watch::{EngineWatch, WatchOptions};
+pub use watch::{EngineWatch, Found, WatchOptions};

@@ -1,10 +1,11 @@
 //! Watching engines: one task each checks whether it answers and what it holds, and reports changes
 //! to the scheduler.
 
-use super::adapter::{Declared, check_health, model_of, read_engine, read_load};
+use super::adapter::{Declared, check_health, model_of, read_engine, read_facts, read_load};
 use super::drift::{Drift, DriftWatch};
 use super::samples::count_samples;
 use super::speed::speeds;
+use super::transfers::{Abilities, Node};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use treadle_http::Upstream;
 use treadle_model::{EngineKind, WorkerId};
 use treadle_scheduler::DriverHandle;
 use treadle_wire::EngineReading;
+use treadle_wire::engines::EngineFacts;
 
 /// Looks in a row without an answer after which an engine is taken as lost.
 const MISSES_MAX: u32 = 3;
@@ -71,9 +73,23 @@ pub struct EngineWatch {
     driver: DriverHandle,
     upstream: Upstream,
     options: WatchOptions,
+    node: Arc<Node>,
     tasks: Mutex<HashMap<WorkerId, AbortHandle>>,
     loads: Loads,
+    found: FoundOf,
 }
+
+/// What was found of an engine when it last began to answer.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Found {
+    /// What it says that it is.
+    pub facts: EngineFacts,
+    /// What can be done with its caches; `None` if that could not be found out.
+    pub abilities: Option<Abilities>,
+}
+
+/// What was found of engines.
+type FoundOf = Arc<Mutex<HashMap<WorkerId, Found>>>;
 
 /// The load that engines last reported, and how far the ledger is from it.
 type Loads = Arc<Mutex<HashMap<WorkerId, (EngineReading, Drift)>>>;
@@ -84,13 +100,20 @@ const UNTRACKED_PARTS: u64 = 100;
 
 impl EngineWatch {
     /// Watches no engine yet.
-    pub fn new(driver: DriverHandle, upstream: Upstream, options: WatchOptions) -> Arc<Self> {
+    pub fn new(
+        driver: DriverHandle,
+        upstream: Upstream,
+        options: WatchOptions,
+        node: Arc<Node>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             driver,
             upstream,
             options,
+            node,
             tasks: Mutex::default(),
             loads: Loads::default(),
+            found: FoundOf::default(),
         })
     }
 
@@ -166,6 +189,11 @@ impl EngineWatch {
         self.loads.lock().ok()?.get(&worker).copied()
     }
 
+    /// What was found of an engine; `None` before it has answered.
+    pub fn found(&self, worker: WorkerId) -> Option<Found> {
+        self.found.lock().ok()?.get(&worker).cloned()
+    }
+
     /// Stops watching an engine.
     pub fn forget(&self, worker: WorkerId) {
         let task = self
@@ -178,6 +206,9 @@ impl EngineWatch {
         }
         if let Ok(mut loads) = self.loads.lock() {
             loads.remove(&worker);
+        }
+        if let Ok(mut found) = self.found.lock() {
+            found.remove(&worker);
         }
     }
 
@@ -200,6 +231,8 @@ impl EngineWatch {
             healthy,
             misses: 0,
             loads: self.loads.clone(),
+            node: self.node.clone(),
+            found: self.found.clone(),
             watch: DriftWatch::default(),
             drift: Drift::default(),
             untracked_tokens: 0,
@@ -232,6 +265,8 @@ struct Look {
     healthy: bool,
     misses: u32,
     loads: Loads,
+    node: Arc<Node>,
+    found: FoundOf,
     watch: DriftWatch,
     drift: Drift,
     /// What was last reported to the core.
@@ -240,6 +275,9 @@ struct Look {
 
 impl Look {
     async fn forever(mut self, interval: Duration) {
+        if self.healthy {
+            self.find().await;
+        }
         loop {
             tokio::time::sleep(interval).await;
             // The gateway may have found it dead between two looks.
@@ -248,6 +286,18 @@ impl Look {
                 Ok(()) => self.answered().await,
                 Err(cause) => self.missed(cause),
             }
+        }
+    }
+
+    /// Finds out what the engine is and can do. It may be another one than before.
+    async fn find(&self) {
+        let (url, kind) = (&*self.url, self.known.0);
+        let (facts, abilities) = tokio::join!(
+            read_facts(&self.upstream, url, kind),
+            self.node.abilities(url, kind)
+        );
+        if let Ok(mut found) = self.found.lock() {
+            found.insert(self.worker, Found { facts, abilities });
         }
     }
 
@@ -293,6 +343,7 @@ impl Look {
                 .event(Event::Program(ProgramEvent::WorkerRecovered {
                     worker: self.worker,
                 }));
+            self.find().await;
         }
     }
 

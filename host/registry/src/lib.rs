@@ -32,6 +32,7 @@ pub use limits::evaluator_limits;
 pub use logs::{LoggedLine, PolicyLogs};
 pub use reference::{bundled, unstored};
 pub use remote::RemotePredictor;
+pub use treadle_policy_runtime::{Inspection, SmokeTiming, UploadRefusal};
 pub use upload::{Signing, Upload};
 
 use modules::Modules;
@@ -39,8 +40,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
+use treadle_model::World;
 use treadle_policy::BackgroundEvaluator;
-use treadle_policy::evaluator::{EvaluatorLimits, Notice, PolicyEvaluator};
+use treadle_policy::evaluator::{EvaluatorLimits, Notice, PolicyEvaluator, is_asked_in_place};
 use treadle_policy_runtime::PolicyEngine;
 use treadle_scheduler::DriverHandle;
 use treadle_store::Store;
@@ -119,6 +121,17 @@ impl PluginRegistry {
     /// Largest upload, in bytes.
     pub fn upload_bytes_max(&self) -> usize {
         self.engine.limits().upload_bytes_max
+    }
+
+    /// What bounds an answer of a policy of this world, in milliseconds: that of the questions that
+    /// scheduling waits for, where it has any.
+    pub fn deadline_ms(&self, world: World) -> u64 {
+        let limits = self.engine.limits();
+        if is_asked_in_place(world) {
+            limits.hot_deadline_ms
+        } else {
+            limits.background_deadline_ms
+        }
     }
 
     /// What policies wrote to their logs.

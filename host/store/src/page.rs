@@ -1,7 +1,5 @@
 //! Which part of a table to read, and how much of it to keep.
 
-use std::borrow::Cow;
-
 use crate::{Names, ProgramRow, StepRow};
 
 /// Which end of a table comes first.
@@ -92,17 +90,20 @@ pub enum ProgramColumn {
     TokensTotal,
     /// Its reward; those without one come last, whatever the order.
     Reward,
+    /// How long it has lasted: to its end, or so far.
+    Lasted,
 }
 
 impl ProgramColumn {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::CreatedAtUs,
         Self::UpdatedAtUs,
         Self::ContextTokens,
         Self::Steps,
         Self::TokensTotal,
         Self::Reward,
+        Self::Lasted,
     ];
 
     /// Its name.
@@ -114,38 +115,18 @@ impl ProgramColumn {
             Self::Steps => "steps",
             Self::TokensTotal => "tokens_total",
             Self::Reward => "reward",
+            Self::Lasted => "lasted",
         }
-    }
-
-    /// What it is in the table, where it is sorted by.
-    pub(crate) fn expression(self, ascending: bool) -> Cow<'static, str> {
-        match self {
-            Self::Reward => {
-                let none = no_reward(ascending);
-                format!("COALESCE(reward_millionths, {none})").into()
-            }
-            column => column.as_str().into(),
-        }
-    }
-
-    /// What a row has there, as a page in this order counts it.
-    pub fn of(self, row: &ProgramRow, ascending: bool) -> i64 {
-        let number = match self {
-            Self::CreatedAtUs => row.created_at_us,
-            Self::UpdatedAtUs => row.updated_at_us,
-            Self::ContextTokens => row.context_tokens,
-            Self::Steps => row.steps,
-            Self::TokensTotal => row.tokens_total,
-            Self::Reward => {
-                return row.reward_millionths.unwrap_or(no_reward(ascending));
-            }
-        };
-        i64::try_from(number).unwrap_or(i64::MAX)
     }
 }
 
+/// A number as the databases have it.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// What stands for a reward that is not there: it comes after all others.
-const fn no_reward(ascending: bool) -> i64 {
+pub(crate) const fn no_reward(ascending: bool) -> i64 {
     let beyond = 1 << 62;
     if ascending { beyond } else { -beyond }
 }
@@ -178,12 +159,36 @@ pub struct ProgramPage {
     pub names: Names,
     /// What they are sorted by.
     pub column: ProgramColumn,
+    /// By when live programs have lasted so far, where that is what they are sorted by: the same on
+    /// all pages of a list.
+    pub now_us: u64,
     /// Whether the smallest comes first.
     pub ascending: bool,
     /// Only those that come after this one.
     pub after: Option<ProgramCursor>,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,
+}
+
+impl ProgramPage {
+    /// What a row has in the column that the page is sorted by, as the page counts it.
+    pub fn value_of(&self, row: &ProgramRow) -> i64 {
+        match self.column {
+            ProgramColumn::CreatedAtUs => signed(row.created_at_us),
+            ProgramColumn::UpdatedAtUs => signed(row.updated_at_us),
+            ProgramColumn::ContextTokens => signed(row.context_tokens),
+            ProgramColumn::Steps => signed(row.steps),
+            ProgramColumn::TokensTotal => signed(row.tokens_total),
+            ProgramColumn::Reward => {
+                let none = no_reward(self.ascending);
+                row.reward_millionths.unwrap_or(none)
+            }
+            ProgramColumn::Lasted => {
+                let ended = row.ended.as_ref().map(|_| row.updated_at_us);
+                signed(ended.unwrap_or(self.now_us)) - signed(row.created_at_us)
+            }
+        }
+    }
 }
 
 /// Which samples to read, oldest first.

@@ -5,8 +5,9 @@ use super::execute::{Control, Findings, Plan};
 use super::policies::{self, PolicyBytes};
 use super::request::Settings;
 use super::sets::{PolicySpec, ReadySet, SetSpec};
+use super::trace::{self, TraceShape, TraceWork};
 use super::{LOCAL_RUN_S_MAX, RUN_S_MAX, WhatIfError, profile, window};
-use crate::recorded::{RecordedWorker, RecorderOptions, Workload};
+use crate::recorded::{RecorderOptions, Workload};
 use clap::Args;
 use serde_json::Value;
 use std::fs::File;
@@ -14,24 +15,15 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use treadle_core::{CoreConfig, KvConfig};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_http::Upstream;
 use treadle_model::Tenant;
 use treadle_model::tenant::DEFAULT_TENANT;
 use treadle_policy_runtime::Limits;
-use treadle_simulator::cluster::TransferOptions;
-use treadle_simulator::workload::{AgentRun, TraceOptions, load_trace, peak_demand_tokens};
 use treadle_store::Location;
 
 /// For a connection to an engine that is asked what it is like.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The profile of a trace's engines unless another is named.
-const TRACE_PROFILE: &str = "glm-4.6-8xh100";
-/// Most tokens in a second that a configuration can have.
-const TOKENS_PER_S_MAX: u64 = 1_000_000_000;
-/// Programs of a trace for each slot, unless their number is given.
-const RUNS_PER_SLOT: usize = 4;
 
 /// Arguments of `treadle what-if compare`.
 #[derive(Args, Clone, Debug)]
@@ -65,16 +57,16 @@ pub struct CompareArgs {
     /// What else the replay goes by.
     pub settings: SettingArgs,
     /// Programs of a trace that are live at once; one that ends is replaced by the next.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(trace::LIVE_MAX)))]
     programs: u32,
     /// Programs taken from a trace; four for each that is live at once unless given.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(trace::RUNS_MAX)))]
     runs: Option<u32>,
     /// Token counts of a trace are divided by this.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     token_divisor: u32,
     /// Engines of a trace.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=i64::from(trace::ENGINES_MAX)))]
     engines: u32,
     /// KV memory of a trace's engines together, as a share of what its programs need at their peak;
     /// --kv-tokens gives it in tokens of one engine.
@@ -192,89 +184,26 @@ impl CompareArgs {
         let named = self.settings.profile()?;
         let profile = match named {
             Some(value) => profile::of_value(&value)?,
-            None => profile::named(TRACE_PROFILE)?,
+            None => profile::named(trace::PROFILE)?,
         };
         let path = self.trace.clone().unwrap_or_default();
         let opened = File::open(&path).map_err(|cause| file(&path, &cause))?;
-        let slots = self.programs as usize;
-        let options = TraceOptions {
-            programs: self
-                .runs
-                .map_or(slots * RUNS_PER_SLOT, |runs| runs as usize),
+        let shape = TraceShape {
+            live: self.programs,
+            runs: self.runs,
             token_divisor: self.token_divisor,
-            context_limit_tokens: profile.context_limit_tokens,
-            ..TraceOptions::default()
+            engines: self.engines,
+            kv_fraction: self.kv_fraction,
         };
-        let sample = load_trace(BufReader::new(opened), &options)
-            .map_err(|error| WhatIfError::field("trace", error.to_string()))?;
-        let share = self.kv_fraction;
-        if !(share > 0.0 && share <= 100.0) {
-            let problem = format!("is {share}; give a number above 0, at most 100");
-            return Err(WhatIfError::field("kv_fraction", problem));
-        }
-        let mut runs = sample.runs;
-        let peak = peak_demand_tokens(&runs, slots, &profile) as f64;
-        let kv_tokens = (peak * share / f64::from(self.engines)) as u64;
-        let kv_tokens = self.settings.kv_tokens.unwrap_or(kv_tokens);
-        let limit = profile
-            .clone()
-            .with_kv_tokens(kv_tokens)
-            .sequence_limit_tokens();
-        // What fits no engine would be refused under every policy.
-        runs.retain_mut(|run| {
-            run.truncate_at(limit);
-            !run.steps.is_empty()
-        });
-        if runs.is_empty() {
-            return Err(WhatIfError::field(
-                "trace",
-                "none of its runs fits the engines; give them more memory with --kv-fraction",
-            ));
-        }
-        Ok(self.work_of(runs, profile, (kv_tokens, peak)))
-    }
-
-    /// Runs of a trace on engines with so much memory each, of what is needed at the peak.
-    fn work_of(
-        &self,
-        runs: Vec<AgentRun>,
-        profile: EngineProfile,
-        (kv_tokens, peak): (u64, f64),
-    ) -> Work {
-        let mut workload = Workload::of_runs(runs, self.programs as usize);
-        let worker = |number| RecordedWorker {
-            url: format!("trace-engine-{number}").into(),
-            kv_tokens: Some(kv_tokens),
-        };
-        workload.workers = (0..self.engines).map(worker).collect();
-        workload.config = Some(CoreConfig {
-            kv: kv_speeds(&profile),
-            ..CoreConfig::default()
-        });
-        let all = kv_tokens as f64 * f64::from(self.engines);
-        let scenario = format!(
-            "a trace with its token counts divided by {}, {} programs live at once, KV memory of {kv_tokens} tokens for each engine ({:.2} of the peak demand in all)",
-            self.token_divisor,
-            self.programs,
-            all / peak.max(1.0),
-        );
-        Work {
+        let kv_tokens = self.settings.kv_tokens;
+        let TraceWork { workload, scenario } =
+            trace::work(BufReader::new(opened), &shape, &profile, kv_tokens)?;
+        Ok(Work {
             workload,
             profile,
             bound: Vec::new(),
             scenario: Some(scenario),
-        }
-    }
-}
-
-/// The cost of moving caches and of recomputing them on such engines; the settings decide whether
-/// they are moved.
-fn kv_speeds(profile: &EngineProfile) -> KvConfig {
-    let speed = |tokens_per_s: u64| tokens_per_s.clamp(1, TOKENS_PER_S_MAX);
-    KvConfig {
-        prefill_tokens_per_s: speed(profile.prefill_tokens_per_s),
-        host_tokens_per_s: speed(TransferOptions::default().host_tokens_per_s()),
-        ..KvConfig::default()
+        })
     }
 }
 
@@ -361,21 +290,5 @@ mod tests {
             window.to_us.unwrap() - window.from_us.unwrap(),
             30_600_000_000
         );
-    }
-
-    #[test]
-    fn a_trace_knows_how_fast_its_engines_compute() {
-        let profile = EngineProfile::qwen3_8b_h100();
-        let kv = kv_speeds(&profile);
-        assert_eq!(kv.prefill_tokens_per_s, profile.prefill_tokens_per_s);
-        assert_eq!(
-            kv_speeds(&EngineProfile::instant()).prefill_tokens_per_s,
-            TOKENS_PER_S_MAX
-        );
-        let core = CoreConfig {
-            kv,
-            ..CoreConfig::default()
-        };
-        assert_eq!(treadle_config::out_of_bounds(&core), None);
     }
 }

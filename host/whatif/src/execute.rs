@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use treadle_engine_model::engine::EngineProfile;
 use treadle_policy::evaluator::PolicyEvaluator;
+use utoipa::ToSchema;
 
 /// Decisions of one replay that are kept for comparison.
 const DECISIONS_MAX: usize = 100_000;
@@ -68,7 +69,8 @@ pub struct Plan {
 }
 
 /// What a run came to. The comparison is the same whenever the run is repeated; the speed is not.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = WhatIfReport)]
 pub struct Findings {
     /// What the engines are like.
     pub profile: String,
@@ -94,7 +96,8 @@ pub struct Findings {
 }
 
 /// A run that its time limit ended: sets and seeds that are missing were not replayed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = WhatIfCutShort)]
 pub struct CutShort {
     /// The limit in seconds of real time.
     pub limit_s: u64,
@@ -140,6 +143,7 @@ impl Plan {
         let is_recorded = workload.workers.iter().any(|w| w.kv_tokens.is_some());
         let field = match settings.kv_tokens {
             Some(_) => "kv_tokens",
+            None if is_recorded && workload.recorded.is_none() => "kv_fraction",
             None if is_recorded => "window",
             None => "profile",
         };
@@ -170,6 +174,11 @@ impl Plan {
             replays_asked,
         });
         let seeds = outcomes.first().map_or(0, |(_, own)| own.len() as u32);
+        let mut comparison = Comparison::of(&self.workload, outcomes, self.settings.differences);
+        for report in &mut comparison.sets {
+            let set = self.sets.iter().find(|set| set.name == report.name);
+            report.asked = set.map(ReadySet::asked).unwrap_or_default();
+        }
         Ok(Findings {
             profile: self.profile.name.to_string(),
             kv_tokens: self.kv_tokens,
@@ -177,7 +186,7 @@ impl Plan {
             jitter: self.settings.jitter,
             cut_short,
             scenario: None,
-            comparison: Comparison::of(&self.workload, outcomes, self.settings.differences),
+            comparison,
             took_s,
             speed: virtual_s / took_s.max(1e-9),
         })
@@ -272,7 +281,7 @@ fn comparable(mut outcomes: Outcomes) -> Outcomes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorded::RecordedWorker;
+    use crate::recorded::{Recorded, RecordedWorker};
     use crate::sets::SetSpec;
     use treadle_core::CoreConfig;
     use treadle_policy_runtime::Limits;
@@ -328,9 +337,10 @@ mod tests {
             url: "http://e".into(),
             kv_tokens,
         };
-        let refused = |recorded: Option<u64>, given: Option<u64>, blocks: u32| {
+        let told = |is_window: bool, recorded: Option<u64>, given: Option<u64>, blocks: u32| {
             let mut workload = Workload::of_runs(Vec::new(), 1);
             workload.workers = vec![worker(recorded), worker(recorded)];
+            workload.recorded = is_window.then(Recorded::default);
             let profile = EngineProfile {
                 kv_blocks: blocks,
                 ..EngineProfile::qwen3_32b_h100()
@@ -342,7 +352,9 @@ mod tests {
             let told = Plan::kv_tokens_of(&workload, &profile, &settings);
             told.map_err(|failure| failure.to_string())
         };
+        let refused = |recorded, given, blocks| told(true, recorded, given, blocks);
         for (told, field) in [
+            (told(false, Some(1 << 40), None, 100), "`kv_fraction`"),
             (refused(None, Some(1_000_000_000_000), 100), "`kv_tokens`"),
             (refused(None, Some(u64::MAX), 100), "`kv_tokens`"),
             (refused(Some(1 << 40), None, 100), "`window`"),

@@ -18,6 +18,7 @@ mod runs;
 pub mod sets;
 pub mod text;
 mod time_parsing;
+pub mod trace;
 mod turns;
 pub mod window;
 

@@ -84,6 +84,7 @@ impl WhatIfQueue {
                 tenant: tenant.clone(),
                 sets: request.sets.iter().map(|set| set.name.clone()).collect(),
                 window: serde_json::to_value(&request.window).unwrap_or(Value::Null),
+                trace: request.trace.is_some(),
                 created_at_us: unix_us(),
                 ended_at_us: None,
                 status: RunStatus::Queued,
@@ -203,22 +204,28 @@ impl Bench {
 
     /// What a run found, as JSON.
     async fn work(self: &Arc<Self>, job: Job) -> Result<Arc<str>, WhatIfError> {
-        let (request, control) = (job.request, job.control);
+        let (mut request, control) = (job.request, job.control);
         let options = RecorderOptions {
             slot_lag_us: request.settings.slot_lag_us,
             ..RecorderOptions::default()
         };
         let policies = policies::read(&*self.store, &job.policies).await?;
         let (goes_on, tenant) = (|| !control.is_cancelled(), Some(&job.tenant));
-        let window = &request.window;
-        let workload = window::load(&*self.store, window, tenant, options, &goes_on).await?;
+        let (workload, scenario) = if let Some(trace) = request.trace.take() {
+            (trace.workload, Some(trace.scenario))
+        } else {
+            let window = &request.window;
+            let loaded = window::load(&*self.store, window, tenant, options, &goes_on);
+            (loaded.await?, None)
+        };
         let profile = match &request.profile {
             Some(profile) => profile.clone(),
             None => profile::ask(&self.upstream, &workload.workers).await?,
         };
         let (bench, tenant) = (self.clone(), job.tenant);
         on_own_thread(move || {
-            let findings = bench.replay(&request, workload, profile, &policies, &control)?;
+            let mut findings = bench.replay(&request, workload, profile, &policies, &control)?;
+            findings.scenario = scenario;
             let report = serde_json::to_value(findings).unwrap_or(Value::Null);
             Ok(without_tenant(&tenant, report).to_string().into())
         })

@@ -4,6 +4,7 @@ use super::WhatIfError;
 use super::policies::{PolicyFound, bound};
 use super::profile;
 use super::sets::SetSpec;
+use super::trace::{self, TraceBody, TraceWork};
 use super::{DIFFERENCES_MAX, RUN_S_MAX, SEEDS_MAX};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -123,9 +124,13 @@ pub struct StartRun {
     /// Which part of the journal is repeated; all of it without one.
     #[serde(default)]
     window: WindowSpec,
+    /// Recorded programs that are repeated instead of the journal's.
+    #[serde(default)]
+    trace: Option<TraceBody>,
     /// Sets of policies: a name, or `{name, mode?, policies?, settings?}`.
     sets: Vec<Value>,
-    /// A preset's name or a document of `treadle-bench calibrate`; the engines are asked without it.
+    /// A preset's name or a document of `treadle-bench calibrate`; without it the engines are asked,
+    /// and those of a trace are `glm-4.6-8xh100`.
     #[serde(default)]
     profile: Option<Value>,
     /// How many seeds; the first leaves all as recorded.
@@ -150,7 +155,8 @@ pub struct StartRun {
 pub struct WhatIfRequest {
     /// Which part of the journal is repeated.
     pub window: WindowSpec,
-
+    /// What is repeated instead.
+    pub trace: Option<TraceWork>,
     /// Which sets of policies are compared.
     pub sets: Vec<SetSpec>,
     /// What the engines are like; they are asked without it.
@@ -164,7 +170,8 @@ impl WhatIfRequest {
     /// Checks a body.
     ///
     /// # Errors
-    /// The field that is wrong, and what would be right.
+    /// The field that is wrong, and what would be right. A long trace takes a while: not for an async
+    /// thread.
     pub fn of(body: StartRun) -> Result<Self, WhatIfError> {
         let default = Settings::default();
         let lag = body.slot_lag_s.map(slot_lag_us).transpose()?;
@@ -176,11 +183,31 @@ impl WhatIfRequest {
             kv_tokens: body.kv_tokens,
             limit_s: default.limit_s,
         };
+        let (sets, settings) = (SetSpec::list(&body.sets)?, settings.checked()?);
+        let mut profile = body.profile.as_ref().map(profile::of_value).transpose()?;
+        let mut trace = None;
+        if let Some(given) = &body.trace {
+            let unused = [
+                ("window", body.window != WindowSpec::default()),
+                ("slot_lag_s", body.slot_lag_s.is_some()),
+            ];
+            if let Some((field, _)) = unused.iter().find(|(_, is_given)| *is_given) {
+                let problem = "has no effect on a trace; leave it out, or `trace`";
+                return Err(WhatIfError::field(*field, problem));
+            }
+            let own = match profile {
+                Some(profile) => profile,
+                None => profile::named(trace::PROFILE)?,
+            };
+            trace = Some(given.work(&own, settings.kv_tokens)?);
+            profile = Some(own);
+        }
         Ok(Self {
             window: body.window,
-            sets: SetSpec::list(&body.sets)?,
-            profile: body.profile.as_ref().map(profile::of_value).transpose()?,
-            settings: settings.checked()?,
+            trace,
+            sets,
+            profile,
+            settings,
         })
     }
 }
@@ -259,6 +286,78 @@ mod tests {
             ),
         ] {
             assert!(error.contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_read_before_the_run_waits_for_its_turn() {
+        let line = r#"{"id": "p-1", "steps": [[1840, 0, 312, 2.5], [2310, 2152, 95, 0.0]]}"#;
+        let with = |trace: Value| read(json!({"sets": ["sticky"], "trace": trace}));
+        let request = with(json!({"text": line, "engines": 3, "kv_fraction": 2.0})).unwrap();
+        let trace = request.trace.unwrap();
+        assert_eq!(
+            (trace.workload.runs.len(), trace.workload.workers.len()),
+            (1, 3)
+        );
+        assert_eq!(trace.workload.steps(), 2);
+        assert!(trace.scenario.contains("divided by 4, 64 programs"));
+        let name = request.profile.map(|profile| profile.name);
+        assert_eq!(name.as_deref(), Some(trace::PROFILE));
+        let torn = format!("{line}\n{}", r#"{"id": "q", "steps": [[1, 0, -1, 0]]}"#);
+        for (trace, wanted) in [
+            (
+                json!({"text": torn}),
+                "`trace.text`: line 2: steps[0].output_tokens",
+            ),
+            (json!({"text": "x"}), "`trace.text`: line 1"),
+            (json!({}), "missing field `text`"),
+            (json!({"text": line, "lines": 1}), "unknown field `lines`"),
+            (
+                json!({"text": line, "programs": 0}),
+                "`trace.programs`: is 0; give 1 to 10000",
+            ),
+            (json!({"text": line, "runs": 0}), "`trace.runs`: is 0"),
+            (
+                json!({"text": line, "engines": 65}),
+                "`trace.engines`: is 65; give 1 to 64",
+            ),
+            (
+                json!({"text": line, "kv_fraction": 0}),
+                "`trace.kv_fraction`: is 0; give",
+            ),
+            (
+                json!({"text": line, "kv_fraction": 0.000_1}),
+                "`trace.text`: none of its runs fits the engines",
+            ),
+        ] {
+            let error = with(trace.clone()).unwrap_err();
+            assert!(error.contains(wanted), "{trace}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_effect_beside_a_trace_is_refused() {
+        let line = r#"{"id": "p-1", "steps": [[1840, 0, 312, 0.0]]}"#;
+        let trace = json!({"text": line});
+        for (body, wanted) in [
+            (
+                json!({"sets": ["sticky"], "trace": trace, "window": {"from_seq": 1}}),
+                "`window`: has no effect on a trace",
+            ),
+            (
+                json!({"sets": ["sticky"], "trace": trace, "slot_lag_s": 1}),
+                "`slot_lag_s`: has no effect on a trace",
+            ),
+            (
+                json!({
+                    "sets": ["sticky"], "kv_tokens": 9_000,
+                    "trace": {"text": line, "kv_fraction": 1},
+                }),
+                "`trace.kv_fraction`: has no effect beside `kv_tokens`",
+            ),
+        ] {
+            let error = read(body.clone()).unwrap_err();
+            assert!(error.contains(wanted), "{body}: {error}");
         }
     }
 

@@ -2,7 +2,7 @@
 //! others.
 
 use super::WhatIfError;
-use super::execute::Control;
+use super::execute::{Control, Findings};
 use super::request::WindowSpec;
 use serde::Serialize;
 use serde_json::Value;
@@ -63,6 +63,8 @@ pub struct RunView {
     /// Which part of the journal it repeats.
     #[schema(value_type = WindowSpec)]
     pub window: Value,
+    /// Whether it repeats a trace that came with the request instead.
+    pub trace: bool,
     /// When it was accepted, in microseconds since 1970.
     pub created_at_us: u64,
     /// When it ended, likewise.
@@ -74,7 +76,7 @@ pub struct RunView {
     pub error: Option<RunFailure>,
     /// What it found; only where one run is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Findings>)]
     pub report: Option<Value>,
 }
 
@@ -106,6 +108,7 @@ pub(super) struct Run {
     pub(super) tenant: Tenant,
     pub(super) sets: Vec<String>,
     pub(super) window: Value,
+    pub(super) trace: bool,
     pub(super) created_at_us: u64,
     pub(super) ended_at_us: Option<u64>,
     pub(super) status: RunStatus,
@@ -133,6 +136,7 @@ impl Run {
             status: self.status.name().to_owned(),
             sets: self.sets.clone(),
             window: self.window.clone(),
+            trace: self.trace,
             created_at_us: self.created_at_us,
             ended_at_us: self.ended_at_us,
             progress: RunProgress {
@@ -274,6 +278,7 @@ mod tests {
             tenant: Tenant::new(tenant),
             sets: Vec::new(),
             window: Value::Null,
+            trace: false,
             created_at_us: 1,
             ended_at_us: None,
             status,

@@ -2,6 +2,7 @@
 
 use super::policies::{PolicyBytes, WORLDS};
 use super::{SETS_MAX, WhatIfError};
+use crate::recorded::AskedPolicy;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use treadle_config::out_of_bounds;
@@ -203,6 +204,7 @@ struct Seated {
     policy: PolicyRef,
     module: PolicyModule,
     config: String,
+    is_default: bool,
 }
 
 impl Seated {
@@ -229,7 +231,24 @@ impl Seated {
             policy: PolicyRef(format!("{}@{}", said.name, said.version)),
             module,
             config: policy.config.clone(),
+            is_default: policy.answers_anyway,
         })
+    }
+
+    fn asked(&self) -> AskedPolicy {
+        let (name, version) = self
+            .policy
+            .0
+            .split_once('@')
+            .unwrap_or((&self.policy.0, ""));
+        AskedPolicy {
+            world: self.module.world().as_str().to_owned(),
+            name: name.to_owned(),
+            version: version.to_owned(),
+            // It was JSON when it was taken.
+            config: serde_json::from_str(&self.config).unwrap_or_default(),
+            is_default: self.is_default,
+        }
     }
 }
 
@@ -271,7 +290,9 @@ impl ReadySet {
                 config: "{}".to_owned(),
                 answers_anyway: false,
             };
-            modules.push(Seated::new(&bytes, engine)?);
+            let mut module = Seated::new(&bytes, engine)?;
+            module.is_default = true;
+            modules.push(module);
         }
         let set = Self {
             name: spec.name.clone(),
@@ -281,6 +302,11 @@ impl ReadySet {
         // A configuration that a policy refuses should be reported before hours of replay.
         set.evaluator()?;
         Ok(set)
+    }
+
+    /// The policies that it asks.
+    pub fn asked(&self) -> Vec<AskedPolicy> {
+        self.modules.iter().map(Seated::asked).collect()
     }
 
     /// An evaluator in which the policies start over.

@@ -9,8 +9,7 @@ use treadle_model::Tenant;
 use treadle_model::{Timestamp, WorkerId};
 use treadle_scheduler::record;
 use treadle_store::{
-    EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, ProgramColumn, ProgramCursor, ProgramPage,
-    SeqPage, Store,
+    EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, ProgramCursor, ProgramPage, SeqPage, Store,
 };
 
 /// Kinds of events about no program that are read.
@@ -290,7 +289,7 @@ async fn note_begun_before(
             break;
         }
         cursor = Some(ProgramCursor {
-            value: ProgramColumn::CreatedAtUs.of(last, false),
+            value: page.value_of(last),
             program: last.program.clone(),
         });
     }

@@ -2,12 +2,14 @@
 //!
 //! Every reading is partial. An adapter merges those of several endpoints into one.
 
+mod facts;
 pub mod llama_cpp;
 mod models;
 pub mod prometheus;
 pub mod sglang;
 pub mod vllm;
 
+pub use facts::EngineFacts;
 pub use models::{ModelInfo, models_of};
 
 use treadle_model::reported_tokens;

@@ -1,10 +1,14 @@
-//! Engines taken out of service and back: by the API, and by the command line.
+//! Engines: what was found of them; taken out of service and back, by the API and by the command line.
 
 use serde_json::{Value, json};
-use treadle_tests::support::client::{Answer, Client};
+use std::process::Stdio;
+use std::time::Instant;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use treadle_tests::support::client::{Answer, Client, TIMEOUT};
 use treadle_tests::support::command_line::treadle;
 use treadle_tests::support::fixture::{COMPLETIONS, Fixture, MODEL};
 use treadle_tests::support::metrics::Metrics;
+use treadle_tests::support::process::binary;
 
 fn ask(program: &str, max_tokens: u32) -> Value {
     let prompt: Vec<u32> = (0..100).collect();
@@ -133,5 +137,79 @@ async fn a_drain_waits_for_the_step_that_runs() {
     let active = run(&["activate", "0"]);
     assert!(active.stdout.contains("is active"), "{active:?}");
     assert!(run(&["cordon", "9"]).refused().contains("worker_unknown"));
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_waits_says_what_keeps_programs_and_gives_up() {
+    let fixture = Fixture::start(2, 100_000).await;
+    let client = fixture.client.clone();
+    client.post(COMPLETIONS, &ask("p", 5)).await.ok();
+    let first = engine_of(&client, "p").await;
+    let id = id_of(&client, &first).await;
+    let other = if id == "0" { "1" } else { "0" };
+    set_state(&client, other, &json!("cordoned")).await.ok();
+    let running = {
+        let client = client.clone();
+        tokio::spawn(async move { client.post(COMPLETIONS, &ask("p", 3_000)).await })
+    };
+    let runs = |m: &Metrics| m.count("treadle_steps_running") == 1;
+    client.until("running", runs).await;
+
+    let (url, token) = (client.base(), client.token().expect("the owner's"));
+    let drain = ["workers", "drain", &id, "--wait", "--url", url];
+    let drain = [&drain[..], &["--token", token]].concat();
+    let gave_up = treadle(&[&drain[..], &["--timeout-s", "0"]].concat());
+    assert!(gave_up.stderr.contains("no engine takes"), "{gave_up:?}");
+    let message = gave_up.refused();
+    for words in [
+        "still has 1 programs (the oldest: p) and 1 running steps after 0 s",
+        "goes on draining; no engine takes programs",
+        "`treadle workers activate`",
+    ] {
+        assert!(message.contains(words), "{message}");
+    }
+    let mut waiting = tokio::process::Command::new(binary())
+        .args(&drain)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it runs");
+    let told = waiting.stderr.take().expect("it is piped");
+    let mut told = BufReader::new(told).lines();
+    let mut line = async || told.next_line().await.expect("text").unwrap_or_default();
+    assert!(line().await.contains("no engine takes programs"));
+    set_state(&client, other, &json!("active")).await.ok();
+    assert_eq!(line().await, "another engine takes programs again");
+    running.await.expect("no panic").ok();
+    assert!(waiting.wait().await.expect("it ends").success());
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_found_of_an_engine_is_shown() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let began = Instant::now();
+    let engine = loop {
+        let workers = fixture.client.get("/api/v1/workers").await.ok();
+        let engine = workers["workers"][0].clone();
+        if engine["capabilities"]["offload"].is_boolean() {
+            break engine;
+        }
+        assert!(began.elapsed() < TIMEOUT, "it was not asked: {engine}");
+        tokio::task::yield_now().await;
+    };
+    // A simulated engine passes for SGLang, and names its version there.
+    assert_eq!(engine["engine"], "sglang");
+    assert_eq!(engine["version"], env!("CARGO_PKG_VERSION"));
+    let able = &engine["capabilities"];
+    assert_eq!(able["continues"], true);
+    assert_eq!(able["offload"], able["migrate"]);
+    // It does all of a step, and does not say whether it has priorities.
+    assert_eq!(
+        (&engine["role"], &able["priorities"]),
+        (&Value::Null, &Value::Null)
+    );
     fixture.finish().await;
 }

@@ -163,6 +163,39 @@ async fn rewards_are_kept(client: &Client) {
     }
 }
 
+/// Names of all programs, in pages of one, by how long they have lasted.
+async fn by_lasted(client: &Client, sort: &str) -> Vec<String> {
+    let (mut names, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/programs?limit=1&sort={sort}{after}");
+        let page = client.get(&path).await.ok();
+        let programs = page["programs"].as_array().expect("a list");
+        names.extend(programs.iter().map(|p| p["program_id"].to_string()));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return names,
+        }
+    }
+}
+
+/// Live programs by their ages, and ended ones by what they lasted, however long the list is read.
+async fn how_long_they_lasted_sorts_them(client: &Client) {
+    let mut longest = by_lasted(client, "-lasted").await;
+    let live = client.get("/api/v1/programs?sort=created_at_us").await.ok();
+    let live = live["programs"].as_array().expect("a list").iter();
+    let live: Vec<_> = live.filter(|program| program["ended"].is_null()).collect();
+    let live: Vec<_> = live.iter().map(|p| p["program_id"].to_string()).collect();
+    assert_eq!((longest.len(), live.len()), (4, 3));
+    let found: Vec<_> = longest.iter().filter(|name| live.contains(name)).collect();
+    assert_eq!(found, live.iter().collect::<Vec<_>>(), "the oldest first");
+    let shortest = by_lasted(client, "lasted").await;
+    longest.reverse();
+    let found: Vec<_> = shortest.iter().filter(|name| live.contains(name)).collect();
+    let expected: Vec<_> = longest.iter().filter(|name| live.contains(name)).collect();
+    assert_eq!(found, expected);
+    assert_eq!(shortest.len(), 4);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_are_sorted_filtered_and_whole() {
     let fixture = Fixture::start(1, 100_000).await;
@@ -191,6 +224,7 @@ async fn pages_are_sorted_filtered_and_whole() {
         }
         assert!(values.is_sorted(), "{sort}: {values:?}");
     }
+    how_long_they_lasted_sorts_them(client).await;
     let ended = client.get("/api/v1/programs?status=finished").await.ok();
     assert_eq!(
         ended["programs"].as_array().map(Vec::len),
@@ -209,6 +243,10 @@ async fn pages_are_sorted_filtered_and_whole() {
         (
             "/api/v1/programs?after=p1",
             "send `next` of the page before",
+        ),
+        (
+            "/api/v1/programs?sort=lasted&after=5:p1",
+            "with the `sort` that it had",
         ),
         ("/api/v1/programs?state=x", "unknown field `state`"),
         ("/api/v1/events?limit=many", "`limit`: invalid digit"),

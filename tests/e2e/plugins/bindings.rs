@@ -68,7 +68,13 @@ async fn a_bound_priority_policy_orders_the_queue_and_is_named_as_why() {
         plugin["statistics"]["calls"].as_u64().unwrap() > 0,
         "{plugin}"
     );
-    assert_eq!(plugin["statistics"]["faults"], json!({}));
+    let statistics = &plugin["statistics"];
+    assert_eq!(statistics["faults"], json!({}));
+    let [p50, p99, slowest] =
+        ["p50_us", "p99_us", "slowest_us"].map(|field| statistics[field].as_u64().unwrap());
+    assert!(p50 <= p99 && p99 <= slowest, "{statistics}");
+    let deadline = statistics["deadline_ms"].as_u64();
+    assert!(deadline > Some(0), "{statistics}");
     let text = fixture.client.get("/metrics").await;
     let text = String::from_utf8(text.body.to_vec()).unwrap();
     assert!(text.contains("treadle_policy_version_calls_total{world=\"priority\",policy=\"fcfs"));

@@ -174,10 +174,11 @@ async fn a_prompt_continues_no_program_of_another_tenant() {
 }
 
 /// Programs that were considered in decisions about one.
-fn alternatives(page: &Value) -> usize {
+fn alternatives(page: &Value) -> Vec<String> {
     let decisions = page["decisions"].as_array().expect("a list").iter();
     let others = decisions.filter_map(|decision| decision["why"]["alternatives"].as_array());
-    others.map(Vec::len).sum()
+    let name = |other: &Value| other["key"].as_str().expect("a name").to_owned();
+    others.flatten().map(name).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,8 +225,13 @@ async fn decisions_name_no_programs_of_other_tenants() {
         let path = format!("/api/v1/programs/{program}/decisions");
         let chosen = [("x-treadle-tenant", tenant)];
         let all = fixture.client.send(Method::GET, &path, &chosen, "").await;
-        considered += alternatives(&all.ok());
-        assert_eq!(alternatives(&client.get(&path).await.ok()), 0);
+        let all = all.ok();
+        let names = alternatives(&all);
+        considered += names.len();
+        let other = if program == "ours" { "theirs" } else { "ours" };
+        assert!(names.iter().all(|name| name.ends_with(other)), "{names:?}");
+        let hidden = alternatives(&client.get(&path).await.ok());
+        assert!(hidden.is_empty(), "{hidden:?}");
     }
     assert!(considered > 0, "an admin of the whole daemon sees them");
     fixture.finish_all(&[&acme]).await;

@@ -2250,8 +2250,7 @@ export interface components {
         Bindings: {
             /** @description One per world and scope. */
             bindings: components["schemas"]["BindingShown"][];
-            /** @description What became of all questions; for callers who see all tenants. */
-            statistics?: Record<string, never> | null;
+            statistics?: null | components["schemas"]["PolicyTotals"];
         };
         /** @description What was kept of a step. */
         Bodies: {
@@ -2341,6 +2340,43 @@ export interface components {
             /** @description URL of the engine that it goes to. */
             worker?: string | null;
         };
+        /** @description A canary and how it fares. */
+        Canary: {
+            /** @description The policy. */
+            policy: string;
+            /**
+             * Format: double
+             * @description How much longer its steps take, as a share of the incumbent's.
+             */
+            regret: number;
+            /**
+             * Format: double
+             * @description Its share of the programs.
+             */
+            share: number;
+            /** @description Steps of both shares, in milliseconds. */
+            trial: components["schemas"]["CanaryTrial"];
+        };
+        /** @description How the two shares have fared so far. */
+        CanaryTrial: {
+            /** @description Steps of the canary's programs. */
+            canary: components["schemas"]["StepTimes"];
+            /** @description Steps of the incumbent's programs. */
+            incumbent: components["schemas"]["StepTimes"];
+        };
+        /** @description What an engine can do, as was found when it last began to answer; what is not known is absent. */
+        Capabilities: {
+            /** @description Whether a step may give way in the middle of its answer, and the answer go on later. */
+            continues: boolean;
+            /** @description Whether a KV cache can go to another engine of its kind. */
+            migrate?: boolean | null;
+            /** @description What it lacks for these, with the remedy. */
+            missing?: string | null;
+            /** @description Whether a program's KV cache can wait outside of its memory. */
+            offload?: boolean | null;
+            /** @description Whether it serves the steps with the greatest priority first. vLLM does not say so. */
+            priorities?: boolean | null;
+        };
         /** @description A change, and who made it. */
         ChangeView: {
             /** @description What was done. */
@@ -2389,8 +2425,49 @@ export interface components {
          * @enum {string}
          */
         Check: "silent" | "raise" | "ignore";
+        /** @description The check that an upload did not pass. */
+        CheckFailure: {
+            /** @description Stable, lower-case words joined by hyphens. */
+            code: string;
+            /** @description What to do about it. */
+            remedy: string;
+            /** @description What is wrong. */
+            what: string;
+            /** @description Where in the upload: a byte, a section, an import, a call. */
+            where: string;
+        };
         /** @description What the checks found out about an upload. */
-        Checked: Record<string, never>;
+        CheckReport: {
+            /** @description Columns that it asks for beyond those of its world. */
+            columns: string[];
+            /**
+             * Format: int64
+             * @description Time to compile it.
+             */
+            compile_ms: number;
+            /** @description A JSON Schema of its configuration, as text; empty if it gives none. */
+            config_schema: string;
+            /** @description SHA-256 of the upload, in hexadecimal. */
+            digest: string;
+            /** @description Interfaces that it exports. */
+            exports: string[];
+            /** @description Functions of its world that it answers. */
+            functions: string[];
+            /** @description Interfaces that it imports. */
+            imports: string[];
+            /** @description Its name. */
+            name: string;
+            /** @description Tools that made it, as far as it says. */
+            producers: string[];
+            /** @description How long the calls of the trial run took. */
+            smoke: components["schemas"]["TrialCall"][];
+            /** @description What it does, in a line. */
+            summary: string;
+            /** @description Its version. */
+            version: string;
+            /** @description The world it targets. */
+            world: string;
+        };
         /** @description A daemon and the shards that it knows. */
         Cluster: {
             /** @description Its name, if it is one among others. */
@@ -2571,6 +2648,7 @@ export interface components {
             message: string;
             /** @description The field at fault. */
             param?: string | null;
+            refusal?: null | components["schemas"]["CheckFailure"];
             /** @description A class of errors that OpenAI's clients know. */
             type: string;
         };
@@ -2810,8 +2888,8 @@ export interface components {
              * @description Lines that were lost because they were not read in time.
              */
             dropped: number;
-            /** @description Lines: `number`, `now_ms`, `level`, `message`, `dropped_before`. */
-            lines: Record<string, never>[];
+            /** @description Lines, oldest first. */
+            lines: components["schemas"]["PolicyLogLine"][];
         };
         /** @description What KV memory was used for. */
         MemoryReport: {
@@ -2956,16 +3034,14 @@ export interface components {
         };
         /** @description What else a binding holds; for those who may change it. */
         OtherRoles: {
-            /** @description The policy on trial: `policy`, its `share` of the programs, its `regret`, and the `trial`. */
-            canary?: Record<string, never> | null;
+            canary?: null | components["schemas"]["Canary"];
             /** @description What is on record of each role that is taken: active, canary, shadow, previous. */
             on_record: {
                 [key: string]: components["schemas"]["OnRecord"];
             };
             /** @description Who answered before, if that is known. */
             previous?: string | null;
-            /** @description The policy that is asked beside the active one, and how far they agree. */
-            shadow?: Record<string, never> | null;
+            shadow?: null | components["schemas"]["Shadow"];
         };
         /** @description What an action wrote: of a process both outputs in one, of a request the answer's body. */
         OutputView: {
@@ -2982,8 +3058,7 @@ export interface components {
             config_schema?: Record<string, never> | null;
             /** @description Functions of its world that it answers. */
             functions: string[];
-            /** @description What became of the questions that it was asked, if it was asked lately. */
-            statistics?: Record<string, never> | null;
+            statistics?: null | components["schemas"]["VersionFigures"];
         };
         /** @description A policy without its component. */
         PluginView: {
@@ -3014,6 +3089,73 @@ export interface components {
         Plugins: {
             /** @description Stored ones, newest first, then the others. */
             plugins: components["schemas"]["PluginView"][];
+        };
+        /** @description A line that a policy wrote. */
+        PolicyLogLine: {
+            /**
+             * Format: int64
+             * @description Lines that were too many in a second since the line before.
+             */
+            dropped_before: number;
+            /** @description trace, debug, info, warn or error. */
+            level: string;
+            /** @description The text, which may be cut. */
+            message: string;
+            /**
+             * Format: int64
+             * @description The time of the decision during which it was written, in milliseconds.
+             */
+            now_ms: number;
+            /**
+             * Format: int64
+             * @description Counts the lines of the policy, from 1.
+             */
+            number: number;
+        };
+        /** @description What became of the questions to all policies. */
+        PolicyTotals: {
+            /**
+             * Format: int64
+             * @description Questions answered by bound policies.
+             */
+            answered: number;
+            /**
+             * Format: int64
+             * @description Time spent on answers, in microseconds.
+             */
+            asked_us: number;
+            /**
+             * Format: int64
+             * @description Questions that a built-in default had to answer.
+             */
+            fallbacks: number;
+            /**
+             * Format: int64
+             * @description Faults of bound policies.
+             */
+            faults: number;
+            /** @description The latest fault, for people. */
+            latest_fault?: string | null;
+            /**
+             * Format: int64
+             * @description Times that a binding was rolled back after repeated faults or for its regret.
+             */
+            rollbacks: number;
+            /**
+             * Format: int64
+             * @description The longest that a change of bindings held decisions up, in microseconds.
+             */
+            slowest_swap_us: number;
+            /**
+             * Format: int64
+             * @description The slowest answer, in microseconds.
+             */
+            slowest_us: number;
+            /**
+             * Format: int64
+             * @description Times that another policy was bound.
+             */
+            swaps: number;
         };
         /** @description Mean times of a program's steps and tool calls, in seconds of the scheduler, and mean tokens. */
         ProfileView: Record<string, never>;
@@ -3338,14 +3480,15 @@ export interface components {
             error?: null | components["schemas"]["RunFailure"];
             /** @description How far it is. */
             progress: components["schemas"]["RunProgress"];
-            /** @description What it found; only where one run is asked for. */
-            report?: Record<string, never> | null;
+            report?: null | components["schemas"]["WhatIfReport"];
             /** @description Its id. */
             run: string;
             /** @description Names of the sets that it compares. */
             sets: string[];
             /** @description queued, running, done, failed or cancelled. */
             status: string;
+            /** @description Whether it repeats a trace that came with the request instead. */
+            trace: boolean;
             /** @description Which part of the journal it repeats. */
             window: components["schemas"]["WindowSpec"];
         };
@@ -3520,6 +3663,68 @@ export interface components {
          * @enum {string}
          */
         SessionType: "bash";
+        /** @description A policy that is asked beside the active one, and how far they agree. */
+        Shadow: {
+            /**
+             * Format: double
+             * @description Mean agreement of all answers, from 0 to 1.
+             */
+            agreement: number;
+            /**
+             * Format: int64
+             * @description Questions that it answered.
+             */
+            answered: number;
+            /**
+             * Format: int64
+             * @description Questions that it failed to answer.
+             */
+            faults: number;
+            /** @description Its latest fault. */
+            latest_fault?: string | null;
+            /** @description The policy. */
+            policy?: string | null;
+            /** @description The latest comparisons, newest last. */
+            recent: components["schemas"]["ShadowComparison"][];
+            /**
+             * Format: int64
+             * @description Answers with the same first program as the bound policy's.
+             */
+            same_first: number;
+            /**
+             * Format: int64
+             * @description Questions that found the shadows busy.
+             */
+            skipped: number;
+        };
+        /** @description One question that a shadow answered too. */
+        ShadowComparison: {
+            /**
+             * Format: double
+             * @description Share of pairs of programs that both put into the same order; for weights, 1 less the mean
+             *     difference; for caches, the share of which the same becomes.
+             */
+            agreement: number;
+            /**
+             * Format: int64
+             * @description When it was asked, in milliseconds on the scheduler's clock.
+             */
+            at_ms: number;
+            /**
+             * Format: int64
+             * @description The program that the bound policy put first, by its number.
+             */
+            bound_first?: number | null;
+            /** @description What was asked. */
+            question: string;
+            /** @description Its rows. */
+            rows: number;
+            /**
+             * Format: int64
+             * @description The program that the shadow put first.
+             */
+            shadow_first?: number | null;
+        };
         /** @description A part of the jobs. */
         ShardView: {
             /** @description Whether this daemon schedules it. */
@@ -3542,7 +3747,10 @@ export interface components {
              * @description KV memory of every engine instead of the recorded, in tokens.
              */
             kv_tokens?: number | null;
-            /** @description A preset's name or a document of `treadle-bench calibrate`; the engines are asked without it. */
+            /**
+             * @description A preset's name or a document of `treadle-bench calibrate`; without it the engines are asked,
+             *     and those of a trace are `glm-4.6-8xh100`.
+             */
             profile?: unknown;
             /**
              * Format: int32
@@ -3556,8 +3764,22 @@ export interface components {
              * @description A program that opens so soon after another one's end takes its slot.
              */
             slot_lag_s?: number | null;
+            trace?: null | components["schemas"]["TraceBody"];
             /** @description Which part of the journal is repeated; all of it without one. */
             window?: components["schemas"]["WindowSpec"];
+        };
+        /** @description Times of steps, in milliseconds. */
+        StepTimes: {
+            /**
+             * Format: int64
+             * @description How many.
+             */
+            count: number;
+            /**
+             * Format: double
+             * @description Their mean.
+             */
+            mean: number;
         };
         /** @description One call of a program to an engine. Times are microseconds since 1970. */
         StepView: {
@@ -4010,6 +4232,50 @@ export interface components {
              */
             total_waiting_reqs: number;
         };
+        /** @description A trace in the body of a request. */
+        TraceBody: {
+            /**
+             * Format: int32
+             * @description Engines, 1 to 64; 2 without it.
+             */
+            engines?: number | null;
+            /**
+             * Format: double
+             * @description KV memory of the engines together, as a share of what the programs need at their peak, above 0
+             *     and at most 100; 0.33 without it. `kv_tokens` gives it in tokens of one engine.
+             */
+            kv_fraction?: number | null;
+            /**
+             * Format: int32
+             * @description Programs that are live at once, 1 to 10,000; one that ends is replaced by the next. 64 without
+             *     it.
+             */
+            programs?: number | null;
+            /**
+             * Format: int32
+             * @description Programs taken from the trace, 1 to 100,000; four for each that is live at once without it.
+             */
+            runs?: number | null;
+            /** @description Recorded programs in the format of docs/traces.md: a JSON object on each line. */
+            text: string;
+            /**
+             * Format: int32
+             * @description Its token counts are divided by this; 4 without it.
+             */
+            token_divisor?: number | null;
+        };
+        /** @description A call of the trial run. */
+        TrialCall: {
+            /**
+             * Format: int64
+             * @description The fastest of five calls, in nanoseconds.
+             */
+            best_ns: number;
+            /** @description The function. */
+            call: string;
+            /** @description Rows of the call. */
+            rows: number;
+        };
         /** @description What is wrong with a body. */
         Unprocessable: {
             /** @description One problem. */
@@ -4041,12 +4307,546 @@ export interface components {
              */
             undivided_token_seconds: number;
         };
+        /** @description What became of the questions that one version was asked. */
+        VersionFigures: {
+            /**
+             * Format: int64
+             * @description Questions that it was asked.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description Time that it computed, in microseconds.
+             */
+            compute_us: number;
+            /**
+             * Format: int64
+             * @description What bounds an answer, in milliseconds: that of a question that scheduling waits for, where its
+             *     world has any. Then the built-in default answers.
+             */
+            deadline_ms: number;
+            /**
+             * Format: int64
+             * @description Questions that a built-in default had to answer in its stead.
+             */
+            fallbacks: number;
+            /** @description Faults by kind. */
+            faults: {
+                [key: string]: number;
+            };
+            /** @description Upper bounds of `latency_counts`, in microseconds. */
+            latency_bounds_us: number[];
+            /** @description Answers by latency: so many within each of `latency_bounds_us`, and beyond. */
+            latency_counts: number[];
+            /** @description Its latest fault. */
+            latest_fault?: string | null;
+            /** @description Linear memory after its latest answer. */
+            memory_bytes: number;
+            /**
+             * Format: int64
+             * @description Questions that it left to the built-in default.
+             */
+            not_supported: number;
+            /**
+             * Format: int64
+             * @description Median time of its latest answers, at most 512, in microseconds; null before its first.
+             */
+            p50_us?: number | null;
+            /**
+             * Format: int64
+             * @description 99th percentile of the same.
+             */
+            p99_us?: number | null;
+            /**
+             * Format: int64
+             * @description Times that it had to be started again.
+             */
+            restarts: number;
+            /**
+             * Format: int64
+             * @description Rows of these questions.
+             */
+            rows: number;
+            /**
+             * Format: int64
+             * @description Its slowest answer, in microseconds.
+             */
+            slowest_us: number;
+        };
         /** @enum {string} */
         WantedState: "ready" | "cordoned";
         /** @description How browsers may sign in. */
         WaysToSignIn: {
             /** @description Where a browser is sent to the identity provider from; absent where there is none for it. */
             provider?: string | null;
+        };
+        /** @description How a set compares with the first one: its figure over the first's, seed by seed. */
+        WhatIfChange: {
+            /** @description The first of those decisions, by time. */
+            differences: components["schemas"]["WhatIfDifference"][];
+            /** @description Makespan over makespan; below 1 is faster. */
+            makespan_ratio: components["schemas"]["WhatIfEstimate"];
+            /** @description Programs about which other things were decided, under the first seed. */
+            programs_decided_otherwise: number;
+            /** @description 99th percentile of a step over that. */
+            step_p99_ratio: components["schemas"]["WhatIfEstimate"];
+            /** @description Throughput over throughput. */
+            steps_per_min_ratio: components["schemas"]["WhatIfEstimate"];
+        };
+        /** @description The report of a what-if run. */
+        WhatIfComparison: {
+            /** @description What is not as it was. */
+            cuts: components["schemas"]["WhatIfCuts"];
+            /**
+             * Format: int64
+             * @description Jobs in all; of each outcome those with the most programs are reported.
+             */
+            jobs: number;
+            /**
+             * Format: int64
+             * @description Programs repeated.
+             */
+            programs: number;
+            recorded?: null | components["schemas"]["WhatIfRecorded"];
+            /**
+             * Format: int64
+             * @description Programs that took the slot of one that ended.
+             */
+            seat_takers: number;
+            /** @description One for each set, in their order. */
+            sets: components["schemas"]["WhatIfSet"][];
+            /**
+             * Format: int64
+             * @description Their steps.
+             */
+            steps: number;
+            /**
+             * Format: int64
+             * @description Waves of programs.
+             */
+            waves: number;
+            /** @description The engines of the window. */
+            workers: components["schemas"]["WhatIfWorker"][];
+        };
+        /** @description A run that its time limit ended: sets and seeds that are missing were not replayed. */
+        WhatIfCutShort: {
+            /**
+             * Format: int64
+             * @description The limit in seconds of real time.
+             */
+            limit_s: number;
+            /**
+             * Format: int64
+             * @description Replays in the report.
+             */
+            replays: number;
+            /**
+             * Format: int64
+             * @description Replays that were asked for.
+             */
+            replays_asked: number;
+        };
+        /** @description What the window's edges and its failures left out. */
+        WhatIfCuts: {
+            /**
+             * Format: int64
+             * @description Actions that began before the first answer of their program in the window: left out.
+             */
+            actions_left_out: number;
+            /**
+             * Format: int64
+             * @description Programs that had begun before the window: they are repeated from their first step within it.
+             */
+            programs_begun_before: number;
+            /**
+             * Format: int64
+             * @description Programs that were never released and had no event for as long as a tool call may last, or
+             *     half of a shorter window: they are taken to be over with their last answer.
+             */
+            programs_left: number;
+            /**
+             * Format: int64
+             * @description Programs that had not ended with the window: they are repeated up to their last answer in it.
+             */
+            programs_open_at_end: number;
+            /**
+             * Format: int64
+             * @description Programs without an answered step in the window: left out.
+             */
+            programs_without_answer: number;
+            /**
+             * Format: int64
+             * @description Steps whose prompt had shrunk: how much of the context they kept is a guess.
+             */
+            steps_compacted: number;
+            /**
+             * Format: int64
+             * @description Steps under way at the window's end: left out.
+             */
+            steps_open_at_end: number;
+            /**
+             * Format: int64
+             * @description Steps that came while another one of their program was under way: repeated one after another.
+             */
+            steps_overlapping: number;
+            /**
+             * Format: int64
+             * @description Steps without further events, although their program went on, was released or left: the
+             *     scheduler had refused them. Left out.
+             */
+            steps_unheard_of: number;
+            /**
+             * Format: int64
+             * @description Steps that failed, were withdrawn, or were lost in a restart: left out, the time that they
+             *     took stays.
+             */
+            steps_without_answer: number;
+            /**
+             * Format: int64
+             * @description Times that an engine was lost, recovered, added late or removed: one that served at all is
+             *     repeated as there all the time.
+             */
+            worker_changes: number;
+        };
+        /** @description A decision in short, and why. */
+        WhatIfDecision: {
+            /** @description How many others were named beside it. */
+            alternatives: number;
+            /**
+             * Format: double
+             * @description When, in seconds of virtual time.
+             */
+            at_s: number;
+            /** @description What made it necessary or possible. */
+            because: string;
+            /**
+             * Format: int64
+             * @description What the engine holds.
+             */
+            capacity_tokens?: number | null;
+            /** @description What. */
+            kind: string;
+            /**
+             * Format: int64
+             * @description The program's demand there, in tokens.
+             */
+            need_tokens: number;
+            /** @description Who decided. */
+            policy: string;
+            /**
+             * Format: double
+             * @description The score that a policy gave it.
+             */
+            score?: number | null;
+            /**
+             * Format: int64
+             * @description Tokens in use there before.
+             */
+            used_tokens: number;
+            /**
+             * Format: double
+             * @description How long the step had waited, or the tool call had lasted, in seconds.
+             */
+            waited_s: number;
+            /**
+             * Format: int32
+             * @description About which engine, by its index among the recorded ones.
+             */
+            worker: number;
+        };
+        /** @description Where a program's course parts. */
+        WhatIfDifference: {
+            ours?: null | components["schemas"]["WhatIfDecision"];
+            /** @description The program. */
+            program: string;
+            /** @description How many of its decisions were the same before. */
+            same_before: number;
+            theirs?: null | components["schemas"]["WhatIfDecision"];
+        };
+        /** @description A mean over seeds. */
+        WhatIfEstimate: {
+            /**
+             * Format: double
+             * @description Half of its 95 % confidence interval; absent with fewer than two seeds.
+             */
+            half_width?: number | null;
+            /**
+             * Format: double
+             * @description The mean.
+             */
+            mean: number;
+        };
+        /** @description What the programs of one job came to. */
+        WhatIfJob: {
+            /** @description The job. */
+            job: string;
+            /**
+             * Format: int64
+             * @description Its programs that ended.
+             */
+            programs: number;
+            /**
+             * Format: double
+             * @description Mean time of a program as a multiple of what it takes undisturbed.
+             */
+            slowdown: number;
+        };
+        /** @description What a workload came to under one set of policies. Times are virtual, in seconds. */
+        WhatIfOutcome: {
+            /**
+             * Format: double
+             * @description Jain's index of the programs' slowdowns.
+             */
+            fairness: number;
+            /**
+             * Format: double
+             * @description Share of prompt tokens found in caches.
+             */
+            hit_rate: number;
+            /**
+             * Format: double
+             * @description The same of the jobs' mean slowdowns.
+             */
+            job_fairness: number;
+            /** @description Job by job. */
+            jobs: components["schemas"]["WhatIfJob"][];
+            /**
+             * Format: double
+             * @description From the first step's sending to the last answer.
+             */
+            makespan_s: number;
+            /**
+             * Format: int64
+             * @description Caches moved to another engine.
+             */
+            migrations: number;
+            /**
+             * Format: int64
+             * @description Paused programs restored elsewhere.
+             */
+            moves: number;
+            /**
+             * Format: int64
+             * @description Caches that went to host memory.
+             */
+            offloads: number;
+            /**
+             * Format: int64
+             * @description Programs paused.
+             */
+            pauses: number;
+            /** @description What became of the questions to the set's policies, where there are any. */
+            policies?: components["schemas"]["WhatIfQuestions"];
+            /**
+             * Format: int64
+             * @description Requests that engines preempted.
+             */
+            preemptions: number;
+            /**
+             * Format: int64
+             * @description Programs that ended.
+             */
+            programs: number;
+            /**
+             * Format: int64
+             * @description Steps that were not.
+             */
+            refused: number;
+            /**
+             * Format: double
+             * @description Median time from sending a step to its answer.
+             */
+            step_p50_s: number;
+            /**
+             * Format: double
+             * @description 95th percentile.
+             */
+            step_p95_s: number;
+            /**
+             * Format: double
+             * @description 99th percentile.
+             */
+            step_p99_s: number;
+            /**
+             * Format: int64
+             * @description Steps answered.
+             */
+            steps: number;
+            /**
+             * Format: double
+             * @description Steps answered a minute.
+             */
+            steps_per_min: number;
+            /** @description False if it was cancelled: some programs would hardly ever have ended. */
+            whole: boolean;
+        };
+        /** @description A policy that a set asked. */
+        WhatIfPolicy: {
+            /** @description What it was configured with. */
+            config: Record<string, never>;
+            /** @description Whether it was not chosen: it is the default of the set's settings, or what answers anyway. */
+            is_default: boolean;
+            /** @description Its name. */
+            name: string;
+            /** @description Its version. */
+            version: string;
+            /** @description Its world. */
+            world: string;
+        };
+        /** @description What became of the questions that the policies of a set were asked. */
+        WhatIfQuestions: {
+            /**
+             * Format: int64
+             * @description Questions that they answered.
+             */
+            answered: number;
+            /**
+             * Format: int64
+             * @description Questions that a built-in default answered in their stead.
+             */
+            fallbacks: number;
+            /**
+             * Format: int64
+             * @description Of these, questions that went wrong.
+             */
+            faults: number;
+            /**
+             * Format: int64
+             * @description Times that a policy was rolled back for its faults: from then on the built-in default
+             *     decided.
+             */
+            given_up: number;
+            /** @description The latest fault, for people. */
+            latest_fault?: string | null;
+        };
+        /** @description What the window itself came to. Times are those of the journal, in seconds. */
+        WhatIfRecorded: {
+            /**
+             * Format: double
+             * @description Share of prompt tokens found in caches, where engines reported it.
+             */
+            hit_rate: number;
+            /**
+             * Format: double
+             * @description From the first step's arrival to the last answer.
+             */
+            makespan_s: number;
+            /**
+             * Format: double
+             * @description Median time from a step's arrival to its answer.
+             */
+            step_p50_s: number;
+            /**
+             * Format: double
+             * @description 95th percentile.
+             */
+            step_p95_s: number;
+            /**
+             * Format: double
+             * @description 99th percentile.
+             */
+            step_p99_s: number;
+            /**
+             * Format: int64
+             * @description Steps answered.
+             */
+            steps: number;
+            /**
+             * Format: double
+             * @description Steps answered a minute.
+             */
+            steps_per_min: number;
+        };
+        /** @description What a run came to. The comparison is the same whenever the run is repeated; the speed is not. */
+        WhatIfReport: components["schemas"]["WhatIfComparison"] & {
+            cut_short?: null | components["schemas"]["WhatIfCutShort"];
+            /**
+             * Format: double
+             * @description Spread of tools and arrivals over them.
+             */
+            jitter: number;
+            /** @description KV memory of each, in tokens. */
+            kv_tokens: number[];
+            /** @description What the engines are like. */
+            profile: string;
+            /** @description How a workload that was not recorded was made. */
+            scenario?: string | null;
+            /**
+             * Format: int32
+             * @description Seeds that were replayed.
+             */
+            seeds: number;
+            /**
+             * Format: double
+             * @description Virtual seconds of all replays, over the real ones.
+             */
+            speed: number;
+            /**
+             * Format: double
+             * @description Real seconds that all replays took.
+             */
+            took_s: number;
+        };
+        /** @description What one set came to over all seeds. */
+        WhatIfSet: {
+            against_first?: null | components["schemas"]["WhatIfChange"];
+            /** @description The policies that it asked; none of a set that has only what is built in. */
+            asked: components["schemas"]["WhatIfPolicy"][];
+            /** @description Jain's index of the programs' slowdowns. */
+            fairness: components["schemas"]["WhatIfEstimate"];
+            /**
+             * Format: int64
+             * @description Seeds under which it was cancelled before all programs had ended: its figures are too good.
+             */
+            given_up: number;
+            /** @description Share of prompt tokens found in caches. */
+            hit_rate: components["schemas"]["WhatIfEstimate"];
+            /** @description The same of the jobs'. */
+            job_fairness: components["schemas"]["WhatIfEstimate"];
+            /** @description Makespan in seconds. */
+            makespan_s: components["schemas"]["WhatIfEstimate"];
+            /** @description Caches moved to another engine. */
+            migrations: components["schemas"]["WhatIfEstimate"];
+            /** @description Paused programs restored elsewhere. */
+            moves: components["schemas"]["WhatIfEstimate"];
+            /** @description The set's name. */
+            name: string;
+            /** @description Caches that went to host memory. */
+            offloads: components["schemas"]["WhatIfEstimate"];
+            /** @description Programs paused. */
+            pauses: components["schemas"]["WhatIfEstimate"];
+            /**
+             * @description Statistics of the questions to its policies, all seeds together. Where a policy was rolled
+             *     back, the figures are those of the built-in default, not of the set.
+             */
+            policies: components["schemas"]["WhatIfQuestions"];
+            /** @description Requests that engines preempted. */
+            preemptions: components["schemas"]["WhatIfEstimate"];
+            /**
+             * Format: int64
+             * @description Steps that were not answered, all seeds together.
+             */
+            refused: number;
+            /** @description The outcomes seed by seed. */
+            seeds: components["schemas"]["WhatIfOutcome"][];
+            /** @description Median time of a step, in seconds. */
+            step_p50_s: components["schemas"]["WhatIfEstimate"];
+            /** @description 95th percentile. */
+            step_p95_s: components["schemas"]["WhatIfEstimate"];
+            /** @description 99th percentile. */
+            step_p99_s: components["schemas"]["WhatIfEstimate"];
+            /** @description Steps answered a minute. */
+            steps_per_min: components["schemas"]["WhatIfEstimate"];
+        };
+        /** @description An engine as the journal knows it. */
+        WhatIfWorker: {
+            /**
+             * Format: int64
+             * @description Its KV memory in tokens, if known.
+             */
+            kv_tokens?: number | null;
+            /** @description Its URL. */
+            url: string;
         };
         /** @description What the daemon takes the caller for. */
         Whoami: {
@@ -4139,6 +4939,8 @@ export interface components {
         };
         /** @description A registered engine. */
         WorkerView: {
+            /** @description What was found that it can do. */
+            capabilities: components["schemas"]["Capabilities"];
             /**
              * Format: int64
              * @description KV memory that it has, in tokens, where known.
@@ -4180,6 +4982,8 @@ export interface components {
             problem?: string | null;
             /** @description Programs that are placed on it. */
             programs: number;
+            /** @description What it does of each step, prefill or decode, where it said that it does not do all. */
+            role?: string | null;
             /**
              * Format: int32
              * @description Programs at once, at engines with slots.
@@ -4208,6 +5012,8 @@ export interface components {
              * @description KV memory that they are charged, in tokens.
              */
             used_tokens: number;
+            /** @description Version of its software, as it said when it last began to answer. */
+            version?: string | null;
             /** @description Always regular: clients of SGLang's router ask for it. */
             worker_type: string;
         };
@@ -6298,7 +7104,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Checked"];
+                    "application/json": components["schemas"]["CheckReport"];
                 };
             };
             /** @description missing_field, plugin_invalid */
@@ -6531,8 +7337,10 @@ export interface operations {
                 /** @description Only those that changed at this time or later, in milliseconds since 1970. */
                 since_ms?: number | null;
                 /**
-                 * @description created_at_us, updated_at_us, context_tokens, steps, tokens_total or reward; the greatest come
-                 *     first with a dash before it, and programs without a reward last. `-created_at_us` without it.
+                 * @description created_at_us, updated_at_us, context_tokens, steps, tokens_total, reward, or lasted: the time
+                 *     from `created_at_us` to the end, of a live program to now, that is to when the first page was
+                 *     asked for. The greatest come first with a dash before it, and programs without a reward last.
+                 *     `-created_at_us` without it.
                  */
                 sort?: string | null;
                 /** @description Only those that come after: `next` of the page before, with the same `sort`. */

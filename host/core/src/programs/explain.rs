@@ -85,6 +85,9 @@ pub enum Because {
 pub struct Alternative {
     /// The program.
     pub program: ProgramId,
+    /// The program's key, unless it is gone by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Box<str>>,
     /// Its score.
     pub score: f64,
 }

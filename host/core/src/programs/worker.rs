@@ -263,6 +263,12 @@ impl Worker {
         self.host_tokens() > 0
     }
 
+    /// Whether it can go on from the answer of a step so far, so that a step may give way in its
+    /// middle.
+    pub fn resumes_steps(&self) -> bool {
+        self.engine != EngineKind::Openai
+    }
+
     /// Placed programs that are not between steps.
     pub(crate) fn busy_programs(&self) -> usize {
         self.programs.len() - self.idle.len()

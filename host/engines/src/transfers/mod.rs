@@ -16,7 +16,7 @@ mod tests;
 mod transfer_executor;
 mod work;
 
-pub use node::{Node, NodeError};
+pub use node::{Abilities, Node, NodeError};
 pub use prompts::Prompts;
 pub use stats::TransferStats;
 pub use transfer_executor::TransferExecutor;

@@ -11,9 +11,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use treadle_config::{Config, ConfigError, Role};
 use treadle_http::Upstream;
+use treadle_model::EngineKind;
 use treadle_transfer::{
-    Evicted, Executors, Limits, NodeTls, Settings, Tier, TierServer, TierSettings, TransferError,
-    WorkerRef,
+    Evicted, Executors, KvExecutor, Limits, Means, NodeTls, Settings, Support, Tier, TierServer,
+    TierSettings, TransferError, WorkerRef,
 };
 use treadle_trust::{Connector, TlsError};
 
@@ -48,6 +49,17 @@ pub enum NodeError {
     },
 }
 
+/// What can be done with the KV caches of an engine.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Abilities {
+    /// Whether they can wait outside of its memory.
+    pub offload: bool,
+    /// Whether they can go to another engine of its kind.
+    pub migrate: bool,
+    /// What is missing, with the remedy; empty if nothing is.
+    pub missing: Box<str>,
+}
+
 /// Receivers of evictions.
 type Listeners = Arc<Mutex<Vec<UnboundedSender<Evicted>>>>;
 
@@ -64,7 +76,7 @@ pub struct Node {
     /// True if one scheduler alone knows what is in the tier.
     pub(super) alone: bool,
     /// True if SGLang's storage may be used.
-    pub(super) sglang: bool,
+    sglang: bool,
     moves: bool,
     nodes: treadle_config::KvSection,
     /// The addresses of other nodes' tiers.
@@ -165,6 +177,34 @@ impl Node {
             .unwrap_or_else(PoisonError::into_inner);
         listeners.push(sender);
         received
+    }
+
+    /// Asks what can be done with an engine's caches; `None` if it does not answer.
+    pub async fn abilities(&self, url: &str, kind: EngineKind) -> Option<Abilities> {
+        let worker = WorkerRef {
+            url: url.into(),
+            kind,
+            node: self.nodes.node_of(url).map(Into::into),
+        };
+        let support = self.executors.support(worker).await.ok()?;
+        Some(self.allowed(support))
+    }
+
+    /// What may be done of what an engine can.
+    pub(super) fn allowed(&self, support: Support) -> Abilities {
+        if support.means == Means::HiCache && !self.sglang {
+            let why = "SGLang's storage finds caches by tokens alone; kv.sglang turns it on";
+            return Abilities {
+                offload: false,
+                migrate: false,
+                missing: why.into(),
+            };
+        }
+        Abilities {
+            offload: support.offload,
+            migrate: support.migrate,
+            missing: support.why,
+        }
     }
 
     /// A worker as executors know it.

@@ -1,14 +1,12 @@
 //! One transfer, from the order to what it came to.
 
-use super::node::Node;
+use super::node::{Abilities, Node};
 use super::prompts;
 use std::sync::{Arc, Mutex, PoisonError};
 use treadle_core::{Event, ProgramEvent};
 use treadle_model::{EngineKind, ProgramId};
 use treadle_scheduler::orders::{End, Work};
-use treadle_transfer::{
-    Export, Import, KvCopy, KvExecutor, Means, Prompt, Support, Tags, TransferError,
-};
+use treadle_transfer::{Export, Import, KvCopy, KvExecutor, Means, Prompt, Tags, TransferError};
 
 /// A copy that is needed for as long as a transfer runs; the transfer executor drops it after that,
 /// however it ended.
@@ -148,21 +146,20 @@ impl Transfer {
     async fn able(&self, end: &End, wish: Wish) -> Result<(), Failure> {
         let seen = self.node.executors.support_seen(self.node.worker(end));
         let support = seen.await?;
-        if support.means == Means::HiCache && !self.node.sglang {
-            let why = "SGLang's storage finds caches by tokens alone; kv.sglang turns it on";
-            return Err(unsupported(end, why));
-        }
-        let Support {
-            offload, migrate, ..
-        } = support;
+        let means = support.means;
+        let Abilities {
+            offload,
+            migrate,
+            missing,
+        } = self.node.allowed(support);
         let can = match wish {
             Wish::Offload => offload,
             Wish::Migrate => migrate,
         };
         if !can {
-            return Err(unsupported(end, &support.why));
+            return Err(unsupported(end, &missing));
         }
-        if support.means == Means::SlotFiles && end.slot.is_none() {
+        if means == Means::SlotFiles && end.slot.is_none() {
             // Before anything is saved for nothing.
             let why = "the program has no slot there: llama.cpp's caches don't move in this mode";
             return Err(unsupported(end, why));

@@ -1,7 +1,7 @@
 //! What happened to questions, in all and per version of a policy.
 
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::PolicyFault;
@@ -12,6 +12,9 @@ const VERSIONS_MAX: usize = 256;
 /// Upper bounds of the latency buckets, in microseconds; the last has none.
 pub const LATENCY_BOUNDS_US: [u64; 12] =
     [1, 2, 5, 10, 20, 50, 100, 250, 1_000, 2_500, 10_000, 100_000];
+
+/// Latest answers of a version whose times are kept.
+const TIMES_MAX: usize = 512;
 
 /// What happened to questions so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -57,6 +60,9 @@ pub struct VersionStatistics {
     pub slowest_us: u64,
     /// Answers by latency, one entry per bound and one for those beyond.
     pub latency_counts: [u64; LATENCY_BOUNDS_US.len() + 1],
+    /// Times of its latest answers, in microseconds.
+    #[serde(skip)]
+    times_us: VecDeque<u32>,
     /// Linear memory after its latest answer.
     pub memory_bytes: usize,
     /// Times that it had to be started again.
@@ -73,6 +79,19 @@ impl VersionStatistics {
         self.slowest_us = self.slowest_us.max(us);
         let bucket = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);
         self.latency_counts[bucket] += 1;
+        if self.times_us.len() == TIMES_MAX {
+            self.times_us.pop_front();
+        }
+        self.times_us.push_back(us.try_into().unwrap_or(u32::MAX));
+    }
+
+    /// The time within which this share of its latest 512 answers came, in microseconds; nothing
+    /// before its first.
+    pub fn latest_percentile_us(&self, share: f64) -> Option<u64> {
+        let mut times: Vec<u32> = self.times_us.iter().copied().collect();
+        times.sort_unstable();
+        let rank = (share * times.len() as f64).ceil() as usize;
+        times.get(rank.saturating_sub(1)).map(|us| (*us).into())
     }
 
     /// A call went wrong.
@@ -170,6 +189,26 @@ mod tests {
         );
         assert_eq!((version.calls, version.rows), (7, 70));
         assert_eq!(version.slowest_us, 1_000_000);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_latest_answers() {
+        let mut version = VersionStatistics::default();
+        assert_eq!(version.latest_percentile_us(0.5), None);
+        version.record_call(1, Duration::from_micros(7));
+        assert_eq!(version.latest_percentile_us(0.99), Some(7));
+        // Slow ones, of which the last 112 are among the latest.
+        for _ in 0..400 {
+            version.record_call(1, Duration::from_micros(9_000));
+        }
+        for us in 1..=400 {
+            version.record_call(1, Duration::from_micros(us));
+        }
+        assert_eq!(version.times_us.len(), TIMES_MAX);
+        assert_eq!(version.latest_percentile_us(0.5), Some(256));
+        assert_eq!(version.latest_percentile_us(0.78), Some(400));
+        assert_eq!(version.latest_percentile_us(0.99), Some(9_000));
+        assert_eq!(version.latest_percentile_us(0.0), Some(1));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::program::Program;
 use treadle_core::{Command, Event, Mode};
-use treadle_model::{EngineKind, GatewayId, PolicyRef, StepId, Timestamp, WorkerId};
+use treadle_model::{GatewayId, PolicyRef, StepId, Timestamp, WorkerId};
 
 /// Who shares out the units of actions where no policy does.
 const BUILT_IN: &str = "core";
@@ -111,7 +111,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             engine: w.engine,
             slot,
             priority: is_aware.then_some(priority),
-            interruptible: has_queues && w.engine != EngineKind::Openai,
+            interruptible: has_queues && w.resumes_steps(),
         })
     }
 }

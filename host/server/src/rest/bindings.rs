@@ -3,6 +3,7 @@
 use super::arguments::{Body, Query, name};
 use super::endpoint::{Endpoint, delete, get, post, put};
 use super::plugins::{failed, visible};
+use super::policy_views::{Canary, PolicyTotals, Shadow};
 use super::signature::Answer;
 use super::{refuse, stopped};
 use crate::app::App;
@@ -15,9 +16,7 @@ use treadle_auth::permissions::{PLUGINS, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_core::bindings::{self, BoundPolicy, Roles};
 use treadle_model::{PolicyRef, World};
-use treadle_policy::evaluator::{
-    BindingView, CanaryView, Changed, EVERYONE, PolicyStatistics, Role, Scope, ShadowReport,
-};
+use treadle_policy::evaluator::{BindingView, Changed, EVERYONE, Role, Scope};
 use treadle_registry::{BindRequest, RegistryError};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
@@ -58,8 +57,7 @@ struct Bindings {
     bindings: Vec<BindingShown>,
     /// What became of all questions; for callers who see all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    statistics: Option<PolicyStatistics>,
+    statistics: Option<PolicyTotals>,
 }
 
 /// The state of one binding.
@@ -83,12 +81,10 @@ struct OtherRoles {
     /// Who answered before, if that is known.
     #[schema(value_type = Option<String>)]
     previous: Option<PolicyRef>,
-    /// The policy on trial: `policy`, its `share` of the programs, its `regret`, and the `trial`.
-    #[schema(value_type = Option<Object>)]
-    canary: Option<CanaryView>,
+    /// The policy on trial.
+    canary: Option<Canary>,
     /// The policy that is asked beside the active one, and how far they agree.
-    #[schema(value_type = Option<Object>)]
-    shadow: Option<ShadowReport>,
+    shadow: Option<Shadow>,
     /// What is on record of each role that is taken: active, canary, shadow, previous.
     on_record: BTreeMap<&'static str, OnRecord>,
 }
@@ -133,7 +129,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Answer<Bindings> {
         .filter_map(|view| shown(&caller, view, &records, alone));
     Ok(Json(Bindings {
         bindings: shown.collect(),
-        statistics: alone.then_some(statistics),
+        statistics: alone.then(|| statistics.into()),
     }))
 }
 
@@ -157,8 +153,8 @@ fn shown(
         policy: view.policy,
         roles: (alone || !is_everyones).then_some(OtherRoles {
             previous: view.previous,
-            canary: view.canary,
-            shadow: view.shadow,
+            canary: view.canary.map(Into::into),
+            shadow: view.shadow.map(Into::into),
             on_record: OnRecord::all(records.roles(view.world, view.job.as_str())),
         }),
     })

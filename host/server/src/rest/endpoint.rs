@@ -205,7 +205,7 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self.fails(&[ErrorCode::BodyTooLarge])
     }
 
-    /// Its body is an action's.
+    /// Its body may be as long as that of an action.
     pub(crate) fn takes_action(mut self) -> Self {
         self.about.length = Length::Action;
         self

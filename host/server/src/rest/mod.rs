@@ -26,6 +26,7 @@ mod memory;
 mod nodes;
 mod openapi;
 mod plugins;
+mod policy_views;
 pub(crate) mod programs;
 mod resources;
 mod sandboxes;

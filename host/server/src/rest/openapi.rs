@@ -2,6 +2,7 @@
 
 use super::endpoint::{About, Endpoint, get};
 use super::groups;
+use super::policy_views::CheckFailure;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -56,6 +57,9 @@ struct ErrorDetails {
     code: String,
     /// The field at fault.
     param: Option<String>,
+    /// The check that an upload of a policy did not pass; absent of other errors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<CheckFailure>,
 }
 
 fn document() -> OpenApi {

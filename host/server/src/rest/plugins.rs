@@ -2,6 +2,7 @@
 
 use super::arguments::{InPath, Query};
 use super::endpoint::{Endpoint, get, post};
+use super::policy_views::{CheckFailure, CheckReport, PolicyLogLine, VersionFigures};
 use super::signature::Answer;
 use super::upload::upload;
 use super::{not_recorded, refuse, stopped};
@@ -18,9 +19,9 @@ use std::time::Duration;
 use treadle_auth::permissions::{PLUGINS, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_http::error_response;
+use treadle_model::World;
 use treadle_model::tenant::WHOLE_DAEMON;
-use treadle_policy::evaluator::VersionStatistics;
-use treadle_registry::{LoggedLine, RegistryError, bundled, unstored};
+use treadle_registry::{RegistryError, bundled, unstored};
 use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
@@ -110,23 +111,16 @@ struct PluginDetails {
     #[schema(value_type = Option<Object>)]
     config_schema: Value,
     /// What became of the questions that it was asked, if it was asked lately.
-    #[schema(value_type = Option<Object>)]
-    statistics: Option<VersionStatistics>,
+    statistics: Option<VersionFigures>,
 }
-
-/// What the checks found out about an upload.
-#[derive(Serialize, ToSchema)]
-#[schema(value_type = Object)]
-struct Checked(Value);
 
 /// A page of a log.
 #[derive(Serialize, ToSchema)]
 struct LogPage {
     /// Digest of the policy.
     digest: String,
-    /// Lines: `number`, `now_ms`, `level`, `message`, `dropped_before`.
-    #[schema(value_type = Vec<Object>)]
-    lines: Vec<LoggedLine>,
+    /// Lines, oldest first.
+    lines: Vec<PolicyLogLine>,
     /// Lines that were lost because they were not read in time.
     dropped: u64,
 }
@@ -257,13 +251,11 @@ async fn owned(app: &App, owners: &[&str]) -> Result<Vec<PluginHead>, Response> 
     Ok(heads)
 }
 
-async fn check(State(app): State<App>, request: Request) -> Answer<Checked> {
+async fn check(State(app): State<App>, request: Request) -> Answer<CheckReport> {
     let upload = upload(request).await?;
     let inspection = app.policies.inspect(upload.bytes).await;
     let inspection = inspection.map_err(|error| failed(&error))?;
-    // Text and numbers always have a JSON form.
-    let report = serde_json::to_value(&inspection).unwrap_or_default();
-    Ok(Json(Checked(report)))
+    Ok(Json(inspection.into()))
 }
 
 async fn list(State(app): State<App>, caller: Caller) -> Answer<Plugins> {
@@ -285,7 +277,11 @@ async fn show(
         Ok(head) => {
             let statistics = app.policies.statistics_of(&head, tenant_prefix(&caller));
             let statistics = statistics.await.map_err(|error| failed(&error))?;
-            (PluginView::of(&head), statistics)
+            let world = World::from_name(&head.world);
+            let figures = statistics.zip(world).map(|(statistics, world)| {
+                VersionFigures::of(&statistics, app.policies.deadline_ms(world))
+            });
+            (PluginView::of(&head), figures)
         }
         // A bundled one can be looked at before it is first used.
         Err(response) => match bundled(&plugin) {
@@ -328,7 +324,7 @@ async fn logs(
         let digest = head.digest;
         let page = LogPage {
             digest,
-            lines,
+            lines: lines.into_iter().map(Into::into).collect(),
             dropped,
         };
         return Ok(Json(page).into_response());
@@ -346,7 +342,7 @@ async fn logs(
             let last = lines.last().map_or(after, |line| line.number);
             let events = lines.into_iter().map(|line| {
                 let event = Event::default().id(line.number.to_string());
-                event.json_data(line)
+                event.json_data(PolicyLogLine::from(line))
             });
             let events = futures_util::stream::iter(events.collect::<Vec<_>>());
             Some((events, (last, false)))
@@ -369,8 +365,7 @@ pub(super) fn failed(error: &RegistryError) -> Response {
                 kind: code.kind(),
                 message: refusal.to_string(),
                 param: None,
-                // Text and numbers always have a JSON form.
-                refusal: serde_json::to_value(refusal).unwrap_or_default(),
+                refusal: refusal.into(),
             };
             (StatusCode::BAD_REQUEST, Json(RefusedUpload { error })).into_response()
         }
@@ -400,7 +395,7 @@ struct Refused {
     kind: &'static str,
     message: String,
     param: Option<String>,
-    refusal: Value,
+    refusal: CheckFailure,
 }
 
 impl PluginView {

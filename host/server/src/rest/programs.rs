@@ -11,7 +11,7 @@ use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{RUN, VIEW};
-use treadle_auth::{Caller, Change};
+use treadle_auth::{Caller, Change, now_us};
 use treadle_core::{Event, ProgramEvent};
 use treadle_http::error_response;
 use treadle_model::{ClientName, Tenant};
@@ -226,8 +226,10 @@ struct ProgramQuery {
     search: Option<String>,
     /// Only those that changed at this time or later, in milliseconds since 1970.
     since_ms: Option<u64>,
-    /// created_at_us, updated_at_us, context_tokens, steps, tokens_total or reward; the greatest come
-    /// first with a dash before it, and programs without a reward last. `-created_at_us` without it.
+    /// created_at_us, updated_at_us, context_tokens, steps, tokens_total, reward, or lasted: the time
+    /// from `created_at_us` to the end, of a live program to now, that is to when the first page was
+    /// asked for. The greatest come first with a dash before it, and programs without a reward last.
+    /// `-created_at_us` without it.
     sort: Option<String>,
     /// Only those that come after: `next` of the page before, with the same `sort`.
     after: Option<String>,
@@ -319,7 +321,9 @@ async fn history(
     let job = optional("job", query.job)?;
     let parent = optional("parent", query.parent)?;
     let limit = page_limit(query.limit);
-    let after = query.after.map(|text| cursor(tenant, &text)).transpose()?;
+    let after = query.after.as_deref();
+    let after = after.map(|text| cursor(tenant, column, text)).transpose()?;
+    let (after, now_us) = after.map_or_else(|| (None, now_us()), |(after, at)| (Some(after), at));
     if query
         .search
         .as_ref()
@@ -337,6 +341,7 @@ async fn history(
         since_us: query.since_ms.map(|ms| ms.saturating_mul(1_000)),
         names: tenant.into(),
         column,
+        now_us,
         ascending,
         after,
         limit,
@@ -346,7 +351,11 @@ async fn history(
     let last = rows.last().filter(|_| rows.len() == limit as usize);
     let next = last.and_then(|row| {
         let program = tenant.outside(&row.program)?;
-        Some(format!("{}:{program}", column.of(row, ascending)))
+        let value = page.value_of(row);
+        Some(match column {
+            ProgramColumn::Lasted => format!("{value}@{now_us}:{program}"),
+            _ => format!("{value}:{program}"),
+        })
     });
     let shown = |row| ProgramView::of(tenant, row);
     Ok(Json(Programs {
@@ -355,19 +364,32 @@ async fn history(
     }))
 }
 
-/// The row that a page ended with, from the text that its `next` had.
-fn cursor(tenant: &Tenant, text: &str) -> Result<ProgramCursor, Response> {
-    let parts = text.split_once(':');
-    let parts = parts.and_then(|(value, program)| Some((value.parse().ok()?, program)));
-    let (value, program) = parts.ok_or_else(|| {
-        let message = format!("`after` is `{text}`; send `next` of the page before");
+/// The row that a page ended with, and by when live programs had lasted there, from the text that its
+/// `next` had.
+fn cursor(
+    tenant: &Tenant,
+    column: ProgramColumn,
+    text: &str,
+) -> Result<(ProgramCursor, u64), Response> {
+    let parts = text.split_once(':').and_then(|(place, program)| {
+        let (value, at) = match column {
+            ProgramColumn::Lasted => place.split_once('@')?,
+            _ => (place, "0"),
+        };
+        Some((value.parse().ok()?, at.parse().ok()?, program))
+    });
+    let (value, at, program) = parts.ok_or_else(|| {
+        let message = format!(
+            "`after` is `{text}`; send `next` of the page before, with the `sort` that it had"
+        );
         refuse(ErrorCode::InvalidField, message)
     })?;
     let program = name("after", program)?;
-    Ok(ProgramCursor {
+    let cursor = ProgramCursor {
         value,
         program: tenant.inside(&program).into_owned(),
-    })
+    };
+    Ok((cursor, at))
 }
 
 async fn show(

@@ -25,6 +25,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get(runs, VIEW, list).summary("Runs of what-if replay, newest first"),
         post(runs, RUN, start)
+            .takes_action()
             .summary("Accepts a run of what-if replay; it starts when its turn comes")
             .fails(&[ErrorCode::LabFull, ErrorCode::PluginUnknown]),
         get(one, VIEW, show)
@@ -43,9 +44,12 @@ async fn start(
     Body(body): Body<StartRun>,
 ) -> Result<Accepted<RunView>, Response> {
     let refused = |failure: WhatIfError| error_response(&failure.body());
-    let request = WhatIfRequest::of(body).map_err(refused)?;
     let tenant = &caller.principal.tenant.tenant;
     app.whatif.check_room(tenant).map_err(refused)?;
+    // A trace may be long.
+    let read = tokio::task::spawn_blocking(|| WhatIfRequest::of(body)).await;
+    let read = read.map_err(|error| refused(WhatIfError::Ended(error.to_string())))?;
+    let request = read.map_err(refused)?;
     let mut policies = policies_of(&app, &caller, &request).await?;
     add_bound(&*app.store, tenant, &request, &mut policies)
         .await

@@ -15,7 +15,7 @@ use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_core::worker::{Worker, WorkerState};
 use treadle_core::{Event, ProgramEvent};
-use treadle_engines::Declared;
+use treadle_engines::{Declared, Found};
 use treadle_http::error_response;
 use treadle_model::{EngineKind, Span, WorkerId};
 use treadle_wire::ErrorCode;
@@ -70,6 +70,14 @@ pub(crate) struct WorkerView {
     engine: EngineKind,
     /// The model that it serves, where it tells.
     model: Option<Box<str>>,
+    /// Version of its software, as it said when it last began to answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<Box<str>>,
+    /// What it does of each step, prefill or decode, where it said that it does not do all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<Box<str>>,
+    /// What was found that it can do.
+    capabilities: Capabilities,
     /// Steps that it runs.
     load: u32,
     /// Programs that are placed on it.
@@ -97,6 +105,39 @@ pub(crate) struct WorkerView {
     engine_load: Option<ReportedLoad>,
 }
 
+/// What an engine can do, as was found when it last began to answer; what is not known is absent.
+#[derive(Serialize, ToSchema)]
+struct Capabilities {
+    /// Whether a program's KV cache can wait outside of its memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offload: Option<bool>,
+    /// Whether a KV cache can go to another engine of its kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    migrate: Option<bool>,
+    /// What it lacks for these, with the remedy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<Box<str>>,
+    /// Whether it serves the steps with the greatest priority first. vLLM does not say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priorities: Option<bool>,
+    /// Whether a step may give way in the middle of its answer, and the answer go on later.
+    continues: bool,
+}
+
+impl Capabilities {
+    fn of(worker: &Worker, found: &Found) -> Self {
+        let abilities = found.abilities.as_ref();
+        let missing = abilities.map(|abilities| &abilities.missing);
+        Self {
+            offload: abilities.map(|abilities| abilities.offload),
+            migrate: abilities.map(|abilities| abilities.migrate),
+            missing: missing.filter(|text| !text.is_empty()).cloned(),
+            priorities: found.facts.priorities,
+            continues: worker.resumes_steps(),
+        }
+    }
+}
+
 /// What an engine reports.
 #[derive(Serialize, ToSchema)]
 struct ReportedLoad {
@@ -120,7 +161,15 @@ const NO_OTHER: &str =
 pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
     let workers = app.driver.workers().await.map_err(|_| stopped())?;
     let waits = !workers.iter().any(Worker::takes_programs);
-    let view = |w: &Worker| WorkerView {
+    let view = |w: &Worker| view_of(app, w, waits);
+    let staying = workers.iter().filter(|w| !w.leaving);
+    Ok(staying.map(view).collect())
+}
+
+/// A worker, and whether programs wait because none takes any.
+fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
+    let found = app.engines.found(w.id).unwrap_or_default();
+    WorkerView {
         id: w.id.0.to_string(),
         url: w.url.clone(),
         worker_type: "regular",
@@ -129,6 +178,9 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
         problem: (waits && w.state != WorkerState::Active).then_some(NO_OTHER),
         engine: w.engine,
         model: w.model.clone(),
+        capabilities: Capabilities::of(w, &found),
+        version: found.facts.version,
+        role: found.facts.role,
         load: w.running_steps,
         programs: w.programs.len(),
         used_tokens: w.used_tokens(),
@@ -145,9 +197,7 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
             .and_then(|time| time.further)
             .map(Span::micros),
         engine_load: reported(app, w.id),
-    };
-    let staying = workers.iter().filter(|w| !w.leaving);
-    Ok(staying.map(view).collect())
+    }
 }
 
 fn reported(app: &App, worker: WorkerId) -> Option<ReportedLoad> {

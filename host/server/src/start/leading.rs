@@ -361,7 +361,7 @@ async fn assemble(
         measures: config.engines.measure,
         time_scale: config.scheduler.time_scale,
     };
-    let engines = EngineWatch::new(driver.clone(), upstream, watching);
+    let engines = EngineWatch::new(driver.clone(), upstream, watching, node.clone());
     let policies = Arc::new(PluginRegistry::new(
         policies::engine(config)?,
         store.clone(),

@@ -1,10 +1,14 @@
 //! How the databases read the pages that the console opens with: by which index, and without sorting
 //! more than a page has.
 
+use super::programs::Which;
 use super::{Engine, Record, Statement, Work, journal, programs, steps};
 use crate::postgres::PostgresEngine;
 use crate::sqlite::SqliteEngine;
-use crate::{DecisionPage, ListedPage, PostgresLocation, ProgramColumn, ProgramPage, StepColumn};
+use crate::{
+    DecisionPage, ListedPage, PostgresLocation, ProgramColumn, ProgramCursor, ProgramPage,
+    StepColumn,
+};
 use treadle_services::{Schema, are_skipped};
 
 /// Enough that PostgreSQL would rather not read all.
@@ -12,7 +16,8 @@ const FILL: [&str; 4] = [
     "INSERT INTO programs (program, job, parent, status, phase, worker, context_tokens, steps, \
      tokens_total, created_at_us, updated_at_us, ended) \
      SELECT 'p-' || n, 'job-' || n % 50, CASE WHEN n % 10 = 0 THEN 'parent-' || n % 90 END, \
-     CASE n % 40 WHEN 0 THEN 'paused' ELSE 'finished' END, 'acting', 'w', n % 977, 1, n, n, n, \
+     CASE n % 40 WHEN 0 THEN 'paused' ELSE 'finished' END, 'acting', 'w-' || n % 60, n % 977, 1, n, n, \
+     n + n % 89, \
      CASE n % 40 WHEN 0 THEN NULL ELSE 'finished' END FROM generate_series(1, 20000) AS n",
     "INSERT INTO steps (program, step, worker, arrived_at_us, finished_at_us, prompt_tokens, \
      output_tokens, outcome, waited_us) \
@@ -68,6 +73,13 @@ fn program_pages() -> Vec<(ProgramPage, &'static str)> {
         ),
         (
             ProgramPage {
+                worker: some("w-7"),
+                ..page()
+            },
+            "programs_by_worker",
+        ),
+        (
+            ProgramPage {
                 search: some("-1"),
                 ..page()
             },
@@ -99,6 +111,7 @@ async fn check(engine: &impl Engine, how: &str, column: &str, sorts: &str) {
     };
     let sorted = plan(engine, programs::statement(&by_tokens), how, column).await;
     assert!(sorted.contains("programs_by_job"), "{sorted}");
+    check_merged(engine, how, column, sorts).await;
     for (since_us, column_of_page) in [
         (None, StepColumn::FinishedAtUs),
         (Some(19_900), StepColumn::TookUs),
@@ -134,6 +147,47 @@ async fn check(engine: &impl Engine, how: &str, column: &str, sorts: &str) {
     let reach = journal::decisions_reach_statement(&of_kind, 100);
     let reach = plan(engine, reach, how, column).await;
     assert!(!reach.contains(sorts), "{reach}");
+}
+
+/// Sorts that are read in two parts: those that have ended in an index's order, and the live ones by
+/// an index that only they are in.
+async fn check_merged(engine: &impl Engine, how: &str, column: &str, sorts: &str) {
+    for sorted_by in ProgramColumn::ALL {
+        for ascending in [false, true] {
+            let index = match sorted_by {
+                ProgramColumn::CreatedAtUs => continue,
+                ProgramColumn::UpdatedAtUs => "programs_ended",
+                ProgramColumn::ContextTokens => "programs_by_context",
+                ProgramColumn::Steps => "programs_by_steps",
+                ProgramColumn::TokensTotal => "programs_by_tokens",
+                ProgramColumn::Reward if ascending => "programs_by_reward_rising",
+                ProgramColumn::Reward => "programs_by_reward_falling",
+                ProgramColumn::Lasted => "programs_by_lasted",
+            };
+            let mut page = ProgramPage {
+                column: sorted_by,
+                now_us: 30_000,
+                ascending,
+                limit: 100,
+                ..ProgramPage::default()
+            };
+            for value in [None, Some(40)] {
+                page.after = value.map(|value| ProgramCursor {
+                    value,
+                    program: "p-7".to_owned(),
+                });
+                let ended = programs::part(&page, Which::Ended);
+                let ended = plan(engine, ended, how, column).await;
+                assert!(ended.contains(index), "{page:?}: {ended}");
+                // Of those that changed at one time only their names are sorted.
+                let is_sorted = ended.contains(sorts) && sorted_by != ProgramColumn::UpdatedAtUs;
+                assert!(!is_sorted, "{page:?}: {ended}");
+                let whole = plan(engine, programs::statement(&page), how, column).await;
+                assert!(whole.contains(index), "{page:?}: {whole}");
+                assert!(whole.contains("programs_live"), "{page:?}: {whole}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use super::table::{number, text};
 use super::{
     Cells, Engine, Record, Statement, TENANT, Table, Values, Work, check_text, direction, names,
 };
-use crate::{Names, PAGE_ROWS_MAX, ProgramPage, ProgramRow, RewardRow, StoreError};
+use crate::page::no_reward;
+use crate::{Names, PAGE_ROWS_MAX, ProgramColumn, ProgramPage, ProgramRow, RewardRow, StoreError};
 
 /// Programs.
 pub(super) const PROGRAMS: Table<ProgramRow> = Table {
@@ -33,7 +34,7 @@ pub(super) const PROGRAMS: Table<ProgramRow> = Table {
 
 const SELECT: &str = "SELECT program, job, parent, status, phase, worker, context_tokens, steps, \
      tokens_total, output_tokens, created_at_us, updated_at_us, ended, reward_millionths, \
-     blocked_us FROM programs WHERE ";
+     blocked_us";
 
 /// A program that is live again by now is another one.
 const REWARD: &str = "UPDATE programs SET reward_millionths = $3 \
@@ -80,7 +81,7 @@ pub(super) async fn get(
     program: &str,
 ) -> Result<Option<ProgramRow>, StoreError> {
     let mut query = Statement::new(SELECT);
-    query.push("tenant = ");
+    query.push(" FROM programs WHERE tenant = ");
     query.push_text(TENANT);
     query.push(" AND program = ");
     query.push_text(program);
@@ -98,10 +99,92 @@ pub(super) async fn page(
     rows.iter().map(read).collect()
 }
 
+/// The statement that reads a page.
 pub(super) fn statement(page: &ProgramPage) -> Statement {
-    let mut query = Statement::new(SELECT);
-    // All rows have the same owner: by that SQLite would choose an index that sorts nothing.
-    query.push("TRUE");
+    match page.column {
+        ProgramColumn::CreatedAtUs => part(page, Which::All),
+        _ => merged(page),
+    }
+}
+
+/// Which programs a part of a page is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    All,
+    Ended,
+    Live,
+}
+
+/// The statement that reads a part of a page.
+pub(super) fn part(page: &ProgramPage, which: Which) -> Statement {
+    let mut query = Statement::new("");
+    push_part(&mut query, page, which);
+    query
+}
+
+/// The first ones of those that have ended, by an index that only they are in, and of those that are
+/// live, which are few: of both together the first ones. An index that has live programs too would
+/// cost each of their steps a write, and could not know how long they have lasted by now.
+fn merged(page: &ProgramPage) -> Statement {
+    let direction = direction(page.ascending);
+    let mut query = Statement::new("SELECT * FROM (");
+    push_part(&mut query, page, Which::Ended);
+    query.push(") AS ended_ones UNION ALL SELECT * FROM (");
+    push_part(&mut query, page, Which::Live);
+    query.push(&format!(
+        ") AS live_ones ORDER BY place {direction}, program {direction} LIMIT "
+    ));
+    query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
+    query
+}
+
+fn push_part(query: &mut Statement, page: &ProgramPage, which: Which) {
+    query.push(SELECT);
+    query.push(", ");
+    push_place(query, page, which);
+    query.push(" AS place FROM programs WHERE ");
+    query.push(match which {
+        // All rows have the same owner: by that SQLite would choose an index that sorts nothing.
+        Which::All => "TRUE",
+        Which::Ended => "ended IS NOT NULL",
+        Which::Live => "ended IS NULL",
+    });
+    push_filters(query, page);
+    if let Some(cursor) = &page.after {
+        query.push(" AND (");
+        push_place(query, page, which);
+        let relation = if page.ascending { ">" } else { "<" };
+        query.push(&format!(", program) {relation} ("));
+        query.push_signed(cursor.value);
+        query.push(", ");
+        query.push_text(&cursor.program);
+        query.push(")");
+    }
+    let direction = direction(page.ascending);
+    query.push(&format!(
+        " ORDER BY place {direction}, program {direction} LIMIT "
+    ));
+    query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
+}
+
+/// What the rows are sorted by, as [`ProgramPage::value_of`] counts it. Indexes have the same text.
+fn push_place(query: &mut Statement, page: &ProgramPage, which: Which) {
+    match page.column {
+        ProgramColumn::Reward => {
+            let none = no_reward(page.ascending);
+            query.push(&format!("COALESCE(reward_millionths, {none})"));
+        }
+        ProgramColumn::Lasted if which == Which::Live => {
+            query.push("(");
+            query.push_number(page.now_us);
+            query.push(" - created_at_us)");
+        }
+        ProgramColumn::Lasted => query.push("(updated_at_us - created_at_us)"),
+        column => query.push(column.as_str()),
+    }
+}
+
+fn push_filters(query: &mut Statement, page: &ProgramPage) {
     for (column, value) in [
         ("job", &page.job),
         ("parent", &page.parent),
@@ -116,21 +199,7 @@ pub(super) fn statement(page: &ProgramPage) -> Statement {
         query.push(" ESCAPE '\\'");
     }
     query.push_compared("updated_at_us >= ", page.since_us);
-    names::push(&mut query, "program", &page.names);
-    let column = page.column.expression(page.ascending);
-    let direction = direction(page.ascending);
-    if let Some(cursor) = &page.after {
-        let relation = if page.ascending { ">" } else { "<" };
-        query.push(&format!(" AND ({column}, program) {relation} ("));
-        query.push_signed(cursor.value);
-        query.push(", ");
-        query.push_text(&cursor.program);
-        query.push(")");
-    }
-    let order = format!(" ORDER BY {column} {direction}, program {direction} LIMIT ");
-    query.push(&order);
-    query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
-    query
+    names::push(query, "program", &page.names);
 }
 
 /// A pattern for names with this in them, behind what all of them begin with.

@@ -12,6 +12,8 @@ use treadle_store::{
 use super::{rows, surroundings};
 
 const PROGRAMS: u64 = 100_000;
+/// Of these are live.
+const LIVE: u64 = 2_000;
 const STEPS_EACH: u64 = 5;
 const BATCH: u64 = 10_000;
 /// Of so many readings the median is shown.
@@ -22,7 +24,13 @@ fn program(n: u64) -> ProgramRow {
         &format!("p-{:08x}", n.wrapping_mul(2_654_435_761) as u32),
         n,
     );
+    let is_live = (PROGRAMS - LIVE..PROGRAMS).contains(&n);
     ProgramRow {
+        ended: row.ended.filter(|_| !is_live),
+        worker: is_live.then(|| format!("w-{}", n % 8)),
+        steps: n % 50,
+        context_tokens: n.wrapping_mul(31) % 90_000,
+        reward_millionths: n.is_multiple_of(3).then_some((n % 1_001).cast_signed()),
         job: if n < 1_000 {
             "oldest".into()
         } else {
@@ -84,7 +92,7 @@ async fn timed<T, F: Future<Output = Result<Vec<T>, StoreError>>>(
 
 async fn programs(store: &dyn Store) {
     type Change = fn(&mut ProgramPage);
-    let pages: [(&str, Change); 9] = [
+    let pages: [(&str, Change); 16] = [
         ("newest", |_| ()),
         ("of a job", |page| page.job = Some("job-7".into())),
         ("of a status", |page| page.status = Some("paused".into())),
@@ -94,8 +102,25 @@ async fn programs(store: &dyn Store) {
         ("search, in many", |page| page.search = Some("A1".into())),
         ("search, in none", |page| page.search = Some("zzz".into())),
         ("by tokens", |page| page.column = ProgramColumn::TokensTotal),
+        ("by how long they lasted", |page| {
+            page.column = ProgramColumn::Lasted;
+        }),
         ("by last change", |page| {
             page.column = ProgramColumn::UpdatedAtUs;
+        }),
+        ("by steps", |page| page.column = ProgramColumn::Steps),
+        ("by context", |page| {
+            page.column = ProgramColumn::ContextTokens;
+        }),
+        ("by reward", |page| page.column = ProgramColumn::Reward),
+        ("of a worker", |page| page.worker = Some("w-1".into())),
+        ("of a worker, by tokens", |page| {
+            page.worker = Some("w-1".into());
+            page.column = ProgramColumn::TokensTotal;
+        }),
+        ("of a status that most have, by tokens", |page| {
+            page.status = Some("finished".into());
+            page.column = ProgramColumn::TokensTotal;
         }),
         ("of a job, by tokens", |page| {
             page.job = Some("job-7".into());
@@ -110,6 +135,45 @@ async fn programs(store: &dyn Store) {
         change(&mut page);
         timed(&format!("programs, {what}"), || store.programs(&page)).await;
     }
+}
+
+/// What it costs to write programs: live ones once more, as after a step, and their ends.
+async fn writes(store: &dyn Store) {
+    const EACH: u64 = 1_000;
+    let live = |round: u64| {
+        let rows = (PROGRAMS..PROGRAMS + EACH).map(|n| ProgramRow {
+            status: "active".into(),
+            worker: Some(format!("w-{}", n % 8)),
+            ended: None,
+            steps: round,
+            tokens_total: round * 1_000 + n,
+            updated_at_us: PROGRAMS * 2 + round,
+            ..program(n)
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let mut times = Vec::new();
+    for round in 0..READINGS as u64 {
+        let batch = Batch {
+            programs: live(round),
+            ..Batch::default()
+        };
+        let begun = Instant::now();
+        store.append(&batch).await.unwrap();
+        times.push(begun.elapsed());
+    }
+    times.sort();
+    println!(
+        "  {EACH} live programs written once more {:>17.1?}",
+        times[READINGS / 2]
+    );
+    let ends = Batch {
+        programs: (PROGRAMS..PROGRAMS + EACH).map(program).collect(),
+        ..Batch::default()
+    };
+    let begun = Instant::now();
+    store.append(&ends).await.unwrap();
+    println!("  {EACH} programs ended {:>31.1?}", begun.elapsed());
 }
 
 async fn steps(store: &dyn Store) {
@@ -171,6 +235,7 @@ async fn measured_pages_of_many_programs() {
         fill(&*store).await;
         println!("{name}, {PROGRAMS} programs with {STEPS_EACH} steps each");
         programs(&*store).await;
+        writes(&*store).await;
         steps(&*store).await;
         decisions(&*store).await;
         store.close().await.unwrap();

@@ -16,6 +16,7 @@ fn programs() -> Vec<ProgramRow> {
         steps: n % 2,
         tokens_total: n * 31 % 17,
         updated_at_us: 100 + n * 13 % 11,
+        ended: n.is_multiple_of(5).then(|| "finished".to_owned()),
         reward_millionths: (!n.is_multiple_of(4))
             .then(|| ((n * 17 % 7).cast_signed() - 3) * 500_000),
         ..rows::program(&format!("p-{:02}", n * 29 % 41), n / 4)
@@ -68,16 +69,17 @@ pub(crate) async fn paging_through_programs_gives_every_one_once(store: &dyn Sto
     };
     for filter in [ProgramPage::default(), of_job, of_parent, recent, named] {
         for column in ProgramColumn::ALL {
-            for (ascending, limit) in [(true, 1), (false, 3), (true, 7), (false, ALL)] {
+            for (ascending, limit) in [(true, 2), (false, 5), (true, 7), (false, ALL)] {
                 let page = ProgramPage {
                     column,
+                    now_us: 106,
                     ascending,
                     limit,
                     ..filter.clone()
                 };
                 let mut expected: Vec<_> = all.iter().filter(|row| fits(&page, row)).collect();
                 assert!(expected.len() > 2);
-                expected.sort_by_key(|row| (column.of(row, ascending), row.program.clone()));
+                expected.sort_by_key(|row| (page.value_of(row), row.program.clone()));
                 if !ascending {
                     expected.reverse();
                 }
@@ -96,7 +98,7 @@ async fn all_pages(store: &dyn Store, mut page: ProgramPage) -> Vec<ProgramRow> 
             return found;
         };
         page.after = Some(ProgramCursor {
-            value: page.column.of(last, page.ascending),
+            value: page.value_of(last),
             program: last.program.clone(),
         });
         found.extend(rows);

@@ -1,7 +1,7 @@
 //! `treadle workers`: the engines behind a daemon.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -32,6 +32,8 @@ const WORKERS: &[Column] = &[
 ];
 /// Between two looks at an engine that is drained.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
+/// Most programs that are named of those that an engine still has.
+const NAMED_MAX: usize = 5;
 const NONE: &str = "no engine is registered; add one with `treadle workers add URL`";
 
 /// Arguments of `treadle workers`.
@@ -66,6 +68,9 @@ enum WorkersCommand {
         /// Wait until no program is left.
         #[arg(long)]
         wait: bool,
+        /// Wait for so many seconds at most; then it fails, and the engine goes on draining.
+        #[arg(long, requires = "wait", default_value_t = 3_600)]
+        timeout_s: u64,
     },
     /// Give an engine programs again.
     Activate {
@@ -138,10 +143,14 @@ impl WorkersArgs {
             WorkersCommand::Cordon { worker } => {
                 shown(set_state(&client, &worker, "cordoned").await?)
             }
-            WorkersCommand::Drain { worker, wait } => {
+            WorkersCommand::Drain {
+                worker,
+                wait,
+                timeout_s,
+            } => {
                 let set = set_state(&client, &worker, "draining").await?;
                 shown(if wait {
-                    drained(&client, set).await?
+                    drained(&client, set, Duration::from_secs(timeout_s)).await?
                 } else {
                     set
                 })
@@ -173,14 +182,22 @@ async fn set_state(client: &Client, worker: &str, state: &str) -> Result<Value, 
     client.command(Method::PATCH, &path, &body).await
 }
 
-/// Waits until an engine that is draining has no program any more.
-async fn drained(client: &Client, set: Value) -> Result<Value, CliError> {
+/// Waits until an engine that is draining has no program any more, and says what keeps those that it
+/// has, each time that this changes.
+async fn drained(client: &Client, set: Value, most: Duration) -> Result<Value, CliError> {
+    let began = Instant::now();
     let mut view = set;
-    if let Some(problem) = view["problem"].as_str() {
-        eprintln!("{problem}");
-    }
+    let mut told = Value::Null;
     while view["state"] == "draining" {
-        tokio::time::sleep(LOOK_PAUSE).await;
+        if view["problem"] != told {
+            told = view["problem"].clone();
+            let text = told.as_str();
+            eprintln!("{}", text.unwrap_or("another engine takes programs again"));
+        }
+        if began.elapsed() >= most {
+            return Err(still_draining(client, &view, most).await);
+        }
+        tokio::time::sleep(LOOK_PAUSE.min(most.saturating_sub(began.elapsed()))).await;
         let answer = client.get("/workers").await?;
         let row = rows(&answer).iter().find(|row| row["id"] == view["id"]);
         view = row.cloned().unwrap_or_default();
@@ -190,6 +207,34 @@ async fn drained(client: &Client, set: Value) -> Result<Value, CliError> {
     }
     let message = "the engine was taken back or removed before it was drained";
     Err(CliError::Failed(message.to_owned()))
+}
+
+/// What is still there at the end of the wait.
+async fn still_draining(client: &Client, view: &Value, most: Duration) -> CliError {
+    let of = |field: &str| plain(&view[field]);
+    let url = view["url"].as_str().unwrap_or_default();
+    let path = format!(
+        "/api/v1/programs?worker={}&limit={NAMED_MAX}&sort=-lasted",
+        escaped(url)
+    );
+    let answer = client.get(&path).await.unwrap_or_default();
+    let programs = answer["programs"].as_array();
+    let names = programs.into_iter().flatten();
+    let names: Vec<_> = names.map(|program| plain(&program["program_id"])).collect();
+    let among = if names.is_empty() {
+        String::new()
+    } else {
+        format!(" (the oldest: {})", names.join(", "))
+    };
+    let problem = view["problem"].as_str();
+    let problem = problem.map(|text| format!("; {text}")).unwrap_or_default();
+    CliError::Failed(format!(
+        "{} still has {} programs{among} and {} running steps after {} s, and goes on draining{problem}; wait again, or take it back with `treadle workers activate`",
+        of("url"),
+        of("programs"),
+        of("load"),
+        most.as_secs(),
+    ))
 }
 
 /// An engine whose state was set, as JSON and for people.

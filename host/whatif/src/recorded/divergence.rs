@@ -8,19 +8,23 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use treadle_core::Event;
 use treadle_core::explain::{Because, Decision, DecisionKind};
+use utoipa::ToSchema;
 
 /// A decision in short, and why.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfDecision)]
 pub struct Choice {
     /// When, in seconds of virtual time.
     pub at_s: f64,
     /// What.
+    #[schema(value_type = String)]
     pub kind: DecisionKind,
     /// About which engine, by its index among the recorded ones.
     pub worker: u32,
     /// Who decided.
     pub policy: Box<str>,
     /// What made it necessary or possible.
+    #[schema(value_type = String)]
     pub because: Because,
     /// The program's demand there, in tokens.
     pub need_tokens: u64,
@@ -44,7 +48,8 @@ impl Choice {
 }
 
 /// Where a program's course parts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfDifference)]
 pub struct Difference {
     /// The program.
     pub program: Box<str>,

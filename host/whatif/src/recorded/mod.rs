@@ -25,6 +25,6 @@ mod workload;
 pub use divergence::{Choice, Choices, Difference};
 pub use recorder::{Recorder, RecorderOptions};
 pub use replay::{JobOutcome, Outcome, PolicyRecord, ReplayOptions, replay};
-pub use report::{Change, Comparison, Interval, SetReport};
+pub use report::{AskedPolicy, Change, Comparison, Interval, SetReport};
 pub use statistics::{Estimate, jain_index};
 pub use workload::{Cuts, Recorded, RecordedWorker, ReplayError, Workload};

@@ -12,6 +12,7 @@ use treadle_simulator::cluster::{
     Answers, ClusterOptions, Report, StepSeen, Surroundings, TransferOptions, Watch,
     simulate_within,
 };
+use utoipa::ToSchema;
 
 /// A replay is cancelled when it has lasted this many times as long as it would one step at a time,
 /// plus [`TIMEOUT_US`].
@@ -37,7 +38,8 @@ pub struct ReplayOptions {
 }
 
 /// What the programs of one job came to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfJob)]
 pub struct JobOutcome {
     /// The job.
     pub job: Box<str>,
@@ -48,7 +50,8 @@ pub struct JobOutcome {
 }
 
 /// What a workload came to under one set of policies. Times are virtual, in seconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfOutcome)]
 pub struct Outcome {
     /// Steps answered.
     pub steps: u64,
@@ -95,7 +98,8 @@ pub struct Outcome {
 }
 
 /// What became of the questions that the policies of a set were asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = WhatIfQuestions)]
 pub struct PolicyRecord {
     /// Questions that they answered.
     pub answered: u64,

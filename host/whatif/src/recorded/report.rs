@@ -5,6 +5,8 @@ use super::replay::{Outcome, PolicyRecord};
 use super::statistics::Estimate;
 use super::workload::{Cuts, Recorded, RecordedWorker, Workload};
 use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
 /// Jobs reported for each outcome: a window may have as many as programs, and outcomes are many.
 const JOBS_REPORTED_MAX: usize = 200;
@@ -13,7 +15,8 @@ const JOBS_REPORTED_MAX: usize = 200;
 pub type Interval = Estimate;
 
 /// How a set compares with the first one: its figure over the first's, seed by seed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfChange)]
 pub struct Change {
     /// Makespan over makespan; below 1 is faster.
     pub makespan_ratio: Estimate,
@@ -27,8 +30,26 @@ pub struct Change {
     pub differences: Vec<Difference>,
 }
 
+/// A policy that a set asked.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfPolicy)]
+pub struct AskedPolicy {
+    /// Its world.
+    pub world: String,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What it was configured with.
+    #[schema(value_type = Object)]
+    pub config: Value,
+    /// Whether it was not chosen: it is the default of the set's settings, or what answers anyway.
+    pub is_default: bool,
+}
+
 /// What one set came to over all seeds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfSet)]
 pub struct SetReport {
     /// The set's name.
     pub name: String,
@@ -62,6 +83,8 @@ pub struct SetReport {
     pub refused: u64,
     /// Seeds under which it was cancelled before all programs had ended: its figures are too good.
     pub given_up: u64,
+    /// The policies that it asked; none of a set that has only what is built in.
+    pub asked: Vec<AskedPolicy>,
     /// Statistics of the questions to its policies, all seeds together. Where a policy was rolled
     /// back, the figures are those of the built-in default, not of the set.
     pub policies: PolicyRecord,
@@ -73,7 +96,8 @@ pub struct SetReport {
 }
 
 /// The report of a what-if run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfComparison)]
 pub struct Comparison {
     /// Programs repeated.
     pub programs: u64,
@@ -163,6 +187,8 @@ impl SetReport {
             offloads: estimate(|seed| seed.offloads as f64),
             migrations: estimate(|seed| seed.migrations as f64),
             refused: seeds.iter().map(|seed| seed.refused).sum(),
+            // The plan knows.
+            asked: Vec::new(),
             given_up: seeds.iter().filter(|seed| !seed.whole).count() as u64,
             policies: seeds.iter().fold(PolicyRecord::default(), |all, seed| {
                 all.plus(&seed.policies)

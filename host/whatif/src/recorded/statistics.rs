@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use treadle_simulator::cluster::percentile;
+use utoipa::ToSchema;
 
 /// Student's t for 95 % on both sides, by degrees of freedom from 1.
 const T_95: [f64; 30] = [
@@ -13,7 +14,8 @@ const T_95: [f64; 30] = [
 const T_95_MANY: f64 = 1.96;
 
 /// A mean over seeds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfEstimate)]
 pub struct Estimate {
     /// The mean.
     pub mean: f64,

@@ -7,6 +7,7 @@ use serde::Serialize;
 use treadle_core::CoreConfig;
 use treadle_simulator::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
 use treadle_simulator::workload::AgentRun;
+use utoipa::ToSchema;
 
 /// Why a window is not one that what-if replay can repeat.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -27,7 +28,8 @@ pub enum ReplayError {
 }
 
 /// An engine as the journal knows it.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfWorker)]
 pub struct RecordedWorker {
     /// Its URL.
     pub url: Box<str>,
@@ -36,7 +38,8 @@ pub struct RecordedWorker {
 }
 
 /// What the window's edges and its failures left out.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfCuts)]
 pub struct Cuts {
     /// Programs that had begun before the window: they are repeated from their first step within it.
     pub programs_begun_before: u64,
@@ -67,7 +70,8 @@ pub struct Cuts {
 }
 
 /// What the window itself came to. Times are those of the journal, in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = WhatIfRecorded)]
 pub struct Recorded {
     /// Steps answered.
     pub steps: u64,

@@ -1,6 +1,7 @@
 //! llama.cpp's `/props`, `/slots` and `/metrics`.
 
 use super::EngineReading;
+use super::facts::{EngineFacts, kept};
 use super::prometheus::count;
 use serde::Deserialize;
 
@@ -8,6 +9,11 @@ use serde::Deserialize;
 struct Props {
     total_slots: Option<u64>,
     default_generation_settings: Option<Settings>,
+}
+
+#[derive(Default, Deserialize)]
+struct Build {
+    build_info: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -44,6 +50,16 @@ pub fn reading_of_props(body: &[u8]) -> Option<EngineReading> {
         }
         .plausible(),
     )
+}
+
+/// Reads which build `/props` names. The server knows no priorities.
+pub fn facts_of_props(body: &[u8]) -> EngineFacts {
+    let build: Build = serde_json::from_slice(body).unwrap_or_default();
+    EngineFacts {
+        version: kept(build.build_info.as_deref()),
+        role: None,
+        priorities: Some(false),
+    }
 }
 
 /// The slots that `/slots` lists; `None` where the body is something else.
@@ -104,6 +120,14 @@ mod tests {
             reading_of_props(absurd.as_bytes()).unwrap().capacity_tokens,
             None
         );
+    }
+
+    #[test]
+    fn the_build_is_read() {
+        let facts = facts_of_props(br#"{"build_info":"b6500-1a2b3c4d","total_slots":1}"#);
+        assert_eq!(facts.version.as_deref(), Some("b6500-1a2b3c4d"));
+        assert_eq!((facts.role, facts.priorities), (None, Some(false)));
+        assert_eq!(facts_of_props(b"{}").version, None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! SGLang's `/server_info` and `/metrics`.
 
 use super::EngineReading;
+use super::facts::{EngineFacts, kept};
 use super::prometheus::{count, samples};
 use serde::Deserialize;
 
@@ -11,6 +12,13 @@ struct ServerInfo {
     tp_size: Option<u32>,
     pp_size: Option<u32>,
     internal_states: Option<Vec<InternalState>>,
+}
+
+#[derive(Default, Deserialize)]
+struct ServerFacts {
+    version: Option<String>,
+    disaggregation_mode: Option<String>,
+    enable_priority_scheduling: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -38,6 +46,18 @@ pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
         }
         .plausible(),
     )
+}
+
+/// Reads what `/server_info` says of how the server was started.
+pub fn facts_of_server_info(body: &[u8]) -> EngineFacts {
+    let info: ServerFacts = serde_json::from_slice(body).unwrap_or_default();
+    let role = info.disaggregation_mode.as_deref();
+    EngineFacts {
+        version: kept(info.version.as_deref()),
+        // A server that is not disaggregated says so by the word null.
+        role: kept(role.filter(|role| *role != "null")),
+        priorities: info.enable_priority_scheduling,
+    }
 }
 
 /// Reads the metrics of one server.
@@ -86,6 +106,24 @@ mod tests {
         let vllm = br#"{"vllm_config":"model='x'","vllm_env":{},"system_env":{}}"#;
         assert_eq!(reading_of_server_info(vllm), None);
         assert_eq!(reading_of_server_info(b"Not Found"), None);
+    }
+
+    #[test]
+    fn facts_are_read() {
+        let body = br#"{"version":"0.5.23","disaggregation_mode":"decode","enable_priority_scheduling":true,"x":1}"#;
+        let facts = facts_of_server_info(body);
+        assert_eq!(facts.version.as_deref(), Some("0.5.23"));
+        assert_eq!(facts.role.as_deref(), Some("decode"));
+        assert_eq!(facts.priorities, Some(true));
+        let whole = br#"{"disaggregation_mode":"null","enable_priority_scheduling":false}"#;
+        let facts = facts_of_server_info(whole);
+        assert_eq!((facts.role, facts.priorities), (None, Some(false)));
+        for body in ["Not Found", r#"{"version":{}}"#, "{}"] {
+            assert_eq!(
+                facts_of_server_info(body.as_bytes()),
+                EngineFacts::default()
+            );
+        }
     }
 
     #[test]

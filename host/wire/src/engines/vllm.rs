@@ -1,7 +1,9 @@
-//! vLLM's `/metrics`.
+//! vLLM's `/metrics` and `/version`.
 
 use super::EngineReading;
+use super::facts::{EngineFacts, kept};
 use super::prometheus::{Sample, count, mean, samples};
+use serde_json::Value;
 
 /// Reads the metrics of one server; several engines behind it are added up.
 ///
@@ -22,6 +24,15 @@ pub fn reading_of_metrics(text: &str) -> EngineReading {
         ..EngineReading::default()
     }
     .plausible()
+}
+
+/// Reads `/version`. Whether it was started with `--scheduling-policy priority` it does not say.
+pub fn facts_of_version(body: &[u8]) -> EngineFacts {
+    let page: Value = serde_json::from_slice(body).unwrap_or_default();
+    EngineFacts {
+        version: kept(page["version"].as_str()),
+        ..EngineFacts::default()
+    }
 }
 
 /// Blocks may be shared by several kinds of layers, so the engine's own figure goes first.
@@ -61,5 +72,18 @@ vllm:prefix_cache_hits_total{engine="0"} 640.0
         };
         assert_eq!(reading_of_metrics(text), expected);
         assert_eq!(reading_of_metrics("<html>"), EngineReading::default());
+    }
+
+    #[test]
+    fn the_version_is_read() {
+        let facts = facts_of_version(br#"{"version":"0.32.1"}"#);
+        assert_eq!(facts.version.as_deref(), Some("0.32.1"));
+        assert_eq!((facts.role, facts.priorities), (None, None));
+        let long = format!(r#"{{"version":"{}"}}"#, "x".repeat(500));
+        let long = facts_of_version(long.as_bytes()).version;
+        assert_eq!(long.map(|text| text.len()), Some(100));
+        for body in ["Not Found", "[]", r#"{"version":7}"#, r#"{"version":""}"#] {
+            assert_eq!(facts_of_version(body.as_bytes()), EngineFacts::default());
+        }
     }
 }

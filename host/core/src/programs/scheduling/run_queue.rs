@@ -7,7 +7,7 @@ use crate::programs::ranking::Ranking;
 use crate::programs::step::GivesWay;
 use crate::programs::worker::{QueuedStep, Worker};
 use crate::{Command, Programs, Purpose};
-use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
+use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
     /// True unless the worker runs as many steps as it may, or is to come to rest.
@@ -108,7 +108,7 @@ impl Programs {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
-        if !resumes(w.engine) || self.is_draining(worker) {
+        if !w.resumes_steps() || self.is_draining(worker) {
             return;
         }
         let running = self.preemptible_at(worker);
@@ -235,9 +235,4 @@ impl Programs {
         };
         steps.filter_map(here).collect()
     }
-}
-
-/// Engines that can go on from the answer so far.
-const fn resumes(engine: EngineKind) -> bool {
-    !matches!(engine, EngineKind::Openai)
 }

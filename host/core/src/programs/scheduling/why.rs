@@ -86,6 +86,7 @@ impl Programs {
                 .take(ALTERNATIVES_MAX)
                 .map(|entry| Alternative {
                     program: entry.program,
+                    key: self.state.live.get(&entry.program).map(|p| p.key.clone()),
                     score: entry.score,
                 })
                 .collect(),

@@ -1,0 +1,468 @@
+//! How policies fare, as clients see it.
+
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use treadle_model::{PolicyRef, ProgramId};
+use treadle_policy::evaluator::{
+    CanaryView, Comparison, LATENCY_BOUNDS_US, PolicyStatistics, ShadowReport, Spread, Trial,
+    VersionStatistics,
+};
+use treadle_registry::{Inspection, LoggedLine, SmokeTiming, UploadRefusal};
+use utoipa::ToSchema;
+
+/// What became of the questions to all policies.
+#[derive(Serialize, ToSchema)]
+pub(super) struct PolicyTotals {
+    /// Questions answered by bound policies.
+    answered: u64,
+    /// Questions that a built-in default had to answer.
+    fallbacks: u64,
+    /// Faults of bound policies.
+    faults: u64,
+    /// The latest fault, for people.
+    latest_fault: Option<String>,
+    /// Time spent on answers, in microseconds.
+    asked_us: u64,
+    /// The slowest answer, in microseconds.
+    slowest_us: u64,
+    /// Times that another policy was bound.
+    swaps: u64,
+    /// Times that a binding was rolled back after repeated faults or for its regret.
+    rollbacks: u64,
+    /// The longest that a change of bindings held decisions up, in microseconds.
+    slowest_swap_us: u64,
+}
+
+impl From<PolicyStatistics> for PolicyTotals {
+    fn from(of: PolicyStatistics) -> Self {
+        let PolicyStatistics {
+            answered,
+            fallbacks,
+            faults,
+            latest_fault,
+            asked_us,
+            slowest_us,
+            swaps,
+            rollbacks,
+            slowest_swap_us,
+        } = of;
+        Self {
+            answered,
+            fallbacks,
+            faults,
+            latest_fault,
+            asked_us,
+            slowest_us,
+            swaps,
+            rollbacks,
+            slowest_swap_us,
+        }
+    }
+}
+
+/// What became of the questions that one version was asked.
+#[derive(Serialize, ToSchema)]
+pub(super) struct VersionFigures {
+    /// Questions that it was asked.
+    calls: u64,
+    /// Rows of these questions.
+    rows: u64,
+    /// Questions that a built-in default had to answer in its stead.
+    fallbacks: u64,
+    /// Questions that it left to the built-in default.
+    not_supported: u64,
+    /// Faults by kind.
+    faults: BTreeMap<&'static str, u64>,
+    /// Its latest fault.
+    latest_fault: Option<String>,
+    /// Time that it computed, in microseconds.
+    compute_us: u64,
+    /// Its slowest answer, in microseconds.
+    slowest_us: u64,
+    /// Median time of its latest answers, at most 512, in microseconds; null before its first.
+    p50_us: Option<u64>,
+    /// 99th percentile of the same.
+    p99_us: Option<u64>,
+    /// What bounds an answer, in milliseconds: that of a question that scheduling waits for, where its
+    /// world has any. Then the built-in default answers.
+    deadline_ms: u64,
+    /// Answers by latency: so many within each of `latency_bounds_us`, and beyond.
+    latency_counts: Vec<u64>,
+    /// Upper bounds of `latency_counts`, in microseconds.
+    latency_bounds_us: Vec<u64>,
+    /// Linear memory after its latest answer.
+    memory_bytes: usize,
+    /// Times that it had to be started again.
+    restarts: u64,
+}
+
+impl VersionFigures {
+    /// Of a version whose answers are bounded by this.
+    pub(super) fn of(version: &VersionStatistics, deadline_ms: u64) -> Self {
+        Self {
+            calls: version.calls,
+            rows: version.rows,
+            fallbacks: version.fallbacks,
+            not_supported: version.not_supported,
+            faults: version.faults.clone(),
+            latest_fault: version.latest_fault.clone(),
+            compute_us: version.compute_us,
+            slowest_us: version.slowest_us,
+            p50_us: version.latest_percentile_us(0.5),
+            p99_us: version.latest_percentile_us(0.99),
+            deadline_ms,
+            latency_counts: version.latency_counts.to_vec(),
+            latency_bounds_us: LATENCY_BOUNDS_US.to_vec(),
+            memory_bytes: version.memory_bytes,
+            restarts: version.restarts,
+        }
+    }
+}
+
+/// A canary and how it fares.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Canary {
+    /// The policy.
+    #[schema(value_type = String)]
+    policy: PolicyRef,
+    /// Its share of the programs.
+    share: f64,
+    /// How much longer its steps take, as a share of the incumbent's.
+    regret: f64,
+    /// Steps of both shares, in milliseconds.
+    trial: CanaryTrial,
+}
+
+impl From<CanaryView> for Canary {
+    fn from(of: CanaryView) -> Self {
+        let CanaryView {
+            policy,
+            share,
+            regret,
+            trial: Trial { incumbent, canary },
+        } = of;
+        Self {
+            policy,
+            share,
+            regret,
+            trial: CanaryTrial {
+                incumbent: incumbent.into(),
+                canary: canary.into(),
+            },
+        }
+    }
+}
+
+/// How the two shares have fared so far.
+#[derive(Serialize, ToSchema)]
+struct CanaryTrial {
+    /// Steps of the incumbent's programs.
+    incumbent: StepTimes,
+    /// Steps of the canary's programs.
+    canary: StepTimes,
+}
+
+/// Times of steps, in milliseconds.
+#[derive(Serialize, ToSchema)]
+struct StepTimes {
+    /// How many.
+    count: u64,
+    /// Their mean.
+    mean: f64,
+}
+
+impl From<Spread> for StepTimes {
+    fn from(of: Spread) -> Self {
+        Self {
+            count: of.count,
+            mean: of.mean,
+        }
+    }
+}
+
+/// A policy that is asked beside the active one, and how far they agree.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Shadow {
+    /// The policy.
+    #[schema(value_type = Option<String>)]
+    policy: Option<PolicyRef>,
+    /// Questions that it answered.
+    answered: u64,
+    /// Questions that it failed to answer.
+    faults: u64,
+    /// Its latest fault.
+    latest_fault: Option<String>,
+    /// Questions that found the shadows busy.
+    skipped: u64,
+    /// Answers with the same first program as the bound policy's.
+    same_first: u64,
+    /// Mean agreement of all answers, from 0 to 1.
+    agreement: f64,
+    /// The latest comparisons, newest last.
+    recent: Vec<ShadowComparison>,
+}
+
+impl From<ShadowReport> for Shadow {
+    fn from(of: ShadowReport) -> Self {
+        let ShadowReport {
+            policy,
+            answered,
+            faults,
+            latest_fault,
+            skipped,
+            same_first,
+            agreement,
+            recent,
+        } = of;
+        Self {
+            policy,
+            answered,
+            faults,
+            latest_fault,
+            skipped,
+            same_first,
+            agreement,
+            recent: recent.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// One question that a shadow answered too.
+#[derive(Serialize, ToSchema)]
+struct ShadowComparison {
+    /// When it was asked, in milliseconds on the scheduler's clock.
+    at_ms: u64,
+    /// What was asked.
+    question: &'static str,
+    /// Its rows.
+    rows: usize,
+    /// Share of pairs of programs that both put into the same order; for weights, 1 less the mean
+    /// difference; for caches, the share of which the same becomes.
+    agreement: f64,
+    /// The program that the bound policy put first, by its number.
+    #[schema(value_type = Option<u64>)]
+    bound_first: Option<ProgramId>,
+    /// The program that the shadow put first.
+    #[schema(value_type = Option<u64>)]
+    shadow_first: Option<ProgramId>,
+}
+
+impl From<Comparison> for ShadowComparison {
+    fn from(of: Comparison) -> Self {
+        let Comparison {
+            at_ms,
+            question,
+            rows,
+            agreement,
+            bound_first,
+            shadow_first,
+        } = of;
+        Self {
+            at_ms,
+            question,
+            rows,
+            agreement,
+            bound_first,
+            shadow_first,
+        }
+    }
+}
+
+/// What the checks found out about an upload.
+#[derive(Serialize, ToSchema)]
+pub(super) struct CheckReport {
+    /// SHA-256 of the upload, in hexadecimal.
+    digest: String,
+    /// The world it targets.
+    world: String,
+    /// Its name.
+    name: String,
+    /// Its version.
+    version: String,
+    /// What it does, in a line.
+    summary: String,
+    /// Functions of its world that it answers.
+    functions: Vec<String>,
+    /// Columns that it asks for beyond those of its world.
+    columns: Vec<String>,
+    /// A JSON Schema of its configuration, as text; empty if it gives none.
+    config_schema: String,
+    /// Tools that made it, as far as it says.
+    producers: Vec<String>,
+    /// Interfaces that it imports.
+    imports: Vec<String>,
+    /// Interfaces that it exports.
+    exports: Vec<String>,
+    /// Time to compile it.
+    compile_ms: u64,
+    /// How long the calls of the trial run took.
+    smoke: Vec<TrialCall>,
+}
+
+impl From<Inspection> for CheckReport {
+    fn from(of: Inspection) -> Self {
+        let said = of.description;
+        Self {
+            digest: of.digest,
+            world: of.world,
+            name: said.name,
+            version: said.version,
+            summary: said.summary,
+            functions: said.functions,
+            columns: said.columns,
+            config_schema: said.config_schema,
+            producers: of.producers,
+            imports: of.imports,
+            exports: of.exports,
+            compile_ms: of.compile_ms,
+            smoke: of.smoke.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// A call of the trial run.
+#[derive(Serialize, ToSchema)]
+struct TrialCall {
+    /// The function.
+    call: &'static str,
+    /// Rows of the call.
+    rows: usize,
+    /// The fastest of five calls, in nanoseconds.
+    best_ns: u64,
+}
+
+impl From<SmokeTiming> for TrialCall {
+    fn from(of: SmokeTiming) -> Self {
+        let SmokeTiming {
+            call,
+            rows,
+            best_ns,
+        } = of;
+        Self {
+            call,
+            rows,
+            best_ns,
+        }
+    }
+}
+
+/// The check that an upload did not pass.
+#[derive(Serialize, ToSchema)]
+pub(super) struct CheckFailure {
+    /// Stable, lower-case words joined by hyphens.
+    code: &'static str,
+    /// What is wrong.
+    what: String,
+    /// Where in the upload: a byte, a section, an import, a call.
+    r#where: String,
+    /// What to do about it.
+    remedy: String,
+}
+
+impl From<&UploadRefusal> for CheckFailure {
+    fn from(of: &UploadRefusal) -> Self {
+        Self {
+            code: of.code,
+            what: of.what.clone(),
+            r#where: of.place.clone(),
+            remedy: of.remedy.clone(),
+        }
+    }
+}
+
+/// A line that a policy wrote.
+#[derive(Serialize, ToSchema)]
+pub(super) struct PolicyLogLine {
+    /// Counts the lines of the policy, from 1.
+    number: u64,
+    /// The time of the decision during which it was written, in milliseconds.
+    now_ms: u64,
+    /// trace, debug, info, warn or error.
+    #[schema(value_type = String)]
+    level: Value,
+    /// The text, which may be cut.
+    message: String,
+    /// Lines that were too many in a second since the line before.
+    dropped_before: u64,
+}
+
+impl From<LoggedLine> for PolicyLogLine {
+    fn from(of: LoggedLine) -> Self {
+        let LoggedLine { number, line } = of;
+        Self {
+            number,
+            now_ms: line.now_ms,
+            // A word.
+            level: serde_json::to_value(line.level).unwrap_or_default(),
+            message: line.message,
+            dropped_before: line.dropped_before,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn json_of(value: impl Serialize) -> Value {
+        serde_json::to_value(value).expect("it has a JSON form")
+    }
+
+    #[test]
+    fn nothing_that_is_counted_is_left_out() {
+        let totals = PolicyStatistics {
+            answered: 3,
+            latest_fault: Some("late".to_owned()),
+            ..PolicyStatistics::default()
+        };
+        assert_eq!(
+            json_of(&totals),
+            json_of(PolicyTotals::from(totals.clone()))
+        );
+        let report = ShadowReport {
+            agreement: 0.5,
+            recent: [Comparison {
+                at_ms: 1,
+                question: "score",
+                rows: 2,
+                agreement: 0.5,
+                bound_first: Some(ProgramId(7)),
+                shadow_first: None,
+            }]
+            .into(),
+            ..ShadowReport::default()
+        };
+        assert_eq!(json_of(&report), json_of(Shadow::from(report.clone())));
+        let mut trial = Trial::default();
+        trial.add(true, 4.0);
+        let canary = CanaryView {
+            policy: PolicyRef("p@1".into()),
+            share: 0.25,
+            regret: trial.regret(),
+            trial,
+        };
+        assert_eq!(json_of(&canary), json_of(Canary::from(canary.clone())));
+    }
+
+    #[test]
+    fn a_version_has_its_percentiles_and_its_deadline_beside_what_is_counted() {
+        let mut version = VersionStatistics::default();
+        for us in [4, 6, 800] {
+            version.record_call(10, Duration::from_micros(us));
+        }
+        let mut shown = json_of(VersionFigures::of(&version, 2));
+        for (field, expected) in [
+            ("p50_us", json!(6)),
+            ("p99_us", json!(800)),
+            ("deadline_ms", json!(2)),
+            ("latency_bounds_us", json!(LATENCY_BOUNDS_US)),
+        ] {
+            let fields = shown.as_object_mut().expect("an object");
+            assert_eq!(fields.remove(field), Some(expected), "{field}");
+        }
+        assert_eq!(shown, json_of(&version));
+    }
+}

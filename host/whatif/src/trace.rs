@@ -1,0 +1,249 @@
+//! Traces (docs/traces.md) as work that is replayed: on engines that are made up for them.
+
+use super::WhatIfError;
+use crate::recorded::{RecordedWorker, Workload};
+use serde::Deserialize;
+use std::io::BufRead;
+use treadle_core::{CoreConfig, KvConfig};
+use treadle_engine_model::engine::EngineProfile;
+use treadle_simulator::cluster::TransferOptions;
+use treadle_simulator::workload::{AgentRun, TraceOptions, load_trace, peak_demand_tokens};
+use utoipa::ToSchema;
+
+/// The profile of a trace's engines unless another is named.
+pub const PROFILE: &str = "glm-4.6-8xh100";
+/// Programs of a trace for each slot, unless their number is given.
+const RUNS_PER_SLOT: usize = 4;
+/// Most programs that are live at once.
+pub const LIVE_MAX: u32 = 10_000;
+/// Most programs taken from a trace.
+pub const RUNS_MAX: u32 = 100_000;
+/// Most engines.
+pub const ENGINES_MAX: u32 = 64;
+/// Most tokens in a second that a configuration can have.
+const TOKENS_PER_S_MAX: u64 = 1_000_000_000;
+
+/// How a trace becomes work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TraceShape {
+    /// Programs that are live at once; one that ends is replaced by the next.
+    pub live: u32,
+    /// Programs taken from it; four for each that is live at once unless given.
+    pub runs: Option<u32>,
+    /// Its token counts are divided by this.
+    pub token_divisor: u32,
+    /// Engines.
+    pub engines: u32,
+    /// KV memory of the engines together, as a share of what the programs need at their peak.
+    pub kv_fraction: f64,
+}
+
+impl Default for TraceShape {
+    fn default() -> Self {
+        Self {
+            live: 64,
+            runs: None,
+            token_divisor: 4,
+            engines: 2,
+            kv_fraction: 0.33,
+        }
+    }
+}
+
+/// A trace, ready to be replayed.
+#[derive(Clone, Debug)]
+pub struct TraceWork {
+    /// Its programs, and the engines.
+    pub workload: Workload,
+    /// How they came about, for people.
+    pub scenario: String,
+}
+
+/// A trace in the body of a request.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TraceBody {
+    /// Recorded programs in the format of docs/traces.md: a JSON object on each line.
+    text: String,
+    /// Programs that are live at once, 1 to 10,000; one that ends is replaced by the next. 64 without
+    /// it.
+    #[serde(default)]
+    programs: Option<u32>,
+    /// Programs taken from the trace, 1 to 100,000; four for each that is live at once without it.
+    #[serde(default)]
+    runs: Option<u32>,
+    /// Its token counts are divided by this; 4 without it.
+    #[serde(default)]
+    token_divisor: Option<u32>,
+    /// Engines, 1 to 64; 2 without it.
+    #[serde(default)]
+    engines: Option<u32>,
+    /// KV memory of the engines together, as a share of what the programs need at their peak, above 0
+    /// and at most 100; 0.33 without it. `kv_tokens` gives it in tokens of one engine.
+    #[serde(default)]
+    kv_fraction: Option<f64>,
+}
+
+impl TraceBody {
+    /// The work, on engines of this profile.
+    ///
+    /// # Errors
+    /// The field that is wrong, with the line of a trace that can't be read.
+    pub(crate) fn work(
+        &self,
+        profile: &EngineProfile,
+        kv_tokens: Option<u64>,
+    ) -> Result<TraceWork, WhatIfError> {
+        let within = |field: &str, value: Option<u32>, default: u32, max: u32| {
+            let value = value.unwrap_or(default);
+            if (1..=max).contains(&value) {
+                return Ok(value);
+            }
+            let problem = format!("is {value}; give 1 to {max}");
+            Err(WhatIfError::field(format!("trace.{field}"), problem))
+        };
+        if self.kv_fraction.is_some() && kv_tokens.is_some() {
+            let problem = "has no effect beside `kv_tokens`; give one of the two";
+            return Err(WhatIfError::field("trace.kv_fraction", problem));
+        }
+        let default = TraceShape::default();
+        let runs = self
+            .runs
+            .map(|runs| within("runs", Some(runs), 1, RUNS_MAX));
+        let shape = TraceShape {
+            live: within("programs", self.programs, default.live, LIVE_MAX)?,
+            runs: runs.transpose()?,
+            token_divisor: within(
+                "token_divisor",
+                self.token_divisor,
+                default.token_divisor,
+                u32::MAX,
+            )?,
+            engines: within("engines", self.engines, default.engines, ENGINES_MAX)?,
+            kv_fraction: self.kv_fraction.unwrap_or(default.kv_fraction),
+        };
+        work(self.text.as_bytes(), &shape, profile, kv_tokens).map_err(in_body)
+    }
+}
+
+/// An error about a trace as one about the body that has it.
+fn in_body(error: WhatIfError) -> WhatIfError {
+    match error {
+        WhatIfError::Field { field, problem } => {
+            let field = match field.as_str() {
+                "trace" => "trace.text",
+                "kv_fraction" => "trace.kv_fraction",
+                other => other,
+            };
+            WhatIfError::field(field, problem)
+        }
+        other => other,
+    }
+}
+
+/// Makes work of a trace.
+///
+/// # Errors
+/// The field that is wrong: `trace` for what can't be read, or `kv_fraction`.
+pub fn work(
+    trace: impl BufRead,
+    shape: &TraceShape,
+    profile: &EngineProfile,
+    kv_tokens: Option<u64>,
+) -> Result<TraceWork, WhatIfError> {
+    let live = shape.live as usize;
+    let options = TraceOptions {
+        programs: shape
+            .runs
+            .map_or(live * RUNS_PER_SLOT, |runs| runs as usize),
+        token_divisor: shape.token_divisor,
+        context_limit_tokens: profile.context_limit_tokens,
+        ..TraceOptions::default()
+    };
+    let sample = load_trace(trace, &options)
+        .map_err(|error| WhatIfError::field("trace", error.to_string()))?;
+    let share = shape.kv_fraction;
+    if !(share > 0.0 && share <= 100.0) {
+        let problem = format!("is {share}; give a number above 0, at most 100");
+        return Err(WhatIfError::field("kv_fraction", problem));
+    }
+    let mut runs = sample.runs;
+    let peak = peak_demand_tokens(&runs, live, profile) as f64;
+    let given = (peak * share / f64::from(shape.engines)) as u64;
+    let kv_tokens = kv_tokens.unwrap_or(given);
+    let limit = profile
+        .clone()
+        .with_kv_tokens(kv_tokens)
+        .sequence_limit_tokens();
+    // What fits no engine would be refused under every policy.
+    runs.retain_mut(|run| {
+        run.truncate_at(limit);
+        !run.steps.is_empty()
+    });
+    if runs.is_empty() {
+        return Err(WhatIfError::field(
+            "trace",
+            "none of its runs fits the engines; give them more memory with `kv_fraction`",
+        ));
+    }
+    Ok(work_of(runs, shape, profile, (kv_tokens, peak)))
+}
+
+/// Runs of a trace on engines with so much memory each, of what is needed at the peak.
+fn work_of(
+    runs: Vec<AgentRun>,
+    shape: &TraceShape,
+    profile: &EngineProfile,
+    (kv_tokens, peak): (u64, f64),
+) -> TraceWork {
+    let mut workload = Workload::of_runs(runs, shape.live as usize);
+    let worker = |number| RecordedWorker {
+        url: format!("trace-engine-{number}").into(),
+        kv_tokens: Some(kv_tokens),
+    };
+    workload.workers = (0..shape.engines).map(worker).collect();
+    workload.config = Some(CoreConfig {
+        kv: kv_speeds(profile),
+        ..CoreConfig::default()
+    });
+    let all = kv_tokens as f64 * f64::from(shape.engines);
+    let scenario = format!(
+        "a trace with its token counts divided by {}, {} programs live at once, KV memory of {kv_tokens} tokens for each engine ({:.2} of the peak demand in all)",
+        shape.token_divisor,
+        shape.live,
+        all / peak.max(1.0),
+    );
+    TraceWork { workload, scenario }
+}
+
+/// The cost of moving caches and of recomputing them on such engines; the settings decide whether
+/// they are moved.
+fn kv_speeds(profile: &EngineProfile) -> KvConfig {
+    let speed = |tokens_per_s: u64| tokens_per_s.clamp(1, TOKENS_PER_S_MAX);
+    KvConfig {
+        prefill_tokens_per_s: speed(profile.prefill_tokens_per_s),
+        host_tokens_per_s: speed(TransferOptions::default().host_tokens_per_s()),
+        ..KvConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_knows_how_fast_its_engines_compute() {
+        let profile = EngineProfile::qwen3_8b_h100();
+        let kv = kv_speeds(&profile);
+        assert_eq!(kv.prefill_tokens_per_s, profile.prefill_tokens_per_s);
+        assert_eq!(
+            kv_speeds(&EngineProfile::instant()).prefill_tokens_per_s,
+            TOKENS_PER_S_MAX
+        );
+        let core = CoreConfig {
+            kv,
+            ..CoreConfig::default()
+        };
+        assert_eq!(treadle_config::out_of_bounds(&core), None);
+    }
+}
