@@ -59,14 +59,13 @@ impl ServiceHost {
     /// it is next asked for. Gives whether there was room and the name is no other tenant's.
     pub(crate) fn declare(&self, tenant: &str, spec: ServiceSpec) -> bool {
         let mut held = self.lock();
-        let may = match held.declared.get(&spec.name) {
-            Some(declared) => declared.tenant == tenant,
-            None => {
-                let declared = held.declared.values();
-                let own = declared.filter(|declared| declared.tenant == tenant);
-                own.count() < TENANT_SERVICES_MAX && held.declared.len() < SERVICES_MAX
-            }
+        let has_room = || {
+            let declared = held.declared.values();
+            let own = declared.filter(|declared| declared.tenant == tenant);
+            own.count() < TENANT_SERVICES_MAX && held.declared.len() < SERVICES_MAX
         };
+        let same = held.declared.get(&spec.name);
+        let may = same.map_or_else(has_room, |declared| declared.tenant == tenant);
         if !may {
             return false;
         }

@@ -189,17 +189,17 @@ fn dealt(quota: &Resource, part: impl Fn(u64) -> u64) -> Option<String> {
     else {
         return None;
     };
-    let mut text = quota.name.to_string();
+    let mut words = vec![quota.name.to_string()];
     for (key, most) in [("concurrent", concurrent_max), ("requests", requests_max)] {
         if let Some(most) = most {
             let part = Some(part(*most)).filter(|part| *part > 0)?;
-            text.push_str(&format!(" {key}={part}"));
+            words.push(format!("{key}={part}"));
         }
     }
     if requests_max.is_some() {
-        text.push_str(&format!(" period_s={}", period.micros() / 1_000_000));
+        words.push(format!("period_s={}", period.micros() / 1_000_000));
     }
-    Some(text)
+    Some(words.join(" "))
 }
 
 fn wrong(problem: String) -> ConfigError {

@@ -110,6 +110,32 @@ async fn errors_are_one_line_with_a_remedy_and_an_exit_code() {
     engine.shutdown().await;
 }
 
+async fn a_family_is_shown(cluster: &Cluster) {
+    let body = json!({"model": "treadle-sim", "max_tokens": 4, "program_id": "task/1/a",
+        "parent_program_id": "task/1", "messages": [{"role": "user", "content": "Hello"}]});
+    step_of(&cluster.daemon.url(), &body).await;
+    let family = until(|| async {
+        let output = treadle(&cluster.daemon.url(), "programs task/1/a --family").await;
+        let family = String::from_utf8(output.stdout).ok()?;
+        (family.lines().count() == 3).then_some(family)
+    });
+    let names = |family: &str| {
+        let names = family
+            .lines()
+            .skip(1)
+            .map(|line| line[..10].trim_end().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let family = family.await;
+    assert_eq!(names(&family), ["task/1", "  task/1/a"]);
+    let heads = ["ACTIVE S", "QUEUED S", "BLOCKED S", "TIMELINE"];
+    assert!(heads.iter().all(|head| family.contains(head)), "{family}");
+    assert!(
+        family.lines().skip(1).all(|line| line.contains('#')),
+        "{family}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn programs_are_shown_and_released() {
     let cluster = Cluster::start("memory").await;
@@ -135,29 +161,7 @@ async fn programs_are_shown_and_released() {
     let decisions = cluster.json("programs task/1 --decisions").await;
     let decisions = decisions["decisions"].as_array().expect("a list");
     assert!(!decisions.is_empty());
-    let body = json!({"model": "treadle-sim", "max_tokens": 4, "program_id": "task/1/a",
-        "parent_program_id": "task/1", "messages": [{"role": "user", "content": "Hello"}]});
-    step_of(&cluster.daemon.url(), &body).await;
-    let family = until(|| async {
-        let output = treadle(&cluster.daemon.url(), "programs task/1/a --family").await;
-        let family = String::from_utf8(output.stdout).ok()?;
-        (family.lines().count() == 3).then_some(family)
-    });
-    let names = |family: &str| {
-        let names = family
-            .lines()
-            .skip(1)
-            .map(|line| line[..10].trim_end().to_owned());
-        names.collect::<Vec<_>>()
-    };
-    let family = family.await;
-    assert_eq!(names(&family), ["task/1", "  task/1/a"]);
-    let heads = ["ACTIVE S", "QUEUED S", "BLOCKED S", "TIMELINE"];
-    assert!(heads.iter().all(|head| family.contains(head)), "{family}");
-    assert!(
-        family.lines().skip(1).all(|line| line.contains('#')),
-        "{family}"
-    );
+    a_family_is_shown(&cluster).await;
     for line in [
         "programs task/1",
         "programs task/1 --decisions",

@@ -162,14 +162,14 @@ pub fn work(
     };
     let sample = load_trace(trace, &options)
         .map_err(|error| WhatIfError::field("trace", error.to_string()))?;
-    let share = shape.kv_fraction;
-    if !(share > 0.0 && share <= 100.0) {
-        let problem = format!("is {share}; give a number above 0, at most 100");
+    let fraction = shape.kv_fraction;
+    if !(fraction > 0.0 && fraction <= 100.0) {
+        let problem = format!("is {fraction}; give a number above 0, at most 100");
         return Err(WhatIfError::field("kv_fraction", problem));
     }
     let mut runs = sample.runs;
     let peak = peak_demand_tokens(&runs, live, profile) as f64;
-    let given = (peak * share / f64::from(shape.engines)) as u64;
+    let given = (peak * fraction / f64::from(shape.engines)) as u64;
     let kv_tokens = kv_tokens.unwrap_or(given);
     let limit = profile
         .clone()

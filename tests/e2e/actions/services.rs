@@ -56,7 +56,7 @@ fn runs(process: &str) -> bool {
 async fn judges_share_gpus_and_evict_one_another() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = fixture(folder.path(), 1, |config| {
-        config.actions.gpus = ["0", "1"].map(str::to_owned).to_vec()
+        config.actions.gpus = ["0", "1"].map(str::to_owned).to_vec();
     })
     .await;
     let client = &fixture.client;

@@ -64,15 +64,7 @@ impl Model {
             Event::Program(ProgramEvent::PolicyAnswered { ask, answer, .. }) => {
                 self.policy_answered(*ask, answer);
             }
-            Event::TimerFired => {
-                self.pass_tick();
-                let now = self.now;
-                let late = |_: &AskId, ask: &mut super::facts::Ask| ask.deadline <= now;
-                let expired: Vec<_> = self.asks.extract_if(.., late).collect();
-                for (_, ask) in expired {
-                    self.route_answered(&ask, None);
-                }
-            }
+            Event::TimerFired => self.time_passed(),
             Event::DaemonRestarted => {
                 // The answering process is gone.
                 self.asks.clear();

@@ -4,7 +4,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::rules::LACKS_ROOM;
-use treadle_model::{ProgramId, Span, WorkerId};
+use treadle_model::{AskId, ProgramId, Span, WorkerId};
 
 /// Settled time that a rule leaves beside deadlines and ticks: messages
 /// between the parts, and one event at the end of it.
@@ -29,6 +29,17 @@ pub(super) struct Stuck {
 }
 
 impl Model {
+    /// A timer has fired.
+    pub(super) fn time_passed(&mut self) {
+        self.pass_tick();
+        let now = self.now;
+        let late = |_: &AskId, ask: &mut super::facts::Ask| ask.deadline <= now;
+        let expired: Vec<_> = self.asks.extract_if(.., late).collect();
+        for (_, ask) in expired {
+            self.route_answered(&ask, None);
+        }
+    }
+
     /// Settled time within which the scheduler does what it has a reason to
     /// do: two questions without an answer, each at the next tick.
     pub(super) fn response_us_max(&self) -> u64 {

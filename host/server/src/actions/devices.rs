@@ -50,8 +50,8 @@ pub(super) fn fit(
 
 fn fit_number(spec: &mut ActionSpec, named: bool, service: &ServiceSpec) -> Result<(), ErrorBody> {
     let is_gpu = |demand: &Demand| &*demand.resource == GPU;
-    let others = spec.demands.iter().filter(|demand| !is_gpu(demand));
-    let is_elastic = others.fold(false, |any, demand| any || demand.options.len() > 1);
+    let mut others = spec.demands.iter().filter(|demand| !is_gpu(demand));
+    let is_elastic = others.any(|demand| demand.options.len() > 1);
     let Some(demand) = spec.demands.iter_mut().find(|demand| is_gpu(demand)) else {
         return Ok(());
     };
