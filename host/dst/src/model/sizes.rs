@@ -4,7 +4,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{StepFacts, WorkerFacts};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::{Core, Event, PrefixSegment, ProgramEvent};
 use treadle_model::{ProgramId, WorkerId};
 
@@ -80,9 +80,18 @@ impl Model {
         changed.map(|(id, p)| (*id, p.prefix.clone())).collect()
     }
 
-    /// What others share changes with it.
+    /// What others share changes with it. What is new where they are placed is charged as they
+    /// report.
     pub(super) fn take_over_forked(&mut self) {
         for (id, prefix) in std::mem::take(&mut self.heard.forked) {
+            let at = self.programs.get(&id).and_then(|p| p.place);
+            let there = at.map(|at| self.programs_on(at)).unwrap_or_default();
+            let there = there.iter().flat_map(|id| &self.programs[id].prefix);
+            let there: BTreeSet<u64> = there.map(|segment| segment.hash).collect();
+            let new = prefix.iter().filter(|s| !there.contains(&s.hash));
+            if let Some(w) = at.and_then(|at| self.workers.get_mut(&at)) {
+                w.shared.extend(new.map(|s| (s.hash, s.tokens)));
+            }
             if let Some(p) = self.programs.get_mut(&id) {
                 p.prefix = prefix;
             }

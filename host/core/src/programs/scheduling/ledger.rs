@@ -55,20 +55,19 @@ impl Programs {
             return;
         };
         let before = std::mem::replace(&mut p.prefix, prefix);
-        let Some(worker) = p.placement.map(|place| place.worker) else {
-            if p.queued.is_some() {
-                self.refile(program);
-            }
-            return;
-        };
-        let Some(w) = self.state.workers.get_mut(&worker) else {
-            return;
-        };
-        // What both have stays charged as it is.
-        w.charge_prefix(&p.prefix);
-        w.discharge_prefix(&before);
+        let worker = p.placement.map(|place| place.worker);
+        if let Some(w) = worker.and_then(|worker| self.state.workers.get_mut(&worker)) {
+            // What both have stays charged as it is.
+            w.charge_prefix(&p.prefix);
+            w.discharge_prefix(&before);
+        }
+        if p.queued.is_some() {
+            self.refile(program);
+        }
         self.recharge(program);
-        self.account_worker(worker);
+        if let Some(worker) = worker {
+            self.account_worker(worker);
+        }
     }
 
     /// Keeps the worker's list of programs between steps true.
