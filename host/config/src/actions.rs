@@ -305,7 +305,7 @@ mod tests {
             parts[1].quotas[0],
             "search concurrent=2 requests=50 period_s=60"
         );
-        let error = part(0, 3).expect_err("2 are not enough for 3").to_string();
+        let error = part(2, 3).expect_err("2 are not enough for 3").to_string();
         assert!(error.contains("`api`"), "{error}");
     }
 

@@ -293,7 +293,7 @@ mod tests {
     fn a_trace_is_read_before_the_run_waits_for_its_turn() {
         let line = r#"{"id": "p-1", "steps": [[1840, 0, 312, 2.5], [2310, 2152, 95, 0.0]]}"#;
         let with = |trace: Value| read(json!({"sets": ["sticky"], "trace": trace}));
-        let request = with(json!({"text": line, "engines": 3, "kv_fraction": 2.0})).unwrap();
+        let request = with(json!({"text": line, "engines": 3, "kv_fraction": 6.0})).unwrap();
         let trace = request.trace.unwrap();
         assert_eq!(
             (trace.workload.runs.len(), trace.workload.workers.len()),

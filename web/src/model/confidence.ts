@@ -1,10 +1,5 @@
 // How sure a comparison over seeds is.
-
-/** A mean over seeds, with half of its 95 % interval where there were several. */
-export interface Measure {
-  mean: number;
-  half_width?: number | null;
-}
+import type { WhatIfEstimate } from "../api/types";
 
 /** A ratio to the first set, seed by seed: what of it is beyond chance. */
 export interface Confidence {
@@ -18,7 +13,7 @@ export interface Confidence {
 
 /** `own` and `first` have the figure under each seed. */
 export function confidenceOf(
-  ratio: Measure,
+  ratio: WhatIfEstimate,
   own: number[],
   first: number[],
   better: "less" | "more",

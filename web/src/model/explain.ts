@@ -9,15 +9,14 @@ export interface Explanation {
   because: string;
   figures: string;
   otherwise: string | null;
-  /** Programs by their numbers. */
-  alternatives: { program: number; score: string }[];
+  /** Other programs that could have been chosen: those that were gone by then have no name. */
+  alternatives: { program: number; key?: string | undefined; score: string }[];
   score: string | null;
   /** The policy that chose the worker, where one did. */
   placedBy: string | null;
 }
 
 interface Why {
-  program?: number;
   placed_by?: string | null;
   because?: string;
   need_tokens?: number;
@@ -25,7 +24,7 @@ interface Why {
   capacity_tokens?: number | null;
   waited?: number;
   score?: number | null;
-  alternatives?: { program: number; score: number }[];
+  alternatives?: { program: number; key?: string; score: number }[];
 }
 
 const TITLES: Record<string, string> = {
@@ -68,23 +67,10 @@ export function explain(decision: DecisionView, nameOf: (worker: string) => stri
     because: BECAUSE[cause] ?? cause.replaceAll("_", " "),
     figures: figures(decision.kind, why),
     otherwise: otherwise(cause, why),
-    alternatives: othersOf(decision).map((one) => ({
-      program: one.program,
-      score: short(one.score),
-    })),
+    alternatives: (why.alternatives ?? []).map((one) => ({ ...one, score: short(one.score) })),
     score: typeof why.score === "number" ? short(why.score) : null,
     placedBy: why.placed_by ?? null,
   };
-}
-
-/** Other programs that could have been chosen, by their numbers. */
-export function othersOf(decision: DecisionView): { program: number; score: number }[] {
-  return (decision.why as Why).alternatives ?? [];
-}
-
-/** The number of the program that a decision is about. */
-export function numberOf(decision: DecisionView): number | null {
-  return (decision.why as Why).program ?? null;
 }
 
 /** Decisions by which a program gives memory up. */

@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(version.latest_percentile_us(0.99), Some(7));
         // Slow ones, of which the last 112 are among the latest.
         for _ in 0..400 {
-            version.record_call(1, Duration::from_micros(9_000));
+            version.record_call(1, Duration::from_millis(9));
         }
         for us in 1..=400 {
             version.record_call(1, Duration::from_micros(us));

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { call } from "../../api/client";
 import { queryClient, whoami } from "../../api/queries";
-import type { BindingShown } from "../../api/types";
+import type { BindingShown, Canary, PolicyTotals, Shadow } from "../../api/types";
 import { useRights } from "../../app/Account";
 import { count, percent, short } from "../../format/number";
 import { visibleText } from "../../format/text";
@@ -14,8 +14,8 @@ import { Stat } from "../../ui/Panel";
 import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { Tip } from "../../ui/Tip";
+import { digestOf, shortPolicy } from "./names";
 import { type Scope, scopeOf } from "./scope";
-import { type Canary, digestOf, type Shadow, shortPolicy } from "./types";
 
 const QUESTIONS: Record<string, string> = {
   prediction: "how much of each program is still to come",
@@ -31,13 +31,13 @@ export function Bindings({
   statistics,
 }: {
   bindings: BindingShown[];
-  statistics: unknown;
+  statistics: PolicyTotals | null;
 }) {
   const { data: asker } = useQuery(whoami);
   if (!asker) return null;
   return (
     <>
-      <Totals statistics={statistics as Record<string, number> | null} />
+      {statistics ? <Totals statistics={statistics} /> : null}
       <div className="bindings">
         {bindings.map((binding) => {
           const scope = scopeOf(binding, bindings, asker);
@@ -48,9 +48,8 @@ export function Bindings({
   );
 }
 
-function Totals({ statistics }: { statistics: Record<string, number> | null }) {
-  if (!statistics) return null;
-  const { answered = 0, asked_us = 0 } = statistics;
+function Totals({ statistics }: { statistics: PolicyTotals }) {
+  const { answered, asked_us } = statistics;
   return (
     <dl className="stats">
       <Stat label="Questions answered" value={short(answered)} note="since the daemon began" />
@@ -85,8 +84,7 @@ interface Bound {
 }
 
 function Binding({ binding, scope }: Bound) {
-  const canary = (binding.canary ?? null) as Canary | null;
-  const shadow = (binding.shadow ?? null) as Shadow | null;
+  const { canary, shadow } = binding;
   return (
     <section className="panel binding">
       <header className="panel-head">
@@ -113,7 +111,9 @@ function Binding({ binding, scope }: Bound) {
           {binding.previous && !canary ? <RollBack binding={binding} scope={scope} /> : null}
         </div>
         {canary ? <CanaryRole binding={binding} scope={scope} canary={canary} /> : null}
-        {shadow ? <ShadowRole binding={binding} scope={scope} shadow={shadow} /> : null}
+        {shadow?.policy ? (
+          <ShadowRole {...{ binding, scope, shadow }} policy={shadow.policy} />
+        ) : null}
       </div>
     </section>
   );
@@ -157,12 +157,17 @@ function CanaryRole({ binding, scope, canary }: Bound & { canary: Canary }) {
   );
 }
 
-function ShadowRole({ binding, scope, shadow }: Bound & { shadow: Shadow }) {
+function ShadowRole({
+  binding,
+  scope,
+  shadow,
+  policy,
+}: Bound & { shadow: Shadow; policy: string }) {
   return (
     <div className="role">
       <Badge tone="accent">shadow</Badge>
       <strong>
-        <PolicyLink policy={shadow.policy} />
+        <PolicyLink policy={policy} />
       </strong>
       <Config binding={binding} of="shadow" />
       <Tip text="How alike its answers are to those of the active policy: 100 % where it would have decided the same.">
@@ -175,7 +180,7 @@ function ShadowRole({ binding, scope, shadow }: Bound & { shadow: Shadow }) {
         {percent(shadow.same_first / Math.max(1, shadow.answered), 1)}, {count(shadow.faults)}{" "}
         faults
       </span>
-      <RoleActions binding={binding} scope={scope} policy={shadow.policy} kind="shadow" />
+      <RoleActions binding={binding} scope={scope} policy={policy} kind="shadow" />
     </div>
   );
 }

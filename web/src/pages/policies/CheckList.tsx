@@ -1,10 +1,10 @@
 // What the checks of an upload found.
+import type { CheckFailure, CheckReport } from "../../api/types";
 import { count } from "../../format/number";
 import { CHECKS, verdictsOf } from "../../model/checks";
 import { Icon } from "../../ui/Icon";
 import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
-import type { CheckReport, Refusal } from "./types";
 
 const MARKS = {
   passed: { icon: "check", tone: "good" },
@@ -17,7 +17,7 @@ export function CheckList({
   refusal,
 }: {
   report: CheckReport | null;
-  refusal: Refusal | null;
+  refusal: CheckFailure | null;
 }) {
   const verdicts = verdictsOf(refusal?.code ?? null);
   return (
@@ -43,7 +43,7 @@ export function CheckList({
   );
 }
 
-function Reason({ refusal }: { refusal: Refusal }) {
+function Reason({ refusal }: { refusal: CheckFailure }) {
   return (
     <div className="reason" role="alert">
       <p>

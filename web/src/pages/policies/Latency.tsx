@@ -1,38 +1,31 @@
 // How long a policy's answers took, and how long they may take.
+import type { VersionFigures } from "../../api/types";
 import { count, percent } from "../../format/number";
 import { duration } from "../../format/time";
 import { Panel, Stat } from "../../ui/Panel";
-import { BOUNDS_US, DEADLINES, quantileUs } from "./deadlines";
-import type { Statistics } from "./types";
-
-/** The time that a share of the calls kept to, in words. */
-function within(counts: number[], share: number): string {
-  const us = quantileUs(counts, share);
-  if (us === null) return "–";
-  return us === Number.POSITIVE_INFINITY ? `> ${duration(BOUNDS_US.at(-1))}` : `≤ ${duration(us)}`;
-}
 
 /** The time of a call beside its deadline. */
-export function ComputeTime({ world, statistics }: { world: string; statistics: Statistics }) {
-  const { calls, compute_us, latency_counts, slowest_us } = statistics;
+export function ComputeTime({ statistics }: { statistics: VersionFigures }) {
+  const { calls, compute_us, deadline_ms, p50_us, p99_us, slowest_us } = statistics;
   return (
     <>
       <Stat
         label="Time of a call, p50"
-        value={within(latency_counts, 0.5)}
+        value={duration(p50_us)}
         note={calls > 0 ? `mean ${duration(compute_us / calls)}` : undefined}
       />
       <Stat
         label="Time of a call, p99"
-        value={within(latency_counts, 0.99)}
-        note={`default deadline ${DEADLINES[world]}`}
+        value={duration(p99_us)}
+        note={`deadline ${duration(deadline_ms * 1000)}`}
       />
       <Stat label="Slowest call" value={duration(slowest_us)} />
     </>
   );
 }
 
-export function Latency({ world, counts }: { world: string; counts: number[] }) {
+export function Latency({ statistics }: { statistics: VersionFigures }) {
+  const { deadline_ms, latency_bounds_us: bounds, latency_counts: counts } = statistics;
   const total = counts.reduce((sum, value) => sum + value, 0);
   const most = Math.max(1, ...counts);
   return (
@@ -47,7 +40,7 @@ export function Latency({ world, counts }: { world: string; counts: number[] }) 
         </thead>
         <tbody>
           {counts.map((value, at) => {
-            const bound = BOUNDS_US[at];
+            const bound = bounds[at];
             const label = bound === undefined ? "longer" : `≤ ${duration(bound)}`;
             return (
               <tr key={label}>
@@ -67,8 +60,9 @@ export function Latency({ world, counts }: { world: string; counts: number[] }) 
         </tbody>
       </table>
       <p className="field-note">
-        A call is stopped at its deadline, by default {DEADLINES[world]}; fuel bounds replays alone.{" "}
-        <code>plugins.hot_deadline_ms</code> is the deadline of calls that scheduling waits for.
+        p50 and p99 are of the latest 512 answers at most. An answer may take{" "}
+        {duration(deadline_ms * 1000)}; past that, the built-in default answers. Where scheduling
+        waits for it, <code>plugins.hot_deadline_ms</code> sets that. Fuel bounds replays alone.
       </p>
     </Panel>
   );

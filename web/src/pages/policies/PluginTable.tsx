@@ -7,7 +7,7 @@ import { Empty, Panel } from "../../ui/Panel";
 import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
-import { type Canary, type Shadow, WORLDS } from "./types";
+import { WORLDS } from "./names";
 
 interface Props {
   plugins: PluginView[];
@@ -106,13 +106,12 @@ interface RoleOf {
 function rolesOf(digest: string, bindings: BindingShown[]): RoleOf[] {
   const key = `+${digest.slice(0, 12)}`;
   return bindings.flatMap((binding) => {
-    const canary = binding.canary as Canary | null | undefined;
-    const shadow = binding.shadow as Shadow | null | undefined;
+    const { canary, shadow } = binding;
     const job = binding.job === "*" ? "" : ` for ${binding.job}`;
     const roles: RoleOf[] = [];
     if (binding.policy.includes(key)) roles.push({ role: `active${job}`, tone: "good" });
     if (canary?.policy.includes(key)) roles.push({ role: `canary${job}`, tone: "warn" });
-    if (shadow?.policy.includes(key)) roles.push({ role: `shadow${job}`, tone: "accent" });
+    if (shadow?.policy?.includes(key)) roles.push({ role: `shadow${job}`, tone: "accent" });
     return roles;
   });
 }

@@ -2,18 +2,17 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { bindings, plugin, pluginLogs } from "../../api/queries";
-import type { PluginDetails } from "../../api/types";
+import type { PluginDetails, VersionFigures } from "../../api/types";
 import { useRights } from "../../app/Account";
 import { bytes, count, percent, short } from "../../format/number";
 import { fullTime, preciseTime } from "../../format/time";
 import { Json } from "../../ui/Json";
 import { Empty, Failure, Loading, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Tabs } from "../../ui/Tabs";
-import { Text } from "../../ui/Text";
+import { Text, TextBlock } from "../../ui/Text";
 import { BindForm } from "./BindForm";
 import { ComputeTime, Latency } from "./Latency";
 import { isBound, Roles } from "./PluginTable";
-import type { LogLine, Statistics } from "./types";
 
 export function Policy() {
   const { plugin: id } = useParams({ from: "/policies/$plugin" });
@@ -33,7 +32,7 @@ function Known({ plugin }: { plugin: PluginDetails }) {
   const { tab } = useSearch({ from: "/policies/$plugin" });
   const navigate = useNavigate({ from: "/policies/$plugin" });
   const { data: bound } = useQuery(bindings);
-  const statistics = (plugin.statistics ?? null) as Statistics | null;
+  const { statistics } = plugin;
   return (
     <div className="page">
       <nav aria-label="Breadcrumb" className="crumbs">
@@ -60,18 +59,14 @@ function Known({ plugin }: { plugin: PluginDetails }) {
           <Roles digest={plugin.digest} bindings={bound?.bindings ?? []} />
         ) : null}
       </PageHead>
-      <Figures world={plugin.world} statistics={statistics} />
+      {statistics ? <Figures statistics={statistics} /> : null}
       <Tabs
         label="About this policy"
         value={tab ?? "bind"}
         onChange={(next) => void navigate({ search: { tab: next }, replace: true })}
         tabs={[
           { id: "bind", label: "Configure and bind", content: <Bind plugin={plugin} /> },
-          {
-            id: "calls",
-            label: "Calls",
-            content: <Calls world={plugin.world} statistics={statistics} />,
-          },
+          { id: "calls", label: "Calls", content: <Calls statistics={statistics} /> },
           { id: "log", label: "Log", content: <Log digest={plugin.digest} /> },
           { id: "about", label: "Component", content: <About plugin={plugin} /> },
         ]}
@@ -80,19 +75,13 @@ function Known({ plugin }: { plugin: PluginDetails }) {
   );
 }
 
-interface Asked {
-  world: string;
-  statistics: Statistics | null;
-}
-
-function Figures({ world, statistics }: Asked) {
-  if (!statistics) return null;
+function Figures({ statistics }: { statistics: VersionFigures }) {
   const { calls } = statistics;
   const faults = Object.values(statistics.faults).reduce((sum, value) => sum + value, 0);
   return (
     <dl className="stats">
       <Stat label="Calls" value={short(calls)} note={`${short(statistics.rows)} rows`} />
-      <ComputeTime world={world} statistics={statistics} />
+      <ComputeTime statistics={statistics} />
       <Stat
         label="Left to the default"
         value={count(statistics.fallbacks)}
@@ -116,7 +105,7 @@ function Bind({ plugin }: { plugin: PluginDetails }) {
   return <BindForm key={plugin.digest} plugin={plugin} />;
 }
 
-function Calls({ world, statistics }: Asked) {
+function Calls({ statistics }: { statistics: VersionFigures | null | undefined }) {
   if (!statistics) {
     return (
       <Empty icon="policies" title="It was not asked lately">
@@ -126,7 +115,7 @@ function Calls({ world, statistics }: Asked) {
   }
   return (
     <div className="grid-2">
-      <Latency world={world} counts={statistics.latency_counts} />
+      <Latency statistics={statistics} />
       <Panel title="Faults">
         {Object.keys(statistics.faults).length === 0 ? (
           <p className="soft">None.</p>
@@ -145,7 +134,7 @@ function Calls({ world, statistics }: Asked) {
         {statistics.latest_fault ? (
           <>
             <h3>The latest</h3>
-            <Json value={statistics.latest_fault} />
+            <TextBlock value={statistics.latest_fault} />
           </>
         ) : null}
       </Panel>
@@ -158,7 +147,7 @@ function Log({ digest }: { digest: string }) {
   if (isPending) return <Loading rows={4} />;
   if (!data) return <Failure error={error} retry={() => void refetch()} />;
   // The newest are what one comes for.
-  const lines = (data.lines as unknown as LogLine[]).toReversed();
+  const lines = data.lines.toReversed();
   if (lines.length === 0) {
     return (
       <Empty icon="events" title="The log is empty">

@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { type DragEvent, useId, useRef, useState } from "react";
 import { ApiError, send } from "../../api/client";
 import { queryClient } from "../../api/queries";
-import type { PluginView } from "../../api/types";
+import type { CheckFailure, CheckReport, Pushed } from "../../api/types";
 import { bytes } from "../../format/number";
 import { visibleText } from "../../format/text";
 import { Dialog } from "../../ui/Dialog";
@@ -11,13 +11,12 @@ import { Icon } from "../../ui/Icon";
 import { notify } from "../../ui/notices";
 import { Failure } from "../../ui/Panel";
 import { CheckList } from "./CheckList";
-import type { CheckReport, Refusal } from "./types";
 
 type State =
   | { step: "choose" }
   | { step: "checking"; file: File }
   | { step: "passed"; file: File; report: CheckReport }
-  | { step: "refused"; file: File; refusal: Refusal }
+  | { step: "refused"; file: File; refusal: CheckFailure }
   | { step: "failed"; error: unknown };
 
 export function UploadDialog({
@@ -39,14 +38,14 @@ export function UploadDialog({
       const response = await sendFile("/api/v1/plugins/check", file);
       setState({ step: "passed", file, report: (await response.json()) as CheckReport });
     } catch (error) {
-      const refusal = error instanceof ApiError ? (error.details.refusal as Refusal) : null;
+      const refusal = error instanceof ApiError ? (error.details.refusal as CheckFailure) : null;
       setState(refusal ? { step: "refused", file, refusal } : { step: "failed", error });
     }
   };
   const upload = async (file: File) => {
     try {
       const response = await sendFile("/api/v1/plugins", file);
-      const plugin = (await response.json()) as PluginView & { new: boolean };
+      const plugin = (await response.json()) as Pushed;
       notify(plugin.new ? `${plugin.name} was uploaded.` : `${plugin.name} was here before.`);
       await queryClient.invalidateQueries({ queryKey: ["plugins"] });
       close();

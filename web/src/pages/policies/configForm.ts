@@ -1,7 +1,7 @@
 // The form of a policy's configuration: its fields, and what it is configured with at present.
 import type { BindingShown, PluginDetails } from "../../api/types";
 import { configOf, type Field, fieldsOf } from "../../model/schemaForm";
-import { type Canary, digestOf, type Shadow, shortPolicy } from "./types";
+import { digestOf, shortPolicy } from "./names";
 
 type Config = Record<string, unknown>;
 
@@ -77,12 +77,10 @@ export function presentConfig(
   binding: BindingShown | undefined,
 ): Present | null {
   if (!binding) return null;
-  const canary = binding.canary as Canary | null | undefined;
-  const shadow = binding.shadow as Shadow | null | undefined;
   const roles: [string, string | null | undefined][] = [
     ["active", binding.policy],
-    ["canary", canary?.policy],
-    ["shadow", shadow?.policy],
+    ["canary", binding.canary?.policy],
+    ["shadow", binding.shadow?.policy],
     ["previous", binding.previous],
   ];
   const is = (policy: string) => plugin.digest.startsWith(digestOf(policy) ?? "none");

@@ -11,7 +11,6 @@ import { Badge } from "../../ui/State";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
 import type { ProgramData } from "./useProgramData";
-import { useProgramKeys } from "./useProgramKeys";
 
 const KINDS: Record<string, "neutral" | "good" | "warn" | "accent"> = {
   place: "good",
@@ -27,7 +26,6 @@ const KINDS: Record<string, "neutral" | "good" | "warn" | "accent"> = {
 export function Decisions({ data }: { data: ProgramData }) {
   const [kind, setKind] = useState("");
   const [newestFirst, setNewestFirst] = useState(true);
-  const keys = useProgramKeys(data);
   const kinds = useMemo(
     () => [...new Set(data.decisions.map((one) => one.kind))],
     [data.decisions],
@@ -62,24 +60,16 @@ export function Decisions({ data }: { data: ProgramData }) {
           Newest first
         </label>
       </div>
-      <DecisionList decisions={shown} nameOf={data.names.nameOf} keys={keys} />
+      <DecisionList decisions={shown} nameOf={data.names.nameOf} />
     </>
   );
 }
 
 interface Names {
   nameOf: (worker: string) => string;
-  /** Programs by their numbers. */
-  keys: Map<number, string>;
 }
 
-function DecisionList({
-  decisions,
-  nameOf,
-  keys,
-}: Names & {
-  decisions: DecisionView[];
-}) {
+function DecisionList({ decisions, nameOf }: Names & { decisions: DecisionView[] }) {
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
     count: decisions.length,
@@ -101,7 +91,7 @@ function DecisionList({
               data-index={item.index}
               style={{ transform: `translateY(${item.start}px)` }}
             >
-              <Decision decision={decision} nameOf={nameOf} keys={keys} />
+              <Decision decision={decision} nameOf={nameOf} />
             </li>
           );
         })}
@@ -110,7 +100,7 @@ function DecisionList({
   );
 }
 
-function Decision({ decision, nameOf, keys }: Names & { decision: DecisionView }) {
+function Decision({ decision, nameOf }: Names & { decision: DecisionView }) {
   const words = explain(decision, nameOf);
   return (
     <article className="decision">
@@ -141,7 +131,7 @@ function Decision({ decision, nameOf, keys }: Names & { decision: DecisionView }
             {words.alternatives.map((one, at) => (
               <Fragment key={one.program}>
                 {at > 0 ? ", " : ""}
-                <Other program={one.program} name={keys.get(one.program)} /> ({one.score})
+                <Other program={one.program} name={one.key} /> ({one.score})
               </Fragment>
             ))}
           </span>

@@ -1,9 +1,10 @@
 // How sure the gain or loss of each set against the first one is, over the seeds.
+import type { WhatIfReport, WhatIfSet } from "../../api/types";
 import { plural } from "../../format/number";
 import { type Confidence, confidenceOf } from "../../model/confidence";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
-import { MEASURES, type MeasureRow, type Report, type SeedOutcome, type SetReport } from "./types";
+import { MEASURES, type MeasureRow } from "./measures";
 
 /** The measures that are compared seed by seed. */
 const ROWS = MEASURES.filter((row) => row.ratio);
@@ -15,7 +16,7 @@ const VERDICTS: Record<Confidence["verdict"], { text: string; tone: string }> = 
   "one seed": { text: "one seed tells nothing of chance", tone: "dim" },
 };
 
-export function AgainstFirst({ report }: { report: Report }) {
+export function AgainstFirst({ report }: { report: WhatIfReport }) {
   const first = report.sets[0];
   const others = report.sets.slice(1).filter((set) => set.against_first);
   if (!first || others.length === 0) return null;
@@ -62,13 +63,13 @@ function Row({
   at,
 }: {
   row: MeasureRow;
-  set: SetReport;
-  first: SetReport;
+  set: WhatIfSet;
+  first: WhatIfSet;
   at: number;
 }) {
   const ratio = row.ratio && set.against_first?.[row.ratio];
   if (!ratio || row.better === "neither") return null;
-  const figures = (of: SetReport) => of.seeds.map((seed) => seed[row.key as keyof SeedOutcome]);
+  const figures = (of: WhatIfSet) => of.seeds.map((seed) => seed[row.key]);
   const sure = confidenceOf(ratio, figures(set), figures(first), row.better);
   const { text, tone } = VERDICTS[sure.verdict];
   return (

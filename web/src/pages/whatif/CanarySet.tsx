@@ -4,20 +4,20 @@ import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { call } from "../../api/client";
 import { bindings, plugins, queryClient, whoami } from "../../api/queries";
+import type { WhatIfReport } from "../../api/types";
 import { useRights } from "../../app/Account";
 import { plural } from "../../format/number";
 import { visibleText } from "../../format/text";
 import { Confirm } from "../../ui/Dialog";
 import { notify } from "../../ui/notices";
+import { shortPolicy } from "../policies/names";
 import { scopeOfNew } from "../policies/scope";
-import { shortPolicy } from "../policies/types";
 import { type Trial, trialsOf } from "./trials";
-import type { Report } from "./types";
 
 const SHARE = 0.1;
 
 interface Props {
-  report: Report;
+  report: WhatIfReport;
   job: string;
   /** The set that is offered until another one is chosen. */
   best: string | undefined;

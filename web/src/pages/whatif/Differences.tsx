@@ -1,14 +1,20 @@
 // The first decisions that a set takes otherwise than the baseline.
 import { Link } from "@tanstack/react-router";
-import type { DecisionView } from "../../api/types";
+import type { DecisionView, WhatIfDecision, WhatIfSet } from "../../api/types";
 import { plural } from "../../format/number";
 import { duration } from "../../format/time";
 import { explain } from "../../model/explain";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
-import type { DifferingDecision, SetReport } from "./types";
 
-export function Differences({ first, set }: { first: string; set: SetReport }) {
+interface Props {
+  first: string;
+  set: WhatIfSet;
+  /** Whether the programs are on no page of the console: they are of a trace. */
+  isTrace: boolean;
+}
+
+export function Differences({ first, set, isTrace }: Props) {
   const against = set.against_first;
   if (!against || against.differences.length === 0) return null;
   return (
@@ -35,9 +41,13 @@ export function Differences({ first, set }: { first: string; set: SetReport }) {
             {against.differences.map((one) => (
               <tr key={one.program}>
                 <td className="nowrap">
-                  <Link to="/programs/$program" params={{ program: one.program }}>
+                  {isTrace ? (
                     <Text value={one.program} max={80} />
-                  </Link>
+                  ) : (
+                    <Link to="/programs/$program" params={{ program: one.program }}>
+                      <Text value={one.program} max={80} />
+                    </Link>
+                  )}
                   <div className="dim">after {plural(one.same_before, "equal decision")}</div>
                 </td>
                 <td>
@@ -55,7 +65,7 @@ export function Differences({ first, set }: { first: string; set: SetReport }) {
   );
 }
 
-function Decided({ decision }: { decision: DifferingDecision | null }) {
+function Decided({ decision }: { decision: WhatIfDecision | null | undefined }) {
   if (!decision) return <span className="dim">nothing at that point</span>;
   const view: DecisionView = {
     seq: 0,

@@ -1,5 +1,11 @@
 // What a run found: the sets side by side, and the first decisions that differ.
-import type { RunView } from "../../api/types";
+import type {
+  RunView,
+  WhatIfCuts,
+  WhatIfRecorded,
+  WhatIfReport,
+  WhatIfSet,
+} from "../../api/types";
 import { count, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
 import { windowText } from "../../model/window";
@@ -7,18 +13,18 @@ import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
 import { AgainstFirst } from "./AgainstFirst";
 import { Differences } from "./Differences";
-import { MEASURES, type MeasureRow, type Report, type SetReport } from "./types";
+import { MEASURES, type MeasureRow } from "./measures";
 import { Verdict } from "./Verdict";
 import { standing, winnerBy } from "./winners";
 
-export function ReportView({ run, report }: { run: RunView; report: Report }) {
+export function ReportView({ run, report }: { run: RunView; report: WhatIfReport }) {
   return (
     <>
       <Panel
         title={<Text value={run.sets.join(" · ")} max={120} />}
         note={
           <>
-            <Text value={windowText(run.window)} max={120} />: {plural(report.programs, "program")},{" "}
+            <Text value={report.scenario ?? windowText(run.window)} max={240} />: {plural(report.programs, "program")},{" "}
             {plural(report.steps, "step")}, {plural(report.seeds, "seed")}, in{" "}
             {duration(report.took_s * 1e6)}
           </>
@@ -31,13 +37,18 @@ export function ReportView({ run, report }: { run: RunView; report: Report }) {
       </Panel>
       <AgainstFirst report={report} />
       {report.sets.slice(1).map((set) => (
-        <Differences key={set.name} first={report.sets[0]?.name ?? ""} set={set} />
+        <Differences
+          key={set.name}
+          first={report.sets[0]?.name ?? ""}
+          set={set}
+          isTrace={run.trace}
+        />
       ))}
     </>
   );
 }
 
-function Comparison({ report }: { report: Report }) {
+function Comparison({ report }: { report: WhatIfReport }) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it may scroll sideways
     <div className="plain-scroll" tabIndex={0}>
@@ -45,7 +56,7 @@ function Comparison({ report }: { report: Report }) {
         <thead>
           <tr>
             <th>Measure</th>
-            <th className="num">As recorded</th>
+            {report.recorded ? <th className="num">As recorded</th> : null}
             {report.sets.map((set) => (
               <th key={set.name} className="num">
                 <Text value={set.name} max={60} />
@@ -64,14 +75,16 @@ function Comparison({ report }: { report: Report }) {
   );
 }
 
-function Row({ row, report }: { row: MeasureRow; report: Report }) {
+function Row({ row, report }: { row: MeasureRow; report: WhatIfReport }) {
   const [first] = report.sets;
-  const recorded = (report.recorded as Record<string, number>)[row.key];
+  const recorded = report.recorded?.[row.key as keyof WhatIfRecorded];
   const winner = winnerBy(report, row);
   return (
     <tr>
       <td className="nowrap">{row.label}</td>
-      <td className="num dim">{recorded === undefined ? "–" : shown(recorded, row.unit)}</td>
+      {report.recorded ? (
+        <td className="num dim">{recorded === undefined ? "–" : shown(recorded, row.unit)}</td>
+      ) : null}
       {report.sets.map((set) => (
         <td key={set.name} className="num nowrap">
           <Value row={row} set={set} first={set === first ? undefined : first} />
@@ -84,8 +97,8 @@ function Row({ row, report }: { row: MeasureRow; report: Report }) {
 
 interface ValueProps {
   row: MeasureRow;
-  set: SetReport;
-  first: SetReport | undefined;
+  set: WhatIfSet;
+  first: WhatIfSet | undefined;
 }
 
 const TONES = { better: "kind good", worse: "kind bad", chance: "dim" };
@@ -115,27 +128,33 @@ function shown(value: number, unit: "s" | "share" | "number"): string {
   return unit === "share" ? `${(value * 100).toFixed(1)} %` : short(value);
 }
 
-const CUTS: Record<string, string> = {
-  programs_begun_before: "programs had begun before the window",
-  programs_open_at_end: "programs were open at its end",
-  programs_without_answer: "programs had no answer",
-  steps_open_at_end: "steps were open at its end",
-  steps_without_answer: "steps had no answer",
-  worker_changes: "changes of workers are not replayed",
-};
+const CUTS: [keyof WhatIfCuts, string][] = [
+  ["programs_begun_before", "programs had begun before the window"],
+  ["programs_open_at_end", "programs were open at its end"],
+  ["programs_without_answer", "programs had no answer"],
+  ["steps_open_at_end", "steps were open at its end"],
+  ["steps_without_answer", "steps had no answer"],
+  ["worker_changes", "changes of workers are not replayed"],
+];
 
-function Caveats({ report }: { report: Report }) {
-  const notes = Object.entries(CUTS)
-    .filter(([key]) => (report.cuts[key] ?? 0) > 0)
-    .map(([key, text]) => `${count(report.cuts[key])} ${text}`);
-  const faulty = report.sets.filter((set) => (set.policies?.given_up ?? 0) > 0);
+function Caveats({ report }: { report: WhatIfReport }) {
+  const notes = CUTS.filter(([key]) => report.cuts[key] > 0).map(
+    ([key, text]) => `${count(report.cuts[key])} ${text}`,
+  );
+  const faulty = report.sets.filter((set) => set.policies.given_up > 0);
   return (
     <div className="caveats soft">
       <p>
         Each figure is the mean over seeds ± half of its 95 % interval. Engines are models (
         <Text value={report.profile} max={60} />
-        ): where the set that was in force is far from <em>as recorded</em>, do not rely on the
-        rest.
+        )
+        {report.recorded ? (
+          <>
+            : where the set that was in force is far from <em>as recorded</em>, do not rely on the
+            rest
+          </>
+        ) : null}
+        .
         {notes.length > 0 ? ` The window cuts: ${notes.join(", ")}.` : ""}
       </p>
       {faulty.map((set) => (

@@ -1,10 +1,10 @@
 // Which sets won by what, and the way to try one of them.
+import type { WhatIfReport } from "../../api/types";
 import { Text } from "../../ui/Text";
 import { CanarySet } from "./CanarySet";
-import type { Report } from "./types";
 import { type Winner, winnersOf } from "./winners";
 
-export function Verdict({ report, job }: { report: Report; job: string }) {
+export function Verdict({ report, job }: { report: WhatIfReport; job: string }) {
   const [first] = report.sets;
   if (!first || report.sets.length < 2) return null;
   const winners = winnersOf(report);

@@ -14,7 +14,6 @@ import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
 import { NewRun } from "./NewRun";
 import { ReportView } from "./ReportView";
-import type { Report } from "./types";
 
 export function WhatIf() {
   const search = useSearch({ from: "/what-if" });
@@ -94,7 +93,7 @@ function RunRow({
         onClick={() => onOpen(run.run)}
       >
         <span className="clip">
-          <Text value={run.sets.join(" · ")} max={120} />
+          {run.trace ? <Badge>trace</Badge> : null} <Text value={run.sets.join(" · ")} max={120} />
         </span>
         <Badge tone={TONES[run.status] ?? "neutral"}>
           {run.status === "running" ? percent(run.progress.share) : run.status}
@@ -112,7 +111,7 @@ function Run({ id }: { id: string }) {
   if (isPending) return <Loading rows={6} />;
   if (!data) return <Failure error={error} retry={() => void refetch()} />;
   if (data.status === "done" && data.report) {
-    return <ReportView run={data} report={data.report as unknown as Report} />;
+    return <ReportView run={data} report={data.report} />;
   }
   return (
     <Panel title={<Text value={data.sets.join(" · ")} max={120} />} note={data.status}>

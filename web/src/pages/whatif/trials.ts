@@ -1,7 +1,6 @@
 // Which policies of a set can be put on trial, and where they are already.
-import type { BindingShown, PluginView } from "../../api/types";
-import { type Canary, digestOf, shortPolicy } from "../policies/types";
-import type { AskedPolicy, SetReport } from "./types";
+import type { BindingShown, PluginView, WhatIfPolicy, WhatIfSet } from "../../api/types";
+import { digestOf } from "../policies/names";
 
 /** A stored policy as a set had it. */
 export interface Trial {
@@ -15,32 +14,20 @@ export interface Trial {
 
 /** What a set could be tried with; nothing where its policies are not stored here. */
 export function trialsOf(
-  set: SetReport,
+  set: WhatIfSet,
   plugins: PluginView[],
   bindings: BindingShown[],
   job: string,
 ): Trial[] {
-  const chosen = askedOf(set, plugins).filter((policy) => !policy.is_default);
+  const chosen = set.asked.filter((policy) => !policy.is_default);
   return chosen.flatMap((policy) => {
     const plugin = plugins.find((one) => isOf(one, policy));
-    return plugin ? [trialOf(plugin, policy.config ?? {}, bindings, job)] : [];
+    return plugin ? [trialOf(plugin, policy.config, bindings, job)] : [];
   });
 }
 
-/** The policies of a set; where the report does not tell them, the one that the set is called after. */
-function askedOf(set: SetReport, plugins: PluginView[]): AskedPolicy[] {
-  return (
-    set.asked ?? plugins.filter((one) => `${one.name}@${one.version}` === set.name).slice(0, 1)
-  );
-}
-
-function isOf(plugin: PluginView, { world, name, version }: AskedPolicy): boolean {
-  if (plugin.world !== world || plugin.name !== name) return false;
-  const policy = `${name}@${version}`;
-  const digest = digestOf(policy);
-  return digest
-    ? plugin.digest.startsWith(digest)
-    : shortPolicy(policy) === `${name}@${plugin.version}`;
+function isOf(plugin: PluginView, { world, name, version }: WhatIfPolicy): boolean {
+  return plugin.world === world && plugin.name === name && plugin.version === version;
 }
 
 function trialOf(
@@ -53,7 +40,7 @@ function trialOf(
   // A tenant's own binding for all its jobs comes after everyone's.
   const own = ofWorld.findLast((one) => one.job === job);
   const binding = own ?? ofWorld.findLast((one) => one.job === "*");
-  const canary = binding?.canary as Canary | null | undefined;
+  const canary = binding?.canary;
   const has = (role: "active" | "canary", policy: string | undefined) => {
     const recorded = binding?.on_record?.[role]?.config;
     const isSame = !recorded || textOf(recorded) === textOf(config);

@@ -1,6 +1,6 @@
 // Which set is best by which measure.
 import { expect, it } from "vitest";
-import type { Report, SetReport } from "./types";
+import type { WhatIfReport, WhatIfSet } from "../../api/types";
 import { winnersOf } from "./winners";
 
 const set = (
@@ -15,8 +15,8 @@ const set = (
   fairness: { mean: fairness, half_width: half_width / 10 },
   against_first: { makespan_ratio: { mean: ratio, half_width } },
 });
-const report = (sets: object[]) => ({ sets: sets as SetReport[] }) as Report;
-const told = (of: Report) =>
+const report = (sets: object[]) => ({ sets: sets as WhatIfSet[] }) as WhatIfReport;
+const told = (of: WhatIfReport) =>
   winnersOf(of).map((one) => [one.set.name, ...one.measures.map(({ label }) => label)]);
 
 it("each measure has its own winner, and chance none", () => {

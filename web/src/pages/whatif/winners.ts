@@ -1,16 +1,17 @@
 // Which set is best by which measure.
-import { MEASURES, type Measure, type MeasureRow, type Report, type SetReport } from "./types";
+import type { WhatIfEstimate, WhatIfReport, WhatIfSet } from "../../api/types";
+import { MEASURES, type MeasureRow } from "./measures";
 
 /** A set, and the measures by which it is better than the first one beyond chance, and best. */
 export interface Winner {
-  set: SetReport;
+  set: WhatIfSet;
   measures: MeasureRow[];
 }
 
 /** A set's figure beside that of the first one: good or bad only beyond chance. */
 export function standing(
-  set: SetReport,
-  first: SetReport,
+  set: WhatIfSet,
+  first: WhatIfSet,
   { key, better, ratio }: MeasureRow,
 ): "better" | "worse" | "chance" {
   const paired = ratio && set.against_first?.[ratio];
@@ -20,11 +21,11 @@ export function standing(
 }
 
 /** The set that is best by a measure, of those that are better than the first one. */
-export function winnerBy(report: Report, row: MeasureRow): SetReport | null {
+export function winnerBy(report: WhatIfReport, row: MeasureRow): WhatIfSet | null {
   const [first, ...others] = report.sets;
   if (!first) return null;
   const sign = row.better === "less" ? 1 : -1;
-  const mean = (set: SetReport) => sign * (set[row.key]?.mean ?? 0);
+  const mean = (set: WhatIfSet) => sign * (set[row.key]?.mean ?? 0);
   return (
     others
       .filter((set) => standing(set, first, row) === "better")
@@ -33,7 +34,7 @@ export function winnerBy(report: Report, row: MeasureRow): SetReport | null {
 }
 
 /** The sets that are best by a measure, whichever is so by most of them first. */
-export function winnersOf(report: Report): Winner[] {
+export function winnersOf(report: WhatIfReport): Winner[] {
   return report.sets
     .map((set) => ({ set, measures: MEASURES.filter((row) => winnerBy(report, row) === set) }))
     .filter(({ measures }) => measures.length > 0)
@@ -41,12 +42,12 @@ export function winnersOf(report: Report): Winner[] {
 }
 
 /** The sign of a ratio's distance from one; none within its interval. */
-function gainOf({ mean, half_width }: Measure): number {
+function gainOf({ mean, half_width }: WhatIfEstimate): number {
   return Math.abs(mean - 1) > (half_width ?? Number.NaN) ? Math.sign(mean - 1) : 0;
 }
 
 /** The sign of a difference; none where the intervals meet. */
-function differenceOf(own: Measure | undefined, first: Measure | undefined): number {
+function differenceOf(own: WhatIfEstimate | undefined, first: WhatIfEstimate | undefined): number {
   if (!own || !first) return 0;
   const widths = (own.half_width ?? Number.NaN) + (first.half_width ?? Number.NaN);
   return Math.abs(own.mean - first.mean) > widths ? Math.sign(own.mean - first.mean) : 0;
