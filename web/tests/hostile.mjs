@@ -89,7 +89,7 @@ async function withHostilePolicy(page) {
     config_schema: { properties: { [TEXT]: { type: "string", description: MUCH, default: TEXT } } },
     statistics: {
       ...{ calls: 1, rows: 1, fallbacks: 0, compute_us: 1, slowest_us: 1, restarts: 0 },
-      ...{ memory_bytes: 1, latency_counts: Array(13).fill(1) },
+      ...{ memory_bytes: 1, latency_counts: [1, 1], latency_bounds_us: [5], deadline_ms: 2 },
       ...{ faults: { timeout: 1 }, latest_fault: MUCH },
     },
   };

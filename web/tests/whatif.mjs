@@ -47,9 +47,39 @@ test("a run is asked for by minutes, times or events, and compared", async () =>
   await done();
 });
 
+test("a trace is repeated, and the line of it that is wrong is named", async () => {
+  const { page, done } = await open("/console/what-if");
+  await page.selectOption("label:has-text('What is repeated') select", "trace");
+  assert.ok(await page.isDisabled("role=button[name=Run]"));
+  const file = (text) => ({
+    name: "runs.jsonl",
+    mimeType: "text/plain",
+    buffer: Buffer.from(text),
+  });
+  await page.setInputFiles("#whatif-trace", file("x"));
+  await page.click("role=button[name=Run]");
+  await page.waitForSelector("[role=alert] >> text=/trace.text.*line 1/");
+  const line = '{"id": "p-1", "steps": [[1840, 0, 312, 2.5], [2310, 2152, 95, 0.0]]}';
+  await page.setInputFiles("#whatif-trace", file(line));
+  await page.fill("#config-engines", "65");
+  await page.waitForSelector("text=At most 64.");
+  await page.fill("#config-engines", "1");
+  await page.fill("#config-kv_fraction", "6");
+  const { trace, window } = await asked(page);
+  assert.deepEqual(trace, { text: line, engines: 1, kv_fraction: 6 });
+  assert.equal(window, undefined);
+  await page.waitForSelector(".run.chosen >> text=trace");
+  await page.waitForSelector("td >> text=Makespan", { timeout: 90_000 });
+  await page.waitForSelector("text=a trace with its token counts divided by 4");
+  assert.deepEqual(await violations(page), []);
+  await done();
+});
+
 const measure = (mean) => ({ mean, half_width: 0.01 });
 const setOf = (name, seconds, fairness, more) => ({
   name,
+  asked: [],
+  policies: { given_up: 0 },
   makespan_s: measure(seconds),
   fairness: measure(fairness),
   seeds: [{ makespan_s: seconds }],
@@ -73,14 +103,15 @@ function runOfJob() {
     status: "done",
     sets: ["recorded", "won@1.0.0", "fair"],
     window: { from_seq: 10, to_seq: 90, job: hostile },
+    trace: false,
     created_at_us: Date.now() * 1000,
     progress: { share: 1, steps: 1, steps_done: 1 },
     report: {
       ...{ recorded: {}, programs: 1, steps: 1, jobs: 1, seeds: 2, jitter: 0, took_s: 1, cuts: {} },
       profile: "instant",
       sets: [
-        setOf("recorded", 10, 0.5, { asked: [] }),
-        setOf("won@1.0.0", 5, 0.5, { policies: { given_up: 0 }, against_first: fast }),
+        setOf("recorded", 10, 0.5),
+        setOf("won@1.0.0", 5, 0.5, { asked: [{ ...known, config: {} }], against_first: fast }),
         setOf("fair", 10, 0.9, {
           asked: [{ ...known, config: { hold: 2 } }],
           against_first: fair,

@@ -189,7 +189,14 @@ describe("explanations", () => {
     expect(words.otherwise).toContain("400 tokens");
   });
   it("says so of every cause, and of a tight fit too", () => {
-    const causes = ["worker_gone", "worker_draining", "routed", "faster_worker", "tool_about_to_end", "adopted"];
+    const causes = [
+      "worker_gone",
+      "worker_draining",
+      "routed",
+      "faster_worker",
+      "tool_about_to_end",
+      "adopted",
+    ];
     for (const because of causes)
       expect(explain(decision(1, 0, "place", { because }), () => "").otherwise).toMatch(/It would/);
     const tight = {
@@ -199,6 +206,16 @@ describe("explanations", () => {
       capacity_tokens: 10,
     };
     expect(explain(decision(1, 0, "place", tight), () => "").otherwise).toMatch(/more at work/);
+  });
+  it("name the programs that were in question", () => {
+    const alternatives = [
+      { program: 4, key: "other", score: 0.5 },
+      { program: 5, score: 1 },
+    ];
+    expect(explain(decision(1, 0, "pause", { alternatives }), () => "").alternatives).toEqual([
+      { program: 4, key: "other", score: "0.5" },
+      { program: 5, score: "1" },
+    ]);
   });
   it("passes on causes that it does not know", () => {
     expect(explain(decision(1, 0, "place", { because: "new_cause" }), () => "").because).toBe(

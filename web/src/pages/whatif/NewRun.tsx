@@ -1,19 +1,20 @@
-// Asks for a run: which sets of policies, over which part of the journal.
+// Asks for a run: which sets of policies, over which part of the journal or which trace.
 import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
 import { journalExtent, queryClient } from "../../api/queries";
-import type { StartRun } from "../../api/types";
 import { journalNow } from "../../live/clock";
-import { configOf, type Field } from "../../model/schemaForm";
-import { setsOf, textOf } from "../../model/sets";
+import { configOf } from "../../model/schemaForm";
+import { setsOf } from "../../model/sets";
 import { type WindowForm, windowOf } from "../../model/window";
 import { Icon } from "../../ui/Icon";
 import { Panel } from "../../ui/Panel";
 import { SchemaFields } from "../../ui/SchemaFields";
 import { Text } from "../../ui/Text";
 import { ProfileField, profileOf } from "./ProfileField";
-import { SetsAsJson, SetsByName } from "./Sets";
+import { requestOf, SHAPE, settingsOf, type Trace } from "./request";
+import { SetsField } from "./Sets";
+import { TraceFields, WorkChoice } from "./TraceFields";
 import { WindowFields } from "./WindowFields";
 
 const NOTHING: WindowForm = {
@@ -26,54 +27,33 @@ const NOTHING: WindowForm = {
   job: "",
 };
 
-/** How replays are made; the daemon's bounds and defaults. */
-const SETTINGS: Field[] = [
-  setting("seeds", "integer", 3, "The first leaves all as recorded.", 1, 32),
-  setting("jitter", "number", 0.05, "How much tools and arrivals vary, as a share.", 0, 0.9),
-  setting("kv_tokens", "integer", "as recorded", "KV memory of each engine, in tokens.", 1),
-  setting("differences", "integer", 10, "Differing decisions shown for each set.", 0, 200),
-  setting(
-    "slot_lag_s",
-    "number",
-    2,
-    "A program that opens so many seconds after another one's end takes its slot. Raise it where the journal's clock runs faster.",
-    0,
-    86_400,
-  ),
-];
-
-function setting(
-  key: string,
-  kind: "integer" | "number",
-  initial: unknown,
-  description: string,
-  min: number,
-  max?: number,
-): Field {
-  return { key, kind, initial, description, min, max, required: false, choices: [] };
-}
-
 export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
   const [names, setNames] = useState<string[]>(["recorded", "sticky"]);
   /** The sets as JSON, where they are written so. */
   const [json, setJson] = useState<string | null>(null);
   const [form, setForm] = useState(NOTHING);
+  /** The trace, where none of the journal is repeated. */
+  const [trace, setTrace] = useState<Trace | null>(null);
   const [texts, setTexts] = useState<Record<string, string>>({});
   const [profile, setProfile] = useState("");
   const [error, setError] = useState<string | null>(null);
   const { data: extent } = useQuery(journalExtent);
   const { window, errors } = windowOf(form, extent ?? undefined, journalNow());
-  const settings = configOf(SETTINGS, texts);
+  const fields = settingsOf(trace !== null);
+  const settings = configOf(fields, texts);
+  const shape = configOf(SHAPE, texts);
+  const edit = (key: string, text: string) => setTexts((before) => ({ ...before, [key]: text }));
   const { profile: named, error: profileError } = profileOf(profile);
   const { sets, error: setsError } = json === null ? { sets: names, error: null } : setsOf(json);
   const hidden = Object.keys(settings.errors).length + (profileError ? 1 : 0);
-  const wrong = Object.keys(errors).length + hidden + (setsError ? 1 : 0);
+  const seen = Object.keys(trace ? shape.errors : errors).length;
+  const wrong = seen + hidden + (setsError || trace?.text === "" ? 1 : 0);
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     setError(null);
     try {
       const run = await call("post", "/api/v1/what-if/runs", {
-        body: { ...settings.config, sets, window, profile: named } as unknown as StartRun,
+        body: requestOf(sets, trace ?? window, texts, named),
       });
       await queryClient.invalidateQueries({ queryKey: ["whatIf"] });
       onStarted(run.run);
@@ -84,35 +64,30 @@ export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
   return (
     <Panel title="New run">
       <form className="form" onSubmit={(event) => void submit(event)}>
-        <div className="field">
-          <span className="field-label">Sets of policies, the baseline first</span>
-          {json === null ? (
-            <SetsByName sets={names} onChange={setNames} />
-          ) : (
-            <SetsAsJson text={json} error={setsError} onChange={setJson} />
-          )}
-          <label className="check">
-            <input
-              type="checkbox"
-              checked={json !== null}
-              onChange={(event) => setJson(event.target.checked ? textOf(names) : null)}
-            />
-            Edit as JSON
-          </label>
-        </div>
-        <WindowFields form={form} errors={errors} onChange={setForm} />
+        <SetsField {...{ names, json }} error={setsError} onNames={setNames} onJson={setJson} />
+        <WorkChoice trace={trace} onChange={setTrace} />
+        {trace ? (
+          <TraceFields
+            {...{ trace, texts }}
+            errors={shape.errors}
+            onTrace={setTrace}
+            onText={edit}
+          />
+        ) : (
+          <WindowFields form={form} errors={errors} onChange={setForm} />
+        )}
         <details className="advanced">
           <summary>
             Seeds, engines and more{" "}
             {hidden > 0 ? <span className="field-error">{hidden} to correct</span> : null}
           </summary>
-          <SchemaFields
-            fields={SETTINGS}
-            texts={texts}
-            errors={settings.errors}
-            onChange={(key, text) => setTexts((before) => ({ ...before, [key]: text }))}
+          <SchemaFields fields={fields} texts={texts} errors={settings.errors} onChange={edit} />
+          <ProfileField
+            text={profile}
+            initial={trace ? "glm-4.6-8xh100" : "the engines are asked"}
+            error={profileError}
+            onChange={setProfile}
           />
-          <ProfileField text={profile} error={profileError} onChange={setProfile} />
         </details>
         {error ? (
           <p className="field-error" role="alert">

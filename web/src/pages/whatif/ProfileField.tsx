@@ -22,10 +22,13 @@ export function profileOf(text: string): { profile: unknown; error: string | nul
 
 export function ProfileField({
   text,
+  initial,
   error,
   onChange,
 }: {
   text: string;
+  /** What is taken where nothing is entered. */
+  initial: string;
   error: string | null;
   onChange: (text: string) => void;
 }) {
@@ -51,7 +54,7 @@ export function ProfileField({
         rows={2}
         spellCheck={false}
         aria-invalid={wrong !== null}
-        placeholder="the engines are asked"
+        placeholder={initial}
         value={text}
         onChange={(event) => {
           setUnread(null);

@@ -1,11 +1,5 @@
 // What a run found: the sets side by side, and the first decisions that differ.
-import type {
-  RunView,
-  WhatIfCuts,
-  WhatIfRecorded,
-  WhatIfReport,
-  WhatIfSet,
-} from "../../api/types";
+import type { RunView, WhatIfCuts, WhatIfRecorded, WhatIfReport, WhatIfSet } from "../../api/types";
 import { count, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
 import { windowText } from "../../model/window";
@@ -24,9 +18,9 @@ export function ReportView({ run, report }: { run: RunView; report: WhatIfReport
         title={<Text value={run.sets.join(" · ")} max={120} />}
         note={
           <>
-            <Text value={report.scenario ?? windowText(run.window)} max={240} />: {plural(report.programs, "program")},{" "}
-            {plural(report.steps, "step")}, {plural(report.seeds, "seed")}, in{" "}
-            {duration(report.took_s * 1e6)}
+            <Text value={report.scenario ?? windowText(run.window)} max={240} />:{" "}
+            {plural(report.programs, "program")}, {plural(report.steps, "step")},{" "}
+            {plural(report.seeds, "seed")}, in {duration(report.took_s * 1e6)}
           </>
         }
         flush
@@ -146,16 +140,14 @@ function Caveats({ report }: { report: WhatIfReport }) {
     <div className="caveats soft">
       <p>
         Each figure is the mean over seeds ± half of its 95 % interval. Engines are models (
-        <Text value={report.profile} max={60} />
-        )
+        <Text value={report.profile} max={60} />)
         {report.recorded ? (
           <>
             : where the set that was in force is far from <em>as recorded</em>, do not rely on the
             rest
           </>
         ) : null}
-        .
-        {notes.length > 0 ? ` The window cuts: ${notes.join(", ")}.` : ""}
+        .{notes.length > 0 ? ` The window cuts: ${notes.join(", ")}.` : ""}
       </p>
       {faulty.map((set) => (
         <p key={set.name} className="kind bad">

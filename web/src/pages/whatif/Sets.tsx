@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { plugins } from "../../api/queries";
 import { visibleText } from "../../format/text";
-import { SETS_MAX } from "../../model/sets";
+import { SETS_MAX, textOf } from "../../model/sets";
 import { Choice } from "../../ui/Choice";
 import { Icon } from "../../ui/Icon";
 import { Text } from "../../ui/Text";
@@ -10,13 +10,37 @@ import { Text } from "../../ui/Text";
 const BUILT_IN = ["recorded", "treadle", "sticky", "least-load"];
 const REPLAYED_WORLDS = ["eviction", "priority", "placement"];
 
-export function SetsByName({
-  sets,
-  onChange,
-}: {
-  sets: string[];
-  onChange: (sets: string[]) => void;
-}) {
+interface Props {
+  names: string[];
+  /** The sets as JSON, where they are written so. */
+  json: string | null;
+  error: string | null;
+  onNames: (names: string[]) => void;
+  onJson: (json: string | null) => void;
+}
+
+export function SetsField({ names, json, error, onNames, onJson }: Props) {
+  return (
+    <div className="field">
+      <span className="field-label">Sets of policies, the baseline first</span>
+      {json === null ? (
+        <SetsByName sets={names} onChange={onNames} />
+      ) : (
+        <SetsAsJson text={json} error={error} onChange={onJson} />
+      )}
+      <label className="check">
+        <input
+          type="checkbox"
+          checked={json !== null}
+          onChange={(event) => onJson(event.target.checked ? textOf(names) : null)}
+        />
+        Edit as JSON
+      </label>
+    </div>
+  );
+}
+
+function SetsByName({ sets, onChange }: { sets: string[]; onChange: (sets: string[]) => void }) {
   const { data } = useQuery(plugins);
   const names = new Set(
     (data?.plugins ?? [])
@@ -57,7 +81,7 @@ export function SetsByName({
   );
 }
 
-export function SetsAsJson({
+function SetsAsJson({
   text,
   error,
   onChange,

@@ -26,7 +26,7 @@ export function WhatIf() {
     <div className="page">
       <PageHead
         title="What-if lab"
-        note="How would this work have run under other policies? The journal is replayed in virtual time; engines are models."
+        note="How would this work have run under other policies? The journal or a trace is replayed in virtual time; engines are models."
       />
       <div className="grid-side lab">
         <div className="stack">{run ? <Run id={run} /> : <Intro />}</div>

@@ -2,6 +2,7 @@
 // went.
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { Fragment } from "react";
 import { memory } from "../../api/queries";
 import type { WorkerView } from "../../api/types";
 import { count, percent, plural, short } from "../../format/number";
@@ -12,6 +13,7 @@ import { Icon } from "../../ui/Icon";
 import { Meter } from "../../ui/Meter";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
+import { abilitiesOf } from "./parts";
 import { StateBadge } from "./StateBadge";
 import { WorkerActions } from "./WorkerActions";
 
@@ -81,32 +83,56 @@ function LedgerBesideEngine({ worker }: { worker: WorkerView }) {
         </tbody>
       </table>
       {silent ? <p className="field-note">This engine reports no figures of its own.</p> : null}
-      <dl className="facts facts-below">
-        <dt>Engine</dt>
-        <dd>
-          <Text value={worker.engine} max={40} />
-        </dd>
-        <dt>KV memory</dt>
-        <dd>{worker.capacity_tokens ? `${count(worker.capacity_tokens)} tokens` : "not known"}</dd>
-        <dt>Longest context</dt>
-        <dd>
-          {worker.context_tokens_max ? `${count(worker.context_tokens_max)} tokens` : "not known"}
-          {worker.slots ? `; ${plural(worker.slots, "slot")}` : ""}
-          {worker.gpus ? `; ${plural(worker.gpus, "GPU")}` : ""}
-        </dd>
-        <dt>Offloads by itself to</dt>
-        <dd>
-          {worker.host_tokens > 0
-            ? `${count(worker.host_tokens)} tokens of host memory`
-            : "nothing seen"}
-        </dd>
-        <dt>Speed</dt>
-        <dd>
-          {short(worker.prefill_tokens_per_s)} prompt tokens a second, {duration(worker.token_us)} a
-          token, {duration(worker.step_us)} more for each further step
-        </dd>
-      </dl>
+      <EngineFacts worker={worker} />
     </div>
+  );
+}
+
+function EngineFacts({ worker }: { worker: WorkerView }) {
+  const { missing } = worker.capabilities;
+  const { can, cannot } = abilitiesOf(worker.capabilities);
+  const words: [string, string | null | undefined][] = [
+    ["It can", can.join(", ")],
+    ["It cannot", cannot.join(", ")],
+    ["What it lacks", missing],
+    ["Role", worker.role ? `${worker.role} of each step, and no more` : null],
+  ];
+  return (
+    <dl className="facts facts-below">
+      <dt>Engine</dt>
+      <dd>
+        <Text value={[worker.engine, worker.version].filter(Boolean).join(" ")} max={80} />
+      </dd>
+      {words.map(([label, text]) =>
+        text ? (
+          <Fragment key={label}>
+            <dt>{label}</dt>
+            <dd>
+              <Text value={text} max={400} />
+            </dd>
+          </Fragment>
+        ) : null,
+      )}
+      <dt>KV memory</dt>
+      <dd>{worker.capacity_tokens ? `${count(worker.capacity_tokens)} tokens` : "not known"}</dd>
+      <dt>Longest context</dt>
+      <dd>
+        {worker.context_tokens_max ? `${count(worker.context_tokens_max)} tokens` : "not known"}
+        {worker.slots ? `; ${plural(worker.slots, "slot")}` : ""}
+        {worker.gpus ? `; ${plural(worker.gpus, "GPU")}` : ""}
+      </dd>
+      <dt>Offloads by itself to</dt>
+      <dd>
+        {worker.host_tokens > 0
+          ? `${count(worker.host_tokens)} tokens of host memory`
+          : "nothing seen"}
+      </dd>
+      <dt>Speed</dt>
+      <dd>
+        {short(worker.prefill_tokens_per_s)} prompt tokens a second, {duration(worker.token_us)} a
+        token, {duration(worker.step_us)} more for each further step
+      </dd>
+    </dl>
   );
 }
 

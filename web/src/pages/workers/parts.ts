@@ -1,5 +1,5 @@
 // What is known of a worker: its state, its memory and its cache.
-import type { MemoryReport, WorkerView } from "../../api/types";
+import type { Capabilities, MemoryReport, WorkerView } from "../../api/types";
 import { USES } from "../../model/states";
 
 /** The parts of a worker's memory at present, in the order of the ledger. */
@@ -17,6 +17,20 @@ export function hitRateOf(worker: WorkerView): number | null {
   return load?.prompt_tokens_total && load.cached_tokens_total !== null
     ? (load.cached_tokens_total ?? 0) / load.prompt_tokens_total
     : null;
+}
+
+const ABILITIES: [keyof Omit<Capabilities, "missing">, string][] = [
+  ["offload", "keep caches outside of its memory"],
+  ["migrate", "send caches to an engine of its kind"],
+  ["priorities", "serve the steps with the greatest priority first"],
+  ["continues", "stop in the middle of an answer and go on later"],
+];
+
+/** What an engine can and cannot do, in words; neither where it is not known. */
+export function abilitiesOf(capabilities: Capabilities): { can: string[]; cannot: string[] } {
+  const those = (value: boolean) =>
+    ABILITIES.filter(([key]) => capabilities[key] === value).map(([, words]) => words);
+  return { can: those(true), cannot: those(false) };
 }
 
 /** What its operator lets a worker do; a daemon that knows no states has active ones. */
