@@ -91,7 +91,7 @@ export interface paths {
         put?: never;
         /**
          * Asks a policy of prediction, allocation or reward
-         * @description The policy that is bound for the job answers, or the built-in default. Rows by the thousand are one question, not a thousand. Of `parallelism`, `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` and `gpus` are filled in together where none of the first five is given, from engines whose number of GPUs is known and that were seen at work; `expected_tokens`, `prompt_tokens`, `growth` and `tool_us` where the first is not, from the last rollout of the job.
+         * @description The policy that is bound for the job answers, or the built-in default. Rows by the thousand are one question, not a thousand. Of `parallelism`, `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` and `gpus` are filled in together where none of the first five is given, from engines whose number of GPUs is known and that were seen at work, now or before; `expected_tokens`, `prompt_tokens`, `growth` and `tool_us` where the first is not, from the last rollout of the job.
          */
         post: operations["ask_ask"];
         delete?: never;
@@ -663,7 +663,7 @@ export interface paths {
         get?: never;
         /**
          * Declares a service that devices hold while actions use it, or replaces it
-         * @description It is brought onto the devices of an action that asks for it, and stays there until they are needed for another one.
+         * @description It is brought onto the devices of an action that asks for it, and stays there until they are needed for another one. Where commands run in sandboxes only, one with commands takes an operator's token.
          */
         put: operations["resources_declare"];
         post?: never;
@@ -2950,6 +2950,11 @@ export interface components {
             gpus?: number | null;
             /** @description vllm, sglang, llamacpp or openai; found out without it. */
             kind?: string | null;
+            /**
+             * @description How fast it is until its own steps tell: the document that `treadle-bench calibrate` writes,
+             *     or a preset's name. It is not measured then.
+             */
+            profile?: Record<string, never>;
             /** @description Its URL, of the form http://host:port. */
             url: string;
         };
@@ -3161,6 +3166,12 @@ export interface components {
         ProfileView: Record<string, never>;
         /** @description A program as it was last seen. Times are microseconds since 1970. */
         ProgramView: {
+            /**
+             * Format: int64
+             * @description Time in which it waited for programs that it had started, by its last change; unknown of
+             *     programs that ended before this was kept.
+             */
+            blocked_us?: number | null;
             /**
              * Format: int64
              * @description Length of its context.
@@ -3620,6 +3631,16 @@ export interface components {
         ServiceRequest: {
             /** @description Variables of its environment. */
             env?: Record<string, never>;
+            /**
+             * Format: int64
+             * @description Memory that each device must have; checked where NVML says what they have.
+             */
+            gpu_memory_bytes?: number;
+            /**
+             * @description On how many devices it runs: some of 1, 2, 4 and 8, ascending. An action that names no number
+             *     may have any of these; on any number without it.
+             */
+            gpus?: number[];
             /** @description `process` (`command`), `commands` (`start`, `stop`, `restore`) or `control` (`url`). */
             lifecycle: Record<string, never>;
             /**
@@ -3875,9 +3896,10 @@ export interface components {
         /** @description An action for treadle to run. */
         Submission: {
             /**
-             * @description What it needs of each resource: `cpu` in cores, `memory` in bytes, `gpu` in devices, or a
-             *     quota in requests. A process needs one core unless it says otherwise, a request one of the
-             *     quota that it names, and a service one device.
+             * @description What it needs of each resource: `cpu` in cores, `memory` in bytes, `gpu` in devices,
+             *     `gpu_memory` in bytes that each of these must have, or a quota in requests. A process needs
+             *     one core unless it says otherwise, a request one of the quota that it names, and a service
+             *     one of the numbers of devices that it runs on.
              */
             cost?: {
                 [key: string]: components["schemas"]["Cost"];
@@ -4973,6 +4995,8 @@ export interface components {
              * @description Steps that it runs.
              */
             load: number;
+            /** @description The model that it serves, where it tells. */
+            model?: string | null;
             /**
              * Format: int64
              * @description Prompt tokens that it computes in a second, once measured.
@@ -8634,7 +8658,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description tenant_limit, forbidden */
+            /** @description forbidden, tenant_limit */
             403: {
                 headers: {
                     [name: string]: unknown;

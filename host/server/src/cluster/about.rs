@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_sandbox_is_where_its_node_is() {
         let get = |uri: &str| request(Method::GET, uri, &[]);
-        let sandbox = "abcdefghijklmnopqrst";
+        let sandbox = "abcdefghijklmnopqrstu";
         let mark = nodes::mark_of_sandbox(sandbox).expect("a name").to_owned();
         let node = About::Node(mark.clone());
         assert_eq!(get(&format!("/sandboxes/{sandbox}/pause")), node);

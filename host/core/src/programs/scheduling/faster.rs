@@ -45,6 +45,11 @@ impl Programs {
         let rest = p.remaining_tokens.unwrap_or(p.output_tokens_total);
         let time_here = self.token_ns(self.state.workers.get(&here)?)?;
         let least = self.prompt_tokens_least(p);
+        // Its ledger has the step once that is sent.
+        let demand = self.state.steps.get(&step)?.demand_tokens();
+        let private = demand
+            .max(p.demand_tokens)
+            .saturating_sub(p.prefix_tokens());
         let mut fastest: Option<(u64, WorkerId)> = None;
         for w in self.state.workers.values().filter(|w| w.id != here) {
             let Some(time) = self.token_ns(w) else {
@@ -58,7 +63,7 @@ impl Programs {
             if is_faster
                 && pays
                 && is_best
-                && self.admits(w, p, least)
+                && self.admits_with(w, p, private, least)
                 && self.takes_prompt(w.id, step)
             {
                 fastest = Some((time, w.id));

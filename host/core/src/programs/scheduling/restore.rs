@@ -338,9 +338,13 @@ impl Programs {
 
     /// True if the worker takes the program now, whose prompts have `least` tokens at least.
     pub(crate) fn admits(&self, w: &Worker, p: &Program, least: u64) -> bool {
+        self.admits_with(w, p, p.private_tokens(), least)
+    }
+
+    /// The same of a program that will need so many private tokens.
+    pub(crate) fn admits_with(&self, w: &Worker, p: &Program, private: u64, least: u64) -> bool {
         let reserved = self.state.reserved;
         let open = reserved.is_none_or(|(worker, holder)| worker != w.id || holder == p.id);
-        let private = p.private_tokens();
         // Most workers lack room for the private tokens alone, which is quick to see.
         open && self.has_room(w, private)
             && self.may_take(w, p, least)
