@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use treadle_config::{Endpoint, EngineChoice};
 use treadle_tests::support::client::{Answer, Client, TIMEOUT};
 use treadle_tests::support::command_line::treadle;
-use treadle_tests::support::fixture::{COMPLETIONS, Fixture, MODEL};
+use treadle_tests::support::fixture::{COMPLETIONS, Fixture, MODEL, endpoint, engine};
 use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::process::binary;
 
@@ -189,7 +190,14 @@ async fn a_drain_that_waits_says_what_keeps_programs_and_gives_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_found_of_an_engine_is_shown() {
-    let fixture = Fixture::start(1, 100_000).await;
+    let engine = engine(100_000).await;
+    let fixture = Fixture::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![Endpoint {
+            kind: Some(EngineChoice::Auto),
+            ..endpoint(engine.url())
+        }];
+    })
+    .await;
     let began = Instant::now();
     let engine = loop {
         let workers = fixture.client.get("/api/v1/workers").await.ok();

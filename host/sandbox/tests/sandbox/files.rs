@@ -219,8 +219,13 @@ async fn nobody_inside_holds_up_who_reads() {
 #[tokio::test(flavor = "multi_thread")]
 async fn races_are_lost() {
     assert!(!race(&[]).await, "a write got out");
+    // On a busy machine a race may be lost many times before it is won.
+    let mut got_out = false;
+    for _ in 0..20 {
+        got_out = got_out || race(&[Guard::Lookup]).await;
+    }
     assert!(
-        race(&[Guard::Lookup]).await,
+        got_out,
         "no write got out without the lookup within the root"
     );
 }
