@@ -29,7 +29,7 @@ trap end EXIT
 start_daemon() {
   "$BINARY" up --listen 127.0.0.1:0 --engines 3 --kv-tokens 40000 --time-scale 10 \
     --set payloads.keep=all --set kv.host_tokens_max=60000 --set kv.migration_tokens_per_s=200000 \
-    --set actions.enabled=true --set actions.gpus=4 --set "actions.workdir=$FOLDER" \
+    --set actions.enabled=true --set actions.gpus=0,1,2,3 --set "actions.workdir=$FOLDER" \
     --set "store.path=$FOLDER/console.db" \
     >"$FOLDER/out" 2>"$FOLDER/log" &
   DAEMON=$!
