@@ -70,7 +70,7 @@ impl Gpus {
                 let names = asked.iter().map(|name| known(nvml, name));
                 names.collect::<Result<Vec<_>, _>>()?
             }
-            Err(_) if !is_all => asked.to_vec(),
+            Err(_) if !is_all => asked.iter().map(|name| as_written(name)).collect(),
             Err(_) => Vec::new(),
         };
         let memory_bytes = match nvml {
@@ -130,10 +130,16 @@ fn smallest_memory(nvml: &Nvml, names: &[String]) -> Option<u64> {
     memory.collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
+/// A name without NVML; one number may be written in several ways.
+fn as_written(name: &str) -> String {
+    name.parse::<u32>()
+        .map_or_else(|_| name.to_owned(), |number| number.to_string())
+}
+
 /// What NVML calls a GPU. A part of one (MIG) has no number.
 fn known(nvml: &Nvml, asked: &str) -> Result<String, GpuError> {
     let found = match asked.parse() {
-        Ok(number) => nvml.device_by_index(number).map(|_| asked.to_owned()),
+        Ok(number) => nvml.device_by_index(number).map(|_| number.to_string()),
         Err(_) => nvml.device_by_uuid(asked).and_then(|device| {
             if asked.starts_with(WHOLE) {
                 device.index().map(|number| number.to_string())
@@ -217,6 +223,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return 0
             (&["gpu one"], "`gpu one`"),
             (&["all", "0"], "`all`"),
             (&["1", "GPU-1"], "`1` twice"),
+            (&["1", "01"], "`1` twice"),
         ] {
             let error = find(asked, library).expect_err(told);
             assert!(error.contains(told), "{error}");

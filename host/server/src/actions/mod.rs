@@ -266,6 +266,12 @@ impl Actions {
         Ok(counts::render(&overview, &self.times))
     }
 
+    /// Whether a tenant's service runs commands on this machine.
+    pub(crate) fn has_commands(&self, tenant: &Tenant, service: &str) -> bool {
+        let declared = self.executor.declared(tenant.name(), service);
+        declared.is_some_and(|service| service.has_commands())
+    }
+
     /// Makes a service known that devices may hold.
     pub(crate) async fn declare(
         &self,

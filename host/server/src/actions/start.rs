@@ -63,7 +63,9 @@ impl Running {
         let executor = Executor::start(settings, recovery, outputs, reporter).await?;
         for row in services {
             if let Ok(spec) = ServiceSpec::parse(row.spec.as_bytes()) {
-                executor.declare(&row.tenant, spec);
+                if !executor.declare(&row.tenant, spec) {
+                    tracing::warn!(service = row.service, "a service is one too many");
+                }
             }
         }
         for (action, attempt) in stale {

@@ -2,7 +2,7 @@
 
 use super::member::{Parts, Shard};
 use crate::nodes;
-use crate::rest::endpoint::CONTROL_BYTES_MAX;
+use crate::rest::endpoint::ACTION_BYTES_MAX;
 use crate::rest::forward;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request};
@@ -175,10 +175,10 @@ async fn tenant(parts: &Parts, headers: &HeaderMap) -> Result<Tenant, Box<Respon
 /// What a body is about, and the request with its body again.
 async fn read_subject(request: Request) -> Result<(About, Request), Box<Response<Body>>> {
     let (head, body) = request.into_parts();
-    let body: Bytes = axum::body::to_bytes(body, CONTROL_BYTES_MAX)
+    let body: Bytes = axum::body::to_bytes(body, ACTION_BYTES_MAX)
         .await
         .map_err(|_| {
-            let message = format!("the body is cut off, or larger than {CONTROL_BYTES_MAX} bytes");
+            let message = format!("the body is cut off, or larger than {ACTION_BYTES_MAX} bytes");
             Box::new(refuse(ErrorCode::BodyTooLarge, message))
         })?;
     let fields: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);

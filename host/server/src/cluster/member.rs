@@ -182,7 +182,9 @@ async fn open_shards(names: &[String], configs: &[Config]) -> Result<Vec<Shard>,
 
 /// Each shard has its own part of the store, of the engines, and of what actions draw from.
 fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, StartError> {
-    let is_one = names.len() == 1 || !config.actions.enabled;
+    // A gateway schedules none of them.
+    let schedules = config.cluster.role != Role::Gateway;
+    let is_one = names.len() == 1 || !config.actions.enabled || !schedules;
     let gpus = if is_one {
         Gpus::default()
     } else {

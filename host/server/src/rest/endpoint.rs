@@ -20,7 +20,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response};
 pub(crate) const CONTROL_BYTES_MAX: usize = 1 << 20;
 
 /// Largest description of an action.
-const ACTION_BYTES_MAX: usize = 8 << 20;
+pub(crate) const ACTION_BYTES_MAX: usize = 8 << 20;
 
 /// How long a body may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -203,13 +203,14 @@ async fn declare(
         let body = ErrorBody::new(ErrorCode::InvalidField, error.to_string());
         error_response(&body.with_param(error.field()))
     })?;
-    if actions.runs_sandboxes_only() && spec.has_commands() && !operates(&app, &caller.principal) {
-        let message = "`lifecycle` has commands, and this daemon runs those of jobs in sandboxes only; send `control`, or ask an operator to declare it";
+    let tenant = &caller.principal.tenant.tenant;
+    let has_commands = spec.has_commands() || actions.has_commands(tenant, &service);
+    if actions.runs_sandboxes_only() && has_commands && !operates(&app, &caller.principal) {
+        let message = "the service has commands, or is to take the place of one that has, and this daemon runs those of jobs in sandboxes only; send `control`, or ask an operator to declare it";
         let body = ErrorBody::new(ErrorCode::Forbidden, message);
         return Err(error_response(&body.with_param("lifecycle")));
     }
     let load = Span::from_millis(request.load_ms.min(3_600_000));
-    let tenant = &caller.principal.tenant.tenant;
     actions.declare(tenant, spec, load).await.map_err(failed)?;
     Ok(Json(Declared { service }))
 }

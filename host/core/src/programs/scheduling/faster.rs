@@ -55,17 +55,15 @@ impl Programs {
             let Some(time) = self.token_ns(w) else {
                 continue;
             };
-            let gained = u128::from(rest) * u128::from(time_here.saturating_sub(time));
-            let prefill = self.prefill_time_at(w, p.context_tokens);
-            let pays = gained > u128::from(prefill.0) * 1_000 * GAIN_LEAST;
             let is_faster = time.saturating_mul(FASTER_PART) <= time_here;
             let is_best = fastest.is_none_or(|(least, _)| time < least);
-            if is_faster
-                && pays
-                && is_best
-                && self.admits_with(w, p, private, least)
-                && self.takes_prompt(w.id, step)
-            {
+            if !is_faster || !is_best {
+                continue;
+            }
+            let gained = u128::from(rest) * u128::from(time_here - time);
+            let prefill = self.prefill_time_at(w, p.context_tokens);
+            let pays = gained > u128::from(prefill.0) * 1_000 * GAIN_LEAST;
+            if pays && self.admits_with(w, p, private, least) && self.takes_prompt(w.id, step) {
                 fastest = Some((time, w.id));
             }
         }
