@@ -62,10 +62,10 @@ impl Running {
         let outputs = Arc::new(blobs.clone());
         let executor = Executor::start(settings, recovery, outputs, reporter).await?;
         for row in services {
-            if let Ok(spec) = ServiceSpec::parse(row.spec.as_bytes()) {
-                if !executor.declare(&row.tenant, spec) {
-                    tracing::warn!(service = row.service, "a service is one too many");
-                }
+            if let Ok(spec) = ServiceSpec::parse(row.spec.as_bytes())
+                && !executor.declare(&row.tenant, spec)
+            {
+                tracing::warn!(service = row.service, "a service is one too many");
             }
         }
         for (action, attempt) in stale {
