@@ -265,7 +265,7 @@ fn play(e: &mut Executor, one: &Move) {
     check_programs(e);
 }
 
-/// The daemon begins anew, perhaps with less, and hears of some of those that run.
+/// The daemon begins again, perhaps with less, and hears of some of those that run.
 fn restart(e: &mut Executor, running: &[ActionId], heard: u8, shrinks: bool) {
     e.handle(Event::DaemonRestarted);
     e.set(&if shrinks {

@@ -160,6 +160,27 @@ fn a_fork_is_charged_what_it_has_beyond_its_parent() {
 }
 
 #[test]
+fn a_fork_that_ends_takes_nothing_from_a_later_program_of_its_parents_name() {
+    let mut s = Scenario::with_workers(&[100_000]);
+    let prompt = vec![of(1), of(2)];
+    for (step, fork) in [(1, "one"), (3, "two")] {
+        s.arrive_with("lead", step, 1_000, prompt.clone());
+        done(&mut s, step, 1_000, 100);
+        s.arrive_from(("lead", false), fork, step + 1, 1_100, prompt.clone());
+        done(&mut s, step + 1, 1_100, 10);
+        if fork == "one" {
+            s.release("lead");
+        }
+    }
+    s.release("one");
+    assert_eq!(
+        used(&s, 0),
+        1_110,
+        "the other fork shares all but its answer"
+    );
+}
+
+#[test]
 fn forks_share_when_the_parent_goes_on_and_one_at_each_time() {
     let mut s = Scenario::with_workers(&[100_000]);
     let prompt = vec![of(1), of(2), of(3), of(4)];

@@ -45,7 +45,25 @@ fn what_has_long_to_go_leaves_a_slow_engine() {
 }
 
 #[test]
-fn it_stays_where_the_faster_engine_is_full_or_somebody_waits() {
+fn it_stays_where_somebody_waits() {
+    let mut s = engines(30_000, 10_000);
+    s.arrive("a", 1, 20_000).arrive("b", 3, 160_000);
+    s.arrive("c", 4, 50_000);
+    assert_eq!(s.dispatched(), [(1, 0), (3, 0), (4, 1)]);
+    // Neither engine has room for this one; the faster one would have it for the other.
+    s.arrive("d", 5, 90_000);
+    s.wait_s(10).finish(1, 20_000, 1_000);
+    s.arrive("a", 2, 21_000);
+    assert_eq!(s.dispatched()[3..], [(2, 0)]);
+    // The same with nobody in line.
+    s.release("d");
+    s.wait_s(10).finish(2, 21_000, 1_000);
+    s.arrive("a", 6, 22_000);
+    assert_eq!(s.dispatched()[4..], [(6, 1)]);
+}
+
+#[test]
+fn it_stays_where_the_faster_engine_is_full() {
     let mut s = engines(30_000, 10_000);
     s.arrive("a", 1, 20_000).arrive("b", 3, 170_000);
     s.arrive("c", 4, 95_000);

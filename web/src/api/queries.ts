@@ -64,7 +64,7 @@ export interface ProgramFilter {
   sort?: string | undefined;
 }
 
-/** The first pages are read again while they are looked at; whoever goes on wants to get far. */
+/** The first pages are read again while they are looked at; a reader who goes on wants to get far. */
 const PROGRAMS_PAGES = [200, 200, 1000];
 
 export const programs = (filter: ProgramFilter) =>
@@ -103,7 +103,7 @@ export const listedSteps = (filter: StepFilter) =>
       call("get", "/api/v1/steps", { query: { ...filter, after: pageParam, limit: 200 }, signal }),
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next ?? undefined,
-    // Whoever has scrolled on does not want rows to move.
+    // A reader who has scrolled on does not want rows to move.
     refetchInterval: (query) => ((query.state.data?.pages.length ?? 0) > 1 ? false : 10_000),
   });
 

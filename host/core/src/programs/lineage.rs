@@ -31,9 +31,9 @@ pub struct Lineage {
     /// Live programs that share its history.
     #[serde(default)]
     forks: u32,
-    /// Whether it shares that of its parent.
+    /// The parent whose history it shares.
     #[serde(default)]
-    pub(crate) is_fork: bool,
+    pub(crate) fork_of: Option<ProgramId>,
 }
 
 /// Whether a prefix begins with these segments.
@@ -172,9 +172,9 @@ impl Program {
     }
 
     /// It shares the history of its parent.
-    pub(crate) fn inherit(&mut self, histories: u32) {
+    pub(crate) fn inherit(&mut self, parent: ProgramId, histories: u32) {
         (self.lineage.histories, self.lineage.inherited) = (histories, histories);
-        self.lineage.is_fork = true;
+        self.lineage.fork_of = Some(parent);
     }
 
     /// A fork has ended. After the last one its history is its own again: its prefix then.

@@ -59,7 +59,7 @@ async fn instruct(actions: Arc<Actions>, mut instructions: UnboundedReceiver<Act
                     actions.failed(start.action, start.attempt, cause);
                 }
             }
-            // Whoever goes on from the journal knows what to do.
+            // The next daemon goes on from the journal and knows what to do.
             Err(NotRecorded::Stopped) => return,
         }
     }

@@ -183,12 +183,12 @@ async fn open_shards(names: &[String], configs: &[Config]) -> Result<Vec<Shard>,
 /// Each shard has its own part of the store, of the engines, and of what actions draw from.
 fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, StartError> {
     // A gateway schedules none of them.
-    let schedules = config.cluster.role != Role::Gateway;
-    let is_one = names.len() == 1 || !config.actions.enabled || !schedules;
-    let gpus = if is_one {
-        Gpus::default()
-    } else {
+    let runs_actions = config.actions.enabled && config.cluster.role != Role::Gateway;
+    let deals_actions = runs_actions && names.len() > 1;
+    let gpus = if deals_actions {
         Gpus::find(&config.actions.gpus)?
+    } else {
+        Gpus::default()
     };
     let machine = (machine::cores(), machine::memory_bytes());
     let own = |(at, name): (usize, &String)| {
@@ -200,7 +200,7 @@ fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, Start
         let dealt = endpoints.filter(|(nth, _)| nth % names.len() == at);
         own.kv.host_tokens_max = config.kv.host_tokens_max / names.len() as u64;
         own.engines.endpoints = dealt.map(|(_, endpoint)| endpoint.clone()).collect();
-        if !is_one {
+        if deals_actions {
             let part = (at, names.len());
             own.actions = config.actions.of_shard(part, machine, gpus.names())?;
             // What began is noted for each shard by itself: each numbers its actions.

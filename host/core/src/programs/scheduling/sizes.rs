@@ -52,7 +52,7 @@ impl Programs {
         let p = self.state.live.get(&program);
         let is_first = p.is_some_and(|p| p.steps_finished == 0);
         // An engine has counted what a fork has of its parent.
-        let scales = is_first && estimated && p.is_some_and(|p| !p.lineage.is_fork);
+        let scales = is_first && estimated && p.is_some_and(|p| p.lineage.fork_of.is_none());
         self.correct_prefix(program, counted, scales.then_some(estimate));
         let Some(p) = self.state.live.get_mut(&program) else {
             return;

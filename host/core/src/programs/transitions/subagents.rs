@@ -75,7 +75,8 @@ impl Programs {
                 p.blocked_total = blocked;
             }
         }
-        if ended.lineage.is_fork
+        // Another program may have its parent's name by now.
+        if ended.lineage.fork_of == Some(parent)
             && let Some(prefix) = p.fork_ended()
         {
             self.change_prefix(parent, prefix);
@@ -100,7 +101,7 @@ impl Programs {
         }
         if goes_on && let Some(f) = self.state.live.get_mut(&fork) {
             f.prefix = prefix;
-            f.inherit(histories);
+            f.inherit(parent, histories);
         }
     }
 

@@ -18,7 +18,7 @@ impl Programs {
     ) {
         if let Some(known) = self.state.workers.get_mut(&worker) {
             if std::mem::take(&mut known.leaving) {
-                // It is registered anew, whatever was set before it was removed.
+                // It is registered again, whatever was set before it was removed.
                 known.state = WorkerState::Active;
             }
             self.worker_capacity_read(worker, engine, capacity);
