@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
-use treadle_tests::support::client::Client;
+use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::fixture::{CHAT, chat, engine};
 use treadle_tests::support::process::DaemonProcess;
 
@@ -104,6 +104,35 @@ async fn actions_run_in_sandboxes_and_forks_have_their_files() {
     client.delete(&format!("{SANDBOXES}/{sandbox}")).await.ok();
     let gone = client.get(&format!("{SANDBOXES}/{sandbox}")).await;
     gone.refused(404, "sandbox_unknown");
+}
+
+/// Declares a service with a token of a job, or of an operator's.
+async fn declare(client: &Client, lifecycle: Value) -> Answer {
+    let service = json!({"ready_path": "/", "lifecycle": lifecycle}).to_string();
+    let path = "/api/v1/services/judge";
+    client.send(http::Method::PUT, path, &[], service).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_declares_no_service_with_commands_where_it_may_run_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(100_000).await;
+    let daemon = serve(folder.path(), &engine.url(), &["sandboxes.required=true"]).await;
+    let operator = &daemon.client;
+    let made = json!({"name": "trainer", "scope": "job"});
+    let made = operator.post("/api/v1/tokens", &made).await.ok();
+    let job = operator.with_token(made["secret"].as_str().expect("a secret"));
+    let (command, control) = (
+        json!({"process": {"command": ["true"]}}),
+        json!({"control": {"url": "http://judge:1"}}),
+    );
+    let refused = declare(&job, command.clone()).await;
+    refused.refused(403, "forbidden");
+    declare(&job, control.clone()).await.ok();
+    declare(operator, command).await.ok();
+    // What an operator declared is not a job's to replace.
+    declare(&job, control).await.refused(403, "forbidden");
+    assert!(daemon.terminate(), "it ended badly");
 }
 
 #[tokio::test(flavor = "multi_thread")]
