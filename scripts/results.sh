@@ -38,7 +38,8 @@ commands() {
   echo "rollout $BENCH rollout --json"
   echo "actions $BENCH actions --virtual-time --seed 6 --seeds 10 --json"
   echo "decisions $BENCH actions --decisions --json"
-  for name in gateway jobs core events placement policy prediction lab; do
+  echo "prediction $BENCH prediction ${TRACE:+--trace $TRACE} --seed 2 --json"
+  for name in gateway jobs core events placement policy lab; do
     echo "$name $BENCH $name --json"
   done
 }
