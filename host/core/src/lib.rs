@@ -62,9 +62,9 @@ pub use event::{Event, Origin};
 pub use programs::{
     About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, Command, CostEstimates,
     NEVER, Parent, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramEvent, PromptText, Purpose,
-    Question, Refusal, RunningUse, StepArrival, StepFailure, StepTokens, Totals, WorkerTotals,
-    accounts, action, backlog, classes, explain, jobs, lingering, link, migration, offload,
-    program, queue, step, tokens, worker,
+    Question, Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals,
+    WorkerTotals, accounts, action, backlog, classes, explain, jobs, lingering, link, migration,
+    offload, program, queue, step, tokens, worker,
 };
 pub use state::State;
 

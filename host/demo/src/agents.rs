@@ -2,7 +2,7 @@
 
 use super::exchange::{release, step};
 use super::naming::{Naming, Sender};
-use super::run_counters::{Measured, RunCounters, Window};
+use super::run_counters::{Look, Measured, RunCounters, Window};
 use super::run_queue::RunQueue;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -109,9 +109,9 @@ impl Crowd {
         }
     }
 
-    /// What was measured, once the window has ended; the agents go on. On the way `look` gets the
-    /// scaled time in microseconds and the steps that were answered within the window.
-    pub async fn until_end(&self, mut look: impl FnMut(u64, u64)) -> Measured {
+    /// What was measured, once the window has ended; the agents go on. On the way `report` gets how
+    /// far they are.
+    pub async fn until_end(&self, mut report: impl FnMut(Look)) -> Measured {
         let Shared {
             clock,
             run_counters,
@@ -119,7 +119,7 @@ impl Crowd {
         } = &*self.shared;
         loop {
             let now_us = clock.now_us();
-            look(now_us, run_counters.steps());
+            report(run_counters.look(now_us));
             let left_us = self.window.to_us.saturating_sub(now_us);
             if left_us == 0 {
                 return run_counters.close();

@@ -1,10 +1,9 @@
 //! `treadle demo`: one workload of agents, three schedulers, simulated engines.
 //!
 //! The same closed loop of agents runs three times: against plain least-load
-//! routing, against KV-aware sticky routing, and against treadle. By default it
-//! runs over HTTP, through a fresh daemon in front of fresh simulated engines,
-//! with all clocks scaled alike; with `--simulate` it runs in virtual time
-//! without HTTP.
+//! routing, against KV-aware sticky routing, and against treadle. By default all three run at once
+//! over HTTP, each through a daemon of its own in front of simulated engines of its own, with all
+//! clocks scaled alike; with `--simulate` they run in virtual time without HTTP.
 //!
 //! *Live at once* are as many programs as there are slots: each has a step under way or a tool call
 //! running, and one that ends is replaced by the next of the workload. The *window* is the time
@@ -23,6 +22,7 @@ mod policies;
 mod progress;
 pub mod run_counters;
 mod run_queue;
+mod side_by_side;
 mod summary;
 mod variant;
 mod virtual_time;
@@ -34,15 +34,14 @@ use treadle_engine_model::engine::EngineProfile;
 use treadle_report::figures::print;
 
 pub use error::DemoError;
-use outcome::VARIANTS;
 use plan::Plan;
 use progress::Progress;
 
 /// Compare plain routing, sticky routing and treadle on simulated engines.
 ///
-/// The same agents run three times over HTTP, each time through a fresh daemon
-/// in front of fresh SIMULATED engines. All clocks run `--time-scale` times
-/// faster than real time, and figures are in that scaled time: they compare
+/// The same agents run three times at once over HTTP, each time through a daemon of its own in front
+/// of SIMULATED engines of its own; the console of each shows all three side by side. All clocks
+/// run `--time-scale` times faster than real time, and figures are in that scaled time: they compare
 /// schedulers, they are not those of a GPU.
 #[derive(Args, Clone, Debug)]
 pub struct DemoArgs {
@@ -77,7 +76,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 4.0)]
     warmup_minutes: f64,
     /// How much faster than real time all clocks run.
-    #[arg(long, default_value_t = 30.0)]
+    #[arg(long, default_value_t = 10.0)]
     time_scale: f64,
     /// Let the agents ask for event streams.
     #[arg(long)]
@@ -103,11 +102,7 @@ impl DemoArgs {
         let outcomes = if plan.simulated_clock {
             virtual_time::measure_all(&plan, &progress).await?
         } else {
-            let mut outcomes = Vec::with_capacity(VARIANTS.len());
-            for variant in VARIANTS {
-                outcomes.push(variant::measure(&plan, variant, &progress).await?);
-            }
-            outcomes
+            variant::measure_all(&plan, &progress).await?
         };
         progress.finish();
         let text = if self.json {

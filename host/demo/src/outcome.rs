@@ -3,7 +3,7 @@
 use super::run_counters::Measured;
 use treadle_core::Mode;
 
-/// The schedulers in the order in which they run.
+/// The schedulers in the order in which they are shown.
 pub(super) const VARIANTS: [Variant; 3] = [
     Variant {
         mode: Mode::LeastLoad,
@@ -68,7 +68,7 @@ impl Outcome {
             step_p50_s: seen.latencies.percentile(0.50).as_secs_f64(),
             step_p95_s: seen.latencies.percentile(0.95).as_secs_f64(),
             step_p99_s: seen.latencies.percentile(0.99).as_secs_f64(),
-            hit_rate: seen.prompt.cached as f64 / seen.prompt.all.max(1) as f64,
+            hit_rate: seen.prompt.hit_rate(),
             failures: seen.failures,
             first_failure: seen.first_failure,
             pauses: counters.pauses,

@@ -2,19 +2,22 @@
 
 use super::outcome::{Outcome, VARIANTS, Variant};
 use super::plan::Plan;
+use super::run_counters::Look;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use treadle_report::table::number;
 
-const BAR: &str = "{msg} [{bar:30}] {percent:>3}% of all, {eta} left";
+const BAR: &str = "[{bar:30}] {percent:>3}%, {eta} left; {msg}";
 
 /// Reports progress.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     from_us: u64,
     to_us: u64,
-    /// Arms and their halves, warm-up and window, that were announced.
+    /// Steps of each arm within the window.
+    steps: [AtomicU64; VARIANTS.len()],
+    /// Halves of the run, warm-up and window, that were announced.
     announced: AtomicUsize,
 }
 
@@ -22,9 +25,8 @@ impl Progress {
     /// Reports what happens next.
     pub(super) fn new(plan: &Plan) -> Self {
         let window = plan.window;
-        let variants = VARIANTS.len() as u64;
         let on_terminal = std::io::stderr().is_terminal() && !plan.simulated_clock;
-        let bar = on_terminal.then(|| ProgressBar::new(window.to_us * variants / 1_000_000));
+        let bar = on_terminal.then(|| ProgressBar::new(window.to_us / 1_000_000));
         if let (Some(bar), Ok(style)) = (&bar, ProgressStyle::with_template(BAR)) {
             bar.set_style(style.progress_chars("=> "));
         }
@@ -32,38 +34,34 @@ impl Progress {
             bar,
             from_us: window.from_us,
             to_us: window.to_us,
+            steps: Default::default(),
             announced: AtomicUsize::new(0),
         };
         progress.line(&introduction(plan));
         progress
     }
 
-    /// An arm is so far, and so many steps were answered in its window.
-    pub(super) fn at(&self, variant: Variant, now_us: u64, steps: u64) {
-        let place = VARIANTS
-            .iter()
-            .position(|each| *each == variant)
-            .unwrap_or(0);
-        let in_window = now_us >= self.from_us;
+    /// An arm is so far.
+    pub(super) fn at(&self, place: usize, look: &Look) {
+        self.steps[place].store(look.steps, Ordering::Relaxed);
+        let in_window = look.now_us >= self.from_us;
         if let Some(bar) = &self.bar {
-            let state = if in_window {
-                format!("{steps} steps")
+            let steps = VARIANTS.iter().zip(&self.steps).map(|(variant, steps)| {
+                let steps = steps.load(Ordering::Relaxed);
+                format!("{} {steps}", variant.name)
+            });
+            bar.set_message(if in_window {
+                format!("steps: {}", steps.collect::<Vec<_>>().join(", "))
             } else {
-                "warm-up".to_owned()
-            };
-            let number = place + 1;
-            bar.set_message(format!(
-                "{number}/{} {}: {state}",
-                VARIANTS.len(),
-                variant.name
-            ));
-            bar.set_position((self.to_us * place as u64 + now_us.min(self.to_us)) / 1_000_000);
+                "warming up".to_owned()
+            });
+            bar.set_position(look.now_us.min(self.to_us) / 1_000_000);
             return;
         }
-        let part = place * 2 + 1 + usize::from(in_window);
-        if self.announced.fetch_max(part, Ordering::Relaxed) < part {
+        let half = 1 + usize::from(in_window);
+        if self.announced.fetch_max(half, Ordering::Relaxed) < half {
             let what = if in_window { "measuring" } else { "warming up" };
-            self.line(&format!("{}: {what} ...", variant.name));
+            self.line(&format!("{what} ..."));
         }
     }
 
@@ -113,7 +111,7 @@ fn introduction(plan: &Plan) -> String {
     if plan.simulated_clock {
         return format!("{what}, in virtual time");
     }
-    let seconds = plan.window.to_us as f64 / 1e6 / plan.time_scale * VARIANTS.len() as f64;
+    let seconds = plan.window.to_us as f64 / 1e6 / plan.time_scale;
     let scale = plan.time_scale;
-    format!("{what}, over HTTP at {scale}x time: about {seconds:.0} s")
+    format!("{what} at once, over HTTP at {scale}x time: about {seconds:.0} s")
 }

@@ -41,6 +41,18 @@ pub struct PromptTokens {
     pub cached: u64,
 }
 
+impl PromptTokens {
+    /// Share of them that was found in caches.
+    pub fn hit_rate(self) -> f64 {
+        self.cached as f64 / self.all.max(1) as f64
+    }
+
+    fn add(&mut self, more: Self) {
+        self.all += more.all;
+        self.cached += more.cached;
+    }
+}
+
 /// What was measured. Times are scaled unless noted otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
@@ -60,10 +72,29 @@ pub struct Measured {
     pub lag: Latencies,
 }
 
+/// How far a run is. Times are scaled.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Look {
+    /// Since the beginning, in microseconds.
+    pub now_us: u64,
+    /// Steps answered since the beginning.
+    pub answered: u64,
+    /// Steps answered within the window.
+    pub steps: u64,
+    /// Tokens of the prompts of all of them.
+    pub prompt: PromptTokens,
+    /// Median time of those within the window, in seconds.
+    pub step_p50_s: Option<f64>,
+    /// The 99th percentile of the same.
+    pub step_p99_s: Option<f64>,
+}
+
 #[derive(Default)]
 struct Inner {
     /// When each slot's open step was sent.
     open: Vec<Option<u64>>,
+    /// Tokens of the prompts of all steps, in the warm-up too.
+    all_prompts: PromptTokens,
     measured: Measured,
 }
 
@@ -99,14 +130,16 @@ impl RunCounters {
             return;
         };
         let open = inner.open[slot].take();
-        inner.measured.answered += u64::from(open.is_some());
+        if open.is_some() {
+            inner.measured.answered += 1;
+            inner.all_prompts.add(prompt);
+        }
         if let Some(sent_us) = open.filter(|_| now_us >= self.window.from_us) {
             let measured = &mut inner.measured;
             measured.steps += 1;
             let took_us = now_us.saturating_sub(sent_us);
             measured.latencies.push(Duration::from_micros(took_us));
-            measured.prompt.all += prompt.all;
-            measured.prompt.cached += prompt.cached;
+            measured.prompt.add(prompt);
         }
     }
 
@@ -126,9 +159,25 @@ impl RunCounters {
         }
     }
 
-    /// Steps answered within the window so far.
-    pub(super) fn steps(&self) -> u64 {
-        self.lock().measured.steps
+    /// How far it is at this time.
+    pub(super) fn look(&self, now_us: u64) -> Look {
+        let mut inner = self.lock();
+        let Inner {
+            measured,
+            all_prompts,
+            ..
+        } = &mut *inner;
+        let percentile = |latencies: &mut Latencies, share| {
+            (latencies.count() > 0).then(|| latencies.percentile(share).as_secs_f64())
+        };
+        Look {
+            now_us,
+            answered: measured.answered,
+            steps: measured.steps,
+            prompt: *all_prompts,
+            step_p50_s: percentile(&mut measured.latencies, 0.50),
+            step_p99_s: percentile(&mut measured.latencies, 0.99),
+        }
     }
 
     /// All that was measured, once the window has ended.
@@ -178,6 +227,10 @@ mod tests {
         run_counters.sent(2, 1_990);
         run_counters.answered(2, 2_000, PROMPT);
         run_counters.sent(2, 2_010);
+        let look = run_counters.look(2_010);
+        assert_eq!((look.answered, look.steps), (2, 1));
+        assert_eq!((look.prompt.all, look.prompt.hit_rate()), (200, 0.4));
+        assert_eq!((look.step_p50_s, look.step_p99_s), (Some(2e-4), Some(2e-4)));
         let mut measured = run_counters.close();
         assert_eq!((measured.answered, measured.steps), (2, 1));
         assert_eq!(measured.prompt, PROMPT);

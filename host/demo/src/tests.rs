@@ -11,7 +11,7 @@ struct CommandLine {
     args: DemoArgs,
 }
 
-fn plan(line: &str) -> Result<Plan, DemoError> {
+pub(super) fn plan(line: &str) -> Result<Plan, DemoError> {
     Plan::new(&CommandLine::try_parse_from(line.split(' ')).unwrap().args)
 }
 
@@ -69,13 +69,10 @@ async fn virtual_time_gives_all_figures_and_the_same_ones_each_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_http_every_scheduler_answers_without_failures() {
-    let line = "x --programs 6 --minutes 1.5 --warmup-minutes 0.5 --time-scale 150 --stream";
+    let line = "x --programs 6 --minutes 1.5 --warmup-minutes 0.5 --time-scale 50 --stream";
     let plan = plan(line).unwrap();
     let progress = Progress::new(&plan);
-    let mut outcomes = Vec::new();
-    for variant in VARIANTS {
-        outcomes.push(variant::measure(&plan, variant, &progress).await.unwrap());
-    }
+    let outcomes = variant::measure_all(&plan, &progress).await.unwrap();
     for outcome in &outcomes {
         assert!(outcome.steps_per_min > 5.0, "{outcome:?}");
         assert!(

@@ -1,13 +1,15 @@
-//! One scheduler over HTTP: fresh simulated engines, a fresh daemon in front of
-//! them, and the agents as its clients.
+//! Schedulers over HTTP: each has simulated engines of its own, a daemon in front of them, and the
+//! agents as its clients.
 
 use super::DemoError;
 use super::agents::{Crowd, CrowdOptions};
 use super::engines;
 use super::naming::Naming;
-use super::outcome::{Outcome, Variant};
+use super::outcome::{Outcome, VARIANTS, Variant};
 use super::plan::Plan;
 use super::progress::Progress;
+use super::side_by_side::SideBySide;
+use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use treadle_config::{Config, Endpoint};
@@ -15,12 +17,23 @@ use treadle_core::programs::Counters;
 use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
 use treadle_server::start::Daemon;
 
-/// Runs the workload under one scheduler.
-pub(super) async fn measure(
+/// Runs the workload under every scheduler, all at once.
+pub(super) async fn measure_all(
     plan: &Plan,
-    variant: Variant,
+    progress: &Progress,
+) -> Result<Vec<Outcome>, DemoError> {
+    let side_by_side = SideBySide::new(plan);
+    let arms = 0..VARIANTS.len();
+    try_join_all(arms.map(|place| measure(plan, place, &side_by_side, progress))).await
+}
+
+async fn measure(
+    plan: &Plan,
+    place: usize,
+    side_by_side: &SideBySide,
     progress: &Progress,
 ) -> Result<Outcome, DemoError> {
+    let variant = VARIANTS[place];
     let options = EngineSimOptions {
         profile: plan.profile.clone(),
         time_scale: plan.time_scale,
@@ -29,6 +42,9 @@ pub(super) async fn measure(
     };
     let engines = engines::start(plan.engines, &options).await?;
     let daemon = Daemon::start(&config(plan, variant, &engines)).await?;
+    // A daemon that has just started is part of no demo yet.
+    let _ = daemon.app.demo.set(side_by_side.view(place));
+    let mut track = side_by_side.begin(place, daemon.url());
     if treadle_console::is_built() {
         progress.watched(variant, &daemon.url());
     }
@@ -44,12 +60,16 @@ pub(super) async fn measure(
         slots: plan.programs,
         window: plan.window,
     });
-    let look = |now_us, steps| progress.at(variant, now_us, steps);
-    let seen = crowd.until_end(look).await;
+    let report = |look| {
+        track.at(&look);
+        progress.at(place, &look);
+    };
+    let seen = crowd.until_end(report).await;
     let overview = daemon.app.driver.overview().await;
     let overview = overview.map_err(|stopped| DemoError::Ended(stopped.to_string()))?;
     let counters: Counters = overview.counters;
     crowd.leave().await;
+    drop(track);
     daemon.stop().await;
     for engine in engines {
         engine.shutdown().await;

@@ -2,11 +2,12 @@
 
 use crate::actions::Actions;
 use crate::broker_status::Status;
+use crate::demo_comparison::DemoView;
 use crate::nodes::Nodes;
 use crate::sandboxes::{Host, SandboxApp, Tenants};
 use crate::streams::OpenStreams;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 use treadle_auth::Auth;
 use treadle_engines::EngineWatch;
@@ -50,6 +51,8 @@ pub struct App {
     pub committed: watch::Receiver<u64>,
     /// The next worker's id.
     pub next_worker: Arc<AtomicU32>,
+    /// The demo that the daemon is part of, if any.
+    pub demo: Arc<OnceLock<DemoView>>,
 }
 
 impl App {

@@ -9,6 +9,7 @@ pub mod app;
 pub mod broker_status;
 pub mod cluster;
 mod commands;
+pub mod demo_comparison;
 mod engine_profiles;
 mod held_action;
 mod history;

@@ -43,7 +43,7 @@ async fn the_gateway_serves_through_the_whole_corpus() {
             .join("target/debug/treadle")
             .to_string_lossy()
             .into_owned();
-        config.plugins.compile_cpu_s_max = 8;
+        config.plugins.compile_cpu_s_max = 4;
     })
     .await;
     let client = &fixture.client;

@@ -31,7 +31,7 @@ mod transitions;
 mod view;
 pub mod worker;
 
-pub use command::{Command, Refusal};
+pub use command::{Command, Refusal, RefusedStep};
 pub use event::{
     About, Capacity, Parent, PrefixSegment, ProgramEvent, PromptText, StepArrival, StepFailure,
     StepTokens,

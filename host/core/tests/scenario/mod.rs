@@ -342,7 +342,7 @@ impl Scenario {
 
     pub(crate) fn refusals(&self) -> Vec<(u64, Refusal)> {
         let refusal = |c: &Command| match c {
-            Command::RefuseStep { step, refusal } => Some((step.0, refusal.clone())),
+            Command::RefuseStep { step, refusal, .. } => Some((step.0, refusal.clone())),
             _ => None,
         };
         self.log.iter().filter_map(refusal).collect()

@@ -201,7 +201,7 @@ impl Model {
                 let program = self.steps[step].program;
                 self.check_sent(program)
             }
-            Command::RefuseStep { step, refusal } => self.refused(*step, refusal),
+            Command::RefuseStep { step, refusal, .. } => self.refused(*step, refusal),
             Command::AbortStep { step, .. } => {
                 let open = self.steps.get(step).map(|s| s.at);
                 match open {

@@ -33,7 +33,11 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             }
             Command::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
             Command::AbortStep { step, cause } => self.instruct(step, Instruction::Abort(cause)),
-            Command::RefuseStep { step, refusal } => {
+            Command::RefuseStep { step, refusal, was } => {
+                if let Some(was) = was.filter(|_| self.journals) {
+                    let row = projection::refused_row(step, &refusal, *was, now);
+                    self.rows.steps.push(row);
+                }
                 self.instruct(step, Instruction::Refuse(refusal));
                 self.outputs.push_back(Output::StepOver(step));
             }

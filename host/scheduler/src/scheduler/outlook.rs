@@ -122,8 +122,7 @@ mod tests {
             self.0.handle(at, Input::Event(Event::Program(event)));
         }
 
-        /// A step of a program arrives and ends; what is seen of it then.
-        fn step(&mut self, s: u64, step: u64, weights: &str) -> Option<Observation> {
+        fn arrive(&mut self, s: u64, step: u64) {
             self.at(
                 s,
                 ProgramEvent::StepArrived(StepArrival {
@@ -142,6 +141,11 @@ mod tests {
                     group: None,
                 }),
             );
+        }
+
+        /// A step of a program arrives and ends; what is seen of it then.
+        fn step(&mut self, s: u64, step: u64, weights: &str) -> Option<Observation> {
+            self.arrive(s, step);
             while self.0.poll_output().is_some() {}
             let tokens = StepTokens {
                 prompt: 900,
@@ -203,6 +207,38 @@ mod tests {
         );
         let program = rows.programs.last().expect("it changed");
         assert_eq!(program.output_tokens, Some(120));
+    }
+
+    #[test]
+    fn a_step_that_waited_in_vain_is_on_record_with_why() {
+        let mut story = Story::new(false);
+        story.step(0, 1, "v1");
+        story.arrive(5, 2);
+        story.0.take_records();
+        let waited = CoreConfig::default().queue_wait_max;
+        let at = Timestamp(5_000_000 + waited.micros());
+        story.0.handle(at, Input::Event(Event::TimerFired));
+        let rows = story.0.take_records().rows;
+        let [row] = &*rows.steps else {
+            panic!("{:?}", rows.steps)
+        };
+        assert_eq!(
+            (row.step, &*row.program, &*row.outcome),
+            (2, "p", "refused")
+        );
+        assert_eq!(
+            (row.waited_us, row.finished_at_us),
+            (waited.micros(), Some(at.0))
+        );
+        assert_eq!(
+            (row.dispatched_at_us, row.output_tokens_total),
+            (None, Some(40))
+        );
+        let cause = row.cause.as_deref().unwrap_or_default();
+        assert!(
+            cause.contains("waited") && cause.contains("0 workers"),
+            "{cause}"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use treadle_core::bindings::{BindingEvent, BoundPolicy};
 use treadle_core::explain::Decision;
 use treadle_core::program::Program;
 use treadle_core::worker::Worker;
-use treadle_core::{About, Core, Event, Origin, ProgramEvent};
+use treadle_core::{About, Core, Event, Origin, ProgramEvent, Refusal, RefusedStep};
 use treadle_model::{GatewayId, ProgramId, Role, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::EVERYONE;
 use treadle_store::{
@@ -228,6 +228,48 @@ pub(crate) fn step_rows(core: &Core, event: &Event, now: Timestamp) -> Vec<StepR
     let cause = || Some("the daemon that served it stopped".to_owned());
     let row = |step| step_row(core, step, event, now, ("interrupted", cause()));
     ended.filter_map(row).collect()
+}
+
+/// The row of a step that waited in vain.
+pub(crate) fn refused_row(
+    id: StepId,
+    refusal: &Refusal,
+    was: RefusedStep,
+    now: Timestamp,
+) -> StepRow {
+    let RefusedStep {
+        program,
+        output_tokens_total,
+        step,
+    } = was;
+    // One that engines failed was none that the scheduler refused.
+    let outcome = match refusal {
+        Refusal::EngineFailed { .. } => "failed",
+        _ => "refused",
+    };
+    StepRow {
+        step: id.0,
+        program: program.into(),
+        worker: None,
+        arrived_at_us: step.arrived_at.0,
+        dispatched_at_us: step.dispatched_at.map(|at| at.0),
+        first_token_at_us: step.first_token_at.map(|at| at.0),
+        finished_at_us: Some(now.0),
+        prompt_tokens: step.prompt_tokens,
+        output_tokens: step.output_tokens,
+        cached_tokens: None,
+        outcome: outcome.into(),
+        waited_us: step
+            .dispatched_at
+            .unwrap_or(now)
+            .since(step.arrived_at)
+            .micros(),
+        cause: Some(refusal.to_string()),
+        output_tokens_total: Some(output_tokens_total),
+        predicted_tokens: None,
+        predicted_tokens_p90: None,
+        weight_version: None,
+    }
 }
 
 fn step_row(

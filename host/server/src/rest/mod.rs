@@ -15,6 +15,7 @@ pub(crate) mod caches;
 pub(crate) mod cluster;
 mod compat;
 mod decisions;
+mod demo;
 pub(crate) mod endpoint;
 mod events;
 pub(crate) mod forward;
@@ -92,6 +93,7 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
                 stream::endpoints(),
                 memory::endpoints(),
                 history::endpoints(),
+                demo::endpoints(),
                 cluster::endpoints(),
             ]),
         ),

@@ -59,7 +59,7 @@ struct ListedQuery {
     job: Option<String>,
     /// Only those that the worker of this URL served.
     worker: Option<String>,
-    /// Only those that ended this way: stop, length, failed, cancelled, interrupted and so on.
+    /// Only those that ended this way: stop, length, failed, cancelled, interrupted, refused and so on.
     outcome: Option<String>,
     /// Only those that were held back at least so long, in milliseconds.
     min_wait_ms: Option<u64>,

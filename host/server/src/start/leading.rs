@@ -396,6 +396,7 @@ async fn assemble(
         streams,
         committed,
         next_worker,
+        demo: Arc::default(),
     })
 }
 

@@ -249,7 +249,7 @@ impl Conditions {
             slots: self.live,
             window: self.window,
         });
-        let measured = crowd.until_end(|_, _| {}).await;
+        let measured = crowd.until_end(|_| {}).await;
         // A system that has ended by then has failed every step since; its use is not known.
         let cpu_s = front.cpu_s().map_or(f64::NAN, |after_s| after_s - before_s);
         crowd.leave().await;

@@ -4,7 +4,7 @@
 use crate::programs::program::QueueEntry;
 use crate::programs::step::{GivesWay, StepState};
 use crate::programs::timers::Timer;
-use crate::{Command, Mode, Programs, Refusal};
+use crate::{Command, Mode, Programs, Refusal, RefusedStep};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
@@ -182,7 +182,18 @@ impl Programs {
     /// Answers a waiting or failed step with an error and ends it.
     pub(crate) fn refuse(&mut self, step: StepId, refusal: Refusal) {
         self.state.counters.steps_refused += 1;
-        self.command(Command::RefuseStep { step, refusal });
+        let was = self.refused_step(step).map(Box::new);
+        self.command(Command::RefuseStep { step, refusal, was });
         self.end_step(step);
+    }
+
+    fn refused_step(&self, step: StepId) -> Option<RefusedStep> {
+        let step = self.state.steps.get(&step)?;
+        let program = self.state.live.get(&step.program)?;
+        Some(RefusedStep {
+            program: program.key.clone(),
+            output_tokens_total: program.output_tokens_total,
+            step: step.clone(),
+        })
     }
 }

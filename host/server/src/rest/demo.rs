@@ -1,0 +1,22 @@
+//! A demo's schedulers side by side.
+
+use super::endpoint::{Endpoint, get};
+use super::signature::Answer;
+use crate::app::App;
+use crate::demo_comparison::{DemoComparison, DemoView};
+use axum::extract::State;
+use axum::response::Json;
+use treadle_auth::permissions::VIEW;
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/demo", VIEW, show)
+            .summary("The schedulers that `treadle demo` compares, while it runs")
+            .details("`arms` is empty where the daemon is part of no demo."),
+    ]
+}
+
+async fn show(State(app): State<App>) -> Answer<DemoComparison> {
+    let view = app.demo.get();
+    Ok(Json(view.map(DemoView::show).unwrap_or_default()))
+}
