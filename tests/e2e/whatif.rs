@@ -289,6 +289,7 @@ async fn policies_decide_with_the_columns_that_they_name_and_failures_are_report
         let told = policies_of(&done, set);
         assert!(told["answered"].as_u64() > Some(0), "{set}: {told}");
         assert_eq!((&told["faults"], &told["given_up"]), (&json!(0), &json!(0)));
+        assert!(told["fuel"].as_u64() > told["answered"].as_u64(), "{told}");
     }
     // What is bound decides what is recorded.
     let figures = |set: usize| &done["report"]["sets"][set]["seeds"][0];

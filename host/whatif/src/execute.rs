@@ -263,6 +263,7 @@ fn record(evaluator: &PolicyEvaluator) -> PolicyRecord {
         fallbacks: told.fallbacks,
         faults: told.faults,
         given_up: told.rollbacks,
+        fuel: told.fuel,
         latest_fault: told.latest_fault.clone(),
     }
 }

@@ -385,9 +385,11 @@ impl PolicyEvaluator {
             self.statistics.fallbacks += 1;
             return None;
         };
-        let started = Instant::now();
+        let (started, fuel) = (Instant::now(), instance.fuel_used().unwrap_or(0));
         let answer = ask(instance);
         version.record_call(rows, started.elapsed());
+        let fuel_after = instance.fuel_used().unwrap_or(0);
+        self.statistics.fuel += fuel_after.saturating_sub(fuel);
         version.memory_bytes = instance.memory_bytes();
         version.restarts = instance.restarts();
         if !self.limits.is_repeatable {

@@ -31,6 +31,8 @@ pub struct PolicyStatistics {
     pub asked_us: u64,
     /// The slowest answer, in microseconds.
     pub slowest_us: u64,
+    /// Fuel used on answers, about an instruction each; 0 unless policies run on fuel instead of time.
+    pub fuel: u64,
     /// Times that another policy was bound.
     pub swaps: u64,
     /// Times that a binding was rolled back after repeated faults or for its regret.

@@ -110,6 +110,8 @@ pub struct PolicyRecord {
     /// Times that a policy was rolled back for its faults: from then on the built-in default
     /// decided.
     pub given_up: u64,
+    /// What they computed for all questions, in wasmtime's units of fuel: about an instruction each.
+    pub fuel: u64,
     /// The latest fault, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_fault: Option<String>,
@@ -128,6 +130,7 @@ impl PolicyRecord {
         self.fallbacks += other.fallbacks;
         self.faults += other.faults;
         self.given_up += other.given_up;
+        self.fuel += other.fuel;
         self.latest_fault = self.latest_fault.or_else(|| other.latest_fault.clone());
         self
     }

@@ -131,6 +131,12 @@ const CUTS: [keyof WhatIfCuts, string][] = [
   ["worker_changes", "changes of workers are not replayed"],
 ];
 
+/** What a set's policies computed for one question. */
+function fuelOf(set: WhatIfSet): string {
+  const { fuel, answered, faults } = set.policies;
+  return short(fuel / Math.max(1, answered + faults));
+}
+
 function Caveats({ report }: { report: WhatIfReport }) {
   const notes = CUTS.filter(([key]) => report.cuts[key] > 0).map(
     ([key, text]) => `${count(report.cuts[key])} ${text}`,
@@ -149,6 +155,14 @@ function Caveats({ report }: { report: WhatIfReport }) {
         ) : null}
         .{notes.length > 0 ? ` The window cuts: ${notes.join(", ")}.` : ""}
       </p>
+      {report.sets
+        .filter((set) => set.policies.fuel > 0)
+        .map((set) => (
+          <p key={set.name}>
+            <Text value={set.name} max={60} />: its policies used {fuelOf(set)} units of fuel for a
+            question, about an instruction each.
+          </p>
+        ))}
       {faulty.map((set) => (
         <p key={set.name} className="kind bad">
           <Text value={set.name} max={60} /> was given up after faults: its figures are those of the
