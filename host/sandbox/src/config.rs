@@ -28,6 +28,11 @@ pub struct SandboxConfig {
     pub processes_max: u64,
     /// What a sandbox writes to disk at most.
     pub disk_bytes_max: u64,
+    /// What images and snapshots take of the disk before those go that were not used for the
+    /// longest; 0 for no bound.
+    pub images_bytes_max: u64,
+    /// Snapshots at once.
+    pub snapshots_max: usize,
     /// The first of 65,536 users of the machine that are the users of sandboxes; no others may be.
     pub uid: u32,
     /// How long a sandbox lives that says nothing else, from when it is ready.
@@ -51,6 +56,8 @@ impl SandboxConfig {
             memory_bytes: 2 << 30,
             processes_max: 1_024,
             disk_bytes_max: 10 << 30,
+            images_bytes_max: 0,
+            snapshots_max: 1_024,
             uid: 231_072,
             ttl: Duration::from_hours(1),
             mark: String::new(),

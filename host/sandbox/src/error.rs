@@ -15,8 +15,14 @@ pub enum SandboxError {
     #[error("there is no sandbox {0}")]
     Unknown(String),
     /// No such image.
-    #[error("there is no image {0}; import it first")]
+    #[error("there is no image or snapshot {0}; import an image first")]
     ImageUnknown(String),
+    /// As many snapshots as may be are there.
+    #[error("{0} snapshots are there, as many as may be; remove some")]
+    SnapshotsFull(usize),
+    /// No such snapshot, or it has gone.
+    #[error("there is no snapshot {0}")]
+    SnapshotUnknown(String),
     /// It could not be prepared.
     #[error("the sandbox could not be prepared: {0}")]
     Preparation(String),

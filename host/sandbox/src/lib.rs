@@ -32,6 +32,7 @@ mod machine;
 mod record;
 mod sandbox;
 mod sandboxes;
+mod snapshot;
 mod turns;
 mod usage;
 mod wire;
@@ -48,4 +49,5 @@ pub use sandbox::{
     End, Event, Exec, Grant, Input, Running, Sandbox, Share, State, Status, Stopper,
 };
 pub use sandboxes::{Sandboxes, random_name};
+pub use snapshot::Snapshot;
 pub use wire::Guard;

@@ -171,6 +171,25 @@ async function forked(sandbox) {
   return Sandbox.connect((await answer.json())[0].sandbox.sandboxID)
 }
 
+async function snapshot(sandbox) {
+  const { snapshotId } = await sandbox.createSnapshot()
+  await sandbox.files.write(`${FOLDER}/keep`, 'after')
+  const copy = await Sandbox.create(snapshotId, { timeoutMs: 120_000 })
+  try {
+    assert.equal(await copy.files.read(`${FOLDER}/keep`), 'kept')
+    const listed = await sandbox.listSnapshots().nextItems()
+    assert.deepEqual(
+      listed.map((one) => one.snapshotId),
+      [snapshotId],
+    )
+    assert.equal(await Sandbox.deleteSnapshot(snapshotId), true)
+    assert.equal(await Sandbox.deleteSnapshot(snapshotId), false)
+  } finally {
+    await copy.kill()
+    await sandbox.files.write(`${FOLDER}/keep`, 'kept')
+  }
+}
+
 async function fork(sandbox) {
   const copy = await forked(sandbox)
   try {
@@ -202,6 +221,7 @@ try {
   for (const part of [found, commands, processes, files, folders]) await part(sandbox)
   sandbox = await course(sandbox)
   await fork(sandbox)
+  await snapshot(sandbox)
 } catch (error) {
   await sandbox.kill()
   throw error

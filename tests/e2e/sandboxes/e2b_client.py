@@ -213,6 +213,24 @@ def end(sandbox):
     raises(e2b.TimeoutException, lambda: sandbox.commands.run("true"))
 
 
+def snapshot(sandbox):
+    made = sandbox.create_snapshot()
+    assert made.snapshot_id, made
+    sandbox.files.write(f"{FOLDER}/keep", "after")
+    copy = Sandbox.create(made.snapshot_id, timeout=120)
+    try:
+        assert copy.files.read(f"{FOLDER}/keep") == "kept"
+        pages = sandbox.list_snapshots()
+        assert [one.snapshot_id for one in pages.next_items()] == [made.snapshot_id]
+        assert not pages.has_next
+        assert Sandbox.delete_snapshot(made.snapshot_id) is True
+        assert Sandbox.delete_snapshot(made.snapshot_id) is False
+        assert copy.files.read(f"{FOLDER}/keep") == "kept"
+    finally:
+        copy.kill()
+        sandbox.files.write(f"{FOLDER}/keep", "kept")
+
+
 def main():
     sandbox = Sandbox.create(timeout=300, metadata=METADATA, envs={"GLOBAL": "g1"})
     try:
@@ -220,6 +238,7 @@ def main():
             part(sandbox)
         sandbox = course(sandbox)
         fork(sandbox)
+        snapshot(sandbox)
     except BaseException:
         sandbox.kill()
         raise

@@ -48,6 +48,34 @@ async fn state(client: &Client, sandbox: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sandboxes_are_made_of_a_snapshot_long_after() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(100_000).await;
+    let daemon = serve(folder.path(), &engine.url(), &[]).await;
+    let client = &daemon.client;
+    let sandbox = create(client, &json!({})).await;
+    sh(client, &sandbox, "echo prepared > /root/state").await;
+    let path = format!("{SANDBOXES}/{sandbox}/snapshot");
+    let made = client.post(&path, &json!({"name": "ready"})).await.ok();
+    assert_eq!(made["sandbox"], json!(sandbox));
+    let refused = client.post(&path, &json!({"name": "a/b"})).await;
+    refused.refused(400, "invalid_field");
+    let removed = client.delete(&format!("{SANDBOXES}/{sandbox}")).await;
+    removed.ok();
+    for called in ["ready", made["id"].as_str().expect("an id")] {
+        let copy = create(client, &json!({"image": called})).await;
+        let view = sh(client, &copy, "cat /root/state").await;
+        assert_eq!(view["output"]["text"], "prepared\n", "{called}");
+    }
+    let left = client.delete("/api/v1/snapshots/ready").await.ok();
+    assert_eq!(left["snapshots"], json!([]));
+    let refused = client.post(SANDBOXES, &json!({"image": "ready"})).await;
+    refused.refused(400, "invalid_field");
+    let again = client.delete("/api/v1/snapshots/ready").await;
+    again.refused(404, "image_unknown");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn actions_run_in_sandboxes_and_forks_have_their_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine(100_000).await;

@@ -3,14 +3,17 @@
 mod system;
 mod unpack;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::SandboxError;
 use crate::layers;
-use crate::record::Record;
+use crate::record::{Record, now_us};
+use crate::usage;
 use crate::wire::Overlay;
 
 /// The image that is always there: the programs of this machine, without its data.
@@ -25,6 +28,23 @@ pub(crate) struct Images {
     uid: u32,
     /// Held while one comes or goes.
     changing: Arc<Mutex<()>>,
+    known: Arc<Mutex<BTreeMap<String, Known>>>,
+}
+
+/// What is known of an image so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    bytes: Option<u64>,
+    used_at_us: Option<u64>,
+}
+
+/// An image that may be removed.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    /// When a sandbox was made of it last; when it was first seen, before that.
+    pub(crate) used_at_us: u64,
 }
 
 /// What an image looks like to a sandbox.
@@ -47,6 +67,7 @@ impl Images {
             folder: folder.to_owned(),
             uid,
             changing: Arc::default(),
+            known: Arc::default(),
         };
         let system = folder.join(SYSTEM_IMAGE);
         layers::remove(&system)?;
@@ -86,13 +107,51 @@ impl Images {
         names
     }
 
+    /// A sandbox is made of it now.
+    pub(crate) fn used(&self, name: &str) {
+        self.known().entry(name.to_owned()).or_default().used_at_us = Some(now_us());
+    }
+
+    /// All but that of this machine's programs, each measured once. Which were used last is not
+    /// known of an earlier agent's time: those that came last count as used last then.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn measured(&self) -> io::Result<Vec<Measured>> {
+        let mut names = self.names();
+        names.retain(|name| name != SYSTEM_IMAGE);
+        self.known().retain(|name, _| names.contains(name));
+        let mut all = Vec::new();
+        for name in names {
+            let known = self.known().get(&name).copied().unwrap_or_default();
+            let folder = self.folder.join(&name);
+            let bytes = known.bytes.unwrap_or_else(|| usage::of_folder(&folder));
+            self.known().entry(name.clone()).or_default().bytes = Some(bytes);
+            let came = || fs::metadata(&folder).map(|came| came.ctime());
+            let used_at_us = match known.used_at_us {
+                Some(used) => used,
+                None => u64::try_from(came()?).unwrap_or(0) * 1_000_000,
+            };
+            all.push(Measured {
+                name,
+                bytes,
+                used_at_us,
+            });
+        }
+        Ok(all)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, (u64, u64)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes an image of a folder, an archive (`.tar`), or an OCI image layout. It is there once all
     /// of it is.
     ///
     /// # Errors
     /// What is wrong with the name or the source.
     pub(crate) fn import(&self, name: &str, from: &Path) -> Result<(), SandboxError> {
-        check_name(name)?;
+        check_name(name).map_err(|problem| SandboxError::Value("image", problem))?;
         let _changing = self.lock();
         if name == SYSTEM_IMAGE {
             let problem = "is the machine's own; take another name".to_owned();
@@ -134,14 +193,14 @@ impl Images {
     }
 }
 
-fn check_name(name: &str) -> Result<(), SandboxError> {
+/// What is wrong with the name of an image or a snapshot.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     let plain = !name.starts_with('.') && name.bytes().all(allowed);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !plain {
-        let problem = format!(
+        return Err(format!(
             "must be letters, digits and `-_.:`, at most {NAME_BYTES_MAX}, and begin with no dot"
-        );
-        return Err(SandboxError::Value("image", problem));
+        ));
     }
     Ok(())
 }

@@ -39,37 +39,44 @@ impl Sandboxes {
         spec: SandboxSpec,
     ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
         parent.made().await?;
-        let layer = super::name("").map_err(|error| SandboxError::System("a name", error))?;
+        let there = self.0.lock().len();
+        if there >= self.0.agent.config.sandboxes_max {
+            return Err(SandboxError::Full(there));
+        }
         let _copying = self.0.copying.read().await;
-        let children = {
-            let _changing = parent.changing.lock().await;
-            let record = parent.lock().record.clone();
-            if record.layers.len() >= LAYERS_MAX {
-                let problem = format!("was forked {LAYERS_MAX} times in a row, as often as may be");
-                return Err(SandboxError::Value("sandbox", problem));
+        let (_, layers) = self.copy_of(parent).await?;
+        let mut children = Vec::new();
+        for _ in 0..count {
+            match self.put(spec.clone(), layers.clone()).await {
+                Ok(child) => children.push(child),
+                Err(error) if children.is_empty() => return Err(error),
+                Err(_) => break,
             }
-            let there = self.0.lock().len();
-            if there >= self.0.agent.config.sandboxes_max {
-                return Err(SandboxError::Full(there));
-            }
-            let copied = parent.copy(&layer).await;
-            copied.map_err(|error| SandboxError::System("copying the sandbox's files", error))?;
-            let mut layers = vec![layer];
-            layers.extend(record.layers);
-            let mut children = Vec::new();
-            for _ in 0..count {
-                match self.put(spec.clone(), layers.clone()).await {
-                    Ok(child) => children.push(child),
-                    Err(error) if children.is_empty() => return Err(error),
-                    Err(_) => break,
-                }
-            }
-            children
-        };
+        }
         for child in &children {
             tokio::spawn(child.clone().prepare());
         }
         Ok(children)
+    }
+
+    /// Copies a sandbox's files as they are now: its record, and the copies that others then lie
+    /// over, uppermost first.
+    pub(super) async fn copy_of(
+        &self,
+        sandbox: &Arc<Sandbox>,
+    ) -> Result<(Record, Vec<String>), SandboxError> {
+        let layer = super::name('s', "").map_err(|error| SandboxError::System("a name", error))?;
+        let _changing = sandbox.changing.lock().await;
+        let record = sandbox.lock().record.clone();
+        if record.layers.len() >= LAYERS_MAX {
+            let problem = format!("was copied {LAYERS_MAX} times in a row, as often as may be");
+            return Err(SandboxError::Value("sandbox", problem));
+        }
+        let copied = sandbox.copy(&layer).await;
+        copied.map_err(|error| SandboxError::System("copying the sandbox's files", error))?;
+        let mut layers = vec![layer];
+        layers.extend(record.layers.iter().cloned());
+        Ok((record, layers))
     }
 
     /// Ends all processes of all sandboxes, and starts none any more. Their files stay.

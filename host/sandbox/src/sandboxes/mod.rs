@@ -1,6 +1,8 @@
 //! All sandboxes of an agent: made, found, forked, removed.
 
+mod budget;
 mod forks;
+mod snapshots;
 mod start;
 mod sweep;
 
@@ -13,6 +15,7 @@ use crate::agent::{Agent, Counters, blocking, whole};
 use crate::error::SandboxError;
 use crate::record::{Record, SandboxSpec, now_us};
 use crate::sandbox::{Sandbox, State, Status};
+use crate::snapshot::Snapshot;
 
 /// Bytes of all labels and variables of a sandbox.
 const TEXT_BYTES_MAX: usize = 256 << 10;
@@ -30,7 +33,8 @@ pub struct Sandboxes(Arc<Shared>);
 struct Shared {
     agent: Arc<Agent>,
     all: Mutex<BTreeMap<String, Arc<Sandbox>>>,
-    /// Read while a sandbox's files are copied, until a sandbox over the copy is on record.
+    snapshots: Mutex<BTreeMap<String, Snapshot>>,
+    /// Read while a sandbox's files are copied, until what lies over the copy is on record.
     copying: tokio::sync::RwLock<()>,
     /// No other agent uses the folder while it is open.
     _owned: File,
@@ -40,20 +44,30 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Sandbox>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn snapshots(&self) -> MutexGuard<'_, BTreeMap<String, Snapshot>> {
+        self.snapshots
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Sandboxes {
-    /// Puts a sandbox on record. It is prepared meanwhile; commands wait for that.
+    /// Puts a sandbox of an image or a snapshot on record. It is prepared meanwhile; commands wait
+    /// for that.
     ///
     /// # Errors
     /// What is wrong with it, or that there are as many as may be.
     pub async fn create(&self, mut spec: SandboxSpec) -> Result<Arc<Sandbox>, SandboxError> {
         check(&spec)?;
         spec.ttl.get_or_insert(self.0.agent.config.ttl);
-        self.0.agent.images.get(&spec.image)?;
         let own = self.clone();
         whole(async move {
-            let sandbox = own.put(spec, Vec::new()).await?;
+            let sandbox = {
+                let _copying = own.0.copying.read().await;
+                let layers = own.made_of(&mut spec)?;
+                own.put(spec, layers).await?
+            };
             tokio::spawn(sandbox.clone().prepare());
             Ok(sandbox)
         })
@@ -67,7 +81,7 @@ impl Sandboxes {
         layers: Vec<String>,
     ) -> Result<Arc<Sandbox>, SandboxError> {
         let mark = &self.0.agent.config.mark;
-        let named = name(mark).and_then(|id| Ok((id, name(mark)?)));
+        let named = name('s', mark).and_then(|id| Ok((id, name('s', mark)?)));
         let (id, secret) = named.map_err(|error| SandboxError::System("a name", error))?;
         let record = Record {
             id: id.clone(),
@@ -161,8 +175,18 @@ impl Sandboxes {
     /// # Errors
     /// It is not there, or a sandbox has it.
     pub async fn remove_image(&self, name: &str) -> Result<(), SandboxError> {
+        // Nothing is made of it meanwhile.
+        let _none_is_made = self.0.copying.write().await;
         if self.list().iter().any(|sandbox| sandbox.spec.image == name) {
             let problem = format!("`{name}` is what sandboxes are made of; remove those first");
+            return Err(SandboxError::Value("image", problem));
+        }
+        if self
+            .snapshots()
+            .iter()
+            .any(|snapshot| snapshot.image == name)
+        {
+            let problem = format!("`{name}` lies below snapshots; remove those first");
             return Err(SandboxError::Value("image", problem));
         }
         let (images, name) = (self.0.agent.images.clone(), name.to_owned());
@@ -214,9 +238,9 @@ fn check(spec: &SandboxSpec) -> Result<(), SandboxError> {
 }
 
 /// A name that nobody guesses, with the agent's mark at its end.
-fn name(mark: &str) -> io::Result<String> {
+fn name(first: char, mark: &str) -> io::Result<String> {
     let own = random_name(NAME_CHARS - mark.len().min(NAME_CHARS))?;
-    Ok(format!("s{own}{mark}"))
+    Ok(format!("{first}{own}{mark}"))
 }
 
 /// So many letters and digits of names, at random.

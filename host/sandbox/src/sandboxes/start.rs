@@ -20,6 +20,7 @@ use crate::images::Images;
 use crate::layers;
 use crate::record::{Record, now_us};
 use crate::sandbox::{Sandbox, State};
+use crate::snapshot::Snapshot;
 use crate::turns::Turns;
 
 impl Sandboxes {
@@ -76,6 +77,8 @@ fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
             tracing::error!(sandbox = %id, "processes of an earlier daemon can't be ended");
         }
     }
+    let snapshots = Snapshot::all(&folder.join("snapshots"))?.into_iter();
+    let snapshots = snapshots.map(|snapshot| (snapshot.id.clone(), snapshot));
     let images = Images::open(&folder.join("images"), config.uid)?;
     let records = records(&config)?;
     let agent = Agent {
@@ -89,6 +92,7 @@ fn open(config: SandboxConfig) -> io::Result<(Arc<Shared>, Vec<Record>)> {
     let shared = Shared {
         agent: Arc::new(agent),
         all: Mutex::default(),
+        snapshots: Mutex::new(snapshots.collect()),
         copying: RwLock::default(),
         _owned: owned,
     };

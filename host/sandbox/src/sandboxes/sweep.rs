@@ -41,6 +41,8 @@ impl Sandboxes {
                 sandboxes.measure(&mut free);
                 if collected.elapsed() >= COLLECTION_PERIOD && sandboxes.collect_copies().await {
                     collected = Instant::now();
+                    let own = sandboxes.clone();
+                    tokio::spawn(async move { own.keep_within_budget().await });
                 }
             }
         });
@@ -115,18 +117,19 @@ impl Sandboxes {
         }
     }
 
-    /// Removes copies that lie under no sandbox, as is done each minute. Gives whether it could: not
+    /// Removes copies that lie under no sandbox and are no snapshot's, as is done each minute. Gives whether it could: not
     /// while one is made.
     pub async fn collect_copies(&self) -> bool {
         let Ok(_none_is_made) = self.0.copying.try_write() else {
             return false;
         };
-        let kept: BTreeSet<String> = self
-            .all()
+        let all = self.all();
+        let of_sandboxes = all
             .iter()
-            .flat_map(|sandbox| sandbox.lock().record.layers.clone())
-            .collect();
-        let folder = self.0.agent.config.folder.join("layers");
+            .map(|sandbox| sandbox.lock().record.layers.clone());
+        let of_snapshots = self.snapshots().into_iter().map(|snapshot| snapshot.layers);
+        let kept: BTreeSet<String> = of_sandboxes.chain(of_snapshots).flatten().collect();
+        let folder = self.layers_folder();
         let removed = blocking(move || {
             for layer in layers::names(&folder) {
                 if !kept.contains(&layer) {

@@ -7,4 +7,5 @@ mod course;
 mod ends;
 mod escapes;
 mod files;
+mod snapshots;
 mod stage;

@@ -2,9 +2,9 @@
 //! metrics.
 
 use crate::links::knows_secret;
-use crate::nodes::{LIST_PATH, SIGNED_PATH};
+use crate::nodes::{LIST_PATH, SIGNED_PATH, SNAPSHOTS_PATH};
 use crate::rest::{FileQuery, is_sandbox_well, sandbox_router};
-use crate::sandboxes::{Listed, SandboxApp};
+use crate::sandboxes::{Listed, ListedSnapshot, SandboxApp};
 use axum::Router;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -32,6 +32,7 @@ pub(super) fn router(app: SandboxApp, secret: Secret) -> Router {
     };
     let own = Router::new()
         .route(LIST_PATH, get(list))
+        .route(SNAPSHOTS_PATH, get(snapshots))
         .route(&format!("{SIGNED_PATH}/{{operation}}"), get(signed))
         .route("/health", get(is_sandbox_well))
         .with_state(app.clone());
@@ -83,6 +84,16 @@ async fn list(State(app): State<SandboxApp>, caller: Caller) -> Json<Vec<Listed>
     let host = app.host.as_ref();
     let tenant = &caller.principal.tenant.tenant;
     let mut all = host.map_or_else(Vec::new, |host| host.list_with_bounds(tenant));
+    for listed in &mut all {
+        listed.node.clone_from(&app.node);
+    }
+    Json(all)
+}
+
+async fn snapshots(State(app): State<SandboxApp>, caller: Caller) -> Json<Vec<ListedSnapshot>> {
+    let host = app.host.as_ref();
+    let tenant = &caller.principal.tenant.tenant;
+    let mut all = host.map_or_else(Vec::new, |host| host.snapshots(tenant));
     for listed in &mut all {
         listed.node.clone_from(&app.node);
     }

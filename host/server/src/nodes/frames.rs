@@ -13,6 +13,8 @@ pub(crate) const PATH: &str = "/internal/nodes/link";
 pub(crate) const PROTOCOL: &str = "treadle-node/1";
 /// Where an agent lists a tenant's sandboxes for its daemon.
 pub(crate) const LIST_PATH: &str = "/internal/nodes/sandboxes";
+/// Where a node lists its snapshots.
+pub(crate) const SNAPSHOTS_PATH: &str = "/internal/nodes/snapshots";
 /// Where an agent tells which of its sandboxes a URL was signed for, followed by `read` or `write`.
 pub(crate) const SIGNED_PATH: &str = "/internal/nodes/signed";
 /// Letters of the mark that names of a node's sandboxes end with.

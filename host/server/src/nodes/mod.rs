@@ -22,7 +22,7 @@ pub(crate) use asked::Asked;
 pub(crate) use choice::{Own, Place};
 pub(crate) use frames::{
     Answer, AttemptKey, Ended, FromNode, Hello, Known, LIST_PATH, MARK_CHARS, NodeLoad, PATH,
-    PROTOCOL, Question, SIGNED_PATH, Start, ToNode, refusal,
+    PROTOCOL, Question, SIGNED_PATH, SNAPSHOTS_PATH, Start, ToNode, refusal,
 };
 pub(crate) use link::connect;
 pub(crate) use resources::{draw_from, is_of_node, mark_of_sandbox, node_of, own_name};

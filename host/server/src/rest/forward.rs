@@ -51,7 +51,7 @@ pub(crate) async fn forward(
         None if app.host.is_some() => next.run(request).await,
         None => match in_path(path) {
             Some(named) => {
-                let message = format!("there is no sandbox {named} on any node");
+                let message = format!("there is no {named} on any node");
                 refuse(ErrorCode::SandboxUnknown, message)
             }
             None => next.run(request).await,
@@ -88,7 +88,7 @@ struct Aim {
 /// The sandbox in a path such as `/sandboxes/{sandbox}/pause`.
 fn in_path(path: &str) -> Option<&str> {
     let mut parts = path.split('/');
-    parts.find(|part| ["sandboxes", "swerex"].contains(part))?;
+    parts.find(|part| ["sandboxes", "swerex", "snapshots", "templates"].contains(part))?;
     parts.next()
 }
 
@@ -172,6 +172,10 @@ async fn make(nodes: &Nodes, app: &SandboxApp, request: Request, next: Next) -> 
     };
     let image = image(&parts.uri, &body);
     let mut places = nodes.places(app.host.as_deref().map(own).as_ref(), &image);
+    // A snapshot is where the sandbox was that it is of.
+    if let Some(mark) = mark_of_sandbox(&image).filter(|mark| nodes.has(mark)) {
+        places.retain(|place| matches!(place, Place::Node(node, _) if node == mark));
+    }
     if let Some(key) = parts.headers.get("idempotency-key") {
         // The same request asks the same machine, as long as the machines are the same.
         places.sort_by_cached_key(|place| place.for_key(key.as_bytes()));
@@ -294,6 +298,10 @@ mod tests {
             ("/api/v1/sandboxes/s1/pause", Some("s1")),
             ("/v2/sandboxes/s1", Some("s1")),
             ("/swerex/s1/execute", Some("s1")),
+            ("/api/v1/snapshots/c1", Some("c1")),
+            ("/sandboxes/s1/snapshots", Some("s1")),
+            ("/templates/c1", Some("c1")),
+            ("/snapshots", None),
             ("/sandboxes", None),
             ("/files", None),
         ] {

@@ -33,6 +33,7 @@ mod resources;
 mod sandboxes;
 pub(crate) mod session;
 pub(crate) mod signature;
+mod snapshots;
 mod steps;
 mod stream;
 mod tenants;
@@ -122,7 +123,13 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
 /// What is asked about sandboxes, by subject: of a daemon, and by that of its nodes.
 fn of_sandboxes() -> Vec<(&'static str, Vec<Endpoint<SandboxApp>>)> {
     vec![
-        ("Sandboxes", sandboxes::endpoints()),
+        (
+            "Sandboxes",
+            sandboxes::endpoints()
+                .into_iter()
+                .chain(snapshots::endpoints())
+                .collect(),
+        ),
         ("For clients of SWE-ReX", swerex::endpoints()),
         ("For clients of SandboxFusion", fusion::endpoints()),
         ("For clients of E2B", e2b::endpoints()),

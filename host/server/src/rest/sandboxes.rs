@@ -71,11 +71,11 @@ pub(super) fn host(app: &SandboxApp) -> Result<&Arc<Host>, Response> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn told(error: SandboxError) -> Response {
+pub(super) fn told(error: SandboxError) -> Response {
     error_response(&refused(&error))
 }
 
-fn own(app: &SandboxApp, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
+pub(super) fn own(app: &SandboxApp, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
     host(app)?
         .own(&caller.principal.tenant.tenant, id)
         .map_err(told)
@@ -85,7 +85,8 @@ fn own(app: &SandboxApp, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Resp
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct SandboxRequest {
-    /// What it is made of; `system`, the programs of the daemon's machine, without it.
+    /// The image or snapshot that it is made of; `system`, the programs of the daemon's machine,
+    /// without it.
     image: String,
     /// The program with which it ends.
     program_id: Option<String>,

@@ -1,11 +1,12 @@
 //! Sandboxes of several machines in one list.
 
 use super::{Host, SandboxApp};
-use crate::nodes::{LIST_PATH, Nodes};
+use crate::nodes::{LIST_PATH, Nodes, SNAPSHOTS_PATH};
 use futures_util::future::join_all;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use treadle_model::Tenant;
-use treadle_sandbox::Status;
+use treadle_sandbox::{Snapshot, Status};
 
 /// A sandbox, and what it may have where it is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,7 +24,28 @@ pub(crate) struct Listed {
     pub(crate) disk_bytes_max: u64,
 }
 
+/// A snapshot, and where it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ListedSnapshot {
+    /// The snapshot.
+    pub(crate) snapshot: Snapshot,
+    /// The node that it is on; the daemon's own machine without it.
+    #[serde(default)]
+    pub(crate) node: Option<String>,
+}
+
 impl Host {
+    /// A tenant's snapshots on this machine, oldest first.
+    pub(crate) fn snapshots(&self, tenant: &Tenant) -> Vec<ListedSnapshot> {
+        let all = self.sandboxes.snapshots().into_iter();
+        let own = all.filter(|snapshot| snapshot.tenant == tenant.name());
+        let listed = |snapshot| ListedSnapshot {
+            snapshot,
+            node: None,
+        };
+        own.map(listed).collect()
+    }
+
     /// A sandbox of this machine, with what it may have.
     pub(crate) fn listed(&self, status: Status) -> Listed {
         let sandbox = self.sandboxes.get(&status.id);
@@ -51,7 +73,7 @@ impl SandboxApp {
         let own = self.host.as_ref();
         let mut all = own.map_or_else(Vec::new, |host| host.list_with_bounds(tenant));
         if let Some(nodes) = &self.nodes {
-            all.extend(of_nodes(nodes, tenant).await);
+            all.extend(of_nodes::<Listed>(nodes, LIST_PATH, tenant).await);
         }
         all.sort_by(|a, b| {
             let place = |listed: &Listed| (listed.status.created_at_us, listed.status.id.clone());
@@ -59,15 +81,27 @@ impl SandboxApp {
         });
         all
     }
+
+    /// A tenant's snapshots on all machines, oldest first. Those of nodes that don't answer are left
+    /// out.
+    pub(crate) async fn snapshots(&self, tenant: &Tenant) -> Vec<ListedSnapshot> {
+        let own = self.host.as_ref();
+        let mut all = own.map_or_else(Vec::new, |host| host.snapshots(tenant));
+        if let Some(nodes) = &self.nodes {
+            all.extend(of_nodes::<ListedSnapshot>(nodes, SNAPSHOTS_PATH, tenant).await);
+        }
+        all.sort_by_key(|listed| (listed.snapshot.created_at_us, listed.snapshot.id.clone()));
+        all
+    }
 }
 
-async fn of_nodes(nodes: &Nodes, tenant: &Tenant) -> Vec<Listed> {
+async fn of_nodes<T: DeserializeOwned>(nodes: &Nodes, path: &str, tenant: &Tenant) -> Vec<T> {
     let asked = nodes.linked().into_iter().map(async |(mark, url)| {
-        let told = nodes.told(&url, LIST_PATH, tenant.name()).await;
+        let told = nodes.told(&url, path, tenant.name()).await;
         let listed = told.and_then(|told| serde_json::from_slice(&told).ok());
         listed.unwrap_or_else(|| {
-            tracing::warn!(mark, "a node does not list its sandboxes");
-            Vec::<Listed>::new()
+            tracing::warn!(mark, path, "a node does not list what it has");
+            Vec::<T>::new()
         })
     });
     join_all(asked).await.into_iter().flatten().collect()

@@ -12,7 +12,7 @@ mod work;
 
 pub(crate) use counts::state_name;
 pub(crate) use handler_state::{SandboxApp, Tenants};
-pub(crate) use listed::Listed;
+pub(crate) use listed::{Listed, ListedSnapshot};
 pub(crate) use processes::{
     Finish, NotStarted, Order, Process, Processes, Reader, Said, Told, Way,
 };
@@ -62,8 +62,9 @@ pub(crate) struct Host {
 /// What clients are told.
 pub(crate) fn refused(error: &SandboxError) -> ErrorBody {
     let code = match error {
-        SandboxError::Full(_) => ErrorCode::Overloaded,
+        SandboxError::Full(_) | SandboxError::SnapshotsFull(_) => ErrorCode::Overloaded,
         SandboxError::Unknown(_) => ErrorCode::SandboxUnknown,
+        SandboxError::SnapshotUnknown(_) => ErrorCode::ImageUnknown,
         SandboxError::ImageUnknown(_)
         | SandboxError::Value(..)
         | SandboxError::File { .. }

@@ -36,6 +36,7 @@ pub(crate) async fn start(config: &Config, mark: &str) -> Result<Sandboxes, Star
         memory_bytes: section.memory_bytes,
         processes_max: section.processes_max,
         disk_bytes_max: section.disk_bytes_max,
+        images_bytes_max: section.images_bytes_max,
         uid: section.uid,
         ttl: Duration::from_secs(section.ttl_s),
         mark: mark.to_owned(),

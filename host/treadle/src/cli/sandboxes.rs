@@ -21,6 +21,13 @@ const SANDBOXES: &[Column] = &[
     ("DISK", "/disk_bytes"),
     ("COMMANDS", "/commands"),
 ];
+const SNAPSHOTS: &[Column] = &[
+    ("ID", "/id"),
+    ("NAME", "/name"),
+    ("SANDBOX", "/sandbox"),
+    ("IMAGE", "/image"),
+    ("DISK", "/disk_bytes"),
+];
 const PATH: &str = "/api/v1/sandboxes";
 
 /// Arguments of `treadle sandboxes`.
@@ -62,6 +69,21 @@ enum SandboxesCommand {
         /// How many.
         #[arg(long, default_value_t = 1)]
         count: u32,
+    },
+    /// Keep the files that one has now, to make others of them.
+    Snapshot {
+        /// Its name.
+        sandbox: String,
+        /// A name for the snapshot, beside its id.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// List snapshots, oldest first.
+    Snapshots,
+    /// Remove a snapshot; sandboxes that were made of it stay.
+    RemoveSnapshot {
+        /// Its id or name.
+        snapshot: String,
     },
     /// Remove one with its processes and files.
     Remove {
@@ -130,6 +152,17 @@ impl SandboxesArgs {
                 let (path, body) = (format!("{}/fork", of(&sandbox)), json!({"count": count}));
                 list(&client.command(Method::POST, &path, &body).await?, json)
             }
+            SandboxesCommand::Snapshot { sandbox, name } => {
+                let (path, body) = (format!("{}/snapshot", of(&sandbox)), json!({"name": name}));
+                let made = client.command(Method::POST, &path, &body).await?;
+                snapshots(&json!({"snapshots": [made]}), json)
+            }
+            SandboxesCommand::Snapshots => snapshots(&client.get("/api/v1/snapshots").await?, json),
+            SandboxesCommand::RemoveSnapshot { snapshot } => {
+                let path = format!("/api/v1/snapshots/{}", escaped(&snapshot));
+                let left = client.command(Method::DELETE, &path, &nothing).await?;
+                snapshots(&left, json)
+            }
             SandboxesCommand::Remove { sandbox } => {
                 let path = of(&sandbox);
                 one(
@@ -177,6 +210,15 @@ fn one(view: &Value, json: bool) -> Result<(), CliError> {
         Some(cause) => print_text(&format!("\n{cause}")),
         None => Ok(()),
     }
+}
+
+fn snapshots(answer: &Value, json: bool) -> Result<(), CliError> {
+    if json {
+        return print_json(answer);
+    }
+    let rows = answer["snapshots"].as_array();
+    let rows = rows.map_or(&[][..], Vec::as_slice);
+    print_table(SNAPSHOTS, rows, "there are no snapshots")
 }
 
 fn images(answer: &Value, json: bool) -> Result<(), CliError> {

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_auth::Caller;
+use treadle_model::Tenant;
 use treadle_sandbox::{OnExpiry, SYSTEM_IMAGE, Sandbox, SandboxSpec};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
@@ -37,7 +38,7 @@ const JOB: &str = "treadle_job";
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewE2bSandbox {
-    /// An image; `base` and nothing are the machine's own.
+    /// An image or a snapshot; `base` and nothing are the machine's own.
     #[serde(rename = "templateID")]
     template_id: Option<String>,
     /// What its owner wants to find it by.
@@ -155,8 +156,8 @@ pub(super) fn without_memory(field: &str) -> Response {
     refuse(ErrorCode::Unserved, message)
 }
 
-/// The image that a template is.
-fn image(host: &Host, template: &str) -> Result<String, Response> {
+/// The image or snapshot that a template is.
+fn image(host: &Host, tenant: &Tenant, template: &str) -> Result<String, Response> {
     if host
         .sandboxes
         .images()
@@ -168,9 +169,13 @@ fn image(host: &Host, template: &str) -> Result<String, Response> {
     if template.is_empty() || template == BASE {
         return Ok(SYSTEM_IMAGE.to_owned());
     }
+    let snapshot = host.sandboxes.snapshot_called(tenant.name(), template);
+    if let Some(snapshot) = snapshot {
+        return Ok(snapshot.id);
+    }
     let message = format!(
-        "there is no template {template}; templates are treadle's images, and GET \
-         /api/v1/images lists them"
+        "there is no template {template}; templates are snapshots and treadle's images, and GET \
+         /api/v1/images lists the latter"
     );
     Err(refuse(ErrorCode::ImageUnknown, message))
 }
@@ -184,7 +189,11 @@ pub(super) async fn create(
     let host = host(&app)?;
     let tenant = &caller.principal.tenant.tenant;
     let request: NewE2bSandbox = read(&body)?;
-    let image = image(host, request.template_id.as_deref().unwrap_or_default())?;
+    let image = image(
+        host,
+        tenant,
+        request.template_id.as_deref().unwrap_or_default(),
+    )?;
     let mut spec = request.into_spec()?;
     spec.image = image;
     let ttl = spec.ttl;

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Json, Response};
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use treadle_auth::Caller;
 use treadle_sandbox::State as Life;
 use treadle_wire::ErrorCode;
@@ -158,48 +158,71 @@ pub(super) async fn page(
     Query(query): Query<SandboxesQuery>,
 ) -> Result<Response, Response> {
     let all = query.choose(all_of(&app, &caller).await?)?;
-    let limit = query.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
-    let (page, next) = cut(
-        all,
-        query.next_token.as_deref(),
-        limit,
-        query.order.as_deref(),
-    );
-    let details = page.into_iter().map(E2bDetails::of);
-    let mut response = Json(details.collect::<Vec<_>>()).into_response();
+    let is_rising = query.order.as_deref() == Some("asc");
+    let place = |listed: &Listed| (listed.status.created_at_us, listed.status.id.clone());
+    let part = Part {
+        token: query.next_token.as_deref(),
+        limit: query.limit,
+    };
+    Ok(paged(all, place, is_rising, part, E2bDetails::of))
+}
+
+/// Which part of a list a client asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    /// The header `x-next-token` of the page before.
+    pub(super) token: Option<&'a str>,
+    /// Most rows.
+    pub(super) limit: Option<usize>,
+}
+
+/// Where a row is in its list: when it came, and its name.
+type Place = (u64, String);
+
+/// A page of rows as clients see them, and where the next one begins.
+pub(super) fn paged<T, V: Serialize>(
+    all: Vec<T>,
+    place: impl Fn(&T) -> Place,
+    is_rising: bool,
+    part: Part<'_>,
+    shown: impl Fn(T) -> V,
+) -> Response {
+    let limit = part.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
+    let (page, next) = cut(all, place, is_rising, part.token, limit);
+    let rows: Vec<V> = page.into_iter().map(shown).collect();
+    let mut response = Json(rows).into_response();
     if let Some(next) = next.and_then(|next| HeaderValue::from_str(&next).ok()) {
         response.headers_mut().insert(NEXT, next);
     }
-    Ok(response)
+    response
 }
 
-/// A page after a token, which is the place of the last sandbox before it, and the next token.
-fn cut(
-    all: Vec<Listed>,
+/// A page after a token, which is the place of the last row before it, and the next token.
+fn cut<T>(
+    all: Vec<T>,
+    place: impl Fn(&T) -> Place,
+    is_rising: bool,
     token: Option<&str>,
     limit: usize,
-    order: Option<&str>,
-) -> (Vec<Listed>, Option<String>) {
-    let place = |listed: &Listed| (listed.status.created_at_us, listed.status.id.clone());
+) -> (Vec<T>, Option<String>) {
     let after = token.filter(|token| !token.is_empty()).and_then(|token| {
         let (at, id) = token.split_once('-')?;
         Some((at.parse::<u64>().ok()?, id.to_owned()))
     });
-    let is_rising = order == Some("asc");
-    let follows = |listed: &Listed| {
+    let follows = |row: &T| {
         after.as_ref().is_none_or(|after| {
             if is_rising {
-                place(listed) > *after
+                place(row) > *after
             } else {
-                place(listed) < *after
+                place(row) < *after
             }
         })
     };
-    let mut rest: Vec<Listed> = all.into_iter().filter(follows).collect();
+    let mut rest: Vec<T> = all.into_iter().filter(follows).collect();
     let has_more = rest.len() > limit;
     rest.truncate(limit);
-    let last = rest.last().filter(|_| has_more);
-    let next = last.map(|last| format!("{}-{}", last.status.created_at_us, last.status.id));
+    let last = rest.last().filter(|_| has_more).map(place);
+    let next = last.map(|(at, id)| format!("{at}-{id}"));
     (rest, next)
 }
 
@@ -298,9 +321,10 @@ mod tests {
     #[test]
     fn pages_follow_each_other_whatever_is_made_meanwhile() {
         let newest_first = || all().into_iter().rev().collect::<Vec<_>>();
-        let (page, next) = cut(newest_first(), None, 3, None);
+        let place = |listed: &Listed| (listed.status.created_at_us, listed.status.id.clone());
+        let (page, next) = cut(newest_first(), place, false, None, 3);
         assert_eq!((page.len(), next.as_deref()), (3, Some("2-s2")));
-        let (page, next) = cut(newest_first(), next.as_deref(), 3, None);
+        let (page, next) = cut(newest_first(), place, false, next.as_deref(), 3);
         assert_eq!(
             (page[0].status.id.as_str(), page.len(), next),
             ("s1", 1, None)

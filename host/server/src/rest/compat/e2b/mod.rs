@@ -15,6 +15,7 @@ mod keys;
 mod listing;
 mod process;
 mod routing;
+mod snapshots;
 mod start;
 mod transfer;
 mod unserved;
@@ -133,6 +134,23 @@ fn of_one() -> Vec<Endpoint<SandboxApp>> {
             .summary("Lets the processes of a paused sandbox go on")
             .fails(&none())
             .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
+        post(&of("/snapshots"), RUN, snapshots::make)
+            .takes::<snapshots::NewSnapshot>()
+            .summary("Keeps the files that a sandbox has now, to make others of them")
+            .details("`snapshotID` is a `templateID` of new sandboxes. It has files alone.")
+            .fails(&none())
+            .fails(&[ErrorCode::Unserved, ErrorCode::Overloaded]),
+        get("/snapshots", VIEW, snapshots::list)
+            .answers::<Vec<snapshots::E2bSnapshot>>(
+                200,
+                "The header `x-next-token` has the next page.",
+            )
+            .summary("Snapshots, newest first, page by page")
+            .fails(&none()[..1]),
+        delete("/templates/{template}", RUN, snapshots::remove)
+            .answers_nothing(204, "It is done.")
+            .summary("Removes a snapshot; images are the operator's")
+            .fails(&[ErrorCode::SandboxesDisabled, ErrorCode::ImageUnknown]),
         post(&of("/fork"), RUN, course::fork)
             .takes::<course::Forking>()
             .summary("Makes sandboxes with the files that one has now")

@@ -8,12 +8,10 @@ use axum::response::Response;
 use treadle_auth::permissions::RUN;
 use treadle_wire::ErrorCode;
 
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 6] = [
     "/sandboxes/{sandbox}/{call}",
     "/v2/sandboxes/{sandbox}/{call}",
-    "/snapshots",
     "/templates",
-    "/templates/{template}",
     "/v2/templates",
     "/v3/templates",
     "/volumes",

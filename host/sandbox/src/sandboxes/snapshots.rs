@@ -1,0 +1,153 @@
+//! Snapshots: made, found, removed.
+
+use std::sync::Arc;
+
+use super::Sandboxes;
+use crate::agent::{blocking, whole};
+use crate::error::SandboxError;
+use crate::images;
+use crate::record::{SandboxSpec, now_us};
+use crate::sandbox::Sandbox;
+use crate::snapshot::Snapshot;
+use crate::usage;
+
+/// What ids of snapshots begin with.
+const FIRST: char = 'c';
+
+impl Sandboxes {
+    /// Keeps the files that a sandbox has now, so that others can be made of them, also once it is
+    /// gone. Its processes are halted meanwhile, and are no part of it. A name is that of the
+    /// tenant's newest snapshot that was given it; the older one is removed.
+    ///
+    /// # Errors
+    /// The sandbox is gone, the name can't be taken, or there are as many snapshots as may be.
+    pub async fn snapshot(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        name: Option<String>,
+    ) -> Result<Snapshot, SandboxError> {
+        if let Some(name) = &name {
+            images::check_name(name).map_err(|problem| SandboxError::Value("name", problem))?;
+            if self.images().contains(name) {
+                let problem = format!("`{name}` is the name of an image; take another one");
+                return Err(SandboxError::Value("name", problem));
+            }
+        }
+        let (own, sandbox) = (self.clone(), sandbox.clone());
+        whole(async move { own.keep(&sandbox, name).await }).await
+    }
+
+    async fn keep(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        name: Option<String>,
+    ) -> Result<Snapshot, SandboxError> {
+        sandbox.made().await?;
+        let most = self.0.agent.config.snapshots_max;
+        if self.0.snapshots().len() >= most {
+            return Err(SandboxError::SnapshotsFull(most));
+        }
+        let id = super::name(FIRST, &self.0.agent.config.mark);
+        let id = id.map_err(|error| SandboxError::System("a name", error))?;
+        let _copying = self.0.copying.read().await;
+        let (record, layers) = self.copy_of(sandbox).await?;
+        let now = now_us();
+        let mut snapshot = Snapshot {
+            id,
+            name,
+            tenant: record.spec.tenant,
+            job: record.spec.job,
+            sandbox: record.id,
+            image: record.spec.image,
+            created_at_us: now,
+            used_at_us: now,
+            disk_bytes: 0,
+            layers,
+        };
+        let folders = (self.layers_folder(), self.snapshots_folder());
+        let written = blocking(move || {
+            snapshot.disk_bytes = usage::of_folder(&folders.0.join(&snapshot.layers[0]));
+            snapshot.write(&folders.1)?;
+            Ok(snapshot)
+        });
+        let snapshot = written
+            .await
+            .map_err(|error| SandboxError::System("the snapshot's record", error))?;
+        let same = |other: &Snapshot| {
+            snapshot.name.is_some()
+                && (&other.tenant, &other.name) == (&snapshot.tenant, &snapshot.name)
+        };
+        let replaced: Vec<String> = {
+            let mut all = self.0.snapshots();
+            let older = all.values().filter(|other| same(other));
+            let older = older.map(|other| other.id.clone()).collect();
+            all.insert(snapshot.id.clone(), snapshot.clone());
+            older
+        };
+        for id in replaced {
+            self.forget_snapshot(&id).await?;
+        }
+        Ok(snapshot)
+    }
+
+    /// All snapshots, oldest first.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        let mut all: Vec<_> = self.0.snapshots().values().cloned().collect();
+        all.sort_by(|a, b| (a.created_at_us, &a.id).cmp(&(b.created_at_us, &b.id)));
+        all
+    }
+
+    /// The snapshot that a tenant calls so, by its id or its name.
+    pub fn snapshot_called(&self, tenant: &str, called: &str) -> Option<Snapshot> {
+        let all = self.0.snapshots();
+        let mut own = all.values().filter(|snapshot| snapshot.tenant == tenant);
+        own.find(|snapshot| snapshot.id == called || snapshot.name.as_deref() == Some(called))
+            .cloned()
+    }
+
+    /// Removes a tenant's snapshot, by its id or its name. Sandboxes that were made of it stay.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn remove_snapshot(&self, tenant: &str, called: &str) -> Result<(), SandboxError> {
+        let found = self.snapshot_called(tenant, called);
+        let unknown = || SandboxError::SnapshotUnknown(called.to_owned());
+        let id = found.ok_or_else(unknown)?.id;
+        self.forget_snapshot(&id).await
+    }
+
+    /// Its files go once no sandbox has them, when copies are collected.
+    pub(super) async fn forget_snapshot(&self, id: &str) -> Result<(), SandboxError> {
+        if self.0.snapshots().remove(id).is_none() {
+            return Ok(());
+        }
+        let (folder, id) = (self.snapshots_folder(), id.to_owned());
+        let removed = blocking(move || Snapshot::remove(&folder, &id)).await;
+        removed.map_err(|error| SandboxError::System("removing the snapshot", error))
+    }
+
+    /// What a sandbox is made of that names an image or a snapshot: the image, and the copies that
+    /// lie over it.
+    pub(super) fn made_of(&self, spec: &mut SandboxSpec) -> Result<Vec<String>, SandboxError> {
+        let known = self.0.agent.images.get(&spec.image);
+        let Err(unknown) = known else {
+            self.0.agent.images.used(&spec.image);
+            return Ok(Vec::new());
+        };
+        let found = self.snapshot_called(&spec.tenant, &spec.image);
+        let snapshot = found.ok_or(unknown)?;
+        if let Some(kept) = self.0.snapshots().get_mut(&snapshot.id) {
+            kept.used_at_us = now_us();
+        }
+        spec.image = snapshot.image;
+        Ok(snapshot.layers)
+    }
+
+    pub(super) fn layers_folder(&self) -> std::path::PathBuf {
+        self.0.agent.config.folder.join("layers")
+    }
+
+    fn snapshots_folder(&self) -> std::path::PathBuf {
+        self.0.agent.config.folder.join("snapshots")
+    }
+}

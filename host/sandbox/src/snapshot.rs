@@ -1,0 +1,74 @@
+//! What is on disk about a snapshot. It is written once its files are there.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The files of a sandbox at one time, of which others can be made as long as it is there.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Its name for the agent, that nobody guesses.
+    pub id: String,
+    /// What its owner calls it.
+    pub name: Option<String>,
+    /// Whose it is.
+    pub tenant: String,
+    /// The RL run of the sandbox that it is of.
+    pub job: String,
+    /// That sandbox.
+    pub sandbox: String,
+    /// The image that lies below its files.
+    pub image: String,
+    /// When it was made, in microseconds since 1970.
+    pub created_at_us: u64,
+    /// When a sandbox was made of it last; when it was made, before that.
+    pub used_at_us: u64,
+    /// What it takes of the disk, beside what it shares with others.
+    pub disk_bytes: u64,
+    /// Copies of sandboxes' files that lie over the image, uppermost first; the first is its own.
+    pub(crate) layers: Vec<String>,
+}
+
+impl Snapshot {
+    /// Puts it on record.
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+        let partial = folder.join(format!("{}.partial", self.id));
+        let mut file = File::create(&partial)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.sync_data()?;
+        fs::rename(partial, path(folder, &self.id))?;
+        File::open(folder)?.sync_all()
+    }
+
+    /// Takes one off the record.
+    pub(crate) fn remove(folder: &Path, id: &str) -> io::Result<()> {
+        fs::remove_file(path(folder, id))?;
+        File::open(folder)?.sync_all()
+    }
+
+    /// All that are on record in a folder, which is made if it is not there.
+    pub(crate) fn all(folder: &Path) -> io::Result<Vec<Self>> {
+        fs::create_dir_all(folder)?;
+        let mut all = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|kind| kind != "json") {
+                fs::remove_file(&path)?;
+                continue;
+            }
+            match serde_json::from_slice(&fs::read(&path)?) {
+                Ok(snapshot) => all.push(snapshot),
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "no snapshot; it is left as it is");
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn path(folder: &Path, id: &str) -> PathBuf {
+    folder.join(format!("{id}.json"))
+}

@@ -1,0 +1,131 @@
+//! Snapshots of sandboxes' files, of which others are made.
+
+use super::arguments::{Body, InPath};
+use super::endpoint::{Endpoint, delete, get, post};
+use super::sandboxes::{host, own, told};
+use super::signature::{Answer, Created};
+use crate::sandboxes::{ListedSnapshot, SandboxApp};
+use axum::extract::State;
+use axum::response::{Json, Response};
+use serde::{Deserialize, Serialize};
+use treadle_auth::Caller;
+use treadle_auth::permissions::{RUN, VIEW};
+use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
+
+pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
+    let disabled = [ErrorCode::SandboxesDisabled];
+    vec![
+        post("/api/v1/sandboxes/{sandbox}/snapshot", RUN, make)
+            .summary("Keeps the files that a sandbox has now, to make others of them")
+            .details(
+                "Its processes are halted meanwhile and are no part of it. Name the snapshot as the \
+                 `image` of a new sandbox. It stays until it is removed, also once the sandbox is \
+                 gone. A name goes from an older snapshot to this one, and the older is removed.",
+            )
+            .fails(&[
+                ErrorCode::SandboxesDisabled,
+                ErrorCode::SandboxUnknown,
+                ErrorCode::SandboxFailed,
+                ErrorCode::Overloaded,
+            ]),
+        get("/api/v1/snapshots", VIEW, list)
+            .summary("Snapshots of sandboxes, oldest first")
+            .fails(&disabled),
+        delete("/api/v1/snapshots/{snapshot}", RUN, remove)
+            .summary("Removes a snapshot, by its id or name; sandboxes that were made of it stay")
+            .fails(&disabled)
+            .fails(&[ErrorCode::ImageUnknown]),
+    ]
+}
+
+/// A snapshot to be made.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+struct SnapshotRequest {
+    /// A name to make sandboxes of it by, beside its id: letters, digits and `-_.:`.
+    name: Option<String>,
+}
+
+/// A snapshot.
+#[derive(Serialize, ToSchema)]
+struct SnapshotView {
+    /// What it is named by in all cases.
+    id: String,
+    /// What its owner calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// The sandbox whose files it has.
+    sandbox: String,
+    /// The image below them.
+    image: String,
+    /// The RL run of that sandbox.
+    job: String,
+    /// When it was made, in microseconds since 1970.
+    created_at_us: u64,
+    /// When a sandbox was made of it last; when it was made, before that.
+    used_at_us: u64,
+    /// What it takes of the disk.
+    disk_bytes: u64,
+    /// The node that it is on; the daemon's own machine without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+}
+
+impl From<ListedSnapshot> for SnapshotView {
+    fn from(ListedSnapshot { snapshot, node }: ListedSnapshot) -> Self {
+        Self {
+            id: snapshot.id,
+            name: snapshot.name,
+            sandbox: snapshot.sandbox,
+            image: snapshot.image,
+            job: snapshot.job,
+            created_at_us: snapshot.created_at_us,
+            used_at_us: snapshot.used_at_us,
+            disk_bytes: snapshot.disk_bytes,
+            node,
+        }
+    }
+}
+
+async fn make(
+    State(app): State<SandboxApp>,
+    caller: Caller,
+    InPath(id): InPath<String>,
+    Body(request): Body<SnapshotRequest>,
+) -> Result<Created<SnapshotView>, Response> {
+    let sandbox = own(&app, &caller, &id)?;
+    let sandboxes = &host(&app)?.sandboxes;
+    let snapshot = sandboxes.snapshot(&sandbox, request.name).await;
+    let snapshot = snapshot.map_err(told)?;
+    let node = app.node.clone();
+    Ok(Created(ListedSnapshot { snapshot, node }.into()))
+}
+
+/// Snapshots.
+#[derive(Serialize, ToSchema)]
+struct SnapshotList {
+    /// Oldest first.
+    snapshots: Vec<SnapshotView>,
+}
+
+async fn list(State(app): State<SandboxApp>, caller: Caller) -> Answer<SnapshotList> {
+    if app.nodes.is_none() {
+        host(&app)?;
+    }
+    let all = app.snapshots(&caller.principal.tenant.tenant).await;
+    let snapshots = all.into_iter().map(SnapshotView::from).collect();
+    Ok(Json(SnapshotList { snapshots }))
+}
+
+async fn remove(
+    State(app): State<SandboxApp>,
+    caller: Caller,
+    InPath(called): InPath<String>,
+) -> Answer<SnapshotList> {
+    let tenant = &caller.principal.tenant.tenant;
+    let sandboxes = &host(&app)?.sandboxes;
+    let removed = sandboxes.remove_snapshot(tenant.name(), &called).await;
+    removed.map_err(told)?;
+    list(State(app), caller).await
+}
