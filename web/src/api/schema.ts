@@ -196,6 +196,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/demo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The schedulers that `treadle demo` compares, while it runs
+         * @description `arms` is empty where the daemon is part of no demo.
+         */
+        get: operations["demo_show"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -2573,6 +2593,82 @@ export interface components {
         Declared: {
             /** @description Its name. */
             service: string;
+        };
+        /** @description One scheduler. */
+        DemoArm: {
+            /**
+             * Format: int64
+             * @description Steps answered since the beginning.
+             */
+            answered: number;
+            /**
+             * Format: double
+             * @description Share of prompt tokens found in caches, since the beginning.
+             */
+            hit_rate: number;
+            /** @description Whether that is the daemon that was asked. */
+            is_own: boolean;
+            /** @description `least-load`, `sticky` or `treadle`. */
+            name: string;
+            /** @description Steps per minute over time. */
+            points: components["schemas"]["DemoPoint"][];
+            /**
+             * Format: double
+             * @description Median time of a step after the warm-up, in seconds.
+             */
+            step_p50_s?: number | null;
+            /**
+             * Format: double
+             * @description The 99th percentile of the same.
+             */
+            step_p99_s?: number | null;
+            /**
+             * Format: double
+             * @description Steps per minute, over the last two.
+             */
+            steps_per_min: number;
+            /** @description Its daemon, whose console is there; none before it has started and once it has ended. */
+            url?: string | null;
+        };
+        /** @description Schedulers side by side, as far as they are. Times are scaled. */
+        DemoComparison: {
+            /** @description One for each scheduler; none where the daemon is part of no demo. */
+            arms: components["schemas"]["DemoArm"][];
+            /**
+             * Format: double
+             * @description Minutes so far.
+             */
+            minute: number;
+            /**
+             * Format: double
+             * @description Minutes in all.
+             */
+            minutes: number;
+            /**
+             * Format: double
+             * @description Scaled seconds in a real one.
+             */
+            time_scale: number;
+            /**
+             * Format: double
+             * @description The first of them, of which no latencies are kept.
+             */
+            warmup_minutes: number;
+            /** @description What the agents do, for people. */
+            workload: string;
+        };
+        /** @description Steps per minute at one time. */
+        DemoPoint: {
+            /**
+             * Format: double
+             * @description The end of the stretch that it is of, in minutes since the beginning.
+             */
+            minute: number;
+            /**
+             * Format: double
+             * @description Steps per minute within it.
+             */
+            steps_per_min: number;
         };
         /** @description What is known of a sandbox. */
         E2bDetails: {
@@ -6229,6 +6325,62 @@ export interface operations {
             };
         };
     };
+    demo_show: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DemoComparison"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
     events_page: {
         parameters: {
             query?: {
@@ -8966,7 +9118,7 @@ export interface operations {
                 job?: string | null;
                 /** @description Only those that the worker of this URL served. */
                 worker?: string | null;
-                /** @description Only those that ended this way: stop, length, failed, cancelled, interrupted and so on. */
+                /** @description Only those that ended this way: stop, length, failed, cancelled, interrupted, refused and so on. */
                 outcome?: string | null;
                 /** @description Only those that were held back at least so long, in milliseconds. */
                 min_wait_ms?: number | null;

@@ -141,7 +141,7 @@ impl Images {
         Ok(all)
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, (u64, u64)>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -46,6 +46,8 @@ impl From<PolicyStatistics> for PolicyTotals {
             swaps,
             rollbacks,
             slowest_swap_us,
+            // Live policies are bounded by time.
+            fuel: _,
         } = of;
         Self {
             answered,
