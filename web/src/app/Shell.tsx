@@ -1,12 +1,16 @@
 // What is around every page: navigation, the state of the connection, who is signed in.
-import { Link, Outlet, useRouterState } from "@tanstack/react-router";
+import { useQuery } from "@tanstack/react-query";
+import { Link, Navigate, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
+import { ApiError } from "../api/client";
+import { whoami } from "../api/queries";
 import { Icon } from "../ui/Icon";
 import { Notices } from "../ui/notices";
 import { PageHead } from "../ui/Panel";
 import { TipProvider } from "../ui/Tip";
 import { Account } from "./Account";
 import { Connection, SessionEnded } from "./Connection";
+import { useHere } from "./here";
 import { Palette } from "./Palette";
 import { PAGES } from "./pages";
 import { ThemeSwitch } from "./ThemeSwitch";
@@ -66,13 +70,26 @@ export function Shell() {
         </aside>
         <main id="main" ref={main} tabIndex={-1}>
           <SessionEnded />
-          <Outlet />
+          <Page />
         </main>
       </div>
       <Palette open={palette} onOpenChange={setPalette} />
       <Tour />
       <Notices />
     </TipProvider>
+  );
+}
+
+/** The page, or the sign-in where the daemon shows nothing to callers without a token. */
+function Page() {
+  const { error } = useQuery(whoami);
+  const path = useRouterState({ select: (state) => state.location.pathname });
+  const then = useHere();
+  const isRefused = error instanceof ApiError && error.status === 401;
+  return isRefused && path !== "/sign-in" ? (
+    <Navigate to="/sign-in" search={then ? { then } : {}} replace />
+  ) : (
+    <Outlet />
   );
 }
 
