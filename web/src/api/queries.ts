@@ -1,6 +1,6 @@
 // What the pages ask the daemon for, and how often.
 import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
-import { isOver } from "../model/demo";
+import { isOver, LOOK_S } from "../model/demo";
 import { ApiError, call } from "./client";
 import { readDemo } from "./demo";
 import { known, sessionGeneration } from "./session";
@@ -44,7 +44,9 @@ export const demo = queryOptions({
   queryKey: ["demo"],
   queryFn: ({ signal }) => readDemo(signal),
   refetchInterval: ({ state: { data, error } }) =>
-    data && data.arms.length > 0 && !isOver(data) ? (error ? 5000 : 1500) : false,
+    data && data.arms.length > 0 && !isOver(data, error !== null)
+      ? LOOK_S * (error ? 4000 : 1000)
+      : false,
   retry: false,
 });
 

@@ -58,9 +58,18 @@ describe("lines", () => {
 describe("a run", () => {
   it("is over at its last minute, or when all daemons have gone", () => {
     const gone = arm("sticky", 9, { url: null });
-    expect(isOver(run(5, [arm("treadle", 9), gone]))).toBe(false);
-    expect(isOver(run(22, [arm("treadle", 9), gone]))).toBe(true);
-    expect(isOver(run(21.9, [gone]))).toBe(true);
-    expect(isOver(run(0, [gone]))).toBe(false);
+    const arms = [arm("treadle", 9), gone];
+    expect(isOver(run(5, arms), false)).toBe(false);
+    expect(isOver(run(22, arms), false)).toBe(true);
+    expect(isOver(run(21.9, [gone]), false)).toBe(true);
+    expect(isOver(run(0, [gone]), false)).toBe(false);
+  });
+
+  it("is over where its daemon is gone shortly before the end", () => {
+    const arms = [arm("treadle", 9)];
+    // A look every 1.5 s is one every 0.75 minutes at 30 times real time.
+    expect(isOver(run(20.6, arms), true)).toBe(true);
+    expect(isOver(run(20.6, arms), false)).toBe(false);
+    expect(isOver(run(20.4, arms), true)).toBe(false);
   });
 });

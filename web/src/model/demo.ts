@@ -15,9 +15,15 @@ export function colorOfArm(name: string): string {
   return COLORS[name] ?? "series-3";
 }
 
-/** Whether the run has ended, so that figures do not change any more. */
-export function isOver({ arms, minute, minutes }: DemoComparison): boolean {
-  return minute >= minutes || (minute > 0 && arms.every((arm) => !arm.url));
+/** Seconds between two looks at a run. */
+export const LOOK_S = 1.5;
+
+/** Whether the run has ended, so that figures do not change any more. Daemons end with it: one that is
+ *  gone shortly before the end was looked at for the last time. */
+export function isOver(run: DemoComparison, isGone: boolean): boolean {
+  const { arms, minute, minutes, time_scale } = run;
+  const left = isGone ? (2 * LOOK_S * time_scale) / 60 : 0;
+  return minute >= minutes - left || (minute > 0 && arms.every((arm) => !arm.url));
 }
 
 /** How many times the baseline's steps a minute an arm has; null for the baseline, and while it has none. */

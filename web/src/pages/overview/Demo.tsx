@@ -31,7 +31,7 @@ export function Demo() {
           <p className="soft">Steps a minute, over the minutes of the run</p>
           <Lines run={data} />
         </div>
-        <Arms arms={arms} />
+        <Arms arms={arms} areGone={isOver(data, error !== null)} />
         <p className="demo-part dim">
           <Text value={sentence(data.workload)} max={200} /> Engines are simulated, and all clocks
           run {short(data.time_scale)} times faster than real time: a minute here takes{" "}
@@ -45,7 +45,7 @@ export function Demo() {
 function Progress({ run, isLost }: { run: DemoComparison; isLost: boolean }) {
   const { minute, minutes, warmup_minutes } = run;
   const of = `minute ${minute.toFixed(1)} of ${short(minutes)}`;
-  const over = isOver(run);
+  const over = isOver(run, isLost);
   return (
     <>
       <span className="panel-note">{over ? `${short(minutes)} minutes` : of}</span>
@@ -82,7 +82,7 @@ function Lines({ run: { arms, minutes, warmup_minutes } }: { run: DemoComparison
   );
 }
 
-function Arms({ arms }: { arms: DemoArm[] }) {
+function Arms({ arms, areGone }: { arms: DemoArm[]; areGone: boolean }) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it may scroll sideways
     <div className="plain-scroll" tabIndex={0}>
@@ -113,7 +113,11 @@ function Arms({ arms }: { arms: DemoArm[] }) {
         </thead>
         <tbody>
           {arms.map((arm) => (
-            <Row key={arm.name} arm={arm} times={timesBaseline(arm, arms)} />
+            <Row
+              key={arm.name}
+              arm={areGone ? { ...arm, url: null } : arm}
+              times={timesBaseline(arm, arms)}
+            />
           ))}
         </tbody>
       </table>

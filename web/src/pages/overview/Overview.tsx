@@ -61,7 +61,7 @@ export function Overview() {
         <States points={shown} />
       </div>
       <div className="grid-2">
-        <WorkersPanel workers={list} />
+        <WorkersPanel />
         <Memory points={shown} />
       </div>
       <JobsPanel />

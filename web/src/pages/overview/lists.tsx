@@ -1,7 +1,7 @@
 // Workers and jobs on the overview.
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { memory } from "../../api/queries";
+import { memory, workers } from "../../api/queries";
 import type { WorkerView } from "../../api/types";
 import { count, percent, short } from "../../format/number";
 import { USES } from "../../model/states";
@@ -12,7 +12,19 @@ import { Text } from "../../ui/Text";
 import { hitRateOf, memoryParts, stateOf } from "../workers/parts";
 import { StateBadge } from "../workers/StateBadge";
 
-export function WorkersPanel({ workers }: { workers: WorkerView[] }) {
+export function WorkersPanel() {
+  const { data: list, error, refetch } = useQuery(workers);
+  if (!list) {
+    return (
+      <Panel title="Workers">
+        {error ? <Failure error={error} retry={() => void refetch()} /> : <Loading rows={4} />}
+      </Panel>
+    );
+  }
+  return <WorkerList workers={list.workers} />;
+}
+
+function WorkerList({ workers }: { workers: WorkerView[] }) {
   const { data } = useQuery(memory);
   if (workers.length === 0) {
     return (
