@@ -1,6 +1,6 @@
 // Signing in with an identity provider, which a stand-in plays.
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -76,6 +76,7 @@ describe("with an identity provider", { skip: !existsSync(given.binary) }, () =>
     const { page, done } = await visit("/console/lanes?color=worker");
     await page.waitForURL(/console\/sign-in\?then=/);
     assert.equal(await page.locator(".failure").count(), 0);
+    assert.equal(await page.title(), "Sign in · treadle");
     await goAnd(page, "text=Sign in as ann", viewer);
     await page.waitForURL(`${base}/console/lanes?color=worker`);
     await page.waitForSelector(".account >> text=subject ann");
@@ -124,7 +125,7 @@ describe("with an identity provider", { skip: !existsSync(given.binary) }, () =>
     await done(/status of 40[13]/);
   });
 
-  test("who refuses at the provider is told so, and may try again", async () => {
+  test("who refuses at the provider is told so, and may sign in with a token", async () => {
     const { page, done } = await visit("/console/workers", { width: 375, height: 800 });
     await goAnd(page, "text=Refuse", viewer);
     await isOut(page, "The identity provider refused: access_denied.");
@@ -134,9 +135,15 @@ describe("with an identity provider", { skip: !existsSync(given.binary) }, () =>
       assert.deepEqual(await violations(page), [], colorScheme);
     }
     assert.ok((await excessWidth(page)) <= 0);
-    await goAnd(page, "text=Sign in as ann", viewer);
+    const token = readFileSync(join(folder, "admin-token"), "utf8").trim();
+    await page.fill("input[type=password]", `${token.slice(0, -1)}!`);
+    await page.click("form >> role=button[name='Sign in']");
+    await page.waitForSelector("#sign-in-error >> text=No such token is known here");
+    assert.equal(await page.locator("text=The sign-in failed").count(), 0);
+    await page.fill("input[type=password]", token);
+    await page.click("form >> role=button[name='Sign in']");
     await page.waitForURL(`${base}/console/workers`);
-    await page.waitForSelector("main table tbody tr");
+    await page.waitForSelector("text=Add a worker");
     await done(REFUSALS);
   });
 

@@ -126,9 +126,8 @@ function useTitleAndFocus() {
   useEffect(() => {
     const page = PAGES.findLast((one) => path === one.to || path.startsWith(`${one.to}/`));
     const rest = path.split("/").slice(2).map(decodeURIComponent).join("/");
-    document.title = [rest.slice(0, 80), page?.label ?? "Overview", "treadle"]
-      .filter(Boolean)
-      .join(" · ");
+    const label = page?.label ?? (path === "/sign-in" ? "Sign in" : "No such page");
+    document.title = [rest.slice(0, 80), label, "treadle"].filter(Boolean).join(" · ");
     // The tour turns pages, and goes on itself.
     const inTour = document.activeElement?.closest(".tour");
     if (!first.current && !inTour) main.current?.focus({ preventScroll: true });
