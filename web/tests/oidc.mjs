@@ -152,7 +152,6 @@ describe("with an identity provider", { skip: !existsSync(given.binary) }, () =>
     for (const [claims, words] of [
       [{ ...viewer, nonce: "of another browser" }, "it was made for another browser"],
       [{ ...viewer, treadle_tenant: "nobody" }, "`treadle_tenant` names no tenant"],
-      [{ ...viewer, treadle_scope: "all" }, "`treadle_scope` names no scope"],
     ]) {
       await goAnd(page, "text=Sign in as ann", claims);
       await isOut(page, words);

@@ -118,6 +118,15 @@ function useShortcut(toggle: () => void): void {
   }, []);
 }
 
+/** A part of an address, as it is where it is none that a browser would write. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** Names the document after the page, and moves the focus to the page when it changes. */
 function useTitleAndFocus() {
   const main = useRef<HTMLElement>(null);
@@ -125,7 +134,7 @@ function useTitleAndFocus() {
   const first = useRef(true);
   useEffect(() => {
     const page = PAGES.findLast((one) => path === one.to || path.startsWith(`${one.to}/`));
-    const rest = path.split("/").slice(2).map(decodeURIComponent).join("/");
+    const rest = path.split("/").slice(2).map(decoded).join("/");
     const label = page?.label ?? (path === "/sign-in" ? "Sign in" : "No such page");
     document.title = [rest.slice(0, 80), label, "treadle"].filter(Boolean).join(" · ");
     // The tour turns pages, and goes on itself.

@@ -36,7 +36,7 @@ export function SignIn() {
         ) : (
           <>
             {provider ? <WithProvider from={provider} back={back} isNew={!known} /> : null}
-            <WithToken own={own} isOnly={!provider} onTry={() => setTried(true)} />
+            <WithToken own={own} isOnly={!provider} isNew={!known} onTry={() => setTried(true)} />
           </>
         )}
       </section>
@@ -81,7 +81,14 @@ function WithProvider({ from, back, isNew }: { from: string; back: string; isNew
   );
 }
 
-function WithToken({ own, isOnly, onTry }: { own: string; isOnly: boolean; onTry: () => void }) {
+interface WithTokenProps {
+  own: string;
+  isOnly: boolean;
+  isNew: boolean;
+  onTry: () => void;
+}
+
+function WithToken({ own, isOnly, isNew, onTry }: WithTokenProps) {
   const navigate = useNavigate();
   const [value, setValue] = useState("");
   const [error, setError] = useState<string | null>(null);
@@ -100,7 +107,7 @@ function WithToken({ own, isOnly, onTry }: { own: string; isOnly: boolean; onTry
   };
   return (
     <form className="sign-in-form" onSubmit={(event) => void submit(event)}>
-      {isOnly ? (
+      {isOnly && isNew ? (
         <p className="soft">
           A token decides what you may do here. This browser stays signed in until you sign out, or
           the token ends.
