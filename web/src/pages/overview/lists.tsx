@@ -36,6 +36,7 @@ function WorkerList({ workers }: { workers: WorkerView[] }) {
       </Panel>
     );
   }
+  const tellCached = workers.some((worker) => hitRateOf(worker) !== null);
   return (
     <Panel
       title="Workers"
@@ -55,7 +56,7 @@ function WorkerList({ workers }: { workers: WorkerView[] }) {
               <th className="wide-cell">KV memory</th>
               <th className="num">Used</th>
               <th className="num">Steps</th>
-              <th className="num wide-only">In cache</th>
+              {tellCached ? <th className="num wide-only">In cache</th> : null}
             </tr>
           </thead>
           <tbody>
@@ -81,7 +82,9 @@ function WorkerList({ workers }: { workers: WorkerView[] }) {
                     : short(worker.used_tokens)}
                 </td>
                 <td className="num">{count(worker.load)}</td>
-                <td className="num wide-only">{percent(hitRateOf(worker))}</td>
+                {tellCached ? (
+                  <td className="num wide-only">{percent(hitRateOf(worker))}</td>
+                ) : null}
               </tr>
             ))}
           </tbody>
