@@ -3,8 +3,10 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 
 /** Starts a daemon over the store in a folder; port 0 takes any that is free. */
-export async function startDaemon(binary, folder, port = 0) {
-  const settings = ["--listen", `127.0.0.1:${port}`, "--set", `store.path=${folder}/console.db`];
+export async function startDaemon(binary, folder, { port = 0, set = {} } = {}) {
+  const all = { "store.path": `${folder}/console.db`, ...set };
+  const settings = ["--listen", `127.0.0.1:${port}`];
+  for (const [key, value] of Object.entries(all)) settings.push("--set", `${key}=${value}`);
   const child = spawn(binary, ["up", "--engines", "1", ...settings], {
     stdio: ["ignore", "pipe", "pipe"],
   });

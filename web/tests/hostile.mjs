@@ -122,3 +122,9 @@ test("a hostile policy is text", async () => {
     await done();
   }
 });
+
+test("an address that is no text is no page", async () => {
+  const { page, done } = await open("/console/programs/%E0%A4");
+  await page.waitForSelector("main >> text=There is no such page");
+  await done();
+});

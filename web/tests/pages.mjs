@@ -56,7 +56,7 @@ const PAGES = () => {
     ["/console/admin?tab=tenants", "text=Unsigned policies"],
     ["/console/admin?tab=roles", "td >> text=run and release programs"],
     ["/console/admin?tab=audit", ".fixed-table .table-row.body"],
-    ["/console/sign-in", "text=Where do I get one?"],
+    ["/console/sign-in", "text=Where do I get a token?"],
     ["/console/nowhere", "text=There is no such page"],
   ];
 };

@@ -41,7 +41,7 @@ test("a daemon that was killed is regained without a reload", {
   await daemon.kill();
   drop();
   await page.waitForSelector(".connection.lost");
-  daemon = await startDaemon(given.binary, folder, new URL(url).port);
+  daemon = await startDaemon(given.binary, folder, { port: new URL(url).port });
   await page.waitForSelector(".connection.live");
   await step(url, "after-it-came-back");
   await page.waitForSelector(".table-row.body >> text=after-it-came-back");

@@ -4,7 +4,7 @@
 import { mkdirSync } from "node:fs";
 import { complaints, consoleAt, contextOf, launch, options, someProgram } from "./browser.mjs";
 
-const NARROW = ["overview", "workers", "programs", "program"];
+const NARROW = ["overview", "workers", "programs", "program", "sign-in"];
 const given = options();
 const folder = new URL("../screenshots/", import.meta.url).pathname;
 mkdirSync(folder, { recursive: true });

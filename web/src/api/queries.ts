@@ -1,6 +1,8 @@
 // What the pages ask the daemon for, and how often.
 import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
+import { isOver, LOOK_S } from "../model/demo";
 import { ApiError, call } from "./client";
+import { readDemo } from "./demo";
 import { known, sessionGeneration } from "./session";
 
 export const queryClient = new QueryClient({
@@ -35,6 +37,17 @@ export const health = queryOptions({
   queryKey: ["health"],
   queryFn: ({ signal }) => call("get", "/health", { signal }),
   refetchInterval: 5000,
+});
+
+/** The demo that the daemon is part of, until its run has ended. */
+export const demo = queryOptions({
+  queryKey: ["demo"],
+  queryFn: ({ signal }) => readDemo(signal),
+  refetchInterval: ({ state: { data, error } }) =>
+    data && data.arms.length > 0 && !isOver(data, error !== null)
+      ? LOOK_S * (error ? 4000 : 1000)
+      : false,
+  retry: false,
 });
 
 export const workers = queryOptions({

@@ -92,7 +92,7 @@ export function Account() {
         </button>
       ) : (
         <Link to="/sign-in" search={then ? { then } : {}} className="account-link">
-          Sign in with a token
+          Sign in
         </Link>
       )}
     </div>

@@ -1,5 +1,5 @@
 // Whether the console hears from the daemon, and whether it still may.
-import { Link } from "@tanstack/react-router";
+import { Link, useRouterState } from "@tanstack/react-router";
 import { useSyncExternalStore } from "react";
 import { hasEnded, onSessionChange } from "../api/session";
 import { feed } from "../live/feed";
@@ -33,14 +33,17 @@ export function Connection() {
 export function SessionEnded() {
   const ended = useSyncExternalStore(onSessionChange, hasEnded);
   const then = useHere();
+  const path = useRouterState({ select: (state) => state.location.pathname });
   if (!ended) return null;
   return (
     <div className="banner" role="alert">
       <Icon name="warning" />
       <span>Your token is no longer accepted: it was revoked, or has expired.</span>
-      <Link to="/sign-in" search={then ? { then } : {}} className="button small">
-        Sign in again
-      </Link>
+      {path === "/sign-in" ? null : (
+        <Link to="/sign-in" search={then ? { then } : {}} className="button small">
+          Sign in again
+        </Link>
+      )}
     </div>
   );
 }

@@ -200,6 +200,12 @@ function commands(goToSignIn: () => void): Entry[] {
           hint: "of this browser",
           run: () => void signOut(),
         }
-      : { id: "sign-in", icon: "admin", label: "Sign in", hint: "with a token", run: goToSignIn },
+      : {
+          id: "sign-in",
+          icon: "admin",
+          label: "Sign in",
+          hint: "in this browser",
+          run: goToSignIn,
+        },
   ];
 }

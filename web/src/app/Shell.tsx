@@ -1,12 +1,16 @@
 // What is around every page: navigation, the state of the connection, who is signed in.
-import { Link, Outlet, useRouterState } from "@tanstack/react-router";
+import { useQuery } from "@tanstack/react-query";
+import { Link, Navigate, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
+import { ApiError } from "../api/client";
+import { whoami } from "../api/queries";
 import { Icon } from "../ui/Icon";
 import { Notices } from "../ui/notices";
 import { PageHead } from "../ui/Panel";
 import { TipProvider } from "../ui/Tip";
 import { Account } from "./Account";
 import { Connection, SessionEnded } from "./Connection";
+import { useHere } from "./here";
 import { Palette } from "./Palette";
 import { PAGES } from "./pages";
 import { ThemeSwitch } from "./ThemeSwitch";
@@ -66,13 +70,26 @@ export function Shell() {
         </aside>
         <main id="main" ref={main} tabIndex={-1}>
           <SessionEnded />
-          <Outlet />
+          <Page />
         </main>
       </div>
       <Palette open={palette} onOpenChange={setPalette} />
       <Tour />
       <Notices />
     </TipProvider>
+  );
+}
+
+/** The page, or the sign-in where the daemon shows nothing to callers without a token. */
+function Page() {
+  const { error } = useQuery(whoami);
+  const path = useRouterState({ select: (state) => state.location.pathname });
+  const then = useHere();
+  const isRefused = error instanceof ApiError && error.status === 401;
+  return isRefused && path !== "/sign-in" ? (
+    <Navigate to="/sign-in" search={then ? { then } : {}} replace />
+  ) : (
+    <Outlet />
   );
 }
 
@@ -101,6 +118,15 @@ function useShortcut(toggle: () => void): void {
   }, []);
 }
 
+/** A part of an address, as it is where it is none that a browser would write. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** Names the document after the page, and moves the focus to the page when it changes. */
 function useTitleAndFocus() {
   const main = useRef<HTMLElement>(null);
@@ -108,10 +134,9 @@ function useTitleAndFocus() {
   const first = useRef(true);
   useEffect(() => {
     const page = PAGES.findLast((one) => path === one.to || path.startsWith(`${one.to}/`));
-    const rest = path.split("/").slice(2).map(decodeURIComponent).join("/");
-    document.title = [rest.slice(0, 80), page?.label ?? "Overview", "treadle"]
-      .filter(Boolean)
-      .join(" · ");
+    const rest = path.split("/").slice(2).map(decoded).join("/");
+    const label = page?.label ?? (path === "/sign-in" ? "Sign in" : "No such page");
+    document.title = [rest.slice(0, 80), label, "treadle"].filter(Boolean).join(" · ");
     // The tour turns pages, and goes on itself.
     const inTour = document.activeElement?.closest(".tour");
     if (!first.current && !inTour) main.current?.focus({ preventScroll: true });

@@ -72,6 +72,13 @@ export function visibleText(text: string, max = 200): string {
     .join("");
 }
 
+/** A reason as a sentence of its own: its first letter is a capital, and it ends. */
+export function sentence(text: string): string {
+  const [first = "", ...rest] = text.trim();
+  const whole = first.toUpperCase() + rest.join("");
+  return whole === "" || /[.!?]$/.test(whole) ? whole : `${whole}.`;
+}
+
 /** Cuts a text to at most `max` UTF-16 units, never inside a character. */
 export function cut(text: string, max: number): { text: string; left: number } {
   if (text.length <= max) return { text, left: 0 };

@@ -50,7 +50,9 @@ class History {
         const point = { at: journalNow(), metrics: parseMetrics(await response.text()) };
         const last = this.points.at(-1);
         const restarted = last !== undefined && hasRestarted(last.metrics, point.metrics);
-        this.points = (restarted ? [] : this.points.slice(-(POINTS_MAX - 1))).concat(point);
+        // The clock is reckoned, and may lie before a sample at first: no chart goes back in time.
+        const before = restarted ? [] : this.points.filter((one) => one.at < point.at);
+        this.points = before.slice(-(POINTS_MAX - 1)).concat(point);
         this.error = null;
       } catch (error) {
         this.error = error instanceof ApiError ? error : null;

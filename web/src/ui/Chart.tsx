@@ -1,4 +1,4 @@
-// A chart over time: lines, or areas on top of each other.
+// A chart over time: lines, or areas on top of each other. Times are the journal's, or minutes of a run.
 import { useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -15,13 +15,22 @@ export interface Series {
 
 interface Props {
   label: string;
-  /** The journal's time of each point, in microseconds. */
+  /** The journal's time of each point, in microseconds; minutes where a span is given. */
   times: number[];
   series: Series[];
   stacked?: boolean;
   max?: number | undefined;
   height?: number;
   format?: (value: number | null | undefined) => string;
+  /** The run that the times are minutes of. */
+  span?: Span;
+}
+
+/** A run of so many minutes, of which the first are shaded, for what the label says. */
+export interface Span {
+  minutes: number;
+  shaded: number;
+  label: string;
 }
 
 export function Chart(props: Props) {
@@ -30,7 +39,11 @@ export function Chart(props: Props) {
   const plot = useRef<uPlot | null>(null);
   const [cursor, setCursor] = useState<number | null>(null);
   const colors = useColorVersion();
-  const data = useMemo(() => dataOf(times, series, stacked), [times, series, stacked]);
+  const scale = props.span ? 1 : 1e6;
+  const data = useMemo(
+    () => dataOf(times, scale, series, stacked),
+    [times, scale, series, stacked],
+  );
   const shape = series.map((one) => `${one.label}:${one.color}`).join();
   const latest = useRef(data);
   latest.current = data;
@@ -49,7 +62,7 @@ export function Chart(props: Props) {
       made.destroy();
       plot.current = null;
     };
-  }, [shape, stacked, height, colors, props.max]);
+  }, [shape, stacked, height, colors, props.max, props.span]);
 
   useEffect(() => plot.current?.setData(data), [data]);
 
@@ -63,19 +76,33 @@ export function Chart(props: Props) {
           <span key={one.label} className="legend-item">
             <span className={`swatch ${one.color}`} aria-hidden="true" />
             {one.label}
-            <strong>{format(one.values[at])}</strong>
+            <strong>
+              {format(cursor === null && props.span ? lastOf(one.values) : one.values[at])}
+            </strong>
           </span>
         ))}
         {cursor !== null && time !== undefined ? (
-          <span className="legend-time dim">{clockTime(time)}</span>
+          <span className="legend-time dim">
+            {props.span ? `minute ${time.toFixed(1)}` : clockTime(time)}
+          </span>
         ) : null}
       </figcaption>
     </figure>
   );
 }
 
-function dataOf(times: number[], series: Series[], stacked: boolean): uPlot.AlignedData {
-  const x = times.map((time) => time / 1e6);
+/** Lines of a run do not all end at the same time. */
+function lastOf(values: (number | null)[]): number | null {
+  return values.findLast((value) => value !== null) ?? null;
+}
+
+function dataOf(
+  times: number[],
+  scale: number,
+  series: Series[],
+  stacked: boolean,
+): uPlot.AlignedData {
+  const x = times.map((time) => time / scale);
   if (!stacked) return [x, ...series.map((one) => one.values)];
   const sums = new Array<number>(times.length).fill(0);
   const layers = series.map((one) =>
@@ -94,34 +121,19 @@ function optionsOf(
   height: number,
   onCursor: (at: number | null) => void,
 ): uPlot.Options {
-  const { stacked = false, max, format = short } = props;
+  const { stacked = false, max, span } = props;
   const order = stacked ? [...props.series].reverse() : props.series;
-  const axis = {
-    stroke: colorOf("text-3"),
-    grid: { stroke: colorOf("border"), width: 1 },
-    ticks: { show: false },
-    font: "11px ui-sans-serif, system-ui, sans-serif",
-  };
   return {
     width: Math.max(width, 50),
     height,
     padding: [8, 26, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { show: !stacked }, drag: { x: false, y: false } },
-    scales: { y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * 1.08, 1)] } },
-    axes: [
-      {
-        ...axis,
-        size: 22,
-        space: 90,
-        values: (plot, ticks) => {
-          const { min = 0, max = 0 } = plot.scales.x ?? {};
-          const distance = (((max ?? 0) - (min ?? 0)) / 6) * 1e6;
-          return ticks.map((tick) => tickTime(tick * 1e6, distance));
-        },
-      },
-      { ...axis, size: 46, space: 32, values: (_plot, ticks) => ticks.map((t) => format(t)) },
-    ],
+    scales: {
+      ...(span ? { x: { time: false, range: [0, span.minutes] } } : {}),
+      y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * 1.08, 1)] },
+    },
+    axes: axesOf(props),
     series: [
       {},
       ...order.map((one) => ({
@@ -133,7 +145,47 @@ function optionsOf(
       })),
     ],
     hooks: {
+      drawClear: span ? [(plot) => shade(plot, span)] : [],
       setCursor: [(plot) => onCursor(plot.cursor.left === -10 ? null : (plot.cursor.idx ?? null))],
     },
   };
+}
+
+const FONT = "11px ui-sans-serif, system-ui, sans-serif";
+
+function axesOf({ format = short, span }: Props): uPlot.Axis[] {
+  const axis = {
+    stroke: colorOf("text-3"),
+    grid: { stroke: colorOf("border"), width: 1 },
+    ticks: { show: false },
+    font: FONT,
+  };
+  const timesOf = (plot: uPlot, ticks: number[]) => {
+    const { min, max } = plot.scales.x ?? {};
+    const distance = (((max ?? 0) - (min ?? 0)) / 6) * 1e6;
+    return ticks.map((tick) => tickTime(tick * 1e6, distance));
+  };
+  const minutesOf = (_plot: uPlot, ticks: number[]) => ticks.map((tick) => `${short(tick)} min`);
+  return [
+    { ...axis, size: 22, space: 90, values: span ? minutesOf : timesOf },
+    { ...axis, size: 46, space: 32, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
+  ];
+}
+
+/** Shades the first minutes, behind everything else, and says what they are where there is room. */
+function shade(plot: uPlot, { shaded, label }: Span): void {
+  const { ctx, bbox } = plot;
+  const width = plot.valToPos(shaded, "x", true) - bbox.left;
+  if (!(width > 0)) return;
+  const ratio = devicePixelRatio;
+  ctx.save();
+  ctx.fillStyle = colorOf("surface-2");
+  ctx.fillRect(bbox.left, bbox.top, width, bbox.height);
+  ctx.font = `${11 * ratio}px ui-sans-serif, system-ui, sans-serif`;
+  ctx.fillStyle = colorOf("text-3");
+  ctx.textAlign = "left";
+  ctx.textBaseline = "top";
+  if (ctx.measureText(label).width + 12 * ratio < width)
+    ctx.fillText(label, bbox.left + 6 * ratio, bbox.top + 6 * ratio);
+  ctx.restore();
 }

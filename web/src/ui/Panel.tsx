@@ -111,7 +111,7 @@ export function Failure({ error, retry }: { error: unknown; retry?: () => void }
 function adviceFor(error: ApiError | null): string {
   if (!error) return "";
   if (error.status === 0) return "The console tries again by itself once the daemon is back.";
-  if (error.status === 401) return "Sign in with a token, at the bottom of the navigation.";
+  if (error.status === 401) return "Sign in, at the bottom of the navigation.";
   if (error.status === 403) return "Your token has too small a scope for this.";
   return `Code ${error.code}, HTTP ${error.status}.`;
 }

@@ -1,6 +1,9 @@
 // Who may do what, and who changed what.
-import { useNavigate, useSearch } from "@tanstack/react-router";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { whoami } from "../../api/queries";
 import { useRights } from "../../app/Account";
+import { useHere } from "../../app/here";
 import { Command, Empty, PageHead } from "../../ui/Panel";
 import { Tabs } from "../../ui/Tabs";
 import { Audit } from "./Audit";
@@ -12,6 +15,8 @@ export function Admin() {
   const { tab } = useSearch({ from: "/admin" });
   const navigate = useNavigate({ from: "/admin" });
   const rights = useRights();
+  const { data: me } = useQuery(whoami);
+  const then = useHere();
   return (
     <div className="page">
       <PageHead title="Admin" note="Tokens, tenants, and every administrative change." />
@@ -30,11 +35,23 @@ export function Admin() {
       ) : (
         <>
           <Empty icon="admin" title="This page takes an admin's token">
-            <p>
-              Sign in at the bottom of the navigation. The daemon's first start left one beside its
-              store:
-            </p>
-            <Command>cat .treadle/admin-token</Command>
+            {me && me.who !== "anonymous" ? (
+              <p>
+                You are signed in with the scope {me.scope ?? "none"}.{" "}
+                <Link to="/sign-in" search={then ? { then } : {}}>
+                  Sign in as an admin
+                </Link>{" "}
+                to see tokens, tenants and the audit log.
+              </p>
+            ) : (
+              <>
+                <p>
+                  Sign in at the bottom of the navigation. The daemon's first start left one beside
+                  its store:
+                </p>
+                <Command>cat .treadle/admin-token</Command>
+              </>
+            )}
           </Empty>
           <Scopes />
         </>

@@ -14,6 +14,7 @@ import { Command, Empty, Failure, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
 import { Memory, Rates, States, Throughput } from "./charts";
+import { Demo } from "./Demo";
 import { JobsPanel, WorkersPanel } from "./lists";
 
 /** The hours that charts show; the last one is drawn as it goes on. */
@@ -48,6 +49,7 @@ export function Overview() {
       <PageHead title="Overview" note={<Mode mode={healthData?.mode} />}>
         <PeriodChoice value={period} />
       </PageHead>
+      <Demo />
       <Figures />
       <Alarms alarms={alarms} />
       {idle ? <FirstStep /> : null}
@@ -59,7 +61,7 @@ export function Overview() {
         <States points={shown} />
       </div>
       <div className="grid-2">
-        <WorkersPanel workers={list} />
+        <WorkersPanel />
         <Memory points={shown} />
       </div>
       <JobsPanel />

@@ -163,7 +163,9 @@ export function Memory({ points }: { points: Point[] }) {
   return (
     <Panel
       title="Use of KV memory"
-      note={`cost ledger: share of all workers' memory, ${spanOf(points)}`}
+      note={["cost ledger: share of all workers' memory", spanOf(points)]
+        .filter(Boolean)
+        .join(", ")}
     >
       {points.length < 3 ? (
         <Loading rows={4} />

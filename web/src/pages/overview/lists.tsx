@@ -1,7 +1,7 @@
 // Workers and jobs on the overview.
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { memory } from "../../api/queries";
+import { memory, workers } from "../../api/queries";
 import type { WorkerView } from "../../api/types";
 import { count, percent, short } from "../../format/number";
 import { USES } from "../../model/states";
@@ -12,7 +12,19 @@ import { Text } from "../../ui/Text";
 import { hitRateOf, memoryParts, stateOf } from "../workers/parts";
 import { StateBadge } from "../workers/StateBadge";
 
-export function WorkersPanel({ workers }: { workers: WorkerView[] }) {
+export function WorkersPanel() {
+  const { data: list, error, refetch } = useQuery(workers);
+  if (!list) {
+    return (
+      <Panel title="Workers">
+        {error ? <Failure error={error} retry={() => void refetch()} /> : <Loading rows={4} />}
+      </Panel>
+    );
+  }
+  return <WorkerList workers={list.workers} />;
+}
+
+function WorkerList({ workers }: { workers: WorkerView[] }) {
   const { data } = useQuery(memory);
   if (workers.length === 0) {
     return (
@@ -24,6 +36,7 @@ export function WorkersPanel({ workers }: { workers: WorkerView[] }) {
       </Panel>
     );
   }
+  const tellCached = workers.some((worker) => hitRateOf(worker) !== null);
   return (
     <Panel
       title="Workers"
@@ -43,7 +56,7 @@ export function WorkersPanel({ workers }: { workers: WorkerView[] }) {
               <th className="wide-cell">KV memory</th>
               <th className="num">Used</th>
               <th className="num">Steps</th>
-              <th className="num wide-only">In cache</th>
+              {tellCached ? <th className="num wide-only">In cache</th> : null}
             </tr>
           </thead>
           <tbody>
@@ -69,7 +82,9 @@ export function WorkersPanel({ workers }: { workers: WorkerView[] }) {
                     : short(worker.used_tokens)}
                 </td>
                 <td className="num">{count(worker.load)}</td>
-                <td className="num wide-only">{percent(hitRateOf(worker))}</td>
+                {tellCached ? (
+                  <td className="num wide-only">{percent(hitRateOf(worker))}</td>
+                ) : null}
               </tr>
             ))}
           </tbody>
