@@ -110,6 +110,8 @@ impl Auth {
         let anonymous = Anonymous::of(config);
         let directory = read(&*store, anonymous, None).await?;
         let file = first_token::file_of(&config.store);
+        // Callers from elsewhere can't read it, and need not know where it is.
+        let file = file.filter(|_| config.server.listen.ip().is_loopback());
         Ok(Arc::new(Self {
             audit: Audit::start(store.clone()),
             anonymous,

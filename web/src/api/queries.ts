@@ -2,7 +2,6 @@
 import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
 import { isOver, LOOK_S } from "../model/demo";
 import { ApiError, call } from "./client";
-import { readDemo } from "./demo";
 import { known, sessionGeneration } from "./session";
 
 export const queryClient = new QueryClient({
@@ -42,7 +41,7 @@ export const health = queryOptions({
 /** The demo that the daemon is part of, until its run has ended. */
 export const demo = queryOptions({
   queryKey: ["demo"],
-  queryFn: ({ signal }) => readDemo(signal),
+  queryFn: ({ signal }) => call("get", "/api/v1/demo", { signal }),
   refetchInterval: ({ state: { data, error } }) =>
     data && data.arms.length > 0 && !isOver(data, error !== null)
       ? LOOK_S * (error ? 4000 : 1000)

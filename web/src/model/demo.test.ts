@@ -1,6 +1,6 @@
 // The demo's comparison.
 import { describe, expect, it } from "vitest";
-import type { DemoArm, DemoComparison } from "../api/demo";
+import type { DemoArm, DemoComparison } from "../api/types";
 import { colorOfArm, isOver, linesOf, timesBaseline } from "./demo";
 
 const arm = (name: string, steps_per_min: number, more: Partial<DemoArm> = {}): DemoArm => ({

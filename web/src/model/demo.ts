@@ -1,5 +1,5 @@
 // The demo's comparison: lines over time, and who is how much faster.
-import type { DemoArm, DemoComparison, DemoPoint } from "../api/demo";
+import type { DemoArm, DemoComparison, DemoPoint } from "../api/types";
 
 /** The scheduler that the others are compared with. */
 export const BASELINE = "sticky";

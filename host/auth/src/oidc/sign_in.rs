@@ -322,7 +322,7 @@ fn encoded(text: &str) -> String {
 
 fn failed(why: &str) -> ErrorBody {
     tracing::warn!(why, "signing in with the identity provider failed");
-    let message = "the identity provider could not be asked; the daemon's log has why";
+    let message = "the identity provider gave no token; the daemon's log has why";
     ErrorBody::new(ErrorCode::TokenInvalid, message)
 }
 

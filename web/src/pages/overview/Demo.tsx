@@ -1,8 +1,8 @@
 // The demo's schedulers side by side, in the consoles of its daemons.
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import type { DemoArm, DemoComparison } from "../../api/demo";
 import { demo } from "../../api/queries";
+import type { DemoArm, DemoComparison } from "../../api/types";
 import { count, percent, short } from "../../format/number";
 import { sentence } from "../../format/text";
 import { duration } from "../../format/time";
