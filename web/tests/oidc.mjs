@@ -189,7 +189,7 @@ describe("with an identity provider", { skip: !existsSync(given.binary) }, () =>
     // Not even with what the first browser kept: the provider gives nothing for a code again.
     await other.page.context().addCookies(pending);
     await other.page.goto(callback);
-    await isOut(other.page, "The identity provider could not be asked");
+    await isOut(other.page, "The identity provider gave no token");
     assert.deepEqual(provider.refused, ["invalid_grant: the code is not known, or was used"]);
     await other.done(REFUSALS);
     await done(REFUSALS);
