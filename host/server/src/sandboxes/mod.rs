@@ -17,8 +17,8 @@ pub(crate) use processes::{
     Finish, NotStarted, Order, Process, Processes, Reader, Said, Told, Way,
 };
 pub(crate) use shells::{Became, Held, NoShell, PROMPT, SHELLS_MAX, Shell, Shells, is_typable};
-pub use start::KEEP_SUBCOMMAND;
 pub(crate) use start::start;
+pub use start::{KEEP_SUBCOMMAND, look_at_cluster};
 pub(crate) use turns::Turns;
 pub(crate) use watches::{Change, Watch, Watches};
 pub(crate) use work::{Task, WITHDRAWN, Work};
@@ -62,7 +62,8 @@ pub(crate) struct Host {
 /// What clients are told.
 pub(crate) fn refused(error: &SandboxError) -> ErrorBody {
     let code = match error {
-        SandboxError::Full(_) => ErrorCode::Overloaded,
+        SandboxError::Full(_) | SandboxError::NoRoom(_) => ErrorCode::Overloaded,
+        SandboxError::Unsupported(_) => ErrorCode::Unserved,
         SandboxError::Unknown(_) => ErrorCode::SandboxUnknown,
         SandboxError::ImageUnknown(_)
         | SandboxError::Value(..)
