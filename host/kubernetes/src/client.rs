@@ -90,6 +90,8 @@ pub(crate) enum Failure {
     Expired,
     /// It did not get there, or no answer came.
     Lost(String),
+    /// The connection broke once it was there: nobody knows what became of it.
+    Broken,
 }
 
 impl Failure {
@@ -97,7 +99,7 @@ impl Failure {
     pub(crate) fn told(self) -> SandboxError {
         match self {
             Self::NoRoom(told) => SandboxError::NoRoom(told),
-            Self::NotFound => SandboxError::Gone,
+            Self::NotFound | Self::Broken => SandboxError::Gone,
             other => SandboxError::Preparation(other.to_string()),
         }
     }
@@ -112,6 +114,7 @@ impl std::fmt::Display for Failure {
             Self::Expired => text.write_str("the API server has forgotten that time"),
             Self::NoRoom(told) => write!(text, "the cluster has no room: {told}"),
             Self::Refused(told) => write!(text, "the API server refuses it: {told}"),
+            Self::Broken => text.write_str("the connection broke"),
             Self::Lost(told) => write!(text, "the API server can't be reached: {told}"),
         }
     }

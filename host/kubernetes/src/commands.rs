@@ -4,19 +4,18 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use rustix::fs::{FileType, fstat};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use treadle_sandbox::{End, Order, SandboxError, Started, random_name};
 
 use crate::client::{Failure, short};
+use crate::connection::Connection;
 use crate::exec::{self, Told, in_short, told};
-use crate::fate::{Ending, Fate};
+use crate::fate::Ending;
 use crate::ready_pod::{Command, ReadyPod};
 use crate::script::{self, NOT_STARTED, STARTED};
 
@@ -36,18 +35,6 @@ const KILL: i32 = 9;
 const SIGNALLED: i32 = 128;
 
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
-type Writer = Box<dyn AsyncWrite + Send + Unpin>;
-type StatusTold = Pin<Box<dyn Future<Output = Option<Status>> + Send>>;
-
-/// An `exec` of which the command has begun.
-struct Begun {
-    /// Kept, for the connection ends with it.
-    _process: kube::api::AttachedProcess,
-    stdin: Writer,
-    stdout: Reader,
-    stderr: Reader,
-    status: StatusTold,
-}
 
 /// Starts a command with these streams.
 pub(crate) async fn spawn(
@@ -62,26 +49,52 @@ pub(crate) async fn spawn(
     let errors = pipe::Sender::from_owned_fd(errors).map_err(system)?;
     let mark = random_name(MARK_CHARS).map_err(|error| SandboxError::System("a name", error))?;
     let text = script::command(&pod.name, &mark, &order, input.is_some());
-    let starting = tokio::time::timeout(START_MAX, begin(&pod, &text));
-    let (begun, pid) = tokio::select! {
-        begun = starting => begun.map_err(|_| SandboxError::Gone)??,
-        _ = pod.ending() => return Err(SandboxError::Gone),
-    };
-    let id = pod.started(Command {
-        pid,
-        mark,
-        sent: BTreeSet::new(),
-    });
-    let (end, ended) = oneshot::channel();
+    let (tell, started) = oneshot::channel();
+    // To its end, though nobody wait for it any more: what has begun is to be known, or ended.
     tokio::spawn(async move {
-        let told = follow(&pod, begun, (input, output, errors)).await;
-        let sent = pod.ended(id);
-        let _ = end.send(match told {
-            End::Exited(code) => meant(&pod, code, &sent).await,
-            other => other,
+        let starting = tokio::time::timeout(START_MAX, begin(&pod, &text, input.is_some()));
+        let begun = tokio::select! {
+            begun = starting => begun.unwrap_or(Err(SandboxError::Gone)),
+            _ = pod.ending() => Err(SandboxError::Gone),
+        };
+        let (connection, pid) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                let may_run = matches!(error, SandboxError::Gone) && !pod.has_ended();
+                let _ = tell.send(Err(error));
+                if may_run {
+                    end_lost(&pod, None, &mark).await;
+                }
+                return;
+            }
+        };
+        let sent = BTreeSet::new();
+        let id = pod.started(Command {
+            pid,
+            mark: mark.clone(),
+            sent,
         });
+        let (end, ended) = oneshot::channel();
+        if tell.send(Ok(Started { id, pid, ended })).is_err() {
+            end_lost(&pod, Some(pid), &mark).await;
+        }
+        let told = follow(&pod, connection, (input, output, errors)).await;
+        let meant = meant(&pod, told, id).await;
+        if meant == End::Gone && !pod.has_ended() {
+            // It may have lost its connection alone.
+            end_lost(&pod, Some(pid), &mark).await;
+        }
+        pod.ended(id);
+        let _ = end.send(meant);
     });
-    Ok(Started { id, pid, ended })
+    started.await.map_err(|_| SandboxError::Gone)?
+}
+
+/// Ends a command of which nobody will know how it ended.
+async fn end_lost(pod: &ReadyPod, pid: Option<i32>, mark: &str) {
+    if let Err(error) = pod.end_command(pid, mark).await {
+        tracing::warn!(pod = %pod.name, %error, "a command that nobody follows may run on");
+    }
 }
 
 /// What a command reads, unless that is nothing.
@@ -95,24 +108,16 @@ fn input_of(input: OwnedFd) -> io::Result<Option<Reader>> {
 }
 
 /// Starts the script, and waits for the number of the command's process.
-async fn begin(pod: &ReadyPod, text: &str) -> Result<(Begun, i32), SandboxError> {
-    let begun = exec::begin(&pod.api, &pod.name, text).await;
-    let (mut process, stdin) = begun.map_err(|failure| match failure {
-        Failure::NotFound => SandboxError::Gone,
+async fn begin(
+    pod: &ReadyPod,
+    text: &str,
+    has_input: bool,
+) -> Result<(Connection, i32), SandboxError> {
+    let begun = exec::begin(&pod.api, &pod.name, text, has_input).await;
+    let mut begun = begun.map_err(|failure| match failure {
+        Failure::NotFound | Failure::Broken => SandboxError::Gone,
         other => SandboxError::Command(other.to_string()),
     })?;
-    let (Some(stdout), Some(stderr), Some(status)) =
-        (process.stdout(), process.stderr(), process.take_status())
-    else {
-        return Err(SandboxError::Gone);
-    };
-    let mut begun = Begun {
-        _process: process,
-        stdin: Box::new(stdin),
-        stdout: Box::new(stdout),
-        stderr: Box::new(stderr),
-        status: Box::pin(status),
-    };
     let line = first_line(&mut begun.stdout).await;
     if let Some(pid) = line.strip_prefix(STARTED).and_then(|pid| pid.parse().ok()) {
         return Ok((begun, pid));
@@ -121,8 +126,9 @@ async fn begin(pod: &ReadyPod, text: &str) -> Result<(Begun, i32), SandboxError>
         return Err(SandboxError::Command(short(why)));
     }
     // It never came to the command: the shell, or what starts it, has told why.
-    let errors = in_short(Some(begun.stderr)).await;
-    let why = match told(begun.status.await) {
+    let errors = in_short(begun.stderr).await;
+    let why = match told(begun.status.await.ok()) {
+        Told::Unknown => return Err(SandboxError::Gone),
         Told::Failed(why) => why,
         Told::Exited(code) => format!("its shell exited with {code}"),
     };
@@ -135,7 +141,7 @@ async fn begin(pod: &ReadyPod, text: &str) -> Result<(Begun, i32), SandboxError>
 }
 
 /// The first line, byte by byte: what follows is the command's.
-async fn first_line(from: &mut Reader) -> String {
+async fn first_line(from: &mut (impl AsyncRead + Unpin)) -> String {
     let mut line = Vec::new();
     while line.len() < LINE_BYTES_MAX {
         match from.read_u8().await {
@@ -149,67 +155,66 @@ async fn first_line(from: &mut Reader) -> String {
 /// Passes streams on until the command has ended, or its pod.
 async fn follow(
     pod: &ReadyPod,
-    begun: Begun,
+    begun: Connection,
     (input, mut output, mut errors): (Option<Reader>, pipe::Sender, pipe::Sender),
-) -> End {
-    let Begun {
-        _process,
+) -> Told {
+    let Connection {
         mut stdin,
         mut stdout,
         mut stderr,
         status,
+        passing: _passing,
     } = begun;
     let sending = async {
         if let Some(mut input) = input {
             let _ = tokio::io::copy(&mut input, &mut stdin).await;
             let _ = stdin.shutdown().await;
         }
-        // Nothing more is read, but the end of the input may end a connection.
         std::future::pending::<()>().await;
     };
     let taking = async {
         let out = tokio::io::copy(&mut stdout, &mut output);
         let err = tokio::io::copy(&mut stderr, &mut errors);
         let _ = tokio::join!(out, err);
-        status.await
+        told(status.await.ok())
     };
     tokio::pin!(taking);
-    let status = tokio::select! {
-        status = &mut taking => status,
-        () = sending => None,
-        ending = pod.ending() => {
+    tokio::select! {
+        told = &mut taking => told,
+        () = sending => Told::Unknown,
+        _ = pod.ending() => {
+            // What it wrote last may be under way.
             let _ = tokio::time::timeout(LAST_WORDS_MAX, taking).await;
-            return ending.end;
-        }
-    };
-    match told(status) {
-        Told::Exited(code) => End::Exited(code),
-        Told::Failed(why) => {
-            tracing::warn!(pod = %pod.name, %why, "nobody knows how a command ended");
-            ended_soon(pod).await.map_or(End::Gone, |ending| ending.end)
+            Told::Unknown
         }
     }
 }
 
 /// How the pod ended, if it has or does so now.
 async fn ended_soon(pod: &ReadyPod) -> Option<Ending> {
-    if let Fate::Ended(ending) = &*pod.fate.borrow() {
-        return Some(ending.clone());
-    }
     tokio::time::timeout(LAG_MAX, pod.ending()).await.ok()
 }
 
-/// What an exit status means, where these signals were sent. Without that nobody can tell a signal from
-/// the exit status that stands for it.
-async fn meant(pod: &ReadyPod, code: i32, sent: &BTreeSet<i32>) -> End {
+/// What is told of an end. Unless treadle sent it, nobody can tell a signal from the exit status that
+/// stands for it.
+async fn meant(pod: &ReadyPod, told: Told, id: u64) -> End {
+    let code = match told {
+        Told::Exited(code) => code,
+        Told::Failed(why) => {
+            tracing::warn!(pod = %pod.name, %why, "nobody knows how a command ended");
+            return ended_soon(pod).await.map_or(End::Gone, |ending| ending.end);
+        }
+        Told::Unknown => return ended_soon(pod).await.map_or(End::Gone, |ending| ending.end),
+    };
     let signal = code - SIGNALLED;
-    if sent.contains(&signal) {
+    if pod.was_sent(id, signal) {
         return End::Killed(signal);
     }
-    if signal == KILL
-        && let Some(ending) = ended_soon(pod).await
-    {
-        return ending.end;
-    }
-    End::Exited(code)
+    // The status of a pod comes later than the ends of its processes.
+    let ending = if signal == KILL {
+        ended_soon(pod).await
+    } else {
+        None
+    };
+    ending.map_or(End::Exited(code), |ending| ending.end)
 }

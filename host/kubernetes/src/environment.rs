@@ -3,20 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use treadle_sandbox::{Entry, Environment, Order, SandboxError, Started};
 
 use crate::commands;
 use crate::files;
-use crate::ready_pod::ReadyPod;
+use crate::ready_pod::{ReadyPod, SIGNAL_MAX};
 use crate::script;
-
-/// How long a script may take that sends a signal.
-const SIGNAL_MAX: Duration = Duration::from_secs(5);
-/// How often it is tried to end a command.
-const TRIES: u32 = 3;
 
 #[async_trait]
 impl Environment for ReadyPod {
@@ -37,15 +31,7 @@ impl Environment for ReadyPod {
                 .tell(&script::signal(command.pid, signal), SIGNAL_MAX)
                 .await;
         }
-        let text = script::end_command(command.pid, &command.mark);
-        let mut told = Ok(());
-        for _ in 0..TRIES {
-            told = self.tell(&text, SIGNAL_MAX).await;
-            if told.is_ok() || self.has_ended() {
-                break;
-            }
-        }
-        told
+        self.end_command(Some(command.pid), &command.mark).await
     }
 
     async fn open(&self, path: &str, bytes_max: u64) -> io::Result<File> {

@@ -7,18 +7,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Api;
-use kube::api::{AttachParams, AttachedProcess};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use treadle_sandbox::random_name;
 
-use crate::client::{Failure, asked, short};
-use crate::manifest::CONTAINER;
+use crate::client::{Failure, short};
+use crate::connection::{Connection, connect};
 use crate::script;
 
 /// Letters of the last line of a script.
 const LAST_CHARS: usize = 24;
-/// Bytes of each stream that wait to be read or sent.
-const BUFFER_BYTES: usize = 64 << 10;
 /// Bytes of error output that are kept.
 const ERRORS_BYTES_MAX: u64 = 4 << 10;
 
@@ -36,14 +33,16 @@ pub(crate) struct Done {
 pub(crate) enum Told {
     /// With an exit status.
     Exited(i32),
-    /// It never ran, or nobody knows: why.
+    /// It was not run to its end: why.
     Failed(String),
+    /// The connection broke: nobody knows.
+    Unknown,
 }
 
 /// What the status of an `exec` means.
 pub(crate) fn told(status: Option<Status>) -> Told {
     let Some(status) = status else {
-        return Told::Failed("the connection broke".to_owned());
+        return Told::Unknown;
     };
     if status.status.as_deref() == Some("Success") {
         return Told::Exited(0);
@@ -64,29 +63,19 @@ pub(crate) fn told(status: Option<Status>) -> Told {
     }
 }
 
-/// Starts to carry out a script in a pod. What is sent after that is its input.
+/// Starts to carry out a script in a pod. What is sent after that is its input, whose end it must be
+/// told of if it `has_input`.
 pub(crate) async fn begin(
     api: &Api<Pod>,
     pod: &str,
     text: &str,
-) -> Result<(AttachedProcess, impl AsyncWrite + Unpin + Send + use<>), Failure> {
-    let params = AttachParams {
-        container: Some(CONTAINER.to_owned()),
-        stdin: true,
-        stdout: true,
-        stderr: true,
-        tty: false,
-        max_stdin_buf_size: Some(BUFFER_BYTES),
-        max_stdout_buf_size: Some(BUFFER_BYTES),
-        max_stderr_buf_size: Some(BUFFER_BYTES),
-    };
+    has_input: bool,
+) -> Result<Connection, Failure> {
     let last = random_name(LAST_CHARS).map_err(|error| Failure::Lost(error.to_string()))?;
-    let mut process = asked(api.exec(pod, script::READER, &params)).await?;
-    let broken = || Failure::Lost("the connection broke".to_owned());
-    let mut stdin = process.stdin().ok_or_else(broken)?;
-    let sent = stdin.write_all(&script::read(&last, text)).await;
-    sent.map_err(|_| broken())?;
-    Ok((process, stdin))
+    let mut connection = connect(api, pod, &script::READER, has_input).await?;
+    let sent = connection.stdin.write_all(&script::read(&last, text)).await;
+    sent.map_err(|_| Failure::Broken)?;
+    Ok(connection)
 }
 
 /// Carries out a script, with a file as its input, and takes what it writes. Past `output_max` bytes
@@ -115,31 +104,32 @@ async fn carry(
     mut output: impl AsyncWrite + Send + Unpin,
     output_max: u64,
 ) -> io::Result<Done> {
-    let begun = begin(api, pod, text).await;
-    let (mut process, mut stdin) =
-        begun.map_err(|failure| io::Error::other(failure.to_string()))?;
-    let broken = || io::Error::other("the connection broke");
-    let status = process.take_status().ok_or_else(broken)?;
-    let (stdout, stderr) = (process.stdout(), process.stderr());
+    // A script knows how many bytes it reads, and is told of no end.
+    let begun = begin(api, pod, text, false).await;
+    let Connection {
+        mut stdin,
+        stdout,
+        stderr,
+        status,
+        passing: _passing,
+    } = begun.map_err(|failure| io::Error::other(failure.to_string()))?;
     let sending = async {
         if let Some(input) = input {
             // One that ends before it has read all of it tells why.
             let _ = tokio::io::copy(&mut tokio::fs::File::from_std(input), &mut stdin).await;
-            let _ = stdin.flush().await;
         }
     };
     let taking = async {
-        let mut stdout = stdout.ok_or_else(broken)?.take(output_max);
+        let mut stdout = stdout.take(output_max);
         tokio::io::copy(&mut stdout, &mut output).await?;
         output.flush().await
     };
     let (_, taken, errors) = tokio::join!(sending, taking, in_short(stderr));
     taken?;
-    // Only now: where its input ends, a connection without the newer protocol ends as a whole.
-    let ended = status.await;
-    drop(stdin);
+    let ended = status.await.ok();
     match told(ended) {
         Told::Exited(code) => Ok(Done { code, errors }),
+        Told::Unknown => Err(io::Error::other(Failure::Broken.to_string())),
         Told::Failed(why) => Err(io::Error::other(
             format!("{why} {errors}").trim().to_owned(),
         )),
@@ -147,15 +137,13 @@ async fn carry(
 }
 
 /// What is told of errors, of which all is read and the beginning kept.
-pub(crate) async fn in_short(from: Option<impl AsyncRead + Unpin>) -> String {
+pub(crate) async fn in_short(mut from: impl AsyncRead + Unpin) -> String {
     let mut kept = Vec::new();
-    if let Some(mut from) = from {
-        let _ = (&mut from)
-            .take(ERRORS_BYTES_MAX)
-            .read_to_end(&mut kept)
-            .await;
-        let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
-    }
+    let _ = (&mut from)
+        .take(ERRORS_BYTES_MAX)
+        .read_to_end(&mut kept)
+        .await;
+    let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
     short(&String::from_utf8_lossy(&kept))
 }
 
@@ -183,6 +171,6 @@ mod tests {
             of(exited("InternalError", "7")),
             Told::Failed("m".to_owned())
         );
-        assert!(matches!(told(None), Told::Failed(_)));
+        assert_eq!(told(None), Told::Unknown);
     }
 }

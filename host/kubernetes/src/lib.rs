@@ -17,6 +17,7 @@ mod client;
 mod cluster;
 mod commands;
 mod config;
+mod connection;
 mod environment;
 mod exec;
 mod fate;

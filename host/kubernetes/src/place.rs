@@ -128,7 +128,7 @@ impl Place for PodPlace {
     async fn make(&self, record: &Record) -> io::Result<Arc<dyn Environment>> {
         let told = |failure: Failure| io::Error::other(failure.to_string());
         match self.found().await {
-            Ok(pod) => self.cluster.statuses.tell(&self.pod, Fate::of(&pod)),
+            Ok(pod) => self.cluster.statuses.tell_first(&self.pod, Fate::of(&pod)),
             // An earlier daemon put it on record, and asked for no pod.
             Err(Failure::NotFound)
                 if !record.was_ready() && *self.fate.borrow() == Fate::Unheard =>
@@ -179,6 +179,13 @@ impl Place for PodPlace {
 
     async fn copy(&self, _: &str, _: bool) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, PAUSES))
+    }
+
+    fn lost(&self) -> Option<String> {
+        match &*self.fate.borrow() {
+            Fate::Ended(Ending { cause, .. }) => Some(gone(cause)),
+            _ => None,
+        }
     }
 
     /// The kubelet bounds that, and evicts what has more.

@@ -13,6 +13,12 @@ use tokio::sync::watch;
 
 use crate::exec;
 use crate::fate::{Ending, Fate};
+use crate::script;
+
+/// How long a script may take that sends a signal.
+pub(crate) const SIGNAL_MAX: Duration = Duration::from_secs(5);
+/// How often it is tried to end a command.
+const TRIES: u32 = 3;
 
 /// A pod that is ready.
 #[derive(Clone)]
@@ -98,10 +104,16 @@ impl ReadyPod {
         matches!(*self.fate.borrow(), Fate::Ended(_))
     }
 
-    /// Takes in that a command has ended. Gives the signals that were sent to it.
-    pub(crate) fn ended(&self, id: u64) -> BTreeSet<i32> {
-        let command = self.lock().running.remove(&id);
-        command.map(|command| command.sent).unwrap_or_default()
+    /// Whether a command was sent a signal.
+    pub(crate) fn was_sent(&self, id: u64, signal: i32) -> bool {
+        let commands = self.lock();
+        let command = commands.running.get(&id);
+        command.is_some_and(|command| command.sent.contains(&signal))
+    }
+
+    /// Takes in that a command has ended.
+    pub(crate) fn ended(&self, id: u64) {
+        self.lock().running.remove(&id);
     }
 
     /// Waits until the pod has ended.
@@ -112,6 +124,19 @@ impl ReadyPod {
             Ok(Fate::Ended(ending)) => ending.clone(),
             _ => Ending::lost("nobody follows it any more"),
         }
+    }
+
+    /// Ends a command and all that descends from it.
+    pub(crate) async fn end_command(&self, pid: Option<i32>, mark: &str) -> io::Result<()> {
+        let text = script::end_command(pid, mark);
+        let mut told = Ok(());
+        for _ in 0..TRIES {
+            told = self.tell(&text, SIGNAL_MAX).await;
+            if told.is_ok() || self.has_ended() {
+                break;
+            }
+        }
+        told
     }
 
     /// Carries out a script that tells nothing.

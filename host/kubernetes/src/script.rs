@@ -47,7 +47,7 @@ pub(crate) fn command(sandbox: &str, mark: &str, order: &Order, has_input: bool)
             "cd {cwd} 2>/dev/null || {{ printf '%s\\n' {problem}; exit 126; }}"
         );
     }
-    script.push_str("exec env");
+    script.push_str("exec env --");
     let own = [(SANDBOX, sandbox), (COMMAND, mark)];
     let given = order
         .env
@@ -85,12 +85,12 @@ pub(crate) fn signal(pid: i32, signal: i32) -> String {
     format!("kill -{signal} {pid}")
 }
 
-/// Ends a command: its process group, and whatever else has its mark.
-pub(crate) fn end_command(pid: i32, mark: &str) -> String {
-    format!(
-        "kill -9 -{pid} 2>/dev/null; kill -9 {pid} 2>/dev/null\n{}",
-        end_marked(COMMAND, mark)
-    )
+/// Ends a command: its process group, if its number is known, and whatever else has its mark.
+pub(crate) fn end_command(pid: Option<i32>, mark: &str) -> String {
+    let group = pid.map_or_else(String::new, |pid| {
+        format!("kill -9 -{pid} 2>/dev/null; kill -9 {pid} 2>/dev/null")
+    });
+    format!("{group}\n{}", end_marked(COMMAND, mark))
 }
 
 /// Ends all processes of a sandbox.

@@ -14,8 +14,9 @@ use tokio::sync::watch;
 use crate::client::{Failure, asked};
 use crate::fate::{Ending, Fate};
 
-/// Pods of one page of a list.
+/// Pods of one page of a list, and pages.
 const PAGE: u32 = 500;
+const PAGES_MAX: u32 = 200;
 /// Seconds that a watch lasts. The API server takes less than 5 minutes.
 const WATCH_S: u32 = 240;
 /// How long after a failure the list is asked for again, at first and at most.
@@ -58,6 +59,19 @@ impl Statuses {
         }
     }
 
+    /// Tells what a pod's fate is, of which nothing was told yet: what was told since is newer.
+    pub(crate) fn tell_first(&self, name: &str, fate: Fate) {
+        if let Some(told) = self.lock().get(name) {
+            told.send_if_modified(|now| {
+                let is_first = *now == Fate::Unheard;
+                if is_first {
+                    *now = fate;
+                }
+                is_first
+            });
+        }
+    }
+
     fn take(&self, pod: &Pod) {
         if let Some(name) = &pod.metadata.name {
             self.tell(name, Fate::of(pod));
@@ -83,7 +97,7 @@ impl Statuses {
 pub(crate) async fn list(api: &Api<Pod>, selector: &str) -> Result<(Vec<Pod>, String), Failure> {
     let mut params = ListParams::default().labels(selector).limit(PAGE);
     let mut pods = Vec::new();
-    loop {
+    for _ in 0..PAGES_MAX {
         let page = asked(api.list(&params)).await?;
         let version = page.metadata.resource_version.unwrap_or_default();
         pods.extend(page.items);
@@ -92,6 +106,7 @@ pub(crate) async fn list(api: &Api<Pod>, selector: &str) -> Result<(Vec<Pod>, St
             None => return Ok((pods, version)),
         }
     }
+    Err(Failure::Refused("the list of pods has no end".to_owned()))
 }
 
 /// Follows all pods that a selector matches, for as long as this runs.

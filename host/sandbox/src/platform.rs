@@ -74,6 +74,11 @@ pub trait Place: Debug + Send + Sync {
     /// Copies its files to a folder of layers, while its processes are stopped if it `runs`.
     async fn copy(&self, layer: &str, runs: bool) -> io::Result<()>;
 
+    /// Why the sandbox and its files are gone for good, where they are.
+    fn lost(&self) -> Option<String> {
+        None
+    }
+
     /// Bytes that it has on disk, if that is to be bounded here.
     async fn disk_bytes(&self) -> Option<u64>;
 

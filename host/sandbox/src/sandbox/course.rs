@@ -27,7 +27,7 @@ impl Sandbox {
                 self.agent.preparations.failed();
                 let cause = error.to_string();
                 tracing::warn!(sandbox = %self.id, %cause, "a sandbox could not be made");
-                self.end_processes().await;
+                self.leave().await;
                 self.set(State::Failed(cause));
             }
         }
@@ -171,6 +171,9 @@ impl Sandbox {
             _ => {
                 self.end_processes().await;
                 let begun = self.begin().await;
+                if let Some(cause) = self.place.lost() {
+                    self.set(State::Failed(cause));
+                }
                 begun.map_err(|error| SandboxError::Preparation(error.to_string()))?;
             }
         }

@@ -194,7 +194,12 @@ impl Sandbox {
 
     /// As it is now.
     pub fn status(&self) -> Status {
-        let state = self.state.borrow().clone();
+        let mut state = self.state.borrow().clone();
+        if matches!(state, State::Ready | State::Stopped)
+            && let Some(cause) = self.place.lost()
+        {
+            state = State::Failed(cause);
+        }
         let inner = self.lock();
         Status {
             id: self.id.clone(),
