@@ -23,7 +23,7 @@ use crate::manifest::CONTAINER;
 /// Bytes of each stream that wait.
 const BUFFER_BYTES: usize = 64 << 10;
 /// How often the other end is told that somebody is there.
-const PING: Duration = Duration::from_secs(60);
+const PING: Duration = Duration::from_mins(1);
 /// The numbers of the streams.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;

@@ -124,7 +124,7 @@ async fn carry(
         tokio::io::copy(&mut stdout, &mut output).await?;
         output.flush().await
     };
-    let (_, taken, errors) = tokio::join!(sending, taking, in_short(stderr));
+    let ((), taken, errors) = tokio::join!(sending, taking, in_short(stderr));
     taken?;
     let ended = status.await.ok();
     match told(ended) {

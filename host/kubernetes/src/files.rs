@@ -15,7 +15,7 @@ use crate::script::quoted;
 /// How long it takes to move the bytes of a file.
 const MOVE_MAX: Duration = Duration::from_mins(10);
 /// How long anything else may take.
-const MAX: Duration = Duration::from_secs(60);
+const MAX: Duration = Duration::from_mins(1);
 /// Bytes of a listing, and entries.
 const LISTED_MAX: (u64, usize) = (24 << 20, 100_000);
 /// What scripts exit with where there is no such file.
@@ -162,7 +162,8 @@ pub(crate) async fn stat(pod: &ReadyPod, path: &str) -> io::Result<Entry> {
     let told = told(pod, &text, LISTED_MAX.0).await?;
     let (line, rest) = told.split_once('\n').unwrap_or((&told, ""));
     let mut entry = entry(line).ok_or_else(|| io::Error::other("`stat` told nothing of it"))?;
-    entry.name = path.rsplit('/').next().unwrap_or_default().to_owned();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name.clone_into(&mut entry.name);
     entry.path = path;
     if entry.kind == FileKind::Link {
         entry.target = Some(rest.strip_suffix('\n').unwrap_or(rest).to_owned());

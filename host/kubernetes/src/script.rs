@@ -155,7 +155,7 @@ mod tests {
         let (code, told) = run(&read("end", &command("s", "m", &order, true)));
         let (first, rest) = told.split_once('\n').expect("a first line");
         assert!(first.starts_with(STARTED), "{first}");
-        let expected: String = words.iter().map(|word| format!("[{word}]")).collect();
+        let expected = words.map(|word| format!("[{word}]")).concat();
         assert_eq!((code, rest), (Some(0), expected.as_str()));
 
         let order = Order {

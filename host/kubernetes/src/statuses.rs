@@ -118,7 +118,9 @@ pub(crate) async fn watch(statuses: Arc<Statuses>, api: Api<Pod>, selector: Stri
             Ok((pods, version)) => {
                 let names = pods.iter().filter_map(|pod| pod.metadata.name.clone());
                 statuses.keep(&names.collect());
-                pods.iter().for_each(|pod| statuses.take(pod));
+                for pod in &pods {
+                    statuses.take(pod);
+                }
                 follow(&statuses, &api, &selector, version).await
             }
             Err(failure) => failure,

@@ -185,12 +185,12 @@ async fn a_command_that_writes_without_end_is_held_up_and_ended() {
         taken += bytes.len();
     }
     // Nobody reads: it comes to rest, with what fits into the buffers on the way.
-    let state = || std::fs::read_to_string(format!("/proc/{pid}/io")).expect("it runs");
-    let mut before = state();
+    let done = || std::fs::read_to_string(format!("/proc/{pid}/io")).expect("it runs");
+    let mut before = done();
     let rests = tokio::time::timeout(LONG, async {
         loop {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            let now = state();
+            let now = done();
             if now == before {
                 return;
             }

@@ -113,8 +113,8 @@ async fn the_next_agent_has_the_pods_on_record_and_removes_its_others() {
         .expect("it has its files");
     let process = format!("/proc/{}", pid.trim());
     until("what was left runs no longer", || {
-        let state = std::fs::read_to_string(format!("{process}/stat"));
-        state.map_or(true, |state| state.contains(") Z "))
+        let told = std::fs::read_to_string(format!("{process}/stat"));
+        told.map_or(true, |told| told.contains(") Z "))
     })
     .await;
 }

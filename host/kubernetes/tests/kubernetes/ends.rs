@@ -74,7 +74,7 @@ async fn what_a_watch_missed_is_found_by_the_next_list() {
     assert_eq!(end, End::Gone);
     // And follows what comes later.
     let (end, _) = end_of(&stage, |stand_in, pod| {
-        stand_in.state.end(pod, "pod_oom_killed")
+        stand_in.state.end(pod, "pod_oom_killed");
     })
     .await;
     assert_eq!(end, End::OutOfMemory);

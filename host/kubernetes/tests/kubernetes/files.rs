@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use treadle_sandbox::{FileKind, SandboxError};
+use treadle_sandbox::{Entry, FileKind, SandboxError};
 
 use crate::stage::{Stage, run, script};
 
@@ -15,83 +15,62 @@ fn kind<T: std::fmt::Debug>(told: Result<T, SandboxError>) -> io::ErrorKind {
 }
 
 #[tokio::test]
-async fn files_are_written_read_listed_moved_and_removed() {
+async fn files_are_written_and_read() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
-    let folder = format!("{}/it's a $folder", stage.stand_in.inside());
-    let path = format!("{folder}/below/a file");
+    let path = format!("{}/it's a $folder/a file", stage.stand_in.inside());
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
-    sandbox.write(&path, bytes.clone()).await.expect("written");
+    let write = |bytes: &[u8]| sandbox.write(&path, bytes.to_vec());
+    write(&bytes).await.expect("written");
     assert!(sandbox.read(&path, 300_000).await.expect("read") == bytes);
-    assert_eq!(
-        kind(sandbox.read(&path, 299_999).await),
-        io::ErrorKind::FileTooLarge
-    );
-    sandbox
-        .write(&path, Vec::new())
-        .await
-        .expect("an empty file");
+    let too_long = kind(sandbox.read(&path, 299_999).await);
+    assert_eq!(too_long, io::ErrorKind::FileTooLarge);
+    write(b"").await.expect("an empty file");
     assert_eq!(sandbox.read(&path, 0).await.expect("read"), b"");
 
-    let file = sandbox.create(&path, 0o600).await;
+    let (file, owner) = (sandbox.create(&path, 0o600).await, (0, 0));
     let mut file = file.expect("a file");
     file.write_all(b"pieces").expect("written");
-    sandbox
-        .finish((0, 0), &path, 0o600, file)
-        .await
-        .expect("finished");
-    let mut text = String::new();
-    sandbox
-        .open(&path)
-        .await
-        .expect("open")
-        .read_to_string(&mut text)
-        .expect("read");
+    let finished = sandbox.finish(owner, &path, 0o600, file).await;
+    finished.expect("finished");
+    let (mut file, mut text) = (sandbox.open(&path).await.expect("open"), String::new());
+    file.read_to_string(&mut text).expect("read");
     assert_eq!(text, "pieces");
-
-    run(
-        &sandbox,
-        script(&format!(
-            "ln -s 'a file' '{}/below/link'",
-            folder.replace('\'', "'\\''")
-        )),
-    )
-    .await
-    .expect("it runs");
     let told = sandbox.stat(&path).await.expect("it is there");
-    assert_eq!(
-        (told.kind, told.size, told.name.as_str()),
-        (FileKind::File, 6, "a file")
-    );
     assert_eq!(told.mode, 0o644, "it was there before, with these");
-    let link = sandbox
-        .stat(&format!("{folder}/below/link"))
-        .await
-        .expect("it is there");
-    assert_eq!(
-        (link.kind, link.target.as_deref()),
-        (FileKind::Link, Some("a file"))
-    );
+}
+
+#[tokio::test]
+async fn files_are_listed_moved_and_removed() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    let folder = format!("{}/a $folder", stage.stand_in.inside());
+    let path = format!("{folder}/below/a file");
+    let written = sandbox.write(&path, b"pieces".to_vec()).await;
+    written.expect("written");
+    let link = format!("ln -s 'a file' '{folder}/below/link'");
+    run(&sandbox, script(&link)).await.expect("it runs");
+    let told = sandbox.stat(&path).await.expect("it is there");
+    let told = (told.kind, told.size, told.name);
+    assert_eq!(told, (FileKind::File, 6, "a file".to_owned()));
+    let link = sandbox.stat(&format!("{folder}/below/link")).await;
+    let link = link.expect("it is there");
+    let target = Some("a file".to_owned());
+    assert_eq!((link.kind, &link.target), (FileKind::Link, &target));
 
     let listed = sandbox.list(&folder, 2).await.expect("listed");
-    let paths: Vec<&str> = listed
-        .iter()
-        .map(|entry| &entry.path[folder.len()..])
-        .collect();
+    let inside = |entry: &Entry| entry.path[folder.len()..].to_owned();
+    let paths: Vec<String> = listed.iter().map(inside).collect();
     assert_eq!(paths, ["/below", "/below/a file", "/below/link"]);
-    assert_eq!(listed[2].target.as_deref(), Some("a file"));
+    assert_eq!(listed[2].target, target);
     assert_eq!(sandbox.list(&folder, 1).await.expect("listed").len(), 1);
 
     let moved = format!("{folder}/new/place");
     sandbox.rename(&path, &moved).await.expect("moved");
     assert_eq!(kind(sandbox.stat(&path).await), io::ErrorKind::NotFound);
     assert!(!sandbox.make_folder(&folder).await.expect("it is there"));
-    assert!(
-        sandbox
-            .make_folder(&format!("{folder}/x/y"))
-            .await
-            .expect("made")
-    );
+    let new = sandbox.make_folder(&format!("{folder}/x/y")).await;
+    assert!(new.expect("made"));
     sandbox.remove_file(&folder).await.expect("removed");
     assert_eq!(kind(sandbox.stat(&moved).await), io::ErrorKind::NotFound);
 }

@@ -91,7 +91,7 @@ async fn refused(change: impl FnOnce(&mut KubernetesConfig)) -> String {
     let mut config = config(&stand_in, folder.path());
     change(&mut config);
     let opened = Kubernetes::open(config).await;
-    opened.err().expect("it can't be opened").to_string()
+    opened.expect_err("it can't be opened").to_string()
 }
 
 #[tokio::test]

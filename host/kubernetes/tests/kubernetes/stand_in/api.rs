@@ -1,6 +1,7 @@
 //! Pods as the API has them.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Json;
@@ -8,7 +9,7 @@ use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::unfold;
+use futures_util::{StreamExt, stream::unfold};
 use serde_json::{Value, json};
 
 use super::{State as Server, fixture};
@@ -163,9 +164,9 @@ fn watch(server: Arc<Server>, query: &BTreeMap<String, String>) -> Response {
             }
         }
     });
-    Body::from_stream(lines).into_response()
+    Body::from_stream(lines.map(Ok::<_, Infallible>)).into_response()
 }
 
-fn line(event: &Value) -> Result<String, std::io::Error> {
-    Ok(format!("{event}\n"))
+fn line(event: &Value) -> String {
+    format!("{event}\n")
 }

@@ -153,15 +153,14 @@ async fn write(
         let Message::Binary(bytes) = message else {
             continue;
         };
-        match bytes.split_first() {
-            Some((0, bytes)) => {
-                if to.write_all(bytes).await.is_err() {
-                    break;
-                }
-            }
+        let is_over = match bytes.split_first() {
+            Some((0, bytes)) => to.write_all(bytes).await.is_err(),
             // The newer protocol's end of a stream.
-            Some((255, [0])) => break,
-            _ => {}
+            Some((255, [0])) => true,
+            _ => false,
+        };
+        if is_over {
+            break;
         }
     }
     drop(to);

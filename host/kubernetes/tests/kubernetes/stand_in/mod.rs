@@ -226,6 +226,8 @@ impl Drop for StandIn {
             let held = self.state.lock();
             held.groups.iter().map(|(pod, _)| pod.clone()).collect()
         };
-        pods.iter().for_each(|pod| self.state.kill(pod));
+        for pod in &pods {
+            self.state.kill(pod);
+        }
     }
 }
