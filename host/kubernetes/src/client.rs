@@ -138,11 +138,20 @@ pub(crate) fn failure_of(code: u16, reason: &str, message: &str) -> Failure {
         (409, _) => Failure::Conflict,
         (410, _) => Failure::Expired,
         (403, _) if message.contains("exceeded quota") => Failure::NoRoom(told),
-        (403, _) => Failure::Refused(format!(
-            "{told}; give the daemon's account the rights in docs/sandboxes.md"
-        )),
+        (403, _) => Failure::Refused(format!("{told}{}", remedy(message))),
         (429 | 503 | 504, _) => Failure::NoRoom(told),
         _ => Failure::Refused(told),
+    }
+}
+
+/// What helps where something is forbidden.
+fn remedy(message: &str) -> &'static str {
+    if message.contains("PodSecurity") {
+        "; use a namespace that allows the level `baseline` of pod security"
+    } else if message.contains(" cannot ") {
+        "; give the daemon's account the rights in docs/sandboxes.md"
+    } else {
+        ""
     }
 }
 
@@ -176,6 +185,9 @@ mod tests {
             panic!("a matter of rights");
         };
         assert!(told.contains("cannot create") && told.contains("docs/sandboxes.md"));
+        let level = "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\"";
+        let refused = failure_of(403, "Forbidden", level).to_string();
+        assert!(refused.contains("`baseline`"), "{refused}");
         assert!(matches!(
             failure_of(429, "TooManyRequests", ""),
             Failure::NoRoom(_)

@@ -62,6 +62,10 @@ impl PodPlace {
                 Err(Failure::Conflict) if tries < TRIES => tries += 1,
                 // It is there though no answer came.
                 Err(Failure::Exists) => return self.found().await.map(drop),
+                Err(Failure::NotFound) => {
+                    let problem = "its namespace is not there; correct kubernetes.namespace";
+                    return Err(Failure::Refused(problem.to_owned()));
+                }
                 created => return created.map(drop),
             }
         }

@@ -62,7 +62,7 @@ impl Kubernetes {
     pub async fn look(config: &KubernetesConfig) -> Result<String, SandboxError> {
         let api = pods(config).await?;
         let found = list(&api, &format!("{OWNER}=nobody")).await;
-        found.map_err(Failure::told)?;
+        found.map_err(|failure| unlisted(&failure))?;
         Ok("the API server answers, and pods may be listed".to_owned())
     }
 }
@@ -93,11 +93,9 @@ fn owner(folder: &Path) -> io::Result<String> {
 
 #[async_trait]
 impl Platform for Kubernetes {
-    async fn take_in(&self, recorded: &BTreeSet<String>) -> io::Result<()> {
-        let told = |failure: Failure| io::Error::other(failure.to_string());
-        let (pods, _) = list(&self.cluster.api, &self.cluster.selector())
-            .await
-            .map_err(told)?;
+    async fn take_in(&self, recorded: &BTreeSet<String>) -> Result<(), SandboxError> {
+        let found = list(&self.cluster.api, &self.cluster.selector()).await;
+        let (pods, _) = found.map_err(|failure| unlisted(&failure))?;
         for pod in pods {
             let labels = pod.metadata.labels.as_ref();
             let sandbox = labels.and_then(|labels| labels.get(SANDBOX));
@@ -140,6 +138,14 @@ impl Platform for Kubernetes {
     fn check_pauses(&self) -> Result<(), SandboxError> {
         Err(SandboxError::Unsupported(PAUSES.to_owned()))
     }
+}
+
+/// The pods can't be listed.
+fn unlisted(failure: &Failure) -> SandboxError {
+    SandboxError::System(
+        "the pods of the cluster",
+        io::Error::other(failure.to_string()),
+    )
 }
 
 fn no_images(name: &str) -> SandboxError {

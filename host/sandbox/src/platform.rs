@@ -23,7 +23,7 @@ use crate::record::Record;
 #[async_trait]
 pub trait Platform: Debug + Send + Sync {
     /// Ends what an earlier agent left; of sandboxes that are not on record nothing stays.
-    async fn take_in(&self, recorded: &BTreeSet<String>) -> io::Result<()>;
+    async fn take_in(&self, recorded: &BTreeSet<String>) -> Result<(), SandboxError>;
 
     /// The place of one sandbox, whose own folder on this machine is such.
     fn place(&self, id: &str, folder: &Path) -> Box<dyn Place>;

@@ -1,7 +1,9 @@
 //! What the API server refuses, and what an operator wrote that can't be.
 
+use std::sync::Arc;
+
 use treadle_kubernetes::{Kubernetes, KubernetesConfig};
-use treadle_sandbox::{SandboxError, State};
+use treadle_sandbox::{SandboxConfig, SandboxError, Sandboxes, State};
 
 use crate::stage::{Stage, config, pod, run, script, until};
 use crate::stand_in::StandIn;
@@ -38,6 +40,17 @@ async fn what_is_forbidden_names_the_remedy() {
     assert!(
         told.contains("cannot create resource") && told.contains("docs/sandboxes.md"),
         "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_there_is_named() {
+    let stage = Stage::new().await;
+    stage.stand_in.state.refuse("POST", "status_not_found");
+    let refused = stage.create().await.expect_err("no namespace");
+    assert!(
+        refused.to_string().contains("kubernetes.namespace"),
+        "{refused}"
     );
 }
 
@@ -128,6 +141,23 @@ async fn a_wrong_kubeconfig_is_named_with_the_remedy() {
         images.contains("`kubernetes.images` has no `system=`"),
         "{images}"
     );
+}
+
+#[tokio::test]
+async fn no_daemon_starts_that_may_not_list_its_pods() {
+    let stand_in = StandIn::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    // The watch of the pods asks too.
+    for _ in 0..5 {
+        stand_in.state.refuse("GET", "status_forbidden");
+    }
+    let cluster = Kubernetes::open(config(&stand_in, folder.path())).await;
+    let none = (std::path::PathBuf::new(), Vec::new());
+    let settings = SandboxConfig::new(none, folder.path().to_owned(), vec![0]);
+    let started = Sandboxes::start_on(Arc::new(cluster.expect("a client")), settings).await;
+    let told = started.expect_err("no rights").to_string();
+    assert!(told.contains("the pods of the cluster"), "{told}");
+    assert!(told.contains("docs/sandboxes.md"), "{told}");
 }
 
 #[tokio::test]

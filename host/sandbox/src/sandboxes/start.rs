@@ -62,8 +62,7 @@ impl Sandboxes {
         let read = blocking(move || Ok((records(&config)?, config))).await;
         let (records, config) = read.map_err(SandboxError::Machine)?;
         let recorded = records.iter().map(|record| record.id.clone()).collect();
-        let taken_in = platform.take_in(&recorded).await;
-        taken_in.map_err(SandboxError::Machine)?;
+        platform.take_in(&recorded).await?;
         let agent = Arc::new(Agent {
             turns: Turns::new(config.creations_max),
             platform,

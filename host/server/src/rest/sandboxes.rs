@@ -73,10 +73,10 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
             .fails(&codes[..1]),
         put("/api/v1/images/{image}", ENGINES, import)
             .summary("Makes an image of a folder, a tar archive or an OCI image layout of the daemon's machine")
-            .fails(&codes[..1]),
+            .fails(&[codes[0], ErrorCode::Unserved]),
         delete("/api/v1/images/{image}", ENGINES, remove_image)
             .summary("Removes an image that no sandbox has")
-            .fails(&codes[..1]),
+            .fails(&[codes[0], ErrorCode::Unserved]),
     ]
 }
 

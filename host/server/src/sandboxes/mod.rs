@@ -214,3 +214,20 @@ impl Host {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_room_is_told_as_such_and_what_can_not_be_done_as_unserved() {
+        let no_room = SandboxError::NoRoom("exceeded quota".to_owned());
+        for error in [SandboxError::Full(8), no_room] {
+            assert_eq!(refused(&error).code, ErrorCode::Overloaded);
+        }
+        let unsupported = SandboxError::Unsupported("pods can't be paused".to_owned());
+        let told = refused(&unsupported);
+        assert_eq!(told.code, ErrorCode::Unserved);
+        assert_eq!(told.message, "pods can't be paused");
+    }
+}

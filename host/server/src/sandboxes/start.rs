@@ -86,3 +86,27 @@ pub async fn look_at_cluster(config: &Config) -> Result<String, String> {
     let found = Kubernetes::look(&cluster(config, PathBuf::new())).await;
     found.map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cluster_that_can_not_be_found_is_told_at_the_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = Config::default();
+        config.sandboxes.folder = folder.path().display().to_string();
+        config.kubernetes.enabled = true;
+        config.kubernetes.images = vec!["system=debian:13".to_owned()];
+        config.kubernetes.kubeconfig = "/no/such/kubeconfig".to_owned();
+        let failed = start(&config, "")
+            .await
+            .err()
+            .map(|error| error.to_string());
+        let told = failed.expect("no cluster");
+        assert!(told.contains("kubernetes.kubeconfig"), "{told}");
+        assert!(told.contains("/no/such/kubeconfig"), "{told}");
+        let looked = look_at_cluster(&config).await.expect_err("no cluster");
+        assert!(told.starts_with(&looked), "{looked}");
+    }
+}
