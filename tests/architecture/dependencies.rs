@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &[
         "treadle-broker",
         "treadle-core",
+        "treadle-kubernetes",
         "treadle-policy-runtime",
         "treadle-store",
         "treadle-transfer",
@@ -59,6 +60,7 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
         &["treadle-engine-model", "treadle-http", "treadle-wire"],
     ),
     ("treadle-http", &["treadle-trust", "treadle-wire"]),
+    ("treadle-kubernetes", &["treadle-sandbox"]),
     (
         "treadle-policy",
         &["treadle-core", "treadle-model", "treadle-policy-runtime"],
@@ -104,6 +106,8 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("cudarc", &["treadle-transfer"]),
+    ("k8s-openapi", &["treadle-kubernetes"]),
+    ("kube", &["treadle-kubernetes"]),
     ("lapin", &["treadle-broker"]),
     ("nix", &["treadle-sandbox"]),
     ("rustls", &["treadle-trust"]),

@@ -11,6 +11,7 @@ mod cluster;
 mod core_config;
 mod engines;
 mod error;
+mod kubernetes;
 mod kv;
 mod layers;
 mod logging;
@@ -41,6 +42,7 @@ pub use cluster::{ClusterConfig, Role};
 pub use core_config::out_of_bounds;
 pub use engines::{Endpoint, EngineChoice, EnginesConfig};
 pub use error::{ConfigError, Origin};
+pub use kubernetes::KubernetesSection;
 pub use kv::KvSection;
 pub use logging::{LogFormat, LoggingConfig};
 pub use metrics::MetricsConfig;
@@ -73,6 +75,7 @@ const SECTIONS: &[Section] = &[
     PredictionConfig::SECTION,
     ActionsSection::SECTION,
     SandboxesSection::SECTION,
+    KubernetesSection::SECTION,
     NodesSection::SECTION,
     StoreConfig::SECTION,
     BrokerConfig::SECTION,
@@ -108,6 +111,8 @@ pub struct Config {
     pub actions: ActionsSection,
     /// Where programs' commands run, apart from the machine and each other.
     pub sandboxes: SandboxesSection,
+    /// Sandboxes as pods of a cluster.
+    pub kubernetes: KubernetesSection,
     /// Machines that have sandboxes for this daemon.
     pub nodes: NodesSection,
     /// Where state lives and how long it stays.
@@ -181,6 +186,7 @@ impl Config {
         self.prediction.service()?;
         self.actions.check()?;
         self.sandboxes.check(self)?;
+        self.kubernetes.check(self)?;
         self.traces.check()?;
         self.engine_connector()?;
         let mut seen = std::collections::BTreeSet::new();

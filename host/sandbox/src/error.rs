@@ -11,6 +11,12 @@ pub enum SandboxError {
     /// As many as may be are there.
     #[error("{0} sandboxes are there, as many as may be; remove some, or try again later")]
     Full(usize),
+    /// Where sandboxes are made there is no room for another one.
+    #[error("there is no room for another sandbox: {0}; remove some, or try again later")]
+    NoRoom(String),
+    /// Where this sandbox is made nobody can do that: what, why, and the remedy.
+    #[error("{0}")]
+    Unsupported(String),
     /// No such sandbox, or it has gone.
     #[error("there is no sandbox {0}")]
     Unknown(String),

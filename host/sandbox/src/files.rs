@@ -71,6 +71,23 @@ pub(crate) struct Files<'a> {
     pub(crate) is_unbounded: bool,
 }
 
+/// A file has more bytes than were asked for.
+pub(crate) fn too_long(bytes_max: u64) -> io::Error {
+    let problem = format!("it has more than {bytes_max} bytes");
+    io::Error::new(io::ErrorKind::FileTooLarge, problem)
+}
+
+/// The bytes of a file, which may grow meanwhile.
+pub(crate) fn bytes_of(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(bytes_max.saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(too_long(bytes_max));
+    }
+    Ok(bytes)
+}
+
 /// The part of a path that leads to a file, and the file's name.
 fn split(path: &str) -> io::Result<(PathBuf, String)> {
     let parts: Vec<_> = Path::new(path).components().collect();
@@ -119,22 +136,13 @@ impl Files<'_> {
         self.lookup(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
     }
 
-    /// A file, to be read.
-    pub(crate) fn open(&self, path: &str) -> io::Result<File> {
-        regular(self.lookup(Path::new(path), OFlags::RDONLY, Mode::empty())?)
-    }
-
-    /// The bytes of a file that is not too long.
-    pub(crate) fn read(&self, path: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
-        let file = self.open(path)?;
-        let mut bytes = Vec::new();
-        file.take(bytes_max.saturating_add(1))
-            .read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > bytes_max {
-            let problem = format!("it has more than {bytes_max} bytes");
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+    /// A file, to be read, that is not too long.
+    pub(crate) fn open(&self, path: &str, bytes_max: u64) -> io::Result<File> {
+        let file = regular(self.lookup(Path::new(path), OFlags::RDONLY, Mode::empty())?)?;
+        if file.metadata()?.len() > bytes_max {
+            return Err(too_long(bytes_max));
         }
-        Ok(bytes)
+        Ok(file)
     }
 
     /// A file to be written from its beginning, with the folders on the way.

@@ -18,6 +18,7 @@
 //! daemon; its processes do not.
 
 mod agent;
+mod blocking;
 mod cgroup;
 mod channel;
 mod config;
@@ -29,6 +30,8 @@ mod inside;
 mod layers;
 mod live;
 mod machine;
+mod namespaces;
+mod platform;
 mod record;
 mod sandbox;
 mod sandboxes;
@@ -44,7 +47,8 @@ pub use files::{Entry, FileKind};
 pub use images::SYSTEM_IMAGE;
 pub use inside::sandbox_main;
 pub use machine::{Look, look};
-pub use record::{OnExpiry, SandboxSpec};
+pub use platform::{Environment, MeasuredImage, Order, Place, Platform, Started};
+pub use record::{OnExpiry, Record, SandboxSpec};
 pub use sandbox::{
     End, Event, Exec, Grant, Input, Running, Sandbox, Share, State, Status, Stopper,
 };

@@ -2,37 +2,49 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use crate::blocking::blocking;
 use crate::channel;
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
-use crate::wire::{Order, Reply, Setup};
+use crate::files::{Entry, Files};
+use crate::platform::{self, End, Environment, Started};
+use crate::wire::{Guard, Order, Reply, Setup};
 
 /// `SIGKILL`.
 const KILL: i32 = 9;
 /// How long the first process has until it is ready.
 const READY_MAX: Duration = Duration::from_secs(20);
-
-/// How a command ended: its code, or a signal. Nobody knows where the sandbox is gone.
-pub(crate) type Ended = (Option<i32>, Option<i32>);
+/// Where commands look for programs that say nothing else.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Home of root inside.
+const HOME: &str = "/root";
+/// User and group of root inside.
+const ROOT: (u32, u32) = (0, 0);
 
 /// The processes of a sandbox. All of them end once it is dropped.
 #[derive(Debug)]
 pub(crate) struct Live {
     line: Arc<Line>,
-    root: OwnedFd,
+    root: Arc<OwnedFd>,
+    /// The first user of the machine that is one inside.
+    uid: u32,
+    /// Whether paths may lead anywhere, to prove by a test that they are kept within.
+    is_unbounded: bool,
     hearing: AbortHandle,
     /// Taken in once it has ended, for which nobody waits.
     _keeper: Child,
@@ -51,7 +63,7 @@ struct Pending {
     next: u64,
     is_gone: bool,
     starts: BTreeMap<u64, oneshot::Sender<Result<i32, String>>>,
-    ends: BTreeMap<u64, oneshot::Sender<Ended>>,
+    ends: BTreeMap<u64, oneshot::Sender<End>>,
 }
 
 impl Live {
@@ -94,31 +106,46 @@ impl Live {
         let hearing = tokio::spawn(line.clone().hear()).abort_handle();
         Ok(Arc::new(Self {
             line,
-            root,
+            root: Arc::new(root),
+            uid: config.uid,
+            is_unbounded: config.without.contains(&Guard::Lookup),
             hearing,
             _keeper: keeper,
         }))
     }
 
-    /// Its root folder.
-    pub(crate) fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
+    /// Does something with its files; what is made is a user's and a group's inside.
+    async fn files<T: Send + 'static>(
+        &self,
+        owner: (u32, u32),
+        work: impl FnOnce(Files<'_>) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let (root, uid, is_unbounded) = (self.root.clone(), self.uid, self.is_unbounded);
+        blocking(move || {
+            work(Files {
+                root: root.as_fd(),
+                uid,
+                owner,
+                is_unbounded,
+            })
+        })
+        .await
     }
+}
 
-    /// Whether its first process has ended.
-    pub(crate) fn is_gone(&self) -> bool {
+#[async_trait]
+impl Environment for Live {
+    fn is_gone(&self) -> bool {
         self.line.lock().is_gone
     }
 
-    /// Runs a command with these as its standard input, output and error output. Gives its number for
-    /// signals, that of its process inside, and its end.
-    pub(crate) async fn spawn(
+    async fn spawn(
         &self,
-        order: impl FnOnce(u64) -> Order,
+        order: platform::Order,
         streams: [OwnedFd; 3],
-    ) -> Result<(u64, i32, oneshot::Receiver<Ended>), SandboxError> {
+    ) -> Result<Started, SandboxError> {
         let (started, start) = oneshot::channel();
-        let (ended, end) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
         let id = {
             let mut state = self.line.lock();
             if state.is_gone {
@@ -127,11 +154,11 @@ impl Live {
             state.next += 1;
             let id = state.next;
             state.starts.insert(id, started);
-            state.ends.insert(id, ended);
+            state.ends.insert(id, end);
             id
         };
         let streams = streams.each_ref().map(AsFd::as_fd);
-        if let Err(error) = self.line.send(&order(id), &streams).await {
+        if let Err(error) = self.line.send(&spawned(id, order), &streams).await {
             let mut state = self.line.lock();
             state.starts.remove(&id);
             state.ends.remove(&id);
@@ -139,14 +166,74 @@ impl Live {
         }
         let started = start.await.map_err(|_| SandboxError::Gone)?;
         let pid = started.map_err(SandboxError::Command)?;
-        Ok((id, pid, end))
+        Ok(Started { id, pid, ended })
     }
 
-    /// Sends a signal to a command, or to all that descends from it.
-    pub(crate) async fn signal(&self, id: u64, signal: i32, tree: bool) -> io::Result<()> {
+    async fn signal(&self, id: u64, signal: i32, tree: bool) -> io::Result<()> {
         self.line
             .send(&Order::Signal { id, signal, tree }, &[])
             .await
+    }
+
+    async fn open(&self, path: &str, bytes_max: u64) -> io::Result<File> {
+        let path = path.to_owned();
+        self.files(ROOT, move |files| files.open(&path, bytes_max))
+            .await
+    }
+
+    async fn create(&self, path: &str, mode: u32, owner: (u32, u32)) -> io::Result<File> {
+        let path = path.to_owned();
+        self.files(owner, move |files| files.create(&path, mode))
+            .await
+    }
+
+    async fn finish(&self, _: &str, _: u32, _: (u32, u32), _: File) -> io::Result<()> {
+        Ok(())
+    }
+
+    async fn stat(&self, path: &str) -> io::Result<Entry> {
+        let path = path.to_owned();
+        self.files(ROOT, move |files| files.stat(&path)).await
+    }
+
+    async fn list(&self, path: &str, depth: u32) -> io::Result<Vec<Entry>> {
+        let path = path.to_owned();
+        self.files(ROOT, move |files| files.list(&path, depth))
+            .await
+    }
+
+    async fn make_folder(&self, path: &str, owner: (u32, u32)) -> io::Result<bool> {
+        let path = path.to_owned();
+        self.files(owner, move |files| files.make_folders(Path::new(&path)))
+            .await
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.files(ROOT, move |files| files.rename(&from, &to))
+            .await
+    }
+
+    async fn remove(&self, path: &str) -> io::Result<()> {
+        let path = path.to_owned();
+        self.files(ROOT, move |files| files.remove(&path)).await
+    }
+}
+
+/// What the first process is told to run.
+fn spawned(id: u64, order: platform::Order) -> Order {
+    let mut env = BTreeMap::from([
+        ("PATH".to_owned(), PATH.to_owned()),
+        ("HOME".to_owned(), HOME.to_owned()),
+    ]);
+    env.extend(order.env);
+    let is_said = !order.cwd.is_empty();
+    Order::Spawn {
+        id,
+        command: order.command,
+        env,
+        cwd: if is_said { order.cwd } else { HOME.to_owned() },
+        user: order.user.unwrap_or(ROOT),
     }
 }
 
@@ -187,7 +274,10 @@ impl Line {
             }
             Reply::Ended { id, code, signal } => {
                 if let Some(end) = state.ends.remove(&id) {
-                    let _ = end.send((code, signal));
+                    let _ = end.send(match code {
+                        Some(code) => End::Exited(code),
+                        None => End::Killed(signal.unwrap_or(KILL)),
+                    });
                 }
             }
             Reply::Ready | Reply::Failed { .. } => {}

@@ -48,11 +48,13 @@ pub struct SandboxSpec {
 
 /// What is on record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
-    pub(crate) id: String,
+pub struct Record {
+    /// Its name.
+    pub id: String,
     /// What shows that somebody may use it who has no token of the daemon.
     pub(crate) secret: String,
-    pub(crate) spec: SandboxSpec,
+    /// What it is to be.
+    pub spec: SandboxSpec,
     /// Copies of other sandboxes' files that lie between the image and its own, uppermost first.
     pub(crate) layers: Vec<String>,
     /// Microseconds since 1970.
@@ -62,6 +64,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Whether it was ready before, so that it may have files.
+    pub fn was_ready(&self) -> bool {
+        self.expires_at_us.is_some()
+    }
+
     /// Puts it on record in the sandbox's folder.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let (partial, path) = (folder.join("partial"), folder.join(FILE));

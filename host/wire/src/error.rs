@@ -145,7 +145,7 @@ error_codes! {
     Overloaded = "overloaded", 503, "overloaded_error";
     /// The client did not send its request in time.
     ClientTimeout = "client_timeout", 408, "invalid_request_error";
-    /// Another service's clients ask for it, and treadle has nothing of the kind.
+    /// Treadle has nothing of the kind, or not where the sandbox is.
     Unserved = "unserved", 501, "internal_error";
     /// A fault in treadle itself.
     Internal = "internal", 500, "internal_error";

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::SandboxError;
 use crate::layers;
+use crate::platform::MeasuredImage;
 use crate::record::{Record, now_us};
 use crate::usage;
 use crate::wire::Overlay;
@@ -36,15 +37,6 @@ pub(crate) struct Images {
 struct Known {
     bytes: Option<u64>,
     used_at_us: Option<u64>,
-}
-
-/// An image that may be removed.
-#[derive(Debug)]
-pub(crate) struct Measured {
-    pub(crate) name: String,
-    pub(crate) bytes: u64,
-    /// When a sandbox was made of it last; when it was first seen, before that.
-    pub(crate) used_at_us: u64,
 }
 
 /// What an image looks like to a sandbox.
@@ -117,7 +109,7 @@ impl Images {
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn measured(&self) -> io::Result<Vec<Measured>> {
+    pub(crate) fn measured(&self) -> io::Result<Vec<MeasuredImage>> {
         let mut names = self.names();
         names.retain(|name| name != SYSTEM_IMAGE);
         self.known().retain(|name, _| names.contains(name));
@@ -132,7 +124,7 @@ impl Images {
                 Some(used) => used,
                 None => u64::try_from(came()?).unwrap_or(0) * 1_000_000,
             };
-            all.push(Measured {
+            all.push(MeasuredImage {
                 name,
                 bytes,
                 used_at_us,

@@ -1,92 +1,75 @@
 //! A sandbox's files, from outside.
 
 use std::fs::File;
-use std::path::Path;
+use std::io;
 use std::sync::Arc;
 
 use super::Sandbox;
+use crate::blocking::blocking;
 use crate::error::SandboxError;
-use crate::files::{Entry, Files};
+use crate::files::{Entry, bytes_of};
 use crate::inside::IDS;
-use crate::wire::Guard;
+
+/// What is made from outside without a word whose it is.
+const ROOT: (u32, u32) = (0, 0);
+/// Permissions of a file that is written from outside without a word of them.
+const MODE: u32 = 0o644;
+
+/// A path that can't be reached.
+fn at(path: &str) -> impl FnOnce(io::Error) -> SandboxError {
+    let path = path.to_owned();
+    |error| SandboxError::File { path, error }
+}
+
+fn check_owner(owner: (u32, u32)) -> Result<(), SandboxError> {
+    if owner.0.max(owner.1) >= IDS {
+        let problem = format!("must have a user and a group below {IDS}");
+        return Err(SandboxError::Value("owner", problem));
+    }
+    Ok(())
+}
 
 impl Sandbox {
-    /// Does something with its files, once it is ready.
-    async fn files<T: Send + 'static>(
-        self: &Arc<Self>,
-        path: &str,
-        work: impl FnOnce(Files<'_>) -> std::io::Result<T> + Send + 'static,
-    ) -> Result<T, SandboxError> {
-        self.files_of((0, 0), path, work).await
-    }
-
-    /// The same, where what is made is a user's and a group's.
-    async fn files_of<T: Send + 'static>(
-        self: &Arc<Self>,
-        owner: (u32, u32),
-        path: &str,
-        work: impl FnOnce(Files<'_>) -> std::io::Result<T> + Send + 'static,
-    ) -> Result<T, SandboxError> {
-        if owner.0.max(owner.1) >= IDS {
-            let problem = format!("must have a user and a group below {IDS}");
-            return Err(SandboxError::Value("owner", problem));
-        }
-        let live = self.present().await?;
-        let config = &self.agent.config;
-        let (uid, is_unbounded) = (config.uid, config.without.contains(&Guard::Lookup));
-        let done = tokio::task::spawn_blocking(move || {
-            work(Files {
-                root: live.root(),
-                uid,
-                owner,
-                is_unbounded,
-            })
-        });
-        let done = done
-            .await
-            .unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        done.map_err(|error| SandboxError::File {
-            path: path.to_owned(),
-            error,
-        })
-    }
-
     /// The bytes of a file that has no more than `bytes_max`.
     pub async fn read(
         self: &Arc<Self>,
         path: &str,
         bytes_max: u64,
     ) -> Result<Vec<u8>, SandboxError> {
-        let inside = path.to_owned();
-        self.files(path, move |files| files.read(&inside, bytes_max))
-            .await
+        let opened = self.present().await?.open(path, bytes_max).await;
+        let file = opened.map_err(at(path))?;
+        let bytes = blocking(move || bytes_of(file, bytes_max)).await;
+        bytes.map_err(at(path))
     }
 
     /// A file to be read.
     pub async fn open(self: &Arc<Self>, path: &str) -> Result<File, SandboxError> {
-        let inside = path.to_owned();
-        self.files(path, move |files| files.open(&inside)).await
+        let opened = self.present().await?.open(path, u64::MAX).await;
+        opened.map_err(at(path))
     }
 
     /// Writes a file, and makes the folders on the way.
     pub async fn write(self: &Arc<Self>, path: &str, bytes: Vec<u8>) -> Result<(), SandboxError> {
-        let inside = path.to_owned();
         let room = self.room();
-        self.files(path, move |files| {
+        let live = self.present().await?;
+        let written = async {
             if bytes.len() as u64 > room {
-                return Err(std::io::ErrorKind::StorageFull.into());
+                return Err(io::ErrorKind::StorageFull.into());
             }
-            let mut file = files.create(&inside, 0o644)?;
-            std::io::Write::write_all(&mut file, &bytes)
-        })
-        .await
+            let mut file = live.create(path, MODE, ROOT).await?;
+            let file = blocking(move || {
+                io::Write::write_all(&mut file, &bytes)?;
+                Ok(file)
+            });
+            live.finish(path, MODE, ROOT, file.await?).await
+        };
+        written.await.map_err(at(path))
     }
 
-    /// A file to be written from its beginning, with the folders on the way.
+    /// A file to be written from its beginning, with the folders on the way. It is in its place once
+    /// it is [finished](Self::finish).
     pub async fn create(self: &Arc<Self>, path: &str, mode: u32) -> Result<File, SandboxError> {
-        let inside = path.to_owned();
-        self.files(path, move |files| files.create(&inside, mode))
-            .await
+        self.create_as(ROOT, path, mode).await
     }
 
     /// The same; the file and the folders are a user's and a group's inside, where they are new.
@@ -96,9 +79,23 @@ impl Sandbox {
         path: &str,
         mode: u32,
     ) -> Result<File, SandboxError> {
-        let inside = path.to_owned();
-        self.files_of(owner, path, move |files| files.create(&inside, mode))
-            .await
+        check_owner(owner)?;
+        let created = self.present().await?.create(path, mode, owner).await;
+        created.map_err(at(path))
+    }
+
+    /// Puts a file in its place that was [created](Self::create_as) with the same words, now that all
+    /// of it is written.
+    pub async fn finish(
+        self: &Arc<Self>,
+        owner: (u32, u32),
+        path: &str,
+        mode: u32,
+        file: File,
+    ) -> Result<(), SandboxError> {
+        check_owner(owner)?;
+        let finished = self.present().await?.finish(path, mode, owner, file).await;
+        finished.map_err(at(path))
     }
 
     /// Bytes that it may write to disk yet, as last measured.
@@ -111,8 +108,7 @@ impl Sandbox {
 
     /// What a path leads to; a link is told as such.
     pub async fn stat(self: &Arc<Self>, path: &str) -> Result<Entry, SandboxError> {
-        let inside = path.to_owned();
-        self.files(path, move |files| files.stat(&inside)).await
+        self.present().await?.stat(path).await.map_err(at(path))
     }
 
     /// What is in a folder and so many levels below, by path.
@@ -121,16 +117,13 @@ impl Sandbox {
         path: &str,
         depth: u32,
     ) -> Result<Vec<Entry>, SandboxError> {
-        let inside = path.to_owned();
-        self.files(path, move |files| files.list(&inside, depth))
-            .await
+        let listed = self.present().await?.list(path, depth).await;
+        listed.map_err(at(path))
     }
 
     /// Makes a folder and those on the way. Gives whether it is new.
     pub async fn make_folder(self: &Arc<Self>, path: &str) -> Result<bool, SandboxError> {
-        let inside = path.to_owned();
-        self.files(path, move |files| files.make_folders(Path::new(&inside)))
-            .await
+        self.make_folder_as(ROOT, path).await
     }
 
     /// The same; they are a user's and a group's inside, where they are new.
@@ -139,21 +132,19 @@ impl Sandbox {
         owner: (u32, u32),
         path: &str,
     ) -> Result<bool, SandboxError> {
-        let inside = path.to_owned();
-        let make = move |files: Files<'_>| files.make_folders(Path::new(&inside));
-        self.files_of(owner, path, make).await
+        check_owner(owner)?;
+        let made = self.present().await?.make_folder(path, owner).await;
+        made.map_err(at(path))
     }
 
     /// Gives a file another place.
     pub async fn rename(self: &Arc<Self>, from: &str, to: &str) -> Result<(), SandboxError> {
-        let (old, new) = (from.to_owned(), to.to_owned());
-        self.files(from, move |files| files.rename(&old, &new))
-            .await
+        let renamed = self.present().await?.rename(from, to).await;
+        renamed.map_err(at(from))
     }
 
     /// Removes a file, or a folder with all that is in it.
     pub async fn remove_file(self: &Arc<Self>, path: &str) -> Result<(), SandboxError> {
-        let inside = path.to_owned();
-        self.files(path, move |files| files.remove(&inside)).await
+        self.present().await?.remove(path).await.map_err(at(path))
     }
 }

@@ -1,18 +1,14 @@
 //! The course of a sandbox: made, paused, resumed, copied, ended.
 
-use std::fs;
 use std::io;
 use std::sync::Arc;
 
 use super::{Sandbox, State};
-use crate::agent::{blocking, whole};
+use crate::blocking::whole;
 use crate::error::SandboxError;
-use crate::images;
-use crate::layers;
-use crate::live::Live;
+use crate::platform::Environment;
 use crate::record::now_us;
 use crate::turns::Need;
-use crate::wire::Setup;
 
 impl Sandbox {
     /// Makes it, once it is its turn.
@@ -31,7 +27,7 @@ impl Sandbox {
                 self.agent.preparations.failed();
                 let cause = error.to_string();
                 tracing::warn!(sandbox = %self.id, %cause, "a sandbox could not be made");
-                self.end_processes().await;
+                self.leave().await;
                 self.set(State::Failed(cause));
             }
         }
@@ -65,46 +61,8 @@ impl Sandbox {
             return Ok(());
         }
         let record = self.lock().record.clone();
-        let image = self
-            .agent
-            .images
-            .get(&record.spec.image)
-            .map_err(io::Error::other)?;
+        let live = self.place.make(&record).await?;
         let config = &self.agent.config;
-        let copies = config.folder.join("layers");
-        let setup = Setup {
-            name: self.id.clone(),
-            root: self.folder.join("root"),
-            overlays: images::overlays(&image, &record, &self.folder, &copies),
-            read_only: image.read_only,
-            shm_bytes: record.spec.memory_bytes.unwrap_or(config.memory_bytes) / 2,
-            owner: self.agent.owner(),
-            file_bytes_max: config.disk_bytes_max,
-            without: config.without.clone(),
-        };
-        let (sandbox, uid) = (self.clone(), config.uid);
-        let (setup, procs) = blocking(move || {
-            for overlay in &setup.overlays {
-                let part = overlay.upper.parent().unwrap_or(&sandbox.folder);
-                if !overlay.upper.exists() {
-                    fs::create_dir_all(part)?;
-                    layers::make_owned(&overlay.upper, uid)?;
-                }
-                layers::remove(&overlay.work)?;
-                fs::create_dir(&overlay.work)?;
-            }
-            fs::create_dir_all(&setup.root)?;
-            if sandbox.agent.is_without_cgroups() {
-                return Ok((setup, Vec::new()));
-            }
-            let limits = sandbox.agent.limits(&record.spec);
-            let cgroup = sandbox.agent.cgroups.make(&sandbox.id, limits)?;
-            // Making it takes a core as an action does.
-            cgroup.give(&[&[]])?;
-            Ok((setup, cgroup.procs()))
-        })
-        .await?;
-        let live = Live::start(config, &setup, &procs).await?;
         {
             let mut inner = self.lock();
             if inner.record.expires_at_us.is_none() {
@@ -140,7 +98,7 @@ impl Sandbox {
     }
 
     /// Its processes, ready for a command: it is made, resumed or started again as need be.
-    pub(crate) async fn ready(self: &Arc<Self>) -> Result<Arc<Live>, SandboxError> {
+    pub(crate) async fn ready(self: &Arc<Self>) -> Result<Arc<dyn Environment>, SandboxError> {
         if self.made().await? == State::Ready
             && let Some(live) = self.running()
         {
@@ -151,7 +109,7 @@ impl Sandbox {
     }
 
     /// Its processes, stopped or not: for its files.
-    pub(crate) async fn present(self: &Arc<Self>) -> Result<Arc<Live>, SandboxError> {
+    pub(crate) async fn present(self: &Arc<Self>) -> Result<Arc<dyn Environment>, SandboxError> {
         self.made().await?;
         match self.running() {
             Some(live) => Ok(live),
@@ -159,7 +117,7 @@ impl Sandbox {
         }
     }
 
-    fn running(&self) -> Option<Arc<Live>> {
+    fn running(&self) -> Option<Arc<dyn Environment>> {
         let live = self.lock().live.clone();
         live.filter(|live| !live.is_gone())
     }
@@ -169,6 +127,7 @@ impl Sandbox {
     /// # Errors
     /// It is gone, or can't be stopped.
     pub async fn pause(self: &Arc<Self>) -> Result<(), SandboxError> {
+        self.agent.platform.check_pauses()?;
         self.made().await?;
         let own = self.clone();
         whole(async move {
@@ -212,6 +171,9 @@ impl Sandbox {
             _ => {
                 self.end_processes().await;
                 let begun = self.begin().await;
+                if let Some(cause) = self.place.lost() {
+                    self.set(State::Failed(cause));
+                }
                 begun.map_err(|error| SandboxError::Preparation(error.to_string()))?;
             }
         }
@@ -220,52 +182,28 @@ impl Sandbox {
     }
 
     async fn freeze(self: &Arc<Self>, frozen: bool) -> Result<(), SandboxError> {
-        let cgroup = self.cgroup.clone();
-        let done = blocking(move || cgroup.freeze(frozen)).await;
+        let done = self.place.freeze(frozen).await;
         done.map_err(|error| SandboxError::System("stopping the sandbox's processes", error))
     }
 
-    /// Ends all its processes, and takes their cgroup away.
+    /// Ends all its processes.
     pub(crate) async fn end_processes(self: &Arc<Self>) {
         self.lock().live = None;
-        let cgroup = self.cgroup.clone();
-        let gone = blocking(move || Ok(cgroup.remove())).await;
-        if !gone.unwrap_or(false) {
+        if !self.place.end().await {
             tracing::error!(sandbox = %self.id, "processes of a sandbox can't be ended");
         }
+    }
+
+    /// Ends all its processes, and gives up its place.
+    pub(crate) async fn leave(self: &Arc<Self>) -> bool {
+        self.lock().live = None;
+        self.place.remove().await
     }
 
     /// Copies its own files as they are now to a folder of layers.
     pub(crate) async fn copy(self: &Arc<Self>, name: &str) -> io::Result<()> {
         let was_paused = *self.state.borrow() == State::Paused;
-        let runs = self.running().is_some() && !was_paused && !self.agent.is_without_cgroups();
-        let (sandbox, name) = (self.clone(), name.to_owned());
-        blocking(move || {
-            if runs {
-                sandbox.cgroup.freeze(true)?;
-            }
-            let layer = sandbox.agent.config.folder.join("layers").join(&name);
-            let copied = sandbox.copy_to(&layer);
-            if runs {
-                sandbox.cgroup.freeze(false)?;
-            }
-            copied.inspect_err(|_| {
-                let _ = layers::remove(&layer);
-            })
-        })
-        .await
-    }
-
-    fn copy_to(&self, layer: &std::path::Path) -> io::Result<()> {
-        fs::create_dir(layer)?;
-        for part in layers::names(&self.folder) {
-            // Parts have numbers for names.
-            if part.parse::<usize>().is_ok() {
-                fs::create_dir(layer.join(&part))?;
-                let files = self.folder.join(&part).join("files");
-                layers::copy(&files, &layer.join(&part).join("files"))?;
-            }
-        }
-        Ok(())
+        let runs = self.running().is_some() && !was_paused;
+        self.place.copy(name, runs).await
     }
 }

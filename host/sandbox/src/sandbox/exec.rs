@@ -13,8 +13,7 @@ use tokio::sync::oneshot;
 use super::Grant;
 use crate::channel;
 use crate::error::SandboxError;
-use crate::live::{Ended, Live};
-use crate::wire::Order;
+use crate::platform::{End, Environment, Order, Started};
 
 /// `SIGKILL`.
 const KILL: i32 = 9;
@@ -81,21 +80,6 @@ pub enum Input {
     Piped,
 }
 
-/// How a command ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum End {
-    /// With a code.
-    Exited(i32),
-    /// By a signal.
-    Killed(i32),
-    /// By the kernel, as the sandbox had no memory left.
-    OutOfMemory,
-    /// By treadle, as the sandbox wrote more to disk than it may.
-    OutOfDisk,
-    /// With the sandbox.
-    Gone,
-}
-
 /// What becomes of a command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Event {
@@ -118,7 +102,7 @@ pub struct Running {
     stderr: Option<pipe::Receiver>,
     /// When it ended, and how.
     end: Option<(Instant, End)>,
-    ended: oneshot::Receiver<Ended>,
+    ended: oneshot::Receiver<End>,
     stopper: Stopper,
     grant: Grant,
 }
@@ -126,7 +110,7 @@ pub struct Running {
 /// Ends a command from elsewhere.
 #[derive(Clone, Debug)]
 pub struct Stopper {
-    live: Arc<Live>,
+    live: Arc<dyn Environment>,
     id: u64,
 }
 
@@ -181,11 +165,7 @@ impl Running {
                     }
                 },
                 ended = &mut self.ended, if self.end.is_none() => {
-                    let end = match ended {
-                        Err(_) => End::Gone,
-                        Ok((Some(code), _)) => End::Exited(code),
-                        Ok((None, signal)) => End::Killed(signal.unwrap_or(KILL)),
-                    };
+                    let end = ended.unwrap_or(End::Gone);
                     self.end = Some((Instant::now(), self.grant.end(end)));
                 }
                 () = sleep_until(over), if over.is_some() => {
@@ -288,22 +268,21 @@ fn streams(input: &Input, merged: bool) -> io::Result<Streams> {
 
 /// Starts a command.
 pub(crate) async fn start(
-    live: &Arc<Live>,
+    live: Arc<dyn Environment>,
     exec: Exec,
-    env: BTreeMap<String, String>,
     grant: Grant,
 ) -> Result<Running, SandboxError> {
     let made = streams(&exec.input, exec.merged);
     let (stdout, stderr, stdin, inside) =
         made.map_err(|error| SandboxError::System("the command's streams", error))?;
-    let order = |id| Order::Spawn {
-        id,
+    let order = Order {
         command: exec.command,
-        env,
+        env: exec.env,
         cwd: exec.cwd,
-        user: exec.user.unwrap_or((0, 0)),
+        user: exec.user,
+        merged: exec.merged,
     };
-    let (id, pid, ended) = live.spawn(order, inside).await?;
+    let Started { id, pid, ended } = live.spawn(order, inside).await?;
     Ok(Running {
         pid,
         stdin,
@@ -311,10 +290,7 @@ pub(crate) async fn start(
         stderr,
         end: None,
         ended,
-        stopper: Stopper {
-            live: live.clone(),
-            id,
-        },
+        stopper: Stopper { live, id },
         grant,
     })
 }

@@ -13,17 +13,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::agent::Agent;
-use crate::cgroup::Cgroup;
 use crate::error::SandboxError;
-use crate::live::Live;
+use crate::platform::{Environment, Place};
 use crate::record::{Record, SandboxSpec, now_us};
-use crate::usage;
 use crate::wire::Guard;
 
-pub use exec::{End, Event, Exec, Input, Running, Share, Stopper};
+pub use crate::platform::End;
+pub use exec::{Event, Exec, Input, Running, Share, Stopper};
 
-/// Where commands look for programs that say nothing else.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// `SIGXFSZ`.
 const FILE_TOO_LONG: i32 = 25;
 /// What was ended for having too much on disk may start again, and have this part of the bound more.
@@ -32,8 +29,6 @@ const BORNE_PART: u64 = 16;
 const FULL_TIMES: u64 = 2;
 /// Measuring a disk takes at most one part in so many of the time.
 const MEASURING_SHARE: u32 = 20;
-/// Home of root inside.
-const HOME: &str = "/root";
 
 /// Where a sandbox is in its life.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -80,7 +75,7 @@ pub struct Status {
 pub struct Sandbox {
     pub(crate) id: String,
     pub(crate) folder: PathBuf,
-    pub(crate) cgroup: Cgroup,
+    pub(crate) place: Box<dyn Place>,
     agent: Arc<Agent>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) inner: Mutex<Inner>,
@@ -91,7 +86,7 @@ pub struct Sandbox {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) record: Record,
-    pub(crate) live: Option<Arc<Live>>,
+    pub(crate) live: Option<Arc<dyn Environment>>,
     pub(crate) disk_bytes: u64,
     pub(crate) is_over_disk: bool,
     /// Whether it is being measured.
@@ -142,7 +137,7 @@ impl Grant {
             // Of the bound on one file.
             End::Killed(FILE_TOO_LONG) => End::OutOfDisk,
             End::Exited(1..) | End::Killed(_) | End::Gone
-                if self.sandbox.cgroup.out_of_memory() > self.out_of_memory =>
+                if self.sandbox.place.out_of_memory() > self.out_of_memory =>
             {
                 End::OutOfMemory
             }
@@ -166,10 +161,11 @@ impl Drop for Grant {
 
 impl Sandbox {
     pub(crate) fn new(agent: &Arc<Agent>, record: Record, state: State) -> Arc<Self> {
+        let folder = agent.config.folder.join("sandboxes").join(&record.id);
         Arc::new(Self {
             id: record.id.clone(),
-            folder: agent.config.folder.join("sandboxes").join(&record.id),
-            cgroup: agent.cgroups.of(&record.id),
+            place: agent.platform.place(&record.id, &folder),
+            folder,
             agent: agent.clone(),
             state: watch::Sender::new(state),
             inner: Mutex::new(Inner::new(record)),
@@ -198,7 +194,12 @@ impl Sandbox {
 
     /// As it is now.
     pub fn status(&self) -> Status {
-        let state = self.state.borrow().clone();
+        let mut state = self.state.borrow().clone();
+        if matches!(state, State::Ready | State::Stopped)
+            && let Some(cause) = self.place.lost()
+        {
+            state = State::Failed(cause);
+        }
         let inner = self.lock();
         Status {
             id: self.id.clone(),
@@ -206,7 +207,7 @@ impl Sandbox {
             state,
             created_at_us: inner.record.created_at_us,
             expires_at_us: inner.record.expires_at_us,
-            memory_bytes: self.cgroup.memory_bytes(),
+            memory_bytes: self.place.memory_bytes(),
             disk_bytes: inner.disk_bytes,
             commands: inner.commands(),
         }
@@ -230,17 +231,11 @@ impl Sandbox {
     pub async fn run(self: &Arc<Self>, mut exec: Exec) -> Result<Running, SandboxError> {
         self.check_disk()?;
         let live = self.ready().await?;
-        let mut env = BTreeMap::from([
-            ("PATH".to_owned(), PATH.to_owned()),
-            ("HOME".to_owned(), HOME.to_owned()),
-        ]);
-        env.extend(self.lock().record.spec.env.clone());
+        let mut env = self.lock().record.spec.env.clone();
         env.append(&mut exec.env);
-        if exec.cwd.is_empty() {
-            HOME.clone_into(&mut exec.cwd);
-        }
+        exec.env = env;
         let grant = self.grant(exec.share.clone());
-        exec::start(&live, exec, env, grant).await
+        exec::start(live, exec, grant).await
     }
 
     /// One command after another would write a little too much.
@@ -275,7 +270,7 @@ impl Sandbox {
         Grant {
             sandbox: self.clone(),
             number,
-            out_of_memory: self.cgroup.out_of_memory(),
+            out_of_memory: self.place.out_of_memory(),
         }
     }
 
@@ -286,12 +281,9 @@ impl Sandbox {
 
     /// Writes down what all running commands together have.
     fn share_out(&self) {
-        if self.agent.is_without_cgroups() {
-            return;
-        }
         let inner = self.lock();
         let grants: Vec<&[u32]> = inner.grants.values().map(Vec::as_slice).collect();
-        if let Err(error) = self.cgroup.give(&grants)
+        if let Err(error) = self.place.give(&grants)
             && *self.state.borrow() != State::Removed
         {
             tracing::warn!(sandbox = %self.id, %error, "the cores of a sandbox can't be set");
@@ -306,12 +298,7 @@ impl Sandbox {
             return false;
         }
         let began = Instant::now();
-        let sandbox = self.clone();
-        let measured = tokio::task::spawn_blocking(move || {
-            usage::of_folder(&sandbox.folder)
-                .saturating_add(usage::of_nameless(&sandbox.cgroup.processes()))
-        });
-        let Ok(bytes) = measured.await else {
+        let Some(bytes) = self.place.disk_bytes().await else {
             return false;
         };
         let max = self.agent.config.disk_bytes_max;

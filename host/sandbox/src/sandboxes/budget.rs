@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::Sandboxes;
-use crate::agent::blocking;
+use crate::blocking::blocking;
 use crate::usage;
 
 /// Something that may go.
@@ -23,15 +23,12 @@ impl Sandboxes {
         if most == 0 {
             return Vec::new();
         }
-        let images = self.0.agent.images.clone();
         let folder = self.layers_folder();
-        let measured = blocking(move || {
-            let images = images.measured()?;
-            Ok((images, usage::of_folder(&folder)))
-        });
-        let (images, mut bytes) = match measured.await {
-            Ok(measured) => measured,
-            Err(error) => {
+        let of_layers = blocking(move || Ok(usage::of_folder(&folder))).await;
+        let measured = self.0.agent.platform.measured().await;
+        let (images, mut bytes) = match (measured, of_layers) {
+            (Ok(images), Ok(of_layers)) => (images, of_layers),
+            (Err(error), _) | (_, Err(error)) => {
                 tracing::warn!(%error, "images can't be measured");
                 return Vec::new();
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::Sandboxes;
-use crate::agent::{blocking, whole};
+use crate::blocking::{blocking, whole};
 use crate::error::SandboxError;
 use crate::layers;
 use crate::record::{Record, SandboxSpec};
@@ -26,6 +26,7 @@ impl Sandboxes {
         count: usize,
         change: impl FnOnce(&mut SandboxSpec),
     ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
+        self.0.agent.platform.check_pauses()?;
         let (own, parent) = (self.clone(), parent.clone());
         let mut spec = parent.lock().record.spec.clone();
         change(&mut spec);
@@ -92,7 +93,7 @@ impl Sandboxes {
             });
         }
         ending.join_all().await;
-        self.0.agent.cgroups.close();
+        self.0.agent.platform.close();
     }
 
     /// Removes a sandbox with its processes and files. It waits for nothing that others do. Once this
@@ -107,7 +108,7 @@ impl Sandboxes {
             // It is there later where it is written just now, and goes with the folder.
             let _ = blocking(move || Record::remove(&folder)).await;
             // One that is being made ends as it comes up.
-            sandbox.end_processes().await;
+            sandbox.leave().await;
             tokio::spawn(take_away(sandbox));
             Ok(())
         });
@@ -116,9 +117,13 @@ impl Sandboxes {
 }
 
 /// Removes what is left of a sandbox, once nothing changes it any more.
-async fn take_away(sandbox: Arc<Sandbox>) {
+pub(super) async fn take_away(sandbox: Arc<Sandbox>) {
     let _changing = sandbox.changing.lock().await;
-    sandbox.end_processes().await;
+    let folder = sandbox.folder.clone();
+    let _ = blocking(move || Record::remove(&folder)).await;
+    if !sandbox.leave().await {
+        tracing::error!(sandbox = %sandbox.id, "processes of a sandbox can't be ended");
+    }
     let folder = sandbox.folder.clone();
     if let Err(error) = blocking(move || layers::remove(&folder)).await {
         tracing::error!(sandbox = %sandbox.id, %error, "files of a sandbox stay");

@@ -11,9 +11,10 @@ use std::fs::{self, File};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::agent::{Agent, Counters, blocking, whole};
+use crate::agent::{Agent, Counters};
+use crate::blocking::{blocking, whole};
 use crate::error::SandboxError;
-use crate::record::{Record, SandboxSpec, now_us};
+use crate::record::{OnExpiry, Record, SandboxSpec, now_us};
 use crate::sandbox::{Sandbox, State, Status};
 use crate::snapshot::Snapshot;
 
@@ -61,6 +62,9 @@ impl Sandboxes {
     pub async fn create(&self, mut spec: SandboxSpec) -> Result<Arc<Sandbox>, SandboxError> {
         check(&spec)?;
         spec.ttl.get_or_insert(self.0.agent.config.ttl);
+        if spec.on_expiry == OnExpiry::Pause {
+            self.0.agent.platform.check_pauses()?;
+        }
         let own = self.clone();
         whole(async move {
             let sandbox = {
@@ -101,15 +105,23 @@ impl Sandboxes {
             }
             all.insert(id.clone(), sandbox.clone());
         }
-        let folder = sandbox.folder.clone();
+        let (folder, to_write) = (sandbox.folder.clone(), record.clone());
         let written = blocking(move || {
             fs::create_dir(&folder)?;
-            record.write(&folder)
+            to_write.write(&folder)
         });
-        if let Err(error) = written.await {
+        let written = written.await;
+        let written = written.map_err(|error| SandboxError::System("the sandbox's record", error));
+        let claimed = match written {
+            Ok(()) => sandbox.place.claim(&record).await,
+            failed => failed,
+        };
+        if let Err(error) = claimed {
             self.0.lock().remove(&id);
             sandbox.state.send_replace(State::Removed);
-            return Err(SandboxError::System("the sandbox's record", error));
+            drop(changing);
+            tokio::spawn(forks::take_away(sandbox));
+            return Err(error);
         }
         drop(changing);
         Ok(sandbox)
@@ -152,7 +164,7 @@ impl Sandboxes {
 
     /// Names of all images.
     pub fn images(&self) -> Vec<String> {
-        self.0.agent.images.names()
+        self.0.agent.platform.images()
     }
 
     /// Makes an image of a folder, a tar archive or an OCI image layout of this machine.
@@ -160,14 +172,7 @@ impl Sandboxes {
     /// # Errors
     /// What is wrong with the name or the source.
     pub async fn import(&self, name: &str, from: &std::path::Path) -> Result<(), SandboxError> {
-        let (images, name, from) = (
-            self.0.agent.images.clone(),
-            name.to_owned(),
-            from.to_owned(),
-        );
-        let imported = tokio::task::spawn_blocking(move || images.import(&name, &from)).await;
-        imported
-            .unwrap_or_else(|error| Err(SandboxError::System("importing", io::Error::other(error))))
+        self.0.agent.platform.import(name, from).await
     }
 
     /// Removes an image that no sandbox has.
@@ -189,14 +194,7 @@ impl Sandboxes {
             let problem = format!("`{name}` lies below snapshots; remove those first");
             return Err(SandboxError::Value("image", problem));
         }
-        let (images, name) = (self.0.agent.images.clone(), name.to_owned());
-        let removed = tokio::task::spawn_blocking(move || images.remove(&name)).await;
-        removed.unwrap_or_else(|error| {
-            Err(SandboxError::System(
-                "removing the image",
-                io::Error::other(error),
-            ))
-        })
+        self.0.agent.platform.remove_image(name).await
     }
 
     /// Removes all sandboxes of a program that has ended.

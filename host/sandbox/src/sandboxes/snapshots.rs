@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Sandboxes;
-use crate::agent::{blocking, whole};
+use crate::blocking::{blocking, whole};
 use crate::error::SandboxError;
 use crate::images;
 use crate::record::{SandboxSpec, now_us};
@@ -26,6 +26,7 @@ impl Sandboxes {
         sandbox: &Arc<Sandbox>,
         name: Option<String>,
     ) -> Result<Snapshot, SandboxError> {
+        self.0.agent.platform.check_pauses()?;
         if let Some(name) = &name {
             images::check_name(name).map_err(|problem| SandboxError::Value("name", problem))?;
             if self.images().contains(name) {
@@ -129,9 +130,9 @@ impl Sandboxes {
     /// What a sandbox is made of that names an image or a snapshot: the image, and the copies that
     /// lie over it.
     pub(super) fn made_of(&self, spec: &mut SandboxSpec) -> Result<Vec<String>, SandboxError> {
-        let known = self.0.agent.images.get(&spec.image);
-        let Err(unknown) = known else {
-            self.0.agent.images.used(&spec.image);
+        let platform = &self.0.agent.platform;
+        let Err(unknown) = platform.check_image(&spec.image) else {
+            platform.used(&spec.image);
             return Ok(Vec::new());
         };
         let found = self.snapshot_called(&spec.tenant, &spec.image);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Sandboxes;
-use crate::agent::blocking;
+use crate::blocking::blocking;
 use crate::layers;
 use crate::record::{OnExpiry, now_us};
 use crate::sandbox::{Sandbox, State};

@@ -27,7 +27,12 @@ const FORKS_MAX: u32 = 100;
 
 pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     let codes = [ErrorCode::SandboxesDisabled, ErrorCode::SandboxUnknown];
-    let with_failure = [codes[0], codes[1], ErrorCode::SandboxFailed];
+    let with_failure = [
+        codes[0],
+        codes[1],
+        ErrorCode::SandboxFailed,
+        ErrorCode::Unserved,
+    ];
     vec![
         post("/api/v1/sandboxes", RUN, create)
             .summary("Makes a sandbox")
@@ -35,7 +40,12 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
                 "Acknowledged once it is on record; it is prepared meanwhile, and commands in it \
                  wait for that. It ends with its program, or when its time is over.",
             )
-            .fails(&[ErrorCode::SandboxesDisabled, ErrorCode::Overloaded, ErrorCode::SandboxFailed]),
+            .fails(&[
+                ErrorCode::SandboxesDisabled,
+                ErrorCode::Overloaded,
+                ErrorCode::SandboxFailed,
+                ErrorCode::Unserved,
+            ]),
         get("/api/v1/sandboxes", VIEW, list)
             .summary("Sandboxes, oldest first")
             .fails(&codes[..1]),
@@ -51,16 +61,22 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
             .fails(&with_failure),
         post("/api/v1/sandboxes/{sandbox}/fork", RUN, fork)
             .summary("Makes sandboxes with the files that one has now")
-            .fails(&[codes[0], codes[1], ErrorCode::SandboxFailed, ErrorCode::Overloaded]),
+            .fails(&[
+                codes[0],
+                codes[1],
+                ErrorCode::SandboxFailed,
+                ErrorCode::Overloaded,
+                ErrorCode::Unserved,
+            ]),
         get("/api/v1/images", VIEW, images)
             .summary("What sandboxes can be made of")
             .fails(&codes[..1]),
         put("/api/v1/images/{image}", ENGINES, import)
             .summary("Makes an image of a folder, a tar archive or an OCI image layout of the daemon's machine")
-            .fails(&codes[..1]),
+            .fails(&[codes[0], ErrorCode::Unserved]),
         delete("/api/v1/images/{image}", ENGINES, remove_image)
             .summary("Removes an image that no sandbox has")
-            .fails(&codes[..1]),
+            .fails(&[codes[0], ErrorCode::Unserved]),
     ]
 }
 

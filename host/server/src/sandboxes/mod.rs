@@ -17,8 +17,8 @@ pub(crate) use processes::{
     Finish, NotStarted, Order, Process, Processes, Reader, Said, Told, Way,
 };
 pub(crate) use shells::{Became, Held, NoShell, PROMPT, SHELLS_MAX, Shell, Shells, is_typable};
-pub use start::KEEP_SUBCOMMAND;
 pub(crate) use start::start;
+pub use start::{KEEP_SUBCOMMAND, look_at_cluster};
 pub(crate) use turns::Turns;
 pub(crate) use watches::{Change, Watch, Watches};
 pub(crate) use work::{Task, WITHDRAWN, Work};
@@ -62,7 +62,10 @@ pub(crate) struct Host {
 /// What clients are told.
 pub(crate) fn refused(error: &SandboxError) -> ErrorBody {
     let code = match error {
-        SandboxError::Full(_) | SandboxError::SnapshotsFull(_) => ErrorCode::Overloaded,
+        SandboxError::Full(_) | SandboxError::NoRoom(_) | SandboxError::SnapshotsFull(_) => {
+            ErrorCode::Overloaded
+        }
+        SandboxError::Unsupported(_) => ErrorCode::Unserved,
         SandboxError::Unknown(_) => ErrorCode::SandboxUnknown,
         SandboxError::SnapshotUnknown(_) => ErrorCode::ImageUnknown,
         SandboxError::ImageUnknown(_)
@@ -212,5 +215,22 @@ impl Host {
 
     fn begun(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_room_is_told_as_such_and_what_can_not_be_done_as_unserved() {
+        let no_room = SandboxError::NoRoom("exceeded quota".to_owned());
+        for error in [SandboxError::Full(8), no_room] {
+            assert_eq!(refused(&error).code, ErrorCode::Overloaded);
+        }
+        let unsupported = SandboxError::Unsupported("pods can't be paused".to_owned());
+        let told = refused(&unsupported);
+        assert_eq!(told.code, ErrorCode::Unserved);
+        assert_eq!(told.message, "pods can't be paused");
     }
 }

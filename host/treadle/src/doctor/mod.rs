@@ -59,7 +59,7 @@ pub(crate) async fn examine(
     configuration.extend(plugins::examine(config).await);
     configuration.extend(disk::examine(config));
     configuration.extend(kv::examine(config));
-    configuration.extend(sandboxes::examine(config));
+    configuration.extend(sandboxes::examine(config).await);
     Report {
         run_by,
         daemon,

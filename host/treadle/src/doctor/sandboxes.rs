@@ -1,4 +1,4 @@
-//! Sandboxes: whether this machine can have them.
+//! Sandboxes: whether this machine, or the cluster, can have them.
 
 use super::{Finding, Grade};
 use std::path::Path;
@@ -7,8 +7,15 @@ use treadle_config::Config;
 /// Name of the area.
 const AREA: &str = "sandboxes";
 
-/// Looks at the machine, if there are to be sandboxes.
-pub(super) fn examine(config: &Config) -> Vec<Finding> {
+/// Looks at where sandboxes are to be, if there are to be any.
+pub(super) async fn examine(config: &Config) -> Vec<Finding> {
+    if config.kubernetes.enabled {
+        let remedy = "docs/sandboxes.md#on-kubernetes has what a cluster must give";
+        return vec![match treadle_server::look_at_cluster(config).await {
+            Ok(found) => Finding::ok(AREA, "kubernetes", found),
+            Err(missing) => Finding::of(AREA, "kubernetes", Grade::Fail, missing, remedy),
+        }];
+    }
     if !config.sandboxes.enabled {
         return Vec::new();
     }

@@ -179,6 +179,9 @@ struct Writer {
     spool: String,
     sandbox: Arc<Sandbox>,
     file: File,
+    /// What the file is created with.
+    owner: (u32, u32),
+    mode: u32,
     /// Bytes that it may have yet.
     left: u64,
     packed: Option<MultiGzDecoder<Vec<u8>>>,
@@ -204,6 +207,8 @@ impl Writer {
             file: File::from_std(file.map_err(|error| unreached(&error))?),
             left: sandbox.room(),
             sandbox,
+            owner,
+            mode,
             packed: is_packed.then(|| MultiGzDecoder::new(Vec::new())),
         })
     }
@@ -242,10 +247,19 @@ impl Writer {
 
     /// What is told of it. One that could not be written to its end is removed.
     async fn told(self, taken: io::Result<()>) -> Result<Value, Response> {
-        let Self { path, spool, .. } = &self;
+        let (path, spool) = (&self.path, &self.spool);
         if let Err(error) = taken {
             let _ = self.sandbox.remove_file(spool).await;
             return Err(refuse_file(error.kind(), format!("{path}: {error}")));
+        }
+        let file = self.file.into_std().await;
+        let finished = self
+            .sandbox
+            .finish(self.owner, spool, self.mode, file)
+            .await;
+        if let Err(error) = finished {
+            let _ = self.sandbox.remove_file(spool).await;
+            return Err(unreached(&error));
         }
         if spool != path {
             let placed = self.sandbox.rename(spool, path).await;

@@ -37,6 +37,10 @@ const KIND: &str = "swerex";
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The longest that anything may take.
 const WAIT_MAX: Duration = Duration::from_hours(24);
+/// Permissions of a file that is sent.
+const MODE: u32 = 0o644;
+/// Whose files are that are sent: user and group.
+const ROOT: (u32, u32) = (0, 0);
 /// Where relative paths begin.
 const HOME: &str = "/root";
 

@@ -2,6 +2,7 @@
 //! unpacked no more is written than the sandbox has room for.
 
 use super::errors::{BAD_ARCHIVE, Problem};
+use super::{MODE, ROOT};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Component, Path};
@@ -26,10 +27,14 @@ pub(super) async fn unzip(sandbox: &Arc<Sandbox>, from: &str, to: &str) -> Resul
                     sandbox.make_folder(&path).await?;
                     return Ok(None);
                 }
-                Ok(Some(sandbox.create(&path, 0o644).await?))
+                Ok(Some(sandbox.create(&path, MODE).await?))
             })
         };
-        unpack(file, sandbox.room(), make)
+        let finish = |name: &str, file| {
+            let path = format!("{to}/{name}");
+            Ok(runtime.block_on(sandbox.finish(ROOT, &path, MODE, file))?)
+        };
+        unpack(file, sandbox.room(), make, finish)
     });
     let unpacked = unpacked.await;
     unpacked.unwrap_or_else(|error| Err(Problem::plain(error.to_string())))
@@ -39,11 +44,13 @@ fn bad(error: impl std::fmt::Display) -> Problem {
     Problem::new(BAD_ARCHIVE, error.to_string())
 }
 
-/// Unpacks an archive into what `make` makes of each name: a folder, or a file to be written.
+/// Unpacks an archive into what `make` makes of each name: a folder, or a file to be written, which is
+/// given to `finish` then.
 fn unpack(
     archive: File,
     room: u64,
     make: impl Fn(&str, bool) -> Result<Option<File>, Problem>,
+    finish: impl Fn(&str, File) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
     let archive = ZipArchive::new(io::BufReader::new(archive));
     let mut archive = archive.map_err(|_| bad("File is not a zip file"))?;
@@ -70,6 +77,7 @@ fn unpack(
         room = room
             .checked_sub(written)
             .ok_or_else(|| Problem::of_file(&name, &io::ErrorKind::StorageFull.into()))?;
+        finish(&name, file)?;
     }
     Ok(())
 }
@@ -115,13 +123,19 @@ mod tests {
             ("/abs/./f", b"y"),
             ("d/e", &[0; 4_000]),
         ];
-        unpack(archive(&files), 4_002, make).expect("unpacked");
+        let finished = std::cell::Cell::new(0);
+        let finish = |_: &str, _| {
+            finished.set(finished.get() + 1);
+            Ok(())
+        };
+        unpack(archive(&files), 4_002, make, finish).expect("unpacked");
+        assert_eq!(finished.get(), 3);
         assert_eq!(*names.borrow(), ["etc/passwd", "abs/f", "d/e"]);
         let size = std::fs::metadata(folder.path().join("d_e"));
         assert_eq!(size.expect("a file").len(), 4_000);
-        unpack(archive(&files), 4_001, make).expect_err("too little room");
+        unpack(archive(&files), 4_001, make, finish).expect_err("too little room");
         let mut text = tempfile::tempfile().expect("a file");
         text.write_all(b"no archive").expect("written");
-        unpack(text, 10, make).expect_err("no archive");
+        unpack(text, 10, make, finish).expect_err("no archive");
     }
 }

@@ -3,7 +3,7 @@
 
 use super::errors::{Problem, VALUE};
 use super::files::is_folder;
-use super::{Empty, absolute, own, unzip};
+use super::{Empty, MODE, ROOT, absolute, own, unzip};
 use crate::rest::arguments::InPath;
 use crate::sandboxes::SandboxApp;
 use axum::extract::multipart::{Field, MultipartError};
@@ -136,7 +136,7 @@ async fn chunk(field: &mut Field<'_>) -> Result<Option<bytes::Bytes>, Problem> {
 
 /// Writes a file as it comes, as long as the sandbox has room for it.
 async fn store(sandbox: &Arc<Sandbox>, mut field: Field<'_>, spool: &str) -> Result<(), Problem> {
-    let mut file = tokio::fs::File::from_std(sandbox.create(spool, 0o644).await?);
+    let mut file = tokio::fs::File::from_std(sandbox.create(spool, MODE).await?);
     let room = sandbox.room();
     let mut written = 0;
     while let Some(chunk) = chunk(&mut field).await? {
@@ -149,7 +149,9 @@ async fn store(sandbox: &Arc<Sandbox>, mut field: Field<'_>, spool: &str) -> Res
         stored.map_err(|error| Problem::of_file(spool, &error))?;
     }
     let flushed = file.flush().await;
-    flushed.map_err(|error| Problem::of_file(spool, &error))
+    flushed.map_err(|error| Problem::of_file(spool, &error))?;
+    let file = file.into_std().await;
+    Ok(sandbox.finish(ROOT, spool, MODE, file).await?)
 }
 
 /// Brings what was sent to where it belongs.
@@ -175,9 +177,14 @@ async fn place(sandbox: &Arc<Sandbox>, form: &Form, spool: &str) -> Result<(), P
 /// Between the overlays that an image has.
 async fn copy(sandbox: &Arc<Sandbox>, from: &str, to: &str) -> Result<(), Problem> {
     let mut source: File = sandbox.open(from).await?;
-    let mut target: File = sandbox.create(to, 0o644).await?;
-    let copied = tokio::task::spawn_blocking(move || io::copy(&mut source, &mut target)).await;
-    let copied = copied.unwrap_or_else(|error| Err(io::Error::other(error)));
-    copied.map_err(|error| Problem::of_file(to, &error))?;
-    Ok(())
+    let mut target: File = sandbox.create(to, MODE).await?;
+    let copied = tokio::task::spawn_blocking(move || {
+        io::copy(&mut source, &mut target)?;
+        Ok(target)
+    });
+    let copied = copied
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)));
+    let target = copied.map_err(|error| Problem::of_file(to, &error))?;
+    Ok(sandbox.finish(ROOT, to, MODE, target).await?)
 }

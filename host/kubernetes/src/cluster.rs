@@ -1,0 +1,88 @@
+//! What all pods of an agent share: the API server, and whose they are.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::DeleteParams;
+use treadle_sandbox::{SYSTEM_IMAGE, SandboxError};
+
+use crate::client::{Failure, asked};
+use crate::config::KubernetesConfig;
+use crate::manifest::OWNER;
+use crate::statuses::Statuses;
+
+/// Why what runs in pods can't be paused or forked.
+pub(crate) const PAUSES: &str = "sandboxes on Kubernetes can't be paused, resumed after their time or \
+     forked, for pods can't; make another sandbox, or use a node without `kubernetes.enabled`";
+/// Bytes of the reference of a container image.
+const IMAGE_BYTES_MAX: usize = 512;
+/// How long after a failure a removal is tried again, at first and at most, and how often.
+const AGAIN: (Duration, Duration, u32) = (Duration::from_secs(1), Duration::from_mins(1), 20);
+
+/// What all pods of an agent share.
+pub(crate) struct Cluster {
+    pub(crate) api: Api<Pod>,
+    pub(crate) config: KubernetesConfig,
+    /// Which agent's pods these are.
+    pub(crate) owner: String,
+    pub(crate) statuses: Arc<Statuses>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.debug_struct("Cluster")
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    pub(crate) fn selector(&self) -> String {
+        format!("{OWNER}={}", self.owner)
+    }
+
+    /// The container image that a sandbox's is: of the table, or by its own reference.
+    pub(crate) fn image(&self, name: &str) -> Result<String, SandboxError> {
+        let name = if name.is_empty() { SYSTEM_IMAGE } else { name };
+        if let Some(image) = self.config.images.get(name) {
+            return Ok(image.clone());
+        }
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte);
+        let is_reference = name.contains(['/', ':', '@'])
+            && name.len() <= IMAGE_BYTES_MAX
+            && name.bytes().all(allowed);
+        if is_reference {
+            return Ok(name.to_owned());
+        }
+        Err(SandboxError::ImageUnknown(name.to_owned()))
+    }
+
+    /// Deletes a pod at once, if it is there.
+    pub(crate) async fn delete(&self, pod: &str) -> Result<(), Failure> {
+        let now = DeleteParams::default().grace_period(0);
+        match asked(self.api.delete(pod, &now)).await {
+            Ok(_) | Err(Failure::NotFound) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Tries to delete a pod until that is done, for a while. What stays is removed with the next
+    /// start, or by its own deadline.
+    pub(crate) fn delete_later(self: Arc<Self>, pod: String) {
+        tokio::spawn(async move {
+            let (mut pause, pause_max, tries) = AGAIN;
+            for _ in 0..tries {
+                tokio::time::sleep(pause).await;
+                match self.delete(&pod).await {
+                    Ok(()) => return,
+                    Err(error) => tracing::warn!(%pod, %error, "a pod can't be deleted yet"),
+                }
+                pause = (pause * 2).min(pause_max);
+            }
+            tracing::error!(%pod, "a pod stays until its deadline, or until the daemon starts again");
+        });
+    }
+}

@@ -1,0 +1,220 @@
+//! Commands in pods: their start, their streams and their end.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::fs::{FileType, fstat};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+use treadle_sandbox::{End, Order, SandboxError, Started, random_name};
+
+use crate::client::{Failure, short};
+use crate::connection::Connection;
+use crate::exec::{self, Told, in_short, told};
+use crate::fate::Ending;
+use crate::ready_pod::{Command, ReadyPod};
+use crate::script::{self, NOT_STARTED, STARTED};
+
+/// How long a command has to be started.
+const START_MAX: Duration = Duration::from_secs(30);
+/// How long the status of a pod may lag behind what happened in it.
+const LAG_MAX: Duration = Duration::from_secs(1);
+/// How long what a command wrote last is waited for, once its pod has ended.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
+/// Bytes of the line that tells the number of a process.
+const LINE_BYTES_MAX: usize = 8 << 10;
+/// Letters of a command's mark.
+const MARK_CHARS: usize = 16;
+/// `SIGKILL`.
+const KILL: i32 = 9;
+/// What shells and container runtimes add to a signal's number.
+const SIGNALLED: i32 = 128;
+
+type Reader = Box<dyn AsyncRead + Send + Unpin>;
+
+/// Starts a command with these streams.
+pub(crate) async fn spawn(
+    pod: ReadyPod,
+    order: Order,
+    streams: [OwnedFd; 3],
+) -> Result<Started, SandboxError> {
+    let system = |error| SandboxError::System("the command's streams", error);
+    let [input, output, errors] = streams;
+    let input = input_of(input).map_err(system)?;
+    let output = pipe::Sender::from_owned_fd(output).map_err(system)?;
+    let errors = pipe::Sender::from_owned_fd(errors).map_err(system)?;
+    let mark = random_name(MARK_CHARS).map_err(|error| SandboxError::System("a name", error))?;
+    let text = script::command(&pod.name, &mark, &order, input.is_some());
+    let (tell, started) = oneshot::channel();
+    // To its end, though nobody wait for it any more: what has begun is to be known, or ended.
+    tokio::spawn(async move {
+        let starting = tokio::time::timeout(START_MAX, begin(&pod, &text, input.is_some()));
+        let begun = tokio::select! {
+            begun = starting => begun.unwrap_or(Err(SandboxError::Gone)),
+            _ = pod.ending() => Err(SandboxError::Gone),
+        };
+        let (connection, pid) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                let may_run = matches!(error, SandboxError::Gone) && !pod.has_ended();
+                let _ = tell.send(Err(error));
+                if may_run {
+                    end_lost(&pod, None, &mark).await;
+                }
+                return;
+            }
+        };
+        let sent = BTreeSet::new();
+        let id = pod.started(Command {
+            pid,
+            mark: mark.clone(),
+            sent,
+        });
+        let (end, ended) = oneshot::channel();
+        if tell.send(Ok(Started { id, pid, ended })).is_err() {
+            end_lost(&pod, Some(pid), &mark).await;
+        }
+        let told = follow(&pod, connection, (input, output, errors)).await;
+        let meant = meant(&pod, told, id).await;
+        if meant == End::Gone && !pod.has_ended() {
+            // It may have lost its connection alone.
+            end_lost(&pod, Some(pid), &mark).await;
+        }
+        pod.ended(id);
+        let _ = end.send(meant);
+    });
+    started.await.map_err(|_| SandboxError::Gone)?
+}
+
+/// Ends a command of which nobody will know how it ended.
+async fn end_lost(pod: &ReadyPod, pid: Option<i32>, mark: &str) {
+    if let Err(error) = pod.end_command(pid, mark).await {
+        tracing::warn!(pod = %pod.name, %error, "a command that nobody follows may run on");
+    }
+}
+
+/// What a command reads, unless that is nothing.
+fn input_of(input: OwnedFd) -> io::Result<Option<Reader>> {
+    let stat = fstat(&input)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo {
+        return Ok(Some(Box::new(pipe::Receiver::from_owned_fd(input)?)));
+    }
+    let file = tokio::fs::File::from_std(File::from(input));
+    Ok((stat.st_size > 0).then(|| Box::new(file) as Reader))
+}
+
+/// Starts the script, and waits for the number of the command's process.
+async fn begin(
+    pod: &ReadyPod,
+    text: &str,
+    has_input: bool,
+) -> Result<(Connection, i32), SandboxError> {
+    let begun = exec::begin(&pod.api, &pod.name, text, has_input).await;
+    let mut begun = begun.map_err(|failure| match failure {
+        Failure::NotFound | Failure::Broken => SandboxError::Gone,
+        other => SandboxError::Command(other.to_string()),
+    })?;
+    let line = first_line(&mut begun.stdout).await;
+    if let Some(pid) = line.strip_prefix(STARTED).and_then(|pid| pid.parse().ok()) {
+        return Ok((begun, pid));
+    }
+    if let Some(why) = line.strip_prefix(NOT_STARTED) {
+        return Err(SandboxError::Command(short(why)));
+    }
+    // It never came to the command: the shell, or what starts it, has told why.
+    let errors = in_short(begun.stderr).await;
+    let why = match told(begun.status.await.ok()) {
+        Told::Unknown => return Err(SandboxError::Gone),
+        Told::Failed(why) => why,
+        Told::Exited(code) => format!("its shell exited with {code}"),
+    };
+    let told = format!("{why} {line} {errors}");
+    if told.contains("\"sh\"") || told.contains("setpriv") {
+        let remedy = "use an image with `sh`, and with `setpriv` for commands of other users";
+        return Err(SandboxError::Command(format!("{}; {remedy}", short(&told))));
+    }
+    Err(SandboxError::Command(short(&told)))
+}
+
+/// The first line, byte by byte: what follows is the command's.
+async fn first_line(from: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut line = Vec::new();
+    while line.len() < LINE_BYTES_MAX {
+        match from.read_u8().await {
+            Ok(b'\n') | Err(_) => break,
+            Ok(byte) => line.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+/// Passes streams on until the command has ended, or its pod.
+async fn follow(
+    pod: &ReadyPod,
+    begun: Connection,
+    (input, mut output, mut errors): (Option<Reader>, pipe::Sender, pipe::Sender),
+) -> Told {
+    let Connection {
+        mut stdin,
+        mut stdout,
+        mut stderr,
+        status,
+        passing: _passing,
+    } = begun;
+    let sending = async {
+        if let Some(mut input) = input {
+            let _ = tokio::io::copy(&mut input, &mut stdin).await;
+            let _ = stdin.shutdown().await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let taking = async {
+        let out = tokio::io::copy(&mut stdout, &mut output);
+        let err = tokio::io::copy(&mut stderr, &mut errors);
+        let _ = tokio::join!(out, err);
+        told(status.await.ok())
+    };
+    tokio::pin!(taking);
+    tokio::select! {
+        told = &mut taking => told,
+        () = sending => Told::Unknown,
+        _ = pod.ending() => {
+            // What it wrote last may be under way.
+            let _ = tokio::time::timeout(LAST_WORDS_MAX, taking).await;
+            Told::Unknown
+        }
+    }
+}
+
+/// How the pod ended, if it has or does so now.
+async fn ended_soon(pod: &ReadyPod) -> Option<Ending> {
+    tokio::time::timeout(LAG_MAX, pod.ending()).await.ok()
+}
+
+/// What is told of an end. Unless treadle sent it, nobody can tell a signal from the exit status that
+/// stands for it.
+async fn meant(pod: &ReadyPod, told: Told, id: u64) -> End {
+    let code = match told {
+        Told::Exited(code) => code,
+        Told::Failed(why) => {
+            tracing::warn!(pod = %pod.name, %why, "nobody knows how a command ended");
+            return ended_soon(pod).await.map_or(End::Gone, |ending| ending.end);
+        }
+        Told::Unknown => return ended_soon(pod).await.map_or(End::Gone, |ending| ending.end),
+    };
+    let signal = code - SIGNALLED;
+    if pod.was_sent(id, signal) {
+        return End::Killed(signal);
+    }
+    // The status of a pod comes later than the ends of its processes.
+    let ending = if signal == KILL {
+        ended_soon(pod).await
+    } else {
+        None
+    };
+    ending.map_or(End::Exited(code), |ending| ending.end)
+}

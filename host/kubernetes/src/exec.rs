@@ -1,0 +1,176 @@
+//! A script that is carried out in a pod to its end.
+
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::Api;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use treadle_sandbox::random_name;
+
+use crate::client::{Failure, short};
+use crate::connection::{Connection, connect};
+use crate::script;
+
+/// Letters of the last line of a script.
+const LAST_CHARS: usize = 24;
+/// Bytes of error output that are kept.
+const ERRORS_BYTES_MAX: u64 = 4 << 10;
+
+/// What became of a script.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// Its exit status.
+    pub(crate) code: i32,
+    /// What it told of errors, in short.
+    pub(crate) errors: String,
+}
+
+/// How an `exec` ended, by what the API server told at its end.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Told {
+    /// With an exit status.
+    Exited(i32),
+    /// It was not run to its end: why.
+    Failed(String),
+    /// The connection broke: nobody knows.
+    Unknown,
+}
+
+/// What the status of an `exec` means.
+pub(crate) fn told(status: Option<Status>) -> Told {
+    let Some(status) = status else {
+        return Told::Unknown;
+    };
+    if status.status.as_deref() == Some("Success") {
+        return Told::Exited(0);
+    }
+    let causes = status
+        .details
+        .and_then(|details| details.causes)
+        .unwrap_or_default();
+    let mut codes = causes
+        .into_iter()
+        .filter(|cause| cause.reason.as_deref() == Some("ExitCode"));
+    let code = codes
+        .next()
+        .and_then(|cause| cause.message?.trim().parse().ok());
+    match code.filter(|_| status.reason.as_deref() == Some("NonZeroExitCode")) {
+        Some(code) => Told::Exited(code),
+        None => Told::Failed(short(&status.message.unwrap_or_default())),
+    }
+}
+
+/// Starts to carry out a script in a pod. What is sent after that is its input, whose end it must be
+/// told of if it `has_input`.
+pub(crate) async fn begin(
+    api: &Api<Pod>,
+    pod: &str,
+    text: &str,
+    has_input: bool,
+) -> Result<Connection, Failure> {
+    let last = random_name(LAST_CHARS).map_err(|error| Failure::Lost(error.to_string()))?;
+    let mut connection = connect(api, pod, &script::READER, has_input).await?;
+    let sent = connection.stdin.write_all(&script::read(&last, text)).await;
+    sent.map_err(|_| Failure::Broken)?;
+    Ok(connection)
+}
+
+/// Carries out a script, with a file as its input, and takes what it writes. Past `output_max` bytes
+/// it is not read any further.
+///
+/// # Errors
+/// Nobody knows what became of it, or it took longer than `max`.
+pub(crate) async fn run(
+    api: &Api<Pod>,
+    pod: &str,
+    text: &str,
+    input: Option<File>,
+    output: impl AsyncWrite + Send + Unpin,
+    (output_max, max): (u64, Duration),
+) -> io::Result<Done> {
+    let carried = carry(api, pod, text, input, output, output_max);
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the pod did not answer in time");
+    tokio::time::timeout(max, carried).await.map_err(late)?
+}
+
+async fn carry(
+    api: &Api<Pod>,
+    pod: &str,
+    text: &str,
+    input: Option<File>,
+    mut output: impl AsyncWrite + Send + Unpin,
+    output_max: u64,
+) -> io::Result<Done> {
+    // A script knows how many bytes it reads, and is told of no end.
+    let begun = begin(api, pod, text, false).await;
+    let Connection {
+        mut stdin,
+        stdout,
+        stderr,
+        status,
+        passing: _passing,
+    } = begun.map_err(|failure| io::Error::other(failure.to_string()))?;
+    let sending = async {
+        if let Some(input) = input {
+            // One that ends before it has read all of it tells why.
+            let _ = tokio::io::copy(&mut tokio::fs::File::from_std(input), &mut stdin).await;
+        }
+    };
+    let taking = async {
+        let mut stdout = stdout.take(output_max);
+        tokio::io::copy(&mut stdout, &mut output).await?;
+        output.flush().await
+    };
+    let ((), taken, errors) = tokio::join!(sending, taking, in_short(stderr));
+    taken?;
+    let ended = status.await.ok();
+    match told(ended) {
+        Told::Exited(code) => Ok(Done { code, errors }),
+        Told::Unknown => Err(io::Error::other(Failure::Broken.to_string())),
+        Told::Failed(why) => Err(io::Error::other(
+            format!("{why} {errors}").trim().to_owned(),
+        )),
+    }
+}
+
+/// What is told of errors, of which all is read and the beginning kept.
+pub(crate) async fn in_short(mut from: impl AsyncRead + Unpin) -> String {
+    let mut kept = Vec::new();
+    let _ = (&mut from)
+        .take(ERRORS_BYTES_MAX)
+        .read_to_end(&mut kept)
+        .await;
+    let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+    short(&String::from_utf8_lossy(&kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_end_of_an_exec_is_what_the_api_server_tells() {
+        let of = |status| told(serde_json::from_value(status).expect("a status"));
+        assert_eq!(of(json!({"status": "Success"})), Told::Exited(0));
+        let exited = |reason: &str, code: &str| {
+            json!({
+                "status": "Failure", "reason": reason, "message": "m",
+                "details": {"causes": [{"reason": "ExitCode", "message": code}]},
+            })
+        };
+        assert_eq!(of(exited("NonZeroExitCode", "7")), Told::Exited(7));
+        assert_eq!(
+            of(exited("NonZeroExitCode", "x")),
+            Told::Failed("m".to_owned())
+        );
+        assert_eq!(
+            of(exited("InternalError", "7")),
+            Told::Failed("m".to_owned())
+        );
+        assert_eq!(told(None), Told::Unknown);
+    }
+}

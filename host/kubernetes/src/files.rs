@@ -1,0 +1,312 @@
+//! Files of a pod, by scripts of what every image with a shell has: `cat`, `head`, `stat`, `find`.
+//! Paths are looked up inside, so that links lead nowhere else.
+
+use std::fs::File;
+use std::io::{self, Seek};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use treadle_sandbox::{Entry, FileKind};
+
+use crate::exec::{self, Done};
+use crate::ready_pod::ReadyPod;
+use crate::script::quoted;
+
+/// How long it takes to move the bytes of a file.
+const MOVE_MAX: Duration = Duration::from_mins(10);
+/// How long anything else may take.
+const MAX: Duration = Duration::from_mins(1);
+/// Bytes of a listing, and entries.
+const LISTED_MAX: (u64, usize) = (24 << 20, 100_000);
+/// What scripts exit with where there is no such file.
+const NOT_FOUND: i32 = 44;
+/// Where it is no file with bytes.
+const NO_FILE: i32 = 45;
+/// Where there is a folder.
+const IS_FOLDER: i32 = 46;
+/// Where there is something that is no folder.
+const NO_FOLDER: i32 = 47;
+/// What `stat` tells of a file, before its name.
+const FORMAT: &str = "%f %s %u %g %Y";
+
+/// A path from the root on.
+fn absolute(path: &str) -> String {
+    format!("/{}", path.trim_start_matches('/'))
+}
+
+/// A path that names a file: the folder above it, and itself.
+fn named(path: &str) -> io::Result<(String, String)> {
+    let path = absolute(path.trim_end_matches('/'));
+    match path.rsplit_once('/') {
+        Some((above, name)) if !matches!(name, "" | "." | "..") => {
+            Ok((absolute(above), path.clone()))
+        }
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path names no file",
+        )),
+    }
+}
+
+async fn told(pod: &ReadyPod, text: &str, output_max: u64) -> io::Result<String> {
+    let mut output = Vec::new();
+    let done = carried(pod, text, None, &mut output, (output_max, MAX)).await;
+    done?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
+}
+
+async fn carried(
+    pod: &ReadyPod,
+    text: &str,
+    input: Option<File>,
+    output: impl tokio::io::AsyncWrite + Send + Unpin,
+    bounds: (u64, Duration),
+) -> io::Result<()> {
+    let text = format!("export LC_ALL=C; {text}");
+    let done = exec::run(&pod.api, &pod.name, &text, input, output, bounds).await?;
+    if done.code == 0 {
+        Ok(())
+    } else {
+        Err(failed(&done))
+    }
+}
+
+/// Why a script failed.
+fn failed(done: &Done) -> io::Error {
+    let told = &done.errors;
+    let known = [
+        ("Permission denied", io::ErrorKind::PermissionDenied),
+        ("No space left", io::ErrorKind::StorageFull),
+        ("Disk quota exceeded", io::ErrorKind::QuotaExceeded),
+        ("Read-only file system", io::ErrorKind::ReadOnlyFilesystem),
+    ];
+    let kind = match done.code {
+        NOT_FOUND => return io::ErrorKind::NotFound.into(),
+        NO_FILE => return io::Error::new(io::ErrorKind::InvalidInput, "it is no file"),
+        IS_FOLDER => return io::ErrorKind::IsADirectory.into(),
+        NO_FOLDER => return io::ErrorKind::NotADirectory.into(),
+        _ => known.into_iter().find(|(text, _)| told.contains(text)),
+    };
+    let problem = format!("exit status {}: {told}", done.code);
+    io::Error::new(kind.map_or(io::ErrorKind::Other, |(_, kind)| kind), problem)
+}
+
+/// A copy of a file.
+pub(crate) async fn open(pod: &ReadyPod, path: &str, bytes_max: u64) -> io::Result<File> {
+    let bytes_max = bytes_max.min(pod.file_bytes_max);
+    let asked = bytes_max.saturating_add(1);
+    let text = format!(
+        "p={}; [ -e \"$p\" ] || exit {NOT_FOUND}; [ -f \"$p\" ] || exit {NO_FILE}; \
+         exec head -c {asked} \"$p\"",
+        quoted(&absolute(path))
+    );
+    let mut copy = tokio::fs::File::from_std(tempfile::tempfile_in(&pod.folder)?);
+    carried(pod, &text, None, &mut copy, (asked, MOVE_MAX)).await?;
+    copy.flush().await?;
+    let mut copy = copy.into_std().await;
+    if copy.metadata()?.len() > bytes_max {
+        let problem = format!("it has more than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+    }
+    copy.rewind()?;
+    Ok(copy)
+}
+
+/// Writes a file, and makes the folders on the way.
+pub(crate) async fn write(
+    pod: &ReadyPod,
+    path: &str,
+    mode: u32,
+    owner: (u32, u32),
+    mut file: File,
+) -> io::Result<()> {
+    let (above, path) = named(path)?;
+    let bytes = file.metadata()?.len();
+    file.rewind()?;
+    let text = format!(
+        "p={path}; d={above}; [ -d \"$p\" ] && exit {IS_FOLDER}; \
+         [ -d \"$d\" ] || {{ mkdir -p \"$d\" || exit; {own_folder}}}
+         n=; [ -e \"$p\" ] || n=1; head -c {bytes} >\"$p\" || exit
+         [ \"$(wc -c <\"$p\")\" -eq {bytes} ] || {{ echo 'it was cut short' >&2; exit 1; }}
+         [ -z \"$n\" ] || {{ chmod {mode:o} \"$p\" {own_file}; }}",
+        path = quoted(&path),
+        above = quoted(&above),
+        own_folder = chown(owner, "d", "", "; "),
+        own_file = chown(owner, "p", "&& ", ""),
+        mode = mode & 0o777,
+    );
+    let input = (bytes > 0).then_some(file);
+    let none = tokio::io::sink();
+    carried(pod, &text, input, none, (0, MOVE_MAX)).await
+}
+
+/// Gives what a variable names to a user and a group, unless that is who makes it.
+fn chown(owner: (u32, u32), variable: &str, before: &str, after: &str) -> String {
+    if owner == (0, 0) {
+        return String::new();
+    }
+    format!(
+        "{before}chown {}:{} \"${variable}\"{after}",
+        owner.0, owner.1
+    )
+}
+
+/// What a path leads to.
+pub(crate) async fn stat(pod: &ReadyPod, path: &str) -> io::Result<Entry> {
+    let path = absolute(path);
+    let text = format!(
+        "p={}; [ -e \"$p\" ] || [ -L \"$p\" ] || exit {NOT_FOUND}; \
+         stat -c '{FORMAT} /' \"$p\" && if [ -L \"$p\" ]; then readlink \"$p\"; fi",
+        quoted(&path)
+    );
+    let told = told(pod, &text, LISTED_MAX.0).await?;
+    let (line, rest) = told.split_once('\n').unwrap_or((&told, ""));
+    let mut entry = entry(line).ok_or_else(|| io::Error::other("`stat` told nothing of it"))?;
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name.clone_into(&mut entry.name);
+    entry.path = path;
+    if entry.kind == FileKind::Link {
+        entry.target = Some(rest.strip_suffix('\n').unwrap_or(rest).to_owned());
+    }
+    Ok(entry)
+}
+
+/// What is in a folder and so many levels below. A name with a line's end in it is left out.
+pub(crate) async fn list(pod: &ReadyPod, path: &str, depth: u32) -> io::Result<Vec<Entry>> {
+    let path = absolute(path.trim_end_matches('/'));
+    let text = format!(
+        "p={}; [ -e \"$p\" ] || exit {NOT_FOUND}; [ -d \"$p\" ] || exit {NO_FOLDER}
+         find \"$p/.\" -mindepth 1 -maxdepth {depth} -exec stat -c '{FORMAT} %n' {{}} +
+         echo
+         find \"$p/.\" -mindepth 1 -maxdepth {depth} -type l -exec sh -c \
+         'for l do printf \"%s\\n\" \"$l\"; readlink \"$l\"; done' sh {{}} +
+         :",
+        quoted(&path),
+        depth = depth.max(1),
+    );
+    let told = told(pod, &text, LISTED_MAX.0).await?;
+    let (entries, links) = told.split_once("\n\n").unwrap_or((&told, ""));
+    let mut found: Vec<Entry> = entries.lines().filter_map(entry).collect();
+    if found.len() > LISTED_MAX.1 {
+        let problem = format!("there are more than {} files", LISTED_MAX.1);
+        return Err(io::Error::other(problem));
+    }
+    let links: Vec<&str> = links.lines().collect();
+    let targets: std::collections::BTreeMap<_, _> = links
+        .chunks_exact(2)
+        .map(|link| (link[0], link[1]))
+        .collect();
+    let (within, above) = (format!("{path}/./"), path.trim_end_matches('/'));
+    for entry in &mut found {
+        entry.target = targets
+            .get(entry.path.as_str())
+            .map(|target| (*target).to_owned());
+        if let Some(inside) = entry.path.strip_prefix(&within) {
+            entry.path = format!("{above}/{inside}");
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+/// What a line of `stat` tells.
+fn entry(line: &str) -> Option<Entry> {
+    let (told, path) = line.split_once(" /")?;
+    let mut told = told.split(' ');
+    let mode = u32::from_str_radix(told.next()?, 16).ok()?;
+    let mut number = || told.next()?.parse::<i64>().ok();
+    let (size, user, group, modified) = (number()?, number()?, number()?, number()?);
+    Some(Entry {
+        name: path.rsplit('/').next().unwrap_or_default().to_owned(),
+        path: format!("/{path}"),
+        kind: match mode & 0o170_000 {
+            0o100_000 => FileKind::File,
+            0o040_000 => FileKind::Folder,
+            0o120_000 => FileKind::Link,
+            _ => FileKind::Other,
+        },
+        size: size.try_into().ok()?,
+        mode: mode & 0o7777,
+        owner: (user.try_into().ok()?, group.try_into().ok()?),
+        modified: (modified, 0),
+        target: None,
+    })
+}
+
+/// Makes a folder and those on the way. Gives whether it is new.
+pub(crate) async fn make_folder(pod: &ReadyPod, path: &str, owner: (u32, u32)) -> io::Result<bool> {
+    let text = format!(
+        "p={}; [ -d \"$p\" ] && exit; [ -e \"$p\" ] && exit {NO_FOLDER}; mkdir -p \"$p\" {}&& echo new",
+        quoted(&absolute(path)),
+        chown(owner, "p", "&& ", " "),
+    );
+    Ok(told(pod, &text, 1 << 10).await?.starts_with("new"))
+}
+
+/// Gives a file another place.
+pub(crate) async fn rename(pod: &ReadyPod, from: &str, to: &str) -> io::Result<()> {
+    let ((_, from), (above, to)) = (named(from)?, named(to)?);
+    let text = format!(
+        "f={}; t={}; [ -e \"$f\" ] || [ -L \"$f\" ] || exit {NOT_FOUND}; \
+         [ -d \"$t\" ] && exit {IS_FOLDER}; mkdir -p {} && mv -f \"$f\" \"$t\"",
+        quoted(&from),
+        quoted(&to),
+        quoted(&above),
+    );
+    told(pod, &text, 1 << 10).await.map(drop)
+}
+
+/// Removes a file, or a folder with all that is in it.
+pub(crate) async fn remove(pod: &ReadyPod, path: &str) -> io::Result<()> {
+    let text = format!(
+        "p={}; [ -e \"$p\" ] || [ -L \"$p\" ] || exit {NOT_FOUND}; rm -rf \"$p\"",
+        quoted(&named(path)?.1)
+    );
+    told(pod, &text, 1 << 10).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_stat_is_an_entry_and_anything_else_is_none() {
+        let found = entry("81a4 12 1000 100 1700000000 /a/b c").expect("an entry");
+        assert_eq!(
+            (found.path.as_str(), found.name.as_str()),
+            ("/a/b c", "b c")
+        );
+        assert_eq!(
+            (found.kind, found.size, found.mode),
+            (FileKind::File, 12, 0o644)
+        );
+        assert_eq!(
+            (found.owner, found.modified),
+            ((1000, 100), (1_700_000_000, 0))
+        );
+        for line in [
+            "",
+            "81a4 12 1000 100 1700000000",
+            "x 1 1 1 1 /a",
+            "81a4 -1 0 0 0 /a",
+            "81a4 1 /a",
+        ] {
+            assert_eq!(entry(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_paths_that_name_a_file_are_written_or_removed() {
+        for path in ["", "/", "//", "/a/..", "."] {
+            named(path).expect_err(path);
+        }
+        assert_eq!(
+            named("a/b/").expect("a file"),
+            ("/a".to_owned(), "/a/b".to_owned())
+        );
+        assert_eq!(
+            named("/b").expect("a file"),
+            ("/".to_owned(), "/b".to_owned())
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! Sandboxes as pods of a Kubernetes cluster: a pod for each, behind the traits of `treadle-sandbox`.
+//!
+//! ```text
+//! let cluster = Kubernetes::open(config).await?;                  // a client, and whose pods are ours
+//! let sandboxes = Sandboxes::start_on(Arc::new(cluster), sandboxes).await?;
+//! ```
+//!
+//! Commands and files go through the API server alone, by the `exec` subresource over WebSockets: a
+//! shell in the pod reads what it is to do from its standard input ([`script`]). So no part of treadle
+//! is in the image, and nothing of a command is in the API server's audit log.
+//!
+//! The tests of this crate run against a stand-in of the API server (`tests/kubernetes/stand_in`),
+//! which answers as the public API reference says and runs real shells of this machine. No cluster
+//! has run them.
+
+mod client;
+mod cluster;
+mod commands;
+mod config;
+mod connection;
+mod environment;
+mod exec;
+mod fate;
+mod files;
+mod manifest;
+mod place;
+mod platform;
+mod ready_pod;
+mod script;
+mod statuses;
+
+pub use config::KubernetesConfig;
+pub use platform::Kubernetes;

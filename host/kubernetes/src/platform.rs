@@ -1,0 +1,156 @@
+//! A cluster as what sandboxes are made on.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::task::AbortHandle;
+use treadle_sandbox::{Place, Platform, SYSTEM_IMAGE, SandboxError, random_name};
+
+use crate::client::{Failure, pods};
+use crate::cluster::{Cluster, PAUSES};
+use crate::config::KubernetesConfig;
+use crate::manifest::{OWNER, SANDBOX, name_of};
+use crate::place::PodPlace;
+use crate::statuses::{list, watch};
+
+/// The file with what an agent's pods are labelled with.
+const OWNER_FILE: &str = "kubernetes-owner";
+/// Letters of it.
+const OWNER_CHARS: usize = 20;
+
+/// A cluster. Pods of one namespace are the sandboxes of one agent, which knows them by a label.
+#[derive(Debug)]
+pub struct Kubernetes {
+    cluster: Arc<Cluster>,
+    watching: AbortHandle,
+}
+
+impl Kubernetes {
+    /// Finds the cluster, and begins to follow this agent's pods. Nothing is changed there.
+    ///
+    /// # Errors
+    /// What the configuration lacks: which field, and the remedy.
+    pub async fn open(config: KubernetesConfig) -> Result<Self, SandboxError> {
+        if !config.images.contains_key(SYSTEM_IMAGE) {
+            let problem = format!(
+                "has no `{SYSTEM_IMAGE}=`, the image of sandboxes that ask for none; add one such as \
+                 `{SYSTEM_IMAGE}=debian:13`"
+            );
+            return Err(SandboxError::Value("kubernetes.images", problem));
+        }
+        let api = pods(&config).await?;
+        let owner = owner(&config.folder).map_err(SandboxError::Machine)?;
+        let cluster = Arc::new(Cluster {
+            api: api.clone(),
+            config,
+            owner,
+            statuses: Arc::default(),
+        });
+        let watched = watch(cluster.statuses.clone(), api, cluster.selector());
+        let watching = tokio::spawn(watched).abort_handle();
+        Ok(Self { cluster, watching })
+    }
+
+    /// Asks the API server whether pods of the namespace may be listed, and changes nothing.
+    ///
+    /// # Errors
+    /// What it answers.
+    pub async fn look(config: &KubernetesConfig) -> Result<String, SandboxError> {
+        let api = pods(config).await?;
+        let found = list(&api, &format!("{OWNER}=nobody")).await;
+        found.map_err(|failure| unlisted(&failure))?;
+        Ok("the API server answers, and pods may be listed".to_owned())
+    }
+}
+
+impl Drop for Kubernetes {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+/// What this agent's pods are labelled with: the same at each start, and no other agent's.
+fn owner(folder: &Path) -> io::Result<String> {
+    fs::create_dir_all(folder)?;
+    let path = folder.join(OWNER_FILE);
+    match fs::read_to_string(&path) {
+        Ok(owner) if owner.len() == OWNER_CHARS => return Ok(owner),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let owner = random_name(OWNER_CHARS)?;
+    let partial = folder.join(format!("{OWNER_FILE}.partial"));
+    fs::write(&partial, &owner)?;
+    fs::File::open(&partial)?.sync_all()?;
+    fs::rename(partial, path)?;
+    Ok(owner)
+}
+
+#[async_trait]
+impl Platform for Kubernetes {
+    async fn take_in(&self, recorded: &BTreeSet<String>) -> Result<(), SandboxError> {
+        let found = list(&self.cluster.api, &self.cluster.selector()).await;
+        let (pods, _) = found.map_err(|failure| unlisted(&failure))?;
+        for pod in pods {
+            let labels = pod.metadata.labels.as_ref();
+            let sandbox = labels.and_then(|labels| labels.get(SANDBOX));
+            let name = pod.metadata.name.unwrap_or_default();
+            let is_recorded =
+                sandbox.is_some_and(|id| recorded.contains(id) && name == name_of(id));
+            if is_recorded || name.is_empty() {
+                continue;
+            }
+            match self.cluster.delete(&name).await {
+                Ok(()) => {
+                    tracing::info!(pod = %name, "a pod that no record names was removed");
+                }
+                Err(_) => self.cluster.clone().delete_later(name),
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, id: &str, folder: &Path) -> Box<dyn Place> {
+        Box::new(PodPlace::new(self.cluster.clone(), id, folder.to_owned()))
+    }
+
+    fn check_image(&self, name: &str) -> Result<(), SandboxError> {
+        self.cluster.image(name).map(drop)
+    }
+
+    fn images(&self) -> Vec<String> {
+        self.cluster.config.images.keys().cloned().collect()
+    }
+
+    async fn import(&self, name: &str, _: &Path) -> Result<(), SandboxError> {
+        Err(no_images(name))
+    }
+
+    async fn remove_image(&self, name: &str) -> Result<(), SandboxError> {
+        Err(no_images(name))
+    }
+
+    fn check_pauses(&self) -> Result<(), SandboxError> {
+        Err(SandboxError::Unsupported(PAUSES.to_owned()))
+    }
+}
+
+/// The pods can't be listed.
+fn unlisted(failure: &Failure) -> SandboxError {
+    SandboxError::System(
+        "the pods of the cluster",
+        io::Error::other(failure.to_string()),
+    )
+}
+
+fn no_images(name: &str) -> SandboxError {
+    SandboxError::Unsupported(format!(
+        "images of sandboxes on Kubernetes are the cluster's: name `{name}` in kubernetes.images, or \
+         send the reference of a container image"
+    ))
+}

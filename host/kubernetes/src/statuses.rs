@@ -1,0 +1,190 @@
+//! What is told of the agent's pods: one list and one watch for all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use tokio::sync::watch;
+
+use crate::client::{Failure, asked};
+use crate::fate::{Ending, Fate};
+
+/// Pods of one page of a list, and pages.
+const PAGE: u32 = 500;
+const PAGES_MAX: u32 = 200;
+/// Seconds that a watch lasts. The API server takes less than 5 minutes.
+const WATCH_S: u32 = 240;
+/// How long after a failure the list is asked for again, at first and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(15));
+/// How long a watch may be silent beyond its time.
+const SILENCE_MAX: Duration = Duration::from_secs(WATCH_S as u64 + 30);
+
+/// What is told of pods, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Statuses {
+    followed: Mutex<BTreeMap<String, watch::Sender<Fate>>>,
+}
+
+impl Statuses {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<Fate>>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows a pod.
+    pub(crate) fn follow(&self, name: &str) -> watch::Receiver<Fate> {
+        let mut followed = self.lock();
+        followed.entry(name.to_owned()).or_default().subscribe()
+    }
+
+    /// Follows a pod no longer.
+    pub(crate) fn forget(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    /// Tells what a pod's fate is. What has ended stays so.
+    pub(crate) fn tell(&self, name: &str, fate: Fate) {
+        if let Some(told) = self.lock().get(name) {
+            told.send_if_modified(|now| {
+                let is_new = !matches!(now, Fate::Ended(_)) && *now != fate;
+                if is_new {
+                    *now = fate;
+                }
+                is_new
+            });
+        }
+    }
+
+    /// Tells what a pod's fate is, of which nothing was told yet: what was told since is newer.
+    pub(crate) fn tell_first(&self, name: &str, fate: Fate) {
+        if let Some(told) = self.lock().get(name) {
+            told.send_if_modified(|now| {
+                let is_first = *now == Fate::Unheard;
+                if is_first {
+                    *now = fate;
+                }
+                is_first
+            });
+        }
+    }
+
+    fn take(&self, pod: &Pod) {
+        if let Some(name) = &pod.metadata.name {
+            self.tell(name, Fate::of(pod));
+        }
+    }
+
+    /// Pods that were heard of and are not among these are gone.
+    fn keep(&self, there: &BTreeSet<String>) {
+        let names: Vec<String> = {
+            let followed = self.lock();
+            let gone = followed
+                .iter()
+                .filter(|(name, told)| !there.contains(*name) && *told.borrow() != Fate::Unheard);
+            gone.map(|(name, _)| name.clone()).collect()
+        };
+        for name in names {
+            self.tell(&name, Fate::Ended(Ending::lost("it is not there any more")));
+        }
+    }
+}
+
+/// All pods that a selector matches, and the version of the list.
+pub(crate) async fn list(api: &Api<Pod>, selector: &str) -> Result<(Vec<Pod>, String), Failure> {
+    let mut params = ListParams::default().labels(selector).limit(PAGE);
+    let mut pods = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let page = asked(api.list(&params)).await?;
+        let version = page.metadata.resource_version.unwrap_or_default();
+        pods.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok((pods, version)),
+        }
+    }
+    Err(Failure::Refused("the list of pods has no end".to_owned()))
+}
+
+/// Follows all pods that a selector matches, for as long as this runs.
+pub(crate) async fn watch(statuses: Arc<Statuses>, api: Api<Pod>, selector: String) {
+    let mut pause = AGAIN.0;
+    loop {
+        let began = Instant::now();
+        let failed = match list(&api, &selector).await {
+            Ok((pods, version)) => {
+                let names = pods.iter().filter_map(|pod| pod.metadata.name.clone());
+                statuses.keep(&names.collect());
+                for pod in &pods {
+                    statuses.take(pod);
+                }
+                follow(&statuses, &api, &selector, version).await
+            }
+            Err(failure) => failure,
+        };
+        if began.elapsed() > AGAIN.1 {
+            pause = AGAIN.0;
+        }
+        if !matches!(failed, Failure::Expired) {
+            tracing::warn!(error = %failed, "the pods of sandboxes can't be watched; trying again");
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(AGAIN.1);
+    }
+}
+
+/// Takes in what is told from a version on, one watch after another. Gives why that can't go on.
+async fn follow(
+    statuses: &Statuses,
+    api: &Api<Pod>,
+    selector: &str,
+    mut version: String,
+) -> Failure {
+    let params = WatchParams::default().labels(selector).timeout(WATCH_S);
+    loop {
+        let began = Instant::now();
+        let events = match asked(api.watch(&params, &version)).await {
+            Ok(events) => events,
+            Err(failure) => return failure,
+        };
+        let mut events = pin!(events);
+        loop {
+            let Ok(event) = tokio::time::timeout(SILENCE_MAX, events.next()).await else {
+                return Failure::Lost("the watch is silent".to_owned());
+            };
+            match event {
+                None => break,
+                Some(Err(error)) => return error.into(),
+                Some(Ok(event)) => match taken(statuses, event) {
+                    Ok(next) => version = next.unwrap_or(version),
+                    Err(failure) => return failure,
+                },
+            }
+        }
+        // The next one begins where it ended; one that ends at once would be asked for too often.
+        if began.elapsed() < AGAIN.1 {
+            tokio::time::sleep(AGAIN.0).await;
+        }
+    }
+}
+
+/// Takes in an event. Gives the version that it leads to.
+fn taken(statuses: &Statuses, event: WatchEvent<Pod>) -> Result<Option<String>, Failure> {
+    match event {
+        WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+            statuses.take(&pod);
+            Ok(pod.metadata.resource_version)
+        }
+        WatchEvent::Deleted(pod) => {
+            statuses.take(&pod);
+            let ending = Ending::lost("it was deleted");
+            statuses.tell(&pod.metadata.name.unwrap_or_default(), Fate::Ended(ending));
+            Ok(pod.metadata.resource_version)
+        }
+        WatchEvent::Bookmark(mark) => Ok(Some(mark.metadata.resource_version)),
+        WatchEvent::Error(status) => Err(kube::Error::Api(status).into()),
+    }
+}

@@ -1,0 +1,22 @@
+//! Work that is done to its end, and work that waits for the disk.
+
+use std::io;
+
+use crate::error::SandboxError;
+
+/// Runs something to its end, though its caller may be gone before.
+pub(crate) async fn whole<T: Send + 'static>(
+    work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
+) -> Result<T, SandboxError> {
+    let failed = |error| SandboxError::System("changing the sandbox", io::Error::other(error));
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|error| Err(failed(error)))
+}
+
+/// Runs what waits for the disk aside.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
