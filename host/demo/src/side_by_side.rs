@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(rates, [20.0, 5.0, 50.0]);
         assert_eq!((arm.answered, arm.hit_rate), (80, 0.25));
         // Of the last two minutes alone.
-        assert_eq!(arm.steps_per_min, 27.5);
+        assert!((arm.steps_per_min - 27.5).abs() < 1e-9, "{arm:?}");
         assert_eq!(arm.url.as_deref(), Some("http://127.0.0.1:1"));
         assert!(shown.arms[0].points.is_empty());
         drop(track);

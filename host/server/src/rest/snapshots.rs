@@ -121,11 +121,11 @@ async fn list(State(app): State<SandboxApp>, caller: Caller) -> Answer<SnapshotL
 async fn remove(
     State(app): State<SandboxApp>,
     caller: Caller,
-    InPath(called): InPath<String>,
+    InPath(snapshot): InPath<String>,
 ) -> Answer<SnapshotList> {
     let tenant = &caller.principal.tenant.tenant;
     let sandboxes = &host(&app)?.sandboxes;
-    let removed = sandboxes.remove_snapshot(tenant.name(), &called).await;
+    let removed = sandboxes.remove_snapshot(tenant.name(), &snapshot).await;
     removed.map_err(told)?;
     list(State(app), caller).await
 }

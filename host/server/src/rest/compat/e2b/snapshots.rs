@@ -106,10 +106,13 @@ pub(super) async fn list(
 pub(super) async fn remove(
     State(app): State<SandboxApp>,
     caller: Caller,
-    InPath(called): InPath<String>,
+    InPath(snapshot): InPath<String>,
 ) -> Result<Response, Response> {
     let tenant = caller.principal.tenant.tenant.name();
-    let removed = host(&app)?.sandboxes.remove_snapshot(tenant, &called).await;
+    let removed = host(&app)?
+        .sandboxes
+        .remove_snapshot(tenant, &snapshot)
+        .await;
     removed.map_err(|error| told_of(&error))?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
