@@ -132,7 +132,7 @@ async fn what_was_not_used_for_the_longest_makes_room() {
     let snapshot = sandboxes.snapshot(&sandbox, None).await.unwrap();
     let of_third = sandboxes.create(of("third", "")).await.unwrap();
     // Sandboxes have both images, and a snapshot that none has goes before them.
-    assert_eq!(sandboxes.keep_within_budget().await, [snapshot.id.clone()]);
+    assert_eq!(sandboxes.keep_within_budget().await, [snapshot.id]);
     assert_eq!(sandboxes.images(), ["first", "system", "third"]);
     drop((used, of_third));
 }
