@@ -20,8 +20,8 @@ section! {
         processes_max: u64 = 1_024, "processes", 8 ..= 4_194_304;
         /// What a sandbox may write to disk.
         disk_bytes_max: u64 = 10_737_418_240, "bytes", 1_048_576 ..= 1_125_899_906_842_624_u64;
-        /// What images and snapshots may take of the disk; beyond it those go that no sandbox has and
-        /// that were not used for the longest. 0 for no bound.
+        /// What images and snapshots may take of the disk; beyond it snapshots and then images go that
+        /// no sandbox has. 0 for no bound.
         images_bytes_max: u64 = 0, "bytes", 0 ..= 1_125_899_906_842_624_u64;
         /// How long a sandbox lives that says nothing else, from when it is ready.
         ttl_s: u64 = 3_600, "seconds", 1 ..= 31_536_000;

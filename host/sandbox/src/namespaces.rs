@@ -124,13 +124,15 @@ impl Platform for Namespaces {
 
     async fn remove_image(&self, name: &str) -> Result<(), SandboxError> {
         let (images, name) = (self.images.clone(), name.to_owned());
+        let failed = |error| SandboxError::System("removing the image", io::Error::other(error));
         let removed = tokio::task::spawn_blocking(move || images.remove(&name)).await;
-        removed.unwrap_or_else(|error| {
-            Err(SandboxError::System(
-                "removing the image",
-                io::Error::other(error),
-            ))
-        })
+        let gone = removed.map_err(failed)??;
+        tokio::spawn(async move {
+            if let Err(error) = blocking(move || layers::remove(&gone)).await {
+                tracing::warn!(%error, "files of an image stay until the next start");
+            }
+        });
+        Ok(())
     }
 
     fn close(&self) {

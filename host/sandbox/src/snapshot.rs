@@ -1,5 +1,6 @@
 //! What is on disk about a snapshot. It is written once its files are there.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -44,28 +45,55 @@ impl Snapshot {
 
     /// Takes one off the record.
     pub(crate) fn remove(folder: &Path, id: &str) -> io::Result<()> {
-        fs::remove_file(path(folder, id))?;
+        match fs::remove_file(path(folder, id)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            removed => removed?,
+        }
         File::open(folder)?.sync_all()
     }
 
-    /// All that are on record in a folder, which is made if it is not there.
-    pub(crate) fn all(folder: &Path) -> io::Result<Vec<Self>> {
+    /// All that are on record in a folder, which is made if it is not there, and whose copies are
+    /// among `layers`. Of two of one name the older is removed: an agent that ended in between had
+    /// replaced it.
+    pub(crate) fn all(folder: &Path, layers: &[String]) -> io::Result<BTreeMap<String, Self>> {
         fs::create_dir_all(folder)?;
-        let mut all = Vec::new();
+        let mut all: Vec<Self> = Vec::new();
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             if path.extension().is_none_or(|kind| kind != "json") {
                 fs::remove_file(&path)?;
                 continue;
             }
-            match serde_json::from_slice(&fs::read(&path)?) {
-                Ok(snapshot) => all.push(snapshot),
+            match serde_json::from_slice::<Self>(&fs::read(&path)?) {
+                Ok(snapshot) if snapshot.layers.iter().all(|layer| layers.contains(layer)) => {
+                    all.push(snapshot);
+                }
+                Ok(snapshot) => {
+                    tracing::error!(snapshot = %snapshot.id, "files of it are missing; it is left out");
+                }
                 Err(error) => {
                     tracing::error!(path = %path.display(), %error, "no snapshot; it is left as it is");
                 }
             }
         }
-        Ok(all)
+        all.sort_by_key(|snapshot| snapshot.created_at_us);
+        let mut kept: BTreeMap<String, Self> = BTreeMap::new();
+        for snapshot in all {
+            let older = kept.values().find(|other| other.is_replaced_by(&snapshot));
+            if let Some(older) = older.map(|older| older.id.clone()) {
+                Self::remove(folder, &older)?;
+                kept.remove(&older);
+            }
+            kept.insert(snapshot.id.clone(), snapshot);
+        }
+        Ok(kept)
+    }
+
+    /// Whether another one has taken its name.
+    pub(crate) fn is_replaced_by(&self, other: &Self) -> bool {
+        self.id != other.id
+            && self.name.is_some()
+            && (&self.tenant, &self.name) == (&other.tenant, &other.name)
     }
 }
 

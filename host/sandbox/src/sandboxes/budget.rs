@@ -1,86 +1,131 @@
-//! The bound on what images and snapshots take of the disk: those that nobody used for the longest
-//! go first, as container runtimes collect images.
+//! The bound on what images and snapshots take of the disk: what no sandbox has goes first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Sandboxes;
-use crate::blocking::blocking;
-use crate::usage;
-
-/// Something that may go.
-#[derive(Debug, Eq, PartialEq)]
-enum Unused {
-    Image(String),
-    Snapshot(String),
-}
+use crate::platform::MeasuredImage;
+use crate::snapshot::Snapshot;
 
 impl Sandboxes {
-    /// Removes images and snapshots that no sandbox has, those first that were not used for the
-    /// longest, until all are within `images_bytes_max`, as is done each minute. Gives what it
-    /// removed, by id or name.
+    /// Removes snapshots and then images that no sandbox has, until all are within
+    /// `images_bytes_max`, as is done each minute: of the tenant whose snapshots take most that which
+    /// was not used for the longest, and images only where that is not enough. Nothing goes if it
+    /// would not do. Gives what it removed, by id or name.
     pub async fn keep_within_budget(&self) -> Vec<String> {
         let most = self.0.agent.config.images_bytes_max;
+        let Ok(_one_at_a_time) = self.0.making_room.try_lock() else {
+            return Vec::new();
+        };
         if most == 0 {
             return Vec::new();
         }
-        let folder = self.layers_folder();
-        let of_layers = blocking(move || Ok(usage::of_folder(&folder))).await;
-        let measured = self.0.agent.platform.measured().await;
-        let (images, mut bytes) = match (measured, of_layers) {
-            (Ok(images), Ok(of_layers)) => (images, of_layers),
-            (Err(error), _) | (_, Err(error)) => {
+        let images = match self.0.agent.platform.measured().await {
+            Ok(images) => images,
+            Err(error) => {
                 tracing::warn!(%error, "images can't be measured");
                 return Vec::new();
             }
         };
-        bytes += images.iter().map(|image| image.bytes).sum::<u64>();
-        let (in_use, layers_in_use) = self.in_use();
-        let snapshots = self.snapshots().into_iter();
-        let snapshots = snapshots.filter(|one| !layers_in_use.contains(&one.layers[0]));
-        let snapshots =
-            snapshots.map(|one| (one.used_at_us, one.disk_bytes, Unused::Snapshot(one.id)));
-        let images = images.into_iter();
-        let images = images.filter(|image| !in_use.contains(&image.name));
-        let images = images.map(|image| (image.used_at_us, image.bytes, Unused::Image(image.name)));
-        let mut unused: Vec<_> = snapshots.chain(images).collect();
-        unused.sort_by_key(|(used_at_us, ..)| *used_at_us);
-        let mut gone = Vec::new();
-        for (_, freed, what) in unused {
-            if bytes <= most {
+        let snapshots = self.snapshots();
+        let bytes = images.iter().map(|image| image.bytes);
+        let bytes: u64 = bytes
+            .chain(snapshots.iter().map(|one| one.disk_bytes))
+            .sum();
+        let Some(over) = bytes.checked_sub(most).filter(|over| *over > 0) else {
+            return Vec::new();
+        };
+        let (images, snapshots) = self.unused(images, snapshots);
+        let unused = images.iter().map(|image| image.bytes);
+        let unused: u64 = unused
+            .chain(snapshots.iter().map(|one| one.disk_bytes))
+            .sum();
+        if unused < over {
+            tracing::warn!(
+                bytes,
+                most,
+                "what sandboxes have of images and snapshots is beyond sandboxes.images_bytes_max; \
+                 nothing is removed for that"
+            );
+            return Vec::new();
+        }
+        self.make_room(over, images, snapshots).await
+    }
+
+    async fn make_room(
+        &self,
+        over: u64,
+        images: Vec<MeasuredImage>,
+        snapshots: Vec<Snapshot>,
+    ) -> Vec<String> {
+        let (mut freed, mut gone) = (0, Vec::new());
+        for snapshot in in_order(snapshots) {
+            if freed >= over {
+                return gone;
+            }
+            if self.forget_snapshot(&snapshot.id).await.is_ok() {
+                tracing::info!(snapshot = %snapshot.id, tenant = %snapshot.tenant, "it made room");
+                freed += snapshot.disk_bytes;
+                gone.push(snapshot.id);
+            }
+        }
+        for image in images {
+            if freed >= over {
                 break;
             }
-            let removed = match &what {
-                Unused::Image(name) => self.remove_image(name).await,
-                Unused::Snapshot(id) => self.forget_snapshot(id).await,
-            };
-            match removed {
-                Ok(()) => {
-                    tracing::info!(
-                        ?what,
-                        freed,
-                        "it made room: images and snapshots are bounded"
-                    );
-                    bytes = bytes.saturating_sub(freed);
-                    let (Unused::Image(name) | Unused::Snapshot(name)) = what;
-                    gone.push(name);
-                }
-                // Something was made of it just now.
-                Err(error) => tracing::debug!(?what, %error, "it stays"),
+            // It stays where a sandbox is made of it just now.
+            if self.remove_image(&image.name).await.is_ok() {
+                tracing::info!(image = %image.name, "it made room");
+                freed += image.bytes;
+                gone.push(image.name);
             }
         }
         gone
     }
 
-    /// Images and copies that sandboxes lie over; images below snapshots too.
-    fn in_use(&self) -> (BTreeSet<String>, BTreeSet<String>) {
-        let (mut images, mut layers) = (BTreeSet::new(), BTreeSet::new());
+    /// Images and snapshots that neither sandboxes nor other snapshots lie over, images that were not
+    /// used for the longest first.
+    fn unused(
+        &self,
+        mut images: Vec<MeasuredImage>,
+        mut snapshots: Vec<Snapshot>,
+    ) -> (Vec<MeasuredImage>, Vec<Snapshot>) {
+        let (mut below, mut layers) = (BTreeSet::new(), BTreeSet::new());
         let all: Vec<_> = self.0.lock().values().cloned().collect();
         for sandbox in all {
             let record = &sandbox.lock().record;
-            images.insert(record.spec.image.clone());
+            below.insert(record.spec.image.clone());
             layers.extend(record.layers.iter().cloned());
         }
-        images.extend(self.snapshots().into_iter().map(|snapshot| snapshot.image));
-        (images, layers)
+        for snapshot in &snapshots {
+            below.insert(snapshot.image.clone());
+            layers.extend(snapshot.layers[1..].iter().cloned());
+        }
+        images.retain(|image| !below.contains(&image.name));
+        images.sort_by_key(|image| image.used_at_us);
+        snapshots.retain(|snapshot| !layers.contains(&snapshot.layers[0]));
+        (images, snapshots)
     }
+}
+
+/// Always the next of the tenant that has most left, by when they were used.
+fn in_order(mut snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
+    // The one that was not used for the longest is last.
+    snapshots.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.used_at_us));
+    let mut tenants: BTreeMap<String, (u64, Vec<Snapshot>)> = BTreeMap::new();
+    for snapshot in snapshots {
+        let (bytes, own) = tenants.entry(snapshot.tenant.clone()).or_default();
+        *bytes += snapshot.disk_bytes;
+        own.push(snapshot);
+    }
+    let mut order = Vec::new();
+    while let Some((bytes, own)) = tenants.values_mut().max_by_key(|(bytes, _)| *bytes) {
+        match own.pop() {
+            Some(snapshot) => {
+                *bytes = bytes.saturating_sub(snapshot.disk_bytes);
+                order.push(snapshot);
+            }
+            None => break,
+        }
+    }
+    order
 }

@@ -20,6 +20,8 @@ use crate::snapshot::Snapshot;
 
 /// Bytes of all labels and variables of a sandbox.
 const TEXT_BYTES_MAX: usize = 256 << 10;
+/// How long it is tried to find a moment at which nothing is made.
+const QUIET_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 /// Characters of a sandbox's name: letters and digits that no host name forbids.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
@@ -35,6 +37,8 @@ struct Shared {
     agent: Arc<Agent>,
     all: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     snapshots: Mutex<BTreeMap<String, Snapshot>>,
+    /// Held while images and snapshots are looked for that may go.
+    making_room: tokio::sync::Mutex<()>,
     /// Read while a sandbox's files are copied, until what lies over the copy is on record.
     copying: tokio::sync::RwLock<()>,
     /// No other agent uses the folder while it is open.
@@ -180,8 +184,12 @@ impl Sandboxes {
     /// # Errors
     /// It is not there, or a sandbox has it.
     pub async fn remove_image(&self, name: &str) -> Result<(), SandboxError> {
-        // Nothing is made of it meanwhile.
-        let _none_is_made = self.0.copying.write().await;
+        let Some(_none_is_made) = self.none_is_made().await else {
+            let problem = format!(
+                "`{name}` may be in use: sandboxes are being made or copied just now; try again"
+            );
+            return Err(SandboxError::Value("image", problem));
+        };
         if self.list().iter().any(|sandbox| sandbox.spec.image == name) {
             let problem = format!("`{name}` is what sandboxes are made of; remove those first");
             return Err(SandboxError::Value("image", problem));
@@ -195,6 +203,21 @@ impl Sandboxes {
             return Err(SandboxError::Value("image", problem));
         }
         self.0.agent.platform.remove_image(name).await
+    }
+
+    /// What keeps anything from being made or copied, if that comes about soon. It does not wait in
+    /// line: those who make something would wait behind it.
+    async fn none_is_made(&self) -> Option<tokio::sync::RwLockWriteGuard<'_, ()>> {
+        let began = std::time::Instant::now();
+        loop {
+            match self.0.copying.try_write() {
+                Ok(guard) => return Some(guard),
+                Err(_) if began.elapsed() < QUIET_MAX => {
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+                Err(_) => return None,
+            }
+        }
     }
 
     /// Removes all sandboxes of a program that has ended.

@@ -1,5 +1,7 @@
 //! Snapshots: made, found, removed.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::Arc;
 
 use super::Sandboxes;
@@ -13,6 +15,8 @@ use crate::usage;
 
 /// What ids of snapshots begin with.
 const FIRST: char = 'c';
+/// Of all snapshots that there may be a tenant has this part at most.
+const TENANTS_PART: usize = 4;
 
 impl Sandboxes {
     /// Keeps the files that a sandbox has now, so that others can be made of them, also once it is
@@ -44,19 +48,17 @@ impl Sandboxes {
         name: Option<String>,
     ) -> Result<Snapshot, SandboxError> {
         sandbox.made().await?;
-        let most = self.0.agent.config.snapshots_max;
-        if self.0.snapshots().len() >= most {
-            return Err(SandboxError::SnapshotsFull(most));
-        }
+        let tenant = sandbox.lock().record.spec.tenant.clone();
+        self.check_count(&self.0.snapshots(), &tenant, name.as_deref())?;
         let id = super::name(FIRST, &self.0.agent.config.mark);
         let id = id.map_err(|error| SandboxError::System("a name", error))?;
-        let _copying = self.0.copying.read().await;
+        let copying = self.0.copying.read().await;
         let (record, layers) = self.copy_of(sandbox).await?;
         let now = now_us();
         let mut snapshot = Snapshot {
             id,
             name,
-            tenant: record.spec.tenant,
+            tenant,
             job: record.spec.job,
             sandbox: record.id,
             image: record.spec.image,
@@ -67,28 +69,62 @@ impl Sandboxes {
         };
         let folders = (self.layers_folder(), self.snapshots_folder());
         let written = blocking(move || {
-            snapshot.disk_bytes = usage::of_folder(&folders.0.join(&snapshot.layers[0]));
+            let layer = folders.0.join(&snapshot.layers[0]);
+            snapshot.disk_bytes = usage::of_folder(&layer);
+            // The record is not to outlive a loss of power that its files don't.
+            rustix::fs::syncfs(&File::open(&layer)?)?;
             snapshot.write(&folders.1)?;
             Ok(snapshot)
         });
         let snapshot = written
             .await
             .map_err(|error| SandboxError::System("the snapshot's record", error))?;
-        let same = |other: &Snapshot| {
-            snapshot.name.is_some()
-                && (&other.tenant, &other.name) == (&snapshot.tenant, &snapshot.name)
-        };
-        let replaced: Vec<String> = {
-            let mut all = self.0.snapshots();
-            let older = all.values().filter(|other| same(other));
-            let older = older.map(|other| other.id.clone()).collect();
-            all.insert(snapshot.id.clone(), snapshot.clone());
-            older
+        let added = self.add(&snapshot);
+        drop(copying);
+        let replaced = match added {
+            Ok(replaced) => replaced,
+            Err(error) => {
+                // Others were quicker.
+                self.take_off_record(&snapshot.id).await?;
+                return Err(error);
+            }
         };
         for id in replaced {
             self.forget_snapshot(&id).await?;
         }
         Ok(snapshot)
+    }
+
+    /// Gives those whose name it takes.
+    fn add(&self, snapshot: &Snapshot) -> Result<Vec<String>, SandboxError> {
+        let mut all = self.0.snapshots();
+        self.check_count(&all, &snapshot.tenant, snapshot.name.as_deref())?;
+        let older = all.values().filter(|other| other.is_replaced_by(snapshot));
+        let older = older.map(|other| other.id.clone()).collect();
+        all.insert(snapshot.id.clone(), snapshot.clone());
+        Ok(older)
+    }
+
+    /// Whether a tenant may have another one, beside that whose name it takes.
+    fn check_count(
+        &self,
+        all: &BTreeMap<String, Snapshot>,
+        tenant: &str,
+        name: Option<&str>,
+    ) -> Result<(), SandboxError> {
+        let most = self.0.agent.config.snapshots_max;
+        let stays =
+            |one: &&Snapshot| name.is_none() || one.tenant != tenant || one.name.as_deref() != name;
+        let stay = all.values().filter(stays);
+        let own = stay.clone().filter(|one| one.tenant == tenant).count();
+        let most_own = most.div_ceil(TENANTS_PART);
+        if own >= most_own {
+            return Err(SandboxError::SnapshotsFull(most_own));
+        }
+        if stay.count() >= most {
+            return Err(SandboxError::SnapshotsFull(most));
+        }
+        Ok(())
     }
 
     /// All snapshots, oldest first.
@@ -101,8 +137,11 @@ impl Sandboxes {
     /// The snapshot that a tenant calls so, by its id or its name.
     pub fn snapshot_called(&self, tenant: &str, called: &str) -> Option<Snapshot> {
         let all = self.0.snapshots();
-        let mut own = all.values().filter(|snapshot| snapshot.tenant == tenant);
-        own.find(|snapshot| snapshot.id == called || snapshot.name.as_deref() == Some(called))
+        let own = || all.values().filter(|snapshot| snapshot.tenant == tenant);
+        let by_id = own().find(|snapshot| snapshot.id == called);
+        let named = || own().filter(|snapshot| snapshot.name.as_deref() == Some(called));
+        by_id
+            .or_else(|| named().max_by_key(|snapshot| snapshot.created_at_us))
             .cloned()
     }
 
@@ -119,9 +158,12 @@ impl Sandboxes {
 
     /// Its files go once no sandbox has them, when copies are collected.
     pub(super) async fn forget_snapshot(&self, id: &str) -> Result<(), SandboxError> {
-        if self.0.snapshots().remove(id).is_none() {
-            return Ok(());
-        }
+        self.take_off_record(id).await?;
+        self.0.snapshots().remove(id);
+        Ok(())
+    }
+
+    async fn take_off_record(&self, id: &str) -> Result<(), SandboxError> {
         let (folder, id) = (self.snapshots_folder(), id.to_owned());
         let removed = blocking(move || Snapshot::remove(&folder, &id)).await;
         removed.map_err(|error| SandboxError::System("removing the snapshot", error))

@@ -61,7 +61,8 @@ impl Sandboxes {
         platform: Arc<dyn Platform>,
     ) -> Result<Self, SandboxError> {
         let read = blocking(move || {
-            let snapshots = Snapshot::all(&config.folder.join("snapshots"))?;
+            let layers = layers::names(&config.folder.join("layers"));
+            let snapshots = Snapshot::all(&config.folder.join("snapshots"), &layers)?;
             Ok((records(&config)?, snapshots, config))
         });
         let (records, snapshots, config) = read.await.map_err(SandboxError::Machine)?;
@@ -77,11 +78,10 @@ impl Sandboxes {
             let id = record.id.clone();
             (id, Sandbox::new(&agent, record, State::Stopped))
         });
-        let snapshots = snapshots.into_iter();
-        let snapshots = snapshots.map(|snapshot| (snapshot.id.clone(), snapshot));
         let sandboxes = Self(Arc::new(Shared {
             all: Mutex::new(taken_in.collect()),
-            snapshots: Mutex::new(snapshots.collect()),
+            snapshots: Mutex::new(snapshots),
+            making_room: tokio::sync::Mutex::default(),
             agent: agent.clone(),
             copying: RwLock::default(),
             _owned: owned,

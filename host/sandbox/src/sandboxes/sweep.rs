@@ -1,6 +1,7 @@
 //! What is looked after: time that is over, disks that fill, copies that nobody has any more.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,10 +40,14 @@ impl Sandboxes {
                 let sandboxes = Self(shared);
                 sandboxes.expire();
                 sandboxes.measure(&mut free);
-                if collected.elapsed() >= COLLECTION_PERIOD && sandboxes.collect_copies().await {
+                if collected.elapsed() >= COLLECTION_PERIOD && sandboxes.set_aside().await {
                     collected = Instant::now();
+                    // Aside: both may take long.
                     let own = sandboxes.clone();
-                    tokio::spawn(async move { own.keep_within_budget().await });
+                    tokio::spawn(async move {
+                        own.remove_set_aside().await;
+                        own.keep_within_budget().await;
+                    });
                 }
             }
         });
@@ -117,9 +122,18 @@ impl Sandboxes {
         }
     }
 
-    /// Removes copies that lie under no sandbox and are no snapshot's, as is done each minute. Gives whether it could: not
-    /// while one is made.
+    /// Removes copies that lie under no sandbox and are no snapshot's, as is done each minute. Gives
+    /// whether it could: not while one is made.
     pub async fn collect_copies(&self) -> bool {
+        let could = self.set_aside().await;
+        if could {
+            self.remove_set_aside().await;
+        }
+        could
+    }
+
+    /// Takes such copies out of sight, which is quick. Nothing can be made meanwhile.
+    async fn set_aside(&self) -> bool {
         let Ok(_none_is_made) = self.0.copying.try_write() else {
             return false;
         };
@@ -130,9 +144,25 @@ impl Sandboxes {
         let of_snapshots = self.snapshots().into_iter().map(|snapshot| snapshot.layers);
         let kept: BTreeSet<String> = of_sandboxes.chain(of_snapshots).flatten().collect();
         let folder = self.layers_folder();
+        let renamed = blocking(move || {
+            for layer in layers::names(&folder) {
+                if !kept.contains(&layer) && !layer.starts_with('.') {
+                    fs::rename(folder.join(&layer), folder.join(format!(".{layer}")))?;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = renamed.await {
+            tracing::warn!(%error, "copies of sandboxes stay");
+        }
+        true
+    }
+
+    async fn remove_set_aside(&self) {
+        let folder = self.layers_folder();
         let removed = blocking(move || {
             for layer in layers::names(&folder) {
-                if !kept.contains(&layer) {
+                if layer.starts_with('.') {
                     layers::remove(&folder.join(layer))?;
                 }
             }
@@ -141,7 +171,6 @@ impl Sandboxes {
         if let Err(error) = removed.await {
             tracing::warn!(%error, "copies of sandboxes stay");
         }
-        true
     }
 }
 

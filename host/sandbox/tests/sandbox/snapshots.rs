@@ -73,7 +73,7 @@ async fn a_snapshot_outlives_its_sandbox_and_the_agent_and_is_its_tenants_alone(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_is_that_of_the_newest_and_files_stay_as_long_as_a_sandbox_has_them() {
-    let stage = Stage::with(|config| config.snapshots_max = 2).await;
+    let stage = Stage::with(|config| config.snapshots_max = 8).await;
     let (sandboxes, sandbox) = (&stage.sandboxes, stage.sandbox().await);
     sh(&sandbox, "echo one > /root/a").await;
     let name = || Some("a".to_owned());

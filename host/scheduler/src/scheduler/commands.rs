@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::program::Program;
-use treadle_core::{Command, Event, Mode};
+use treadle_core::{Command, Event, Mode, Refusal};
 use treadle_model::{GatewayId, PolicyRef, StepId, Timestamp, WorkerId};
 
 /// Who shares out the units of actions where no policy does.
@@ -34,7 +34,9 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             Command::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
             Command::AbortStep { step, cause } => self.instruct(step, Instruction::Abort(cause)),
             Command::RefuseStep { step, refusal, was } => {
-                if let Some(was) = was.filter(|_| self.journals) {
+                // One that engines failed has its row, by the event that said so.
+                let by_engines = matches!(refusal, Refusal::EngineFailed { .. });
+                if let Some(was) = was.filter(|_| self.journals && !by_engines) {
                     let row = projection::refused_row(step, &refusal, *was, now);
                     self.rows.steps.push(row);
                 }

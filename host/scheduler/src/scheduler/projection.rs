@@ -242,11 +242,6 @@ pub(crate) fn refused_row(
         output_tokens_total,
         step,
     } = was;
-    // One that engines failed was none that the scheduler refused.
-    let outcome = match refusal {
-        Refusal::EngineFailed { .. } => "failed",
-        _ => "refused",
-    };
     StepRow {
         step: id.0,
         program: program.into(),
@@ -258,7 +253,7 @@ pub(crate) fn refused_row(
         prompt_tokens: step.prompt_tokens,
         output_tokens: step.output_tokens,
         cached_tokens: None,
-        outcome: outcome.into(),
+        outcome: "refused".into(),
         waited_us: step
             .dispatched_at
             .unwrap_or(now)

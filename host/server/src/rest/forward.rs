@@ -5,11 +5,13 @@ use crate::nodes::{Nodes, Own, Place, SIGNED_PATH, mark_of_sandbox};
 use crate::sandboxes::{Host, SandboxApp};
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Query, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
 use axum::middleware::Next;
 use futures_util::future::join_all;
 use serde_json::Value;
 use std::sync::Arc;
+use treadle_auth::Principal;
 use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
@@ -51,7 +53,7 @@ pub(crate) async fn forward(
         None if app.host.is_some() => next.run(request).await,
         None => match in_path(path) {
             Some(named) => {
-                let message = format!("there is no {named} on any node");
+                let message = format!("there is no {named} on any node; name it by its id");
                 refuse(ErrorCode::SandboxUnknown, message)
             }
             None => next.run(request).await,
@@ -173,8 +175,17 @@ async fn make(nodes: &Nodes, app: &SandboxApp, request: Request, next: Next) -> 
     let image = image(&parts.uri, &body);
     let mut places = nodes.places(app.host.as_deref().map(own).as_ref(), &image);
     // A snapshot is where the sandbox was that it is of.
-    if let Some(mark) = mark_of_sandbox(&image).filter(|mark| nodes.has(mark)) {
+    if app
+        .host
+        .as_deref()
+        .is_some_and(|host| has_snapshot(host, &parts, &image))
+    {
+        places = vec![Place::Here];
+    } else if let Some(mark) = mark_of_sandbox(&image).filter(|mark| nodes.has(mark)) {
         places.retain(|place| matches!(place, Place::Node(node, _) if node == mark));
+        if places.is_empty() {
+            return away(mark);
+        }
     }
     if let Some(key) = parts.headers.get("idempotency-key") {
         // The same request asks the same machine, as long as the machines are the same.
@@ -253,6 +264,16 @@ async fn everywhere(
     answers.swap_remove(failed.unwrap_or(0))
 }
 
+/// Whether the image that a caller names is its tenant's snapshot on this machine.
+fn has_snapshot(host: &Host, parts: &Parts, image: &str) -> bool {
+    let caller = parts.extensions.get::<Arc<Principal>>();
+    caller.is_some_and(|caller| {
+        let tenant = caller.tenant.tenant.name();
+        let found = host.sandboxes.snapshot_called(tenant, image).is_some();
+        found && !host.sandboxes.images().iter().any(|own| own == image)
+    })
+}
+
 /// What this machine has.
 fn own(host: &Host) -> Own {
     Own {
@@ -283,7 +304,7 @@ fn image(uri: &Uri, body: &Bytes) -> String {
 
 fn away(mark: &str) -> Response<Body> {
     let message = format!(
-        "the sandbox is on the node {mark}, which is away; try again, or see `treadle nodes`"
+        "it is on the node {mark}, which is away or takes none; try again, or see `treadle nodes`"
     );
     refuse(ErrorCode::SandboxFailed, message)
 }
