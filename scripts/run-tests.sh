@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests: with cargo-nextest where it is or can be installed, else with `cargo test`; then those
 # of the console, in a browser; then the examples in the documentation, which cargo-nextest leaves out,
-# and a minute of requests to the API. Beside these two a short chaos run kills servers: it waits most
-# of the time.
+# and a minute of requests to the API. Beside the browser a short chaos run kills servers: it waits
+# most of the time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -103,13 +103,15 @@ main() {
   check_sandboxes
   start_services
   if ensure_nextest; then
-    cargo nextest run --locked --workspace --no-fail-fast --profile "$profile" -E "$ALL_TESTS"
+    # A third of the time tests wait: for servers, for engines that are simulated, for clocks.
+    cargo nextest run --locked --workspace --no-fail-fast --profile "$profile" \
+      --test-threads "$((($(nproc) * 3 + 1) / 2))" -E "$ALL_TESTS"
   else
     cargo test --locked --workspace --all-targets --no-fail-fast "${SKIPPED[@]}"
   fi
+  start_chaos
   scripts/build-console.sh check
   scripts/test-console.sh
-  start_chaos
   test_examples
   scripts/fuzz-api.sh 60 1
   await_chaos
