@@ -23,6 +23,7 @@ impl Sandbox {
                 let created_at_us = self.lock().record.created_at_us;
                 self.agent.preparations.prepared(created_at_us);
             }
+            Err(_) if *self.state.borrow() == State::Removed => {}
             Err(error) => {
                 self.agent.preparations.failed();
                 let cause = error.to_string();
