@@ -116,7 +116,8 @@ async fn begin(
     let begun = exec::begin(&pod.api, &pod.name, text, has_input).await;
     let mut begun = begun.map_err(|failure| match failure {
         Failure::NotFound | Failure::Broken => SandboxError::Gone,
-        other => SandboxError::Command(other.to_string()),
+        Failure::Refused(why) => SandboxError::Command(why),
+        other => SandboxError::System("the API server", io::Error::other(other.to_string())),
     })?;
     let line = first_line(&mut begun.stdout).await;
     if let Some(pid) = line.strip_prefix(STARTED).and_then(|pid| pid.parse().ok()) {
@@ -173,9 +174,10 @@ async fn follow(
         std::future::pending::<()>().await;
     };
     let taking = async {
-        let out = tokio::io::copy(&mut stdout, &mut output);
-        let err = tokio::io::copy(&mut stderr, &mut errors);
-        let _ = tokio::join!(out, err);
+        tokio::join!(
+            pass(&mut stdout, &mut output),
+            pass(&mut stderr, &mut errors)
+        );
         told(status.await.ok())
     };
     tokio::pin!(taking);
@@ -188,6 +190,12 @@ async fn follow(
             Told::Unknown
         }
     }
+}
+
+/// Passes on what comes, and takes it in where nobody reads it any more: what follows is waited for.
+async fn pass(from: &mut (impl AsyncRead + Unpin), to: &mut pipe::Sender) {
+    let _ = tokio::io::copy(from, to).await;
+    let _ = tokio::io::copy(from, &mut tokio::io::sink()).await;
 }
 
 /// How the pod ended, if it has or does so now.

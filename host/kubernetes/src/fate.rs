@@ -50,6 +50,11 @@ impl Ending {
 }
 
 impl Fate {
+    /// Whether it was heard of, and not of its end.
+    pub(crate) fn is_under_way(&self) -> bool {
+        matches!(self, Self::Starting(_) | Self::Ready)
+    }
+
     /// What a pod's status says.
     pub(crate) fn of(pod: &Pod) -> Self {
         let Some(status) = &pod.status else {

@@ -133,12 +133,6 @@ impl Place for PodPlace {
         let told = |failure: Failure| io::Error::other(failure.to_string());
         match self.found().await {
             Ok(pod) => self.cluster.statuses.tell_first(&self.pod, Fate::of(&pod)),
-            // An earlier daemon put it on record, and asked for no pod.
-            Err(Failure::NotFound)
-                if !record.was_ready() && *self.fate.borrow() == Fate::Unheard =>
-            {
-                self.create(record).await.map_err(told)?;
-            }
             Err(Failure::NotFound) => {
                 return Err(io::Error::other(gone("it is not there any more")));
             }

@@ -78,17 +78,27 @@ impl Statuses {
         }
     }
 
-    /// Pods that were heard of and are not among these are gone.
-    fn keep(&self, there: &BTreeSet<String>) {
-        let names: Vec<String> = {
-            let followed = self.lock();
-            let gone = followed
-                .iter()
-                .filter(|(name, told)| !there.contains(*name) && *told.borrow() != Fate::Unheard);
-            gone.map(|(name, _)| name.clone()).collect()
-        };
-        for name in names {
-            self.tell(&name, Fate::Ended(Ending::lost("it is not there any more")));
+    /// Pods that were heard of and are not among these.
+    fn missing(&self, there: &BTreeSet<String>) -> Vec<String> {
+        let followed = self.lock();
+        let missing = followed
+            .iter()
+            .filter(|(name, told)| !there.contains(*name) && told.borrow().is_under_way());
+        missing.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes in a list of all pods that there are.
+    async fn take_all(&self, api: &Api<Pod>, pods: &[Pod]) {
+        let names = pods.iter().filter_map(|pod| pod.metadata.name.clone());
+        for name in self.missing(&names.collect()) {
+            // One that is newer than the list is there.
+            if let Err(Failure::NotFound) = asked(api.get(&name)).await {
+                let ending = Ending::lost("it is not there any more");
+                self.tell(&name, Fate::Ended(ending));
+            }
+        }
+        for pod in pods {
+            self.take(pod);
         }
     }
 }
@@ -116,11 +126,7 @@ pub(crate) async fn watch(statuses: Arc<Statuses>, api: Api<Pod>, selector: Stri
         let began = Instant::now();
         let failed = match list(&api, &selector).await {
             Ok((pods, version)) => {
-                let names = pods.iter().filter_map(|pod| pod.metadata.name.clone());
-                statuses.keep(&names.collect());
-                for pod in &pods {
-                    statuses.take(pod);
-                }
+                statuses.take_all(&api, &pods).await;
                 follow(&statuses, &api, &selector, version).await
             }
             Err(failure) => failure,

@@ -64,7 +64,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether it was ready before, so that it may have files.
+    /// Whether it is not new: it was ready before, or an earlier agent was to make it.
     pub fn was_ready(&self) -> bool {
         self.expires_at_us.is_some()
     }

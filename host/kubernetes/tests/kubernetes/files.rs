@@ -116,6 +116,10 @@ async fn what_can_not_be_done_with_files_is_told_as_on_this_machine() {
         kind(sandbox.remove_file("/").await),
         io::ErrorKind::InvalidInput
     );
+    // What a sandbox may have on disk is what is copied of it.
+    let long = format!("head -c {} /dev/zero >{file}", (8 << 20) + 1);
+    run(&sandbox, script(&long)).await.expect("it runs");
+    assert_eq!(kind(sandbox.open(&file).await), io::ErrorKind::FileTooLarge);
     let much = vec![0; (8 << 20) + 1];
     assert_eq!(
         kind(sandbox.write(&file, much).await),

@@ -18,7 +18,7 @@ impl Sandbox {
             return;
         }
         match self.begin().await {
-            Ok(()) if *self.state.borrow() == State::Removed => {}
+            _ if *self.state.borrow() == State::Removed => {}
             Ok(()) => {
                 let created_at_us = self.lock().record.created_at_us;
                 self.agent.preparations.prepared(created_at_us);
