@@ -4830,6 +4830,11 @@ export interface components {
             faults: number;
             /**
              * Format: int64
+             * @description What they computed for all questions, in wasmtime's units of fuel: about an instruction each.
+             */
+            fuel: number;
+            /**
+             * Format: int64
              * @description Times that a policy was rolled back for its faults: from then on the built-in default
              *     decided.
              */
