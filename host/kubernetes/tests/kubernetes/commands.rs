@@ -201,3 +201,14 @@ async fn a_command_that_writes_without_end_is_held_up_and_ended() {
     running.stopper().kill().await.expect("sent");
     assert_eq!(running.follow(LONG, |_| {}).await, (End::Killed(9), false));
 }
+
+#[tokio::test]
+async fn a_command_whose_output_nobody_reads_any_more_comes_to_its_end() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    let end = format!("{}/end", stage.stand_in.inside());
+    let much = "head -c 24000000 /dev/zero";
+    let text = format!("{much}; {much} >&2; : >'{end}'");
+    drop(sandbox.run(script(&text)).await.expect("it runs"));
+    until("its end", || std::path::Path::new(&end).exists()).await;
+}
