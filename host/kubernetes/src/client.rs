@@ -88,7 +88,7 @@ pub(crate) enum Failure {
     Refused(String),
     /// The history that was asked for is over.
     Expired,
-    /// It did not get there, or no answer came.
+    /// It did not get there, or no answer came, or one that the API server can't do its work now.
     Lost(String),
     /// The connection broke once it was there: nobody knows what became of it.
     Broken,
@@ -115,7 +115,7 @@ impl std::fmt::Display for Failure {
             Self::NoRoom(told) => write!(text, "the cluster has no room: {told}"),
             Self::Refused(told) => write!(text, "the API server refuses it: {told}"),
             Self::Broken => text.write_str("the connection broke"),
-            Self::Lost(told) => write!(text, "the API server can't be reached: {told}"),
+            Self::Lost(told) => write!(text, "the API server does not answer: {told}"),
         }
     }
 }
@@ -140,6 +140,7 @@ pub(crate) fn failure_of(code: u16, reason: &str, message: &str) -> Failure {
         (403, _) if message.contains("exceeded quota") => Failure::NoRoom(told),
         (403, _) => Failure::Refused(format!("{told}{}", remedy(message))),
         (429 | 503 | 504, _) => Failure::NoRoom(told),
+        (500.., _) => Failure::Lost(told),
         _ => Failure::Refused(told),
     }
 }
@@ -198,6 +199,8 @@ mod tests {
         ));
         assert!(matches!(failure_of(409, "Conflict", ""), Failure::Conflict));
         assert!(matches!(failure_of(410, "Expired", ""), Failure::Expired));
+        assert!(matches!(failure_of(500, "", ""), Failure::Lost(_)));
+        assert!(matches!(failure_of(400, "", ""), Failure::Refused(_)));
     }
 
     #[test]

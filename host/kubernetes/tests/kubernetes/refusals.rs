@@ -5,7 +5,7 @@ use std::sync::Arc;
 use treadle_kubernetes::{Kubernetes, KubernetesConfig};
 use treadle_sandbox::{SandboxConfig, SandboxError, Sandboxes, State};
 
-use crate::stage::{Stage, config, pod, run, script, until};
+use crate::stage::{Stage, config, lists, pod, run, script, until};
 use crate::stand_in::StandIn;
 
 #[tokio::test]
@@ -96,6 +96,28 @@ async fn a_pod_that_never_is_ready_fails_with_what_the_cluster_told() {
         stage.stand_in.state.pods().is_empty()
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_command_that_the_api_server_can_not_start_is_no_fault_of_the_client() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    run(&sandbox, script("true")).await.expect("it runs");
+    // What is refused next is what starts a command.
+    until("it watches", || lists(&stage, true) > 0).await;
+    let refused = async |status| {
+        stage.stand_in.state.refuse("GET", status);
+        run(&sandbox, script("true")).await.expect_err(status)
+    };
+    let busy = refused("status_unavailable").await;
+    assert!(matches!(busy, SandboxError::System(..)), "{busy}");
+    let forbidden = refused("status_forbidden").await;
+    assert!(
+        matches!(&forbidden, SandboxError::Command(told) if told.contains("docs/sandboxes.md")),
+        "{forbidden}"
+    );
+    let gone = refused("status_not_found").await;
+    assert!(matches!(gone, SandboxError::Gone), "{gone}");
 }
 
 async fn refused(change: impl FnOnce(&mut KubernetesConfig)) -> String {

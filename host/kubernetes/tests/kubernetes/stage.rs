@@ -111,6 +111,14 @@ pub(crate) async fn run(
     Ok((text(output), text(errors), end))
 }
 
+/// How often pods were listed, or watched.
+pub(crate) fn lists(stage: &Stage, watches: bool) -> usize {
+    let requests = stage.stand_in.state.requests();
+    let of_all = requests.iter().filter(|request| request.contains("/pods?"));
+    let lists = of_all.filter(|request| request.contains("watch=") == watches);
+    lists.count()
+}
+
 /// Waits until something is so.
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waited = tokio::time::timeout(LONG, async {

@@ -115,6 +115,7 @@ pub(super) async fn list(
     Query(query): Queries,
 ) -> Response {
     if query.get("watch").is_some_and(|watch| watch == "true") {
+        server.lock().requests.push(format!("GET {uri}"));
         return watch(server, &query);
     }
     if let Some(refusal) = met(&server, "GET", &uri) {
