@@ -78,28 +78,13 @@ impl Statuses {
         }
     }
 
-    /// Pods that were heard of and are not among these.
-    fn missing(&self, there: &BTreeSet<String>) -> Vec<String> {
+    /// Pods that were heard of, and not of their end.
+    fn heard(&self) -> BTreeSet<String> {
         let followed = self.lock();
-        let missing = followed
+        let heard = followed
             .iter()
-            .filter(|(name, told)| !there.contains(*name) && told.borrow().is_under_way());
-        missing.map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Takes in a list of all pods that there are.
-    async fn take_all(&self, api: &Api<Pod>, pods: &[Pod]) {
-        let names = pods.iter().filter_map(|pod| pod.metadata.name.clone());
-        for name in self.missing(&names.collect()) {
-            // One that is newer than the list is there.
-            if let Err(Failure::NotFound) = asked(api.get(&name)).await {
-                let ending = Ending::lost("it is not there any more");
-                self.tell(&name, Fate::Ended(ending));
-            }
-        }
-        for pod in pods {
-            self.take(pod);
-        }
+            .filter(|(_, told)| told.borrow().is_under_way());
+        heard.map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -124,9 +109,17 @@ pub(crate) async fn watch(statuses: Arc<Statuses>, api: Api<Pod>, selector: Stri
     let mut pause = AGAIN.0;
     loop {
         let began = Instant::now();
+        // The list is of now: what is heard of while its pages come is newer.
+        let mut gone = statuses.heard();
         let failed = match list(&api, &selector).await {
             Ok((pods, version)) => {
-                statuses.take_all(&api, &pods).await;
+                for pod in &pods {
+                    statuses.take(pod);
+                    gone.remove(pod.metadata.name.as_deref().unwrap_or_default());
+                }
+                for name in gone {
+                    statuses.tell(&name, Fate::Ended(Ending::lost("it is not there any more")));
+                }
                 follow(&statuses, &api, &selector, version).await
             }
             Err(failure) => failure,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use treadle_sandbox::{End, Event, Sandbox, SandboxError, State};
 
-use crate::stage::{LONG, Stage, pod, run, script, until};
+use crate::stage::{LONG, Stage, lists, pod, run, script, until};
 use crate::stand_in::StandIn;
 
 /// How a command ends whose pod comes to this end.
@@ -78,15 +78,23 @@ async fn what_a_watch_missed_is_found_by_the_next_list() {
     })
     .await;
     assert_eq!(end, End::OutOfMemory);
-    let lists = || {
-        let requests = stage.stand_in.state.requests();
-        requests
-            .iter()
-            .filter(|request| request.contains("/pods?") && !request.contains("watch="))
-            .count()
-    };
     // One of the start, one of the watch, and one after it had to begin anew.
-    until("lists", || lists() >= 3).await;
+    until("lists", || lists(&stage, false) >= 3).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_comes_while_pods_are_listed_is_there() {
+    let stage = Stage::new().await;
+    until("it watches", || lists(&stage, true) > 0).await;
+    stage.stand_in.state.hold_lists(true);
+    stage.stand_in.state.forget(None);
+    until("a list is under way", || lists(&stage, false) >= 3).await;
+    let (end, _) = end_of(&stage, |stand_in, pod| {
+        stand_in.state.hold_lists(false);
+        stand_in.state.end(pod, "pod_oom_killed");
+    })
+    .await;
+    assert_eq!(end, End::OutOfMemory, "and not gone");
 }
 
 #[tokio::test]

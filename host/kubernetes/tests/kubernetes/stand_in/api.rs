@@ -121,17 +121,21 @@ pub(super) async fn list(
     if let Some(refusal) = met(&server, "GET", &uri) {
         return refusal;
     }
-    let held = server.lock();
-    let pods = held.pods.values();
-    let pods: Vec<&Value> = pods
-        .filter(|pod| matches(pod, query.get("labelSelector")))
-        .collect();
-    let version = server.version.borrow().to_string();
-    Json(json!({
-        "apiVersion": "v1", "kind": "PodList",
-        "metadata": {"resourceVersion": version}, "items": pods,
-    }))
-    .into_response()
+    let listed = {
+        let held = server.lock();
+        let pods = held.pods.values();
+        let pods: Vec<&Value> = pods
+            .filter(|pod| matches(pod, query.get("labelSelector")))
+            .collect();
+        let version = server.version.borrow().to_string();
+        json!({
+            "apiVersion": "v1", "kind": "PodList",
+            "metadata": {"resourceVersion": version}, "items": pods,
+        })
+    };
+    let mut waits = server.lists_wait.subscribe();
+    let _ = waits.wait_for(|waits| !waits).await;
+    Json(listed).into_response()
 }
 
 /// A line for each event from a version on.

@@ -37,6 +37,8 @@ pub(crate) struct State {
     held: Mutex<Held>,
     /// The version of the newest change.
     version: watch::Sender<u64>,
+    /// Whether lists wait, once they are of what is there.
+    lists_wait: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -119,6 +121,11 @@ impl State {
         self.version.send_replace(version);
     }
 
+    /// Lists wait from now on, or go on.
+    pub(crate) fn hold_lists(&self, wait: bool) {
+        self.lists_wait.send_replace(wait);
+    }
+
     /// The next pods become these.
     pub(crate) fn next_become(&self, statuses: &[&'static str]) {
         self.lock().fates.extend(statuses);
@@ -172,6 +179,7 @@ impl StandIn {
         let state = Arc::new(State {
             held: Mutex::default(),
             version: watch::Sender::new(1),
+            lists_wait: watch::Sender::new(false),
         });
         let pods = "/api/v1/namespaces/rl/pods";
         let router = Router::new()
