@@ -11,6 +11,7 @@ use treadle_sandbox::{SYSTEM_IMAGE, SandboxError};
 
 use crate::client::{Failure, asked};
 use crate::config::KubernetesConfig;
+use crate::copies::Copies;
 use crate::manifest::OWNER;
 use crate::statuses::Statuses;
 
@@ -29,6 +30,7 @@ pub(crate) struct Cluster {
     /// Which agent's pods these are.
     pub(crate) owner: String,
     pub(crate) statuses: Arc<Statuses>,
+    pub(crate) copies: Arc<Copies>,
 }
 
 impl fmt::Debug for Cluster {

@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use treadle_sandbox::{Entry, FileKind};
 
+use crate::copies::{COPY_BYTES_MAX, too_long};
 use crate::exec::{self, Done};
 use crate::ready_pod::ReadyPod;
 use crate::script::quoted;
@@ -16,6 +17,8 @@ use crate::script::quoted;
 const MOVE_MAX: Duration = Duration::from_mins(10);
 /// How long anything else may take.
 const MAX: Duration = Duration::from_mins(1);
+/// Bytes of a file that wait.
+const PIECE_BYTES: usize = 64 << 10;
 /// Bytes of a listing, and entries.
 const LISTED_MAX: (u64, usize) = (24 << 20, 100_000);
 /// What scripts exit with where there is no such file.
@@ -100,13 +103,23 @@ pub(crate) async fn open(pod: &ReadyPod, path: &str, bytes_max: u64) -> io::Resu
          exec head -c {asked} \"$p\"",
         quoted(&absolute(path))
     );
-    let mut copy = tokio::fs::File::from_std(tempfile::tempfile_in(&pod.folder)?);
-    carried(pod, &text, None, &mut copy, (asked, MOVE_MAX)).await?;
-    copy.flush().await?;
+    let mut copy = tokio::fs::File::from_std(pod.copies.make(&pod.folder)?);
+    let (mut from, to) = duplex(PIECE_BYTES);
+    let copying = async {
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let read = from.read(&mut piece).await?;
+            if read == 0 {
+                return copy.flush().await;
+            }
+            pod.copies.check()?;
+            copy.write_all(&piece[..read]).await?;
+        }
+    };
+    tokio::try_join!(carried(pod, &text, None, to, (asked, MOVE_MAX)), copying)?;
     let mut copy = copy.into_std().await;
     if copy.metadata()?.len() > bytes_max {
-        let problem = format!("it has more than {bytes_max} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+        return Err(too_long(io::ErrorKind::FileTooLarge, bytes_max));
     }
     copy.rewind()?;
     Ok(copy)
@@ -122,6 +135,9 @@ pub(crate) async fn write(
 ) -> io::Result<()> {
     let (above, path) = named(path)?;
     let bytes = file.metadata()?.len();
+    if bytes > COPY_BYTES_MAX {
+        return Err(too_long(io::ErrorKind::StorageFull, COPY_BYTES_MAX));
+    }
     file.rewind()?;
     let text = format!(
         "p={path}; d={above}; [ -d \"$p\" ] && exit {IS_FOLDER}; \

@@ -18,6 +18,7 @@ mod cluster;
 mod commands;
 mod config;
 mod connection;
+mod copies;
 mod environment;
 mod exec;
 mod fate;

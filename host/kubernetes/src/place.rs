@@ -13,6 +13,7 @@ use treadle_sandbox::{End, Environment, Place, Record, SandboxError};
 
 use crate::client::{Failure, asked};
 use crate::cluster::{Cluster, PAUSES};
+use crate::copies::COPY_BYTES_MAX;
 use crate::fate::{Ending, Fate};
 use crate::manifest::{self, OWNER, name_of};
 use crate::ready_pod::ReadyPod;
@@ -91,7 +92,8 @@ impl PodPlace {
             self.pod.clone(),
             self.fate.clone(),
             self.folder.clone(),
-            self.cluster.config.disk_bytes_max,
+            self.cluster.config.disk_bytes_max.min(COPY_BYTES_MAX),
+            self.cluster.copies.clone(),
         )
     }
 
@@ -189,6 +191,10 @@ impl Place for PodPlace {
     /// The kubelet bounds that, and evicts what has more.
     async fn disk_bytes(&self) -> Option<u64> {
         None
+    }
+
+    fn transfer_bytes_max(&self) -> u64 {
+        self.cluster.copies.left()
     }
 
     /// A pod has the cores of its own limit.

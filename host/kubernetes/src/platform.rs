@@ -49,6 +49,7 @@ impl Kubernetes {
             config,
             owner,
             statuses: Arc::default(),
+            copies: Arc::default(),
         });
         let watched = watch(cluster.statuses.clone(), api, cluster.selector());
         let watching = tokio::spawn(watched).abort_handle();

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tokio::sync::watch;
 
+use crate::copies::Copies;
 use crate::exec;
 use crate::fate::{Ending, Fate};
 use crate::script;
@@ -29,8 +30,9 @@ pub(crate) struct ReadyPod {
     pub(crate) fate: watch::Receiver<Fate>,
     /// A folder of this machine for files that come and go.
     pub(crate) folder: PathBuf,
-    /// What a file may have.
+    /// What a file may have that is copied.
     pub(crate) file_bytes_max: u64,
+    pub(crate) copies: Arc<Copies>,
     commands: Arc<Mutex<Commands>>,
 }
 
@@ -67,6 +69,7 @@ impl ReadyPod {
         fate: watch::Receiver<Fate>,
         folder: PathBuf,
         file_bytes_max: u64,
+        copies: Arc<Copies>,
     ) -> Self {
         Self {
             api,
@@ -74,6 +77,7 @@ impl ReadyPod {
             fate,
             folder,
             file_bytes_max,
+            copies,
             commands: Arc::default(),
         }
     }

@@ -103,6 +103,11 @@ pub trait Place: Debug + Send + Sync {
     /// Bytes that it has on disk, if that is to be bounded here.
     async fn disk_bytes(&self) -> Option<u64>;
 
+    /// Bytes that a file may have now that is written from outside.
+    fn transfer_bytes_max(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Gives its processes the cores of all commands that run.
     fn give(&self, grants: &[&[u32]]) -> io::Result<()>;
 

@@ -126,3 +126,27 @@ async fn what_can_not_be_done_with_files_is_told_as_on_this_machine() {
         io::ErrorKind::StorageFull
     );
 }
+
+#[tokio::test]
+async fn files_on_their_way_have_no_more_of_this_machine_than_they_may() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    let path = format!("{}/file", stage.stand_in.inside());
+    let write = || sandbox.write(&path, b"bytes".to_vec());
+    write().await.expect("written");
+    let sent = sandbox.create(&path, 0o600).await.expect("a file");
+    sent.set_len(1 << 30).expect("it is sparse");
+    assert_eq!(kind(sandbox.open(&path).await), io::ErrorKind::StorageFull);
+    assert_eq!(kind(write().await), io::ErrorKind::StorageFull);
+    assert_eq!(sandbox.room(), 0);
+    let sent = sandbox.finish((0, 0), &path, 0o600, sent).await;
+    assert!(
+        sent.expect_err("too long").to_string().contains("split -b"),
+        "the remedy is named"
+    );
+    assert_eq!(sandbox.read(&path, 5).await.expect("read"), b"bytes");
+    write().await.expect("there is room again");
+    let long = format!("truncate -s {} '{path}'", (8 << 20) + 1);
+    run(&sandbox, script(&long)).await.expect("it runs");
+    assert_eq!(kind(sandbox.open(&path).await), io::ErrorKind::FileTooLarge);
+}

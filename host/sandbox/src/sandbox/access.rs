@@ -98,12 +98,15 @@ impl Sandbox {
         finished.map_err(at(path))
     }
 
-    /// Bytes that it may write to disk yet, as last measured.
+    /// Bytes that a file may have now that is written from outside, as last measured.
     pub fn room(&self) -> u64 {
-        self.agent
-            .config
-            .disk_bytes_max
-            .saturating_sub(self.lock().disk_bytes)
+        let left = self.disk_bytes_max().saturating_sub(self.lock().disk_bytes);
+        left.min(self.place.transfer_bytes_max())
+    }
+
+    /// Bytes that it may have on disk.
+    pub fn disk_bytes_max(&self) -> u64 {
+        self.agent.config.disk_bytes_max
     }
 
     /// What a path leads to; a link is told as such.

@@ -49,12 +49,12 @@ impl Host {
     /// A sandbox of this machine, with what it may have.
     pub(crate) fn listed(&self, status: Status) -> Listed {
         let sandbox = self.sandboxes.get(&status.id);
-        let room = sandbox.map_or(0, |sandbox| sandbox.room());
+        let disk_bytes_max = sandbox.map_or(0, |sandbox| sandbox.disk_bytes_max());
         Listed {
             node: None,
             cores: treadle_actions::cores().len(),
             memory_bytes_max: status.spec.memory_bytes.unwrap_or(self.memory_bytes_max),
-            disk_bytes_max: room.saturating_add(status.disk_bytes),
+            disk_bytes_max: disk_bytes_max.max(status.disk_bytes),
             status,
         }
     }
