@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::DeleteParams;
@@ -20,8 +21,8 @@ pub(crate) const PAUSES: &str = "sandboxes on Kubernetes can't be paused, resume
      forked, for pods can't; make another sandbox, or use a node without `kubernetes.enabled`";
 /// Bytes of the reference of a container image.
 const IMAGE_BYTES_MAX: usize = 512;
-/// How long after a failure a removal is tried again, at first and at most, and how often.
-const AGAIN: (Duration, Duration, u32) = (Duration::from_secs(1), Duration::from_mins(1), 20);
+/// How often it is looked for pods that are to be deleted, and how many are at once.
+const SWEEP: (Duration, usize) = (Duration::from_millis(200), 8);
 
 /// What all pods of an agent share.
 pub(crate) struct Cluster {
@@ -71,20 +72,25 @@ impl Cluster {
         }
     }
 
-    /// Tries to delete a pod until that is done, for a while. What stays is removed with the next
-    /// start, or by its own deadline.
-    pub(crate) fn delete_later(self: Arc<Self>, pod: String) {
-        tokio::spawn(async move {
-            let (mut pause, pause_max, tries) = AGAIN;
-            for _ in 0..tries {
-                tokio::time::sleep(pause).await;
+    /// Deletes pods that are nobody's, for as long as this runs. What can't be deleted is tried again
+    /// and again.
+    pub(crate) async fn sweep(&self) {
+        let strays = &self.statuses.strays;
+        loop {
+            tokio::time::sleep(SWEEP.0).await;
+            let deleting = stream::iter(strays.due()).for_each_concurrent(SWEEP.1, async |pod| {
                 match self.delete(&pod).await {
-                    Ok(()) => return,
-                    Err(error) => tracing::warn!(%pod, %error, "a pod can't be deleted yet"),
+                    Ok(()) => {
+                        tracing::info!(%pod, "a pod that is no sandbox's was deleted");
+                        strays.deleted(&pod);
+                    }
+                    Err(error) => {
+                        tracing::warn!(%pod, %error, "a pod can't be deleted yet");
+                        strays.failed(&pod);
+                    }
                 }
-                pause = (pause * 2).min(pause_max);
-            }
-            tracing::error!(%pod, "a pod stays until its deadline, or until the daemon starts again");
-        });
+            });
+            deleting.await;
+        }
     }
 }

@@ -29,6 +29,7 @@ mod platform;
 mod ready_pod;
 mod script;
 mod statuses;
+mod strays;
 
 pub use config::KubernetesConfig;
 pub use platform::Kubernetes;

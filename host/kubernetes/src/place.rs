@@ -23,6 +23,8 @@ use crate::script;
 const TRIES: u32 = 3;
 /// How long the processes of a pod may take to end.
 const END_MAX: Duration = Duration::from_secs(5);
+/// How long after a failure a pod's removal is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long a pod's removal is waited for.
 const REMOVAL_MAX: Duration = Duration::from_secs(4);
 
@@ -169,7 +171,7 @@ impl Place for PodPlace {
             self.cluster.statuses.tell(&self.pod, Fate::Ended(ending));
             return true;
         }
-        self.cluster.clone().delete_later(self.pod.clone());
+        self.cluster.statuses.strays.put(&self.pod, AGAIN);
         false
     }
 

@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use tokio::task::AbortHandle;
 use treadle_sandbox::{Place, Platform, SYSTEM_IMAGE, SandboxError, random_name};
 
 use crate::client::{Failure, pods};
 use crate::cluster::{Cluster, PAUSES};
 use crate::config::KubernetesConfig;
-use crate::manifest::{OWNER, SANDBOX, name_of};
+use crate::manifest::{OWNER, name_of};
 use crate::place::PodPlace;
 use crate::statuses::{list, watch};
 
@@ -26,11 +28,11 @@ const OWNER_CHARS: usize = 20;
 #[derive(Debug)]
 pub struct Kubernetes {
     cluster: Arc<Cluster>,
-    watching: AbortHandle,
+    watching: OnceLock<AbortHandle>,
 }
 
 impl Kubernetes {
-    /// Finds the cluster, and begins to follow this agent's pods. Nothing is changed there.
+    /// Finds the cluster. Nothing is asked of it yet.
     ///
     /// # Errors
     /// What the configuration lacks: which field, and the remedy.
@@ -45,15 +47,16 @@ impl Kubernetes {
         let api = pods(&config).await?;
         let owner = owner(&config.folder).map_err(SandboxError::Machine)?;
         let cluster = Arc::new(Cluster {
-            api: api.clone(),
+            api,
             config,
             owner,
             statuses: Arc::default(),
             copies: Arc::default(),
         });
-        let watched = watch(cluster.statuses.clone(), api, cluster.selector());
-        let watching = tokio::spawn(watched).abort_handle();
-        Ok(Self { cluster, watching })
+        Ok(Self {
+            cluster,
+            watching: OnceLock::new(),
+        })
     }
 
     /// Asks the API server whether pods of the namespace may be listed, and changes nothing.
@@ -61,16 +64,17 @@ impl Kubernetes {
     /// # Errors
     /// What it answers.
     pub async fn look(config: &KubernetesConfig) -> Result<String, SandboxError> {
-        let api = pods(config).await?;
-        let found = list(&api, &format!("{OWNER}=nobody")).await;
-        found.map_err(|failure| unlisted(&failure))?;
+        let answered = ask(&pods(config).await?).await;
+        answered.map_err(|failure| unlisted(&failure))?;
         Ok("the API server answers, and pods may be listed".to_owned())
     }
 }
 
 impl Drop for Kubernetes {
     fn drop(&mut self) {
-        self.watching.abort();
+        if let Some(watching) = self.watching.get() {
+            watching.abort();
+        }
     }
 }
 
@@ -94,25 +98,25 @@ fn owner(folder: &Path) -> io::Result<String> {
 
 #[async_trait]
 impl Platform for Kubernetes {
-    async fn take_in(&self, recorded: &BTreeSet<String>) -> Result<(), SandboxError> {
-        let found = list(&self.cluster.api, &self.cluster.selector()).await;
-        let (pods, _) = found.map_err(|failure| unlisted(&failure))?;
-        for pod in pods {
-            let labels = pod.metadata.labels.as_ref();
-            let sandbox = labels.and_then(|labels| labels.get(SANDBOX));
-            let name = pod.metadata.name.unwrap_or_default();
-            let is_recorded =
-                sandbox.is_some_and(|id| recorded.contains(id) && name == name_of(id));
-            if is_recorded || name.is_empty() {
-                continue;
-            }
-            match self.cluster.delete(&name).await {
-                Ok(()) => {
-                    tracing::info!(pod = %name, "a pod that no record names was removed");
-                }
-                Err(_) => self.cluster.clone().delete_later(name),
-            }
+    async fn take_in(&self, kept: &BTreeSet<String>) -> Result<(), SandboxError> {
+        // Before any is listed: what nothing follows is deleted.
+        for id in kept {
+            self.cluster.statuses.follow(&name_of(id));
         }
+        match ask(&self.cluster.api).await {
+            Err(failure @ (Failure::Lost(_) | Failure::NoRoom(_))) => {
+                tracing::warn!(error = %failure, "the cluster does not answer yet");
+            }
+            answered => answered.map_err(|failure| unlisted(&failure))?,
+        }
+        let cluster = self.cluster.clone();
+        self.watching.get_or_init(|| {
+            let watching = async move {
+                let (statuses, api) = (cluster.statuses.clone(), cluster.api.clone());
+                tokio::join!(watch(statuses, api, cluster.selector()), cluster.sweep());
+            };
+            tokio::spawn(watching).abort_handle()
+        });
         Ok(())
     }
 
@@ -139,6 +143,11 @@ impl Platform for Kubernetes {
     fn check_pauses(&self) -> Result<(), SandboxError> {
         Err(SandboxError::Unsupported(PAUSES.to_owned()))
     }
+}
+
+/// Asks whether pods may be listed.
+async fn ask(api: &Api<Pod>) -> Result<(), Failure> {
+    list(api, &format!("{OWNER}=nobody")).await.map(drop)
 }
 
 /// The pods can't be listed.

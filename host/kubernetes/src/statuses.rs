@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use tokio::sync::watch;
 
 use crate::client::{Failure, asked};
 use crate::fate::{Ending, Fate};
+use crate::strays::Strays;
 
 /// Pods of one page of a list, and pages.
 const PAGE: u32 = 500;
@@ -24,9 +26,14 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// How long a watch may be silent beyond its time.
 const SILENCE_MAX: Duration = Duration::from_secs(WATCH_S as u64 + 30);
 
+/// How old a pod is at least that is deleted because nothing follows it.
+const STRAY_AGE: Duration = Duration::from_mins(1);
+
 /// What is told of pods, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Statuses {
+    /// Pods that are to be deleted.
+    pub(crate) strays: Strays,
     followed: Mutex<BTreeMap<String, watch::Sender<Fate>>>,
 }
 
@@ -78,6 +85,22 @@ impl Statuses {
         }
     }
 
+    /// A pod is there that may be new. Each is followed before it is asked for: one that is not is
+    /// nobody's.
+    fn found(&self, pod: &Pod) {
+        let Some(name) = &pod.metadata.name else {
+            return;
+        };
+        if !self.lock().contains_key(name) {
+            let made = pod.metadata.creation_timestamp.as_ref();
+            let now = Timestamp::now();
+            let age = now.duration_since(made.map_or(now, |made| made.0));
+            let age = Duration::try_from(age).unwrap_or_default();
+            self.strays.put(name, STRAY_AGE.saturating_sub(age));
+        }
+        self.take(pod);
+    }
+
     /// Pods that were heard of, and not of their end.
     fn heard(&self) -> BTreeSet<String> {
         let followed = self.lock();
@@ -114,7 +137,7 @@ pub(crate) async fn watch(statuses: Arc<Statuses>, api: Api<Pod>, selector: Stri
         let failed = match list(&api, &selector).await {
             Ok((pods, version)) => {
                 for pod in &pods {
-                    statuses.take(pod);
+                    statuses.found(pod);
                     gone.remove(pod.metadata.name.as_deref().unwrap_or_default());
                 }
                 for name in gone {
@@ -173,7 +196,11 @@ async fn follow(
 /// Takes in an event. Gives the version that it leads to.
 fn taken(statuses: &Statuses, event: WatchEvent<Pod>) -> Result<Option<String>, Failure> {
     match event {
-        WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+        WatchEvent::Added(pod) => {
+            statuses.found(&pod);
+            Ok(pod.metadata.resource_version)
+        }
+        WatchEvent::Modified(pod) => {
             statuses.take(&pod);
             Ok(pod.metadata.resource_version)
         }

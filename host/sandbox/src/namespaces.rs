@@ -81,7 +81,7 @@ impl Namespaces {
 
 #[async_trait]
 impl Platform for Namespaces {
-    async fn take_in(&self, _recorded: &BTreeSet<String>) -> Result<(), SandboxError> {
+    async fn take_in(&self, _kept: &BTreeSet<String>) -> Result<(), SandboxError> {
         // That was done before anything of theirs was replaced.
         Ok(())
     }

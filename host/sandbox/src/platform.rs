@@ -22,8 +22,9 @@ use crate::record::Record;
 /// Where sandboxes are made.
 #[async_trait]
 pub trait Platform: Debug + Send + Sync {
-    /// Ends what an earlier agent left; of sandboxes that are not on record nothing stays.
-    async fn take_in(&self, recorded: &BTreeSet<String>) -> Result<(), SandboxError>;
+    /// Ends what an earlier agent left. Of sandboxes that are not among the `kept` ones nothing stays;
+    /// those may be more than have a [`place`](Self::place), as some records can't be read.
+    async fn take_in(&self, kept: &BTreeSet<String>) -> Result<(), SandboxError>;
 
     /// The place of one sandbox, whose own folder on this machine is such.
     fn place(&self, id: &str, folder: &Path) -> Box<dyn Place>;

@@ -105,7 +105,10 @@ async fn the_next_agent_has_the_pods_on_record_and_removes_its_others() {
     );
 
     let sandboxes = agent(&stand_in, folder.path()).await;
-    assert_eq!(stand_in.state.pods(), ["somebody-elses".to_owned(), ids.1]);
+    until("its others are removed", || {
+        stand_in.state.pods() == ["somebody-elses", &ids.1]
+    })
+    .await;
     let sandbox = sandboxes.get(&ids.0).expect("it is on record");
     assert_eq!(sandbox.status().state, State::Stopped);
     let (pid, ..) = run(&sandbox, script(&format!("cat {file}")))

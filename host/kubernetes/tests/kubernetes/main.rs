@@ -4,6 +4,7 @@ mod commands;
 mod course;
 mod ends;
 mod files;
+mod orphans;
 mod refusals;
 mod stage;
 mod stand_in;

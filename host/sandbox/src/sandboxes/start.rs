@@ -1,5 +1,6 @@
 //! The start of an agent: what an earlier one left is ended, and what it had is taken in.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -65,9 +66,8 @@ impl Sandboxes {
             let snapshots = Snapshot::all(&config.folder.join("snapshots"), &layers)?;
             Ok((records(&config)?, snapshots, config))
         });
-        let (records, snapshots, config) = read.await.map_err(SandboxError::Machine)?;
-        let recorded = records.iter().map(|record| record.id.clone()).collect();
-        platform.take_in(&recorded).await?;
+        let ((records, kept), snapshots, config) = read.await.map_err(SandboxError::Machine)?;
+        platform.take_in(&kept).await?;
         let agent = Arc::new(Agent {
             turns: Turns::new(config.creations_max),
             platform,
@@ -107,10 +107,13 @@ fn own(config: &SandboxConfig) -> io::Result<File> {
     Ok(owned)
 }
 
-/// What is on record; what has no record was never acknowledged, and is removed.
-fn records(config: &SandboxConfig) -> io::Result<Vec<Record>> {
+/// What is on record, and the names of all sandboxes that are kept: those too whose records can't be
+/// read now. What has no record was never acknowledged, and is removed.
+fn records(config: &SandboxConfig) -> io::Result<(Vec<Record>, BTreeSet<String>)> {
     let folder = config.folder.join("sandboxes");
-    let mut records = Vec::new();
+    // One that can't be listed has not none.
+    fs::read_dir(&folder)?;
+    let (mut records, mut kept) = (Vec::new(), BTreeSet::new());
     for id in layers::names(&folder) {
         match Record::read(&folder.join(&id)) {
             Ok(mut record) if record.id == id => {
@@ -125,10 +128,14 @@ fn records(config: &SandboxConfig) -> io::Result<Vec<Record>> {
                 // Its files may be somebody's.
                 tracing::error!(sandbox = %id, %error, "its record can't be read; it is left as it is");
             }
-            _ => layers::remove(&folder.join(&id))?,
+            _ => {
+                layers::remove(&folder.join(&id))?;
+                continue;
+            }
         }
+        kept.insert(id);
     }
-    Ok(records)
+    Ok((records, kept))
 }
 
 /// Whether there is no record, or none that was ever acknowledged: those are written whole.

@@ -158,20 +158,34 @@ impl State {
 
     /// Puts a pod there.
     pub(crate) fn put(&self, name: &str, labels: &Value) {
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": "rl", "labels": labels},
-            "spec": {"containers": []}, "status": fixture("pod_running"),
-        });
         let mut held = self.lock();
-        let pod = self.tell(&mut held, "ADDED", pod);
+        let pod = self.tell(&mut held, "ADDED", running(name, labels));
         held.pods.insert(name.to_owned(), pod);
+    }
+
+    /// Puts a pod there that watches are not told of, but for that they must list anew.
+    pub(crate) fn put_unseen(&self, name: &str, labels: &Value) {
+        let pod = running(name, labels);
+        self.lock().pods.insert(name.to_owned(), pod);
+        self.forget(None);
     }
 
     /// Requests so far: method, path and query.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.lock().requests.clone()
     }
+}
+
+/// A pod that runs.
+fn running(name: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "rl", "labels": labels,
+            "creationTimestamp": "2026-01-15T10:00:00Z",
+        },
+        "spec": {"containers": []}, "status": fixture("pod_running"),
+    })
 }
 
 impl StandIn {

@@ -1,0 +1,70 @@
+//! Pods that are to be deleted: nothing follows them, or they could not be deleted at once.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long after a failure a pod is tried to be deleted again, at first and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+/// Pods that are to be deleted, by name: when, and how long after that if it fails.
+#[derive(Debug, Default)]
+pub(crate) struct Strays(Mutex<BTreeMap<String, (Instant, Duration)>>);
+
+impl Strays {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Duration)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pod is to be deleted after a time.
+    pub(crate) fn put(&self, pod: &str, after: Duration) {
+        let due = (Instant::now() + after, AGAIN.0);
+        self.lock().entry(pod.to_owned()).or_insert(due);
+    }
+
+    /// Those whose time has come.
+    pub(crate) fn due(&self) -> Vec<String> {
+        let now = Instant::now();
+        let all = self.lock();
+        let due = all.iter().filter(|(_, (due, _))| *due <= now);
+        due.map(|(pod, _)| pod.clone()).collect()
+    }
+
+    /// A pod could not be deleted.
+    pub(crate) fn failed(&self, pod: &str) {
+        if let Some((due, pause)) = self.lock().get_mut(pod) {
+            *due = Instant::now() + *pause;
+            *pause = (*pause * 2).min(AGAIN.1);
+        }
+    }
+
+    /// A pod is gone.
+    pub(crate) fn deleted(&self, pod: &str) {
+        self.lock().remove(pod);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_not_be_deleted_is_due_again_later_and_later() {
+        let strays = Strays::default();
+        strays.put("later", AGAIN.1);
+        strays.put("now", Duration::ZERO);
+        // It keeps its time.
+        strays.put("now", AGAIN.1);
+        assert_eq!(strays.due(), ["now"]);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            let before = Instant::now();
+            strays.failed("now");
+            assert!(strays.due().is_empty());
+            pauses.push((strays.lock()["now"].0 - before).as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        strays.deleted("now");
+        assert_eq!(strays.lock().len(), 1);
+    }
+}
