@@ -37,6 +37,8 @@ struct Shared {
     agent: Arc<Agent>,
     all: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     snapshots: Mutex<BTreeMap<String, Snapshot>>,
+    /// Some sandbox's record could not be read: which copies it lies over is not known.
+    has_unread: bool,
     /// Held while images and snapshots are looked for that may go.
     making_room: tokio::sync::Mutex<()>,
     /// Read while a sandbox's files are copied, until what lies over the copy is on record.

@@ -68,6 +68,7 @@ impl Sandboxes {
         });
         let ((records, kept), snapshots, config) = read.await.map_err(SandboxError::Machine)?;
         platform.take_in(&kept).await?;
+        let has_unread = kept.len() > records.len();
         let agent = Arc::new(Agent {
             turns: Turns::new(config.creations_max),
             platform,
@@ -81,6 +82,7 @@ impl Sandboxes {
         let sandboxes = Self(Arc::new(Shared {
             all: Mutex::new(taken_in.collect()),
             snapshots: Mutex::new(snapshots),
+            has_unread,
             making_room: tokio::sync::Mutex::default(),
             agent: agent.clone(),
             copying: RwLock::default(),

@@ -132,11 +132,15 @@ impl Sandboxes {
         could
     }
 
-    /// Takes such copies out of sight, which is quick. Nothing can be made meanwhile.
+    /// Takes such copies out of sight, which is quick. Nothing can be made meanwhile. As long as it is
+    /// not known which there are, none.
     async fn set_aside(&self) -> bool {
         let Ok(_none_is_made) = self.0.copying.try_write() else {
             return false;
         };
+        if self.0.has_unread {
+            return true;
+        }
         let all = self.all();
         let of_sandboxes = all
             .iter()
