@@ -264,9 +264,9 @@ async fn what_e2b_has_and_treadle_has_not_is_refused_by_name() {
     refused(&full, 429);
     assert!(full.headers.contains_key("retry-after"));
     for (method, path) in [
-        (Method::POST, format!("/sandboxes/{id}/snapshots")),
+        (Method::POST, format!("/sandboxes/{id}/logs")),
         (Method::PUT, format!("/sandboxes/{id}/network")),
-        (Method::GET, "/snapshots".to_owned()),
+        (Method::GET, "/templates".to_owned()),
         (Method::POST, "/v3/templates".to_owned()),
     ] {
         let message = refused(&client.send(method, &path, &[], "{}").await, 501);

@@ -67,7 +67,7 @@ async fn a_language_that_is_not_there_is_no_wrong_answer() {
     assert_eq!(lean, "treadle runs no `lean`");
     let python = json!({"code": "", "language": "python"});
     let image = run(python, "?image=none&job=math").await;
-    assert!(image.contains("no image none"), "{image}");
+    assert!(image.contains("no image or snapshot none"), "{image}");
     let files = json!({"code": "", "language": "python", "files": {"a": "?"}});
     assert!(run(files, "").await.contains("a is no Base64"));
     until_none(client).await;

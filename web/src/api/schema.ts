@@ -673,6 +673,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sandboxes/{sandbox}/snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Keeps the files that a sandbox has now, to make others of them
+         * @description Its processes are halted meanwhile and are no part of it. Name the snapshot as the `image` of a new sandbox. It stays until it is removed, also once the sandbox is gone. A name goes from an older snapshot to this one, and the older is removed.
+         */
+        post: operations["snapshots_make"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/services/{service}": {
         parameters: {
             query?: never;
@@ -747,6 +767,40 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/snapshots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Snapshots of sandboxes, oldest first */
+        get: operations["snapshots_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/snapshots/{snapshot}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Removes a snapshot, by its id or name; sandboxes that were made of it stay */
+        delete: operations["snapshots_remove"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1469,6 +1523,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/sandboxes/{sandbox}/snapshots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Keeps the files that a sandbox has now, to make others of them
+         * @description `snapshotID` is a `templateID` of new sandboxes. It has files alone.
+         */
+        post: operations["post_sandboxes_sandbox_snapshots"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandboxes/{sandbox}/timeout": {
         parameters: {
             query?: never;
@@ -1614,11 +1688,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Refused with 501: treadle has nothing of the kind */
+        /** Snapshots, newest first, page by page */
         get: operations["get_snapshots"];
         put?: never;
-        /** Refused with 501: treadle has nothing of the kind */
-        post: operations["post_snapshots"];
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1812,12 +1885,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Refused with 501: treadle has nothing of the kind */
-        get: operations["get_templates_template"];
+        get?: never;
         put?: never;
-        /** Refused with 501: treadle has nothing of the kind */
-        post: operations["post_templates_template"];
-        delete?: never;
+        post?: never;
+        /** Removes a snapshot; images are the operator's */
+        delete: operations["delete_templates_template"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2720,6 +2792,13 @@ export interface components {
             /** @description Its image. */
             templateID: string;
         };
+        /** @description A snapshot. */
+        E2bSnapshot: {
+            /** @description Its name, if it has one. */
+            names: string[];
+            /** @description The `templateID` of sandboxes that are made of it. */
+            snapshotID: string;
+        };
         /**
          * Empty
          * @description Nothing.
@@ -3013,7 +3092,7 @@ export interface components {
             } | null;
             /** @description It always is. */
             secure?: boolean | null;
-            /** @description An image; `base` and nothing are the machine's own. */
+            /** @description An image or a snapshot; `base` and nothing are the machine's own. */
             templateID?: string | null;
             /**
              * Format: int64
@@ -3025,6 +3104,19 @@ export interface components {
         NewSession: {
             /** @description An API token, or a JSON Web Token of the identity provider. */
             token: string;
+        };
+        /** @description A snapshot to be made. */
+        NewSnapshot: {
+            /**
+             * @description Must not be true: processes are no part of a snapshot.
+             * @default null
+             */
+            memory: boolean | null;
+            /**
+             * @description A name to make sandboxes of it by. It goes from an older snapshot to this one.
+             * @default null
+             */
+            name: string | null;
         };
         /** @description A tenant to be made. */
         NewTenant: {
@@ -3614,7 +3706,8 @@ export interface components {
                 [key: string]: string;
             };
             /**
-             * @description What it is made of; `system`, the programs of the daemon's machine, without it.
+             * @description The image or snapshot that it is made of; `system`, the programs of the daemon's machine,
+             *     without it.
              * @default
              */
             image: string;
@@ -3849,6 +3942,49 @@ export interface components {
             scheduler?: null | components["schemas"]["SchedulerView"];
             /** @description Its name. */
             shard: string;
+        };
+        /** @description Snapshots. */
+        SnapshotList: {
+            /** @description Oldest first. */
+            snapshots: components["schemas"]["SnapshotView"][];
+        };
+        /** @description A snapshot to be made. */
+        SnapshotRequest: {
+            /**
+             * @description A name to make sandboxes of it by, beside its id: letters, digits and `-_.:`.
+             * @default null
+             */
+            name: string | null;
+        };
+        /** @description A snapshot. */
+        SnapshotView: {
+            /**
+             * Format: int64
+             * @description When it was made, in microseconds since 1970.
+             */
+            created_at_us: number;
+            /**
+             * Format: int64
+             * @description What it takes of the disk.
+             */
+            disk_bytes: number;
+            /** @description What it is named by in all cases. */
+            id: string;
+            /** @description The image below them. */
+            image: string;
+            /** @description The RL run of that sandbox. */
+            job: string;
+            /** @description What its owner calls it. */
+            name?: string | null;
+            /** @description The node that it is on; the daemon's own machine without it. */
+            node?: string | null;
+            /** @description The sandbox whose files it has. */
+            sandbox: string;
+            /**
+             * Format: int64
+             * @description When a sandbox was made of it last; when it was made, before that.
+             */
+            used_at_us: number;
         };
         /** @description The body of `POST /api/v1/what-if/runs`. */
         StartRun: {
@@ -8827,6 +8963,122 @@ export interface operations {
             };
         };
     };
+    snapshots_make: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SnapshotRequest"];
+            };
+        };
+        responses: {
+            /** @description It was made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotView"];
+                };
+            };
+            /** @description invalid_json, body_not_object, invalid_field, missing_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description sandbox_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description sandboxes_disabled */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description sandbox_failed */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
     resources_declare: {
         parameters: {
             query?: never;
@@ -9152,6 +9404,156 @@ export interface operations {
             };
             /** @description token_invalid, token_expired */
             401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    snapshots_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotList"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description sandboxes_disabled */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    snapshots_remove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotList"];
+                };
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description image_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description sandboxes_disabled */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -13551,6 +13953,122 @@ export interface operations {
             };
         };
     };
+    post_sandboxes_sandbox_snapshots: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewSnapshot"];
+            };
+        };
+        responses: {
+            /** @description It was made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["E2bSnapshot"];
+                };
+            };
+            /** @description invalid_json, invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description sandbox_unknown */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description sandboxes_disabled */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unserved */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description overloaded */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
     post_sandboxes_sandbox_timeout: {
         parameters: {
             query?: never;
@@ -14607,20 +15125,43 @@ export interface operations {
     };
     get_snapshots: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only those of this sandbox. */
+                sandboxID?: string | null;
+                /** @description Only that of this name. */
+                name?: string | null;
+                /** @description Snapshots of a page: 100 without it, and at most. */
+                limit?: number | null;
+                /** @description Where to go on: the header `x-next-token` of the page before. */
+                nextToken?: string | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Never. */
+            /** @description The header `x-next-token` has the next page. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/plain": unknown;
+                    "application/json": {
+                        /** @description Its name, if it has one. */
+                        names: string[];
+                        /** @description The `templateID` of sandboxes that are made of it. */
+                        snapshotID: string;
+                    }[];
+                };
+            };
+            /** @description invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
             /** @description token_missing, token_invalid, token_expired */
@@ -14641,64 +15182,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description rate_limited */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description internal */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description unserved */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-        };
-    };
-    post_snapshots: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Never. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/plain": unknown;
-                };
-            };
-            /** @description token_missing, token_invalid, token_expired */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description forbidden */
-            403: {
+            /** @description sandboxes_disabled */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -14717,15 +15202,6 @@ export interface operations {
             };
             /** @description internal */
             500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description unserved */
-            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -15663,7 +16139,7 @@ export interface operations {
             };
         };
     };
-    get_templates_template: {
+    delete_templates_template: {
         parameters: {
             query?: never;
             header?: never;
@@ -15674,13 +16150,20 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Never. */
-            200: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid_field */
+            400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/plain": unknown;
+                    "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
             /** @description token_missing, token_invalid, token_expired */
@@ -15701,8 +16184,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description rate_limited */
-            429: {
+            /** @description image_unknown */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -15710,57 +16193,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description internal */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description unserved */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-        };
-    };
-    post_templates_template: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                template: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Never. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/plain": unknown;
-                };
-            };
-            /** @description token_missing, token_invalid, token_expired */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description forbidden */
-            403: {
+            /** @description sandboxes_disabled */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -15779,15 +16213,6 @@ export interface operations {
             };
             /** @description internal */
             500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description unserved */
-            501: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -420,10 +420,10 @@ mod tests {
             latest_fault: Some("late".to_owned()),
             ..PolicyStatistics::default()
         };
-        assert_eq!(
-            json_of(&totals),
-            json_of(PolicyTotals::from(totals.clone()))
-        );
+        let mut counted = json_of(&totals);
+        // Of replays alone.
+        counted.as_object_mut().expect("fields").remove("fuel");
+        assert_eq!(counted, json_of(PolicyTotals::from(totals.clone())));
         let report = ShadowReport {
             agreement: 0.5,
             recent: [Comparison {

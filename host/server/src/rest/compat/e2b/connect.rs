@@ -29,6 +29,9 @@ const LAST: u8 = 2;
 const KEEPALIVE: Duration = Duration::from_secs(90);
 /// The longest that a call may take.
 const TIMEOUT_MAX: Duration = Duration::from_hours(24);
+/// So much sooner at most, and by a twentieth, a call ends than its client gives it: the client is to
+/// be told before its own clock ends the connection.
+const EARLY_MAX: Duration = Duration::from_millis(100);
 
 /// A code of Connect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -286,8 +289,8 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
 
 /// How long the client gives the call; `None` if it sets no end.
 pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let timeout = Duration::from_millis(number(headers, "connect-timeout-ms")?);
-    Some(timeout.min(TIMEOUT_MAX))
+    let timeout = Duration::from_millis(number(headers, "connect-timeout-ms")?).min(TIMEOUT_MAX);
+    Some(timeout.saturating_sub((timeout / 20).min(EARLY_MAX)))
 }
 
 /// How often the client wants to hear from an idle stream.
@@ -359,7 +362,7 @@ mod tests {
             "content-type",
             HeaderValue::from_static("Application/JSON; charset=utf-8"),
         );
-        assert_eq!(timeout(&headers), Some(Duration::from_millis(1_500)));
+        assert_eq!(timeout(&headers), Some(Duration::from_millis(1_425)));
         assert_eq!(keepalive(&headers), Duration::from_secs(50));
         assert!(is_of_kind(&headers, JSON) && !is_of_kind(&headers, CONNECT_JSON));
     }
