@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests: with cargo-nextest where it is or can be installed, else with `cargo test`; then those
 # of the console, in a browser; then the examples in the documentation, which cargo-nextest leaves out,
-# and a minute of requests to the API. Beside the browser a short chaos run kills servers: it waits
-# most of the time.
+# and a minute of requests to the API. Beside these two a short chaos run kills servers: it waits most
+# of the time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -109,9 +109,9 @@ main() {
   else
     cargo test --locked --workspace --all-targets --no-fail-fast "${SKIPPED[@]}"
   fi
-  start_chaos
   scripts/build-console.sh check
   scripts/test-console.sh
+  start_chaos
   test_examples
   scripts/fuzz-api.sh 60 1
   await_chaos
