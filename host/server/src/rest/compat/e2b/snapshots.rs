@@ -51,12 +51,12 @@ pub(super) async fn make(
     InPath(id): InPath<String>,
     Raw(body): Raw,
 ) -> Result<Created<E2bSnapshot>, Response> {
+    let sandbox = own(&app, &caller, &id)?;
     let request: NewSnapshot = read(&body)?;
     if request.memory == Some(true) {
         let message = "`memory` is true, and treadle's snapshots have files alone; leave it out";
         return Err(refuse(ErrorCode::Unserved, message));
     }
-    let sandbox = own(&app, &caller, &id)?;
     let made = host(&app)?.sandboxes.snapshot(&sandbox, request.name).await;
     Ok(Created(made.map_err(|error| told_of(&error))?.into()))
 }
