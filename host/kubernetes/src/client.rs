@@ -95,7 +95,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What it means for somebody who asks for a sandbox.
+    /// What a caller who asks for a sandbox is told.
     pub(crate) fn told(self) -> SandboxError {
         match self {
             Self::NoRoom(told) => SandboxError::NoRoom(told),
@@ -164,7 +164,7 @@ pub(crate) async fn asked<T>(request: impl Future<Output = kube::Result<T>>) -> 
     }
 }
 
-/// What somebody else's program told, in one line that is not too long.
+/// A message of another program, as one line that is not too long.
 pub(crate) fn short(told: &str) -> String {
     let line = told.trim().replace(['\n', '\r'], " ");
     line[..line.floor_char_boundary(TOLD_BYTES_MAX)].to_owned()

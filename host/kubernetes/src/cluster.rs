@@ -16,9 +16,10 @@ use crate::copies::Copies;
 use crate::manifest::OWNER;
 use crate::statuses::Statuses;
 
-/// Why what runs in pods can't be paused or forked.
-pub(crate) const PAUSES: &str = "sandboxes on Kubernetes can't be paused, resumed after their time or \
-     forked, for pods can't; make another sandbox, or use a node without `kubernetes.enabled`";
+/// Why what runs in pods can't be paused, forked or kept as a snapshot.
+pub(crate) const PAUSES: &str = "sandboxes on Kubernetes can't be paused, resumed after their time, \
+     forked or kept as a snapshot, for pods can't; make another sandbox, or use a node without \
+     `kubernetes.enabled`";
 /// Bytes of the reference of a container image.
 const IMAGE_BYTES_MAX: usize = 512;
 /// How often it is looked for pods that are to be deleted, and how many are at once.
@@ -75,18 +76,18 @@ impl Cluster {
     /// Deletes pods that are nobody's, for as long as this runs. What can't be deleted is tried again
     /// and again.
     pub(crate) async fn sweep(&self) {
-        let strays = &self.statuses.strays;
+        let orphans = &self.statuses.orphans;
         loop {
             tokio::time::sleep(SWEEP.0).await;
-            let deleting = stream::iter(strays.due()).for_each_concurrent(SWEEP.1, async |pod| {
+            let deleting = stream::iter(orphans.due()).for_each_concurrent(SWEEP.1, async |pod| {
                 match self.delete(&pod).await {
                     Ok(()) => {
                         tracing::info!(%pod, "a pod that is no sandbox's was deleted");
-                        strays.deleted(&pod);
+                        orphans.deleted(&pod);
                     }
                     Err(error) => {
                         tracing::warn!(%pod, %error, "a pod can't be deleted yet");
-                        strays.failed(&pod);
+                        orphans.failed(&pod);
                     }
                 }
             });

@@ -22,7 +22,7 @@ use crate::manifest::CONTAINER;
 
 /// Bytes of each stream that wait.
 const BUFFER_BYTES: usize = 64 << 10;
-/// How often the other end is told that somebody is there.
+/// How often an idle connection is kept alive.
 const PING: Duration = Duration::from_mins(1);
 /// The numbers of the streams.
 const STDIN: u8 = 0;

@@ -1,7 +1,7 @@
 //! Copies of pods' files on this machine, on their way in or out, and what they may take together.
 //!
-//! Whoever has a copy has a plain file, writes to it, and drops it some time. So it is locked, and a
-//! second handle tells by the lock whether the first one is still there, and how much was written.
+//! Callers get a plain file, write to it, and drop it at some time. So it is locked, and a second handle
+//! shows by the lock whether the first one is still open, and how much was written.
 
 use std::fs::File;
 use std::io;

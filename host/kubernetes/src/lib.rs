@@ -24,12 +24,12 @@ mod exec;
 mod fate;
 mod files;
 mod manifest;
+mod orphans;
 mod place;
 mod platform;
 mod ready_pod;
 mod script;
 mod statuses;
-mod strays;
 
 pub use config::KubernetesConfig;
 pub use platform::Kubernetes;

@@ -171,7 +171,7 @@ impl Place for PodPlace {
             self.cluster.statuses.tell(&self.pod, Fate::Ended(ending));
             return true;
         }
-        self.cluster.statuses.strays.put(&self.pod, AGAIN);
+        self.cluster.statuses.orphans.put(&self.pod, AGAIN);
         false
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::client::{Failure, asked};
 use crate::fate::{Ending, Fate};
-use crate::strays::Strays;
+use crate::orphans::Orphans;
 
 /// Pods of one page of a list, and pages.
 const PAGE: u32 = 500;
@@ -27,13 +27,13 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 const SILENCE_MAX: Duration = Duration::from_secs(WATCH_S as u64 + 30);
 
 /// How old a pod is at least that is deleted because nothing follows it.
-const STRAY_AGE: Duration = Duration::from_mins(1);
+const ORPHAN_AGE: Duration = Duration::from_mins(1);
 
 /// What is told of pods, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Statuses {
     /// Pods that are to be deleted.
-    pub(crate) strays: Strays,
+    pub(crate) orphans: Orphans,
     followed: Mutex<BTreeMap<String, watch::Sender<Fate>>>,
 }
 
@@ -96,7 +96,7 @@ impl Statuses {
             let now = Timestamp::now();
             let age = now.duration_since(made.map_or(now, |made| made.0));
             let age = Duration::try_from(age).unwrap_or_default();
-            self.strays.put(name, STRAY_AGE.saturating_sub(age));
+            self.orphans.put(name, ORPHAN_AGE.saturating_sub(age));
         }
         self.take(pod);
     }

@@ -90,7 +90,10 @@ impl Sandboxes {
             }
         };
         for id in replaced {
-            self.forget_snapshot(&id).await?;
+            // The new one is there in any case, and has the name.
+            if let Err(error) = self.forget_snapshot(&id).await {
+                tracing::warn!(snapshot = %id, %error, "a snapshot whose name was taken stays");
+            }
         }
         Ok(snapshot)
     }

@@ -9,9 +9,9 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins
 
 /// Pods that are to be deleted, by name: when, and how long after that if it fails.
 #[derive(Debug, Default)]
-pub(crate) struct Strays(Mutex<BTreeMap<String, (Instant, Duration)>>);
+pub(crate) struct Orphans(Mutex<BTreeMap<String, (Instant, Duration)>>);
 
-impl Strays {
+impl Orphans {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Duration)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,21 +50,21 @@ mod tests {
 
     #[test]
     fn what_can_not_be_deleted_is_due_again_later_and_later() {
-        let strays = Strays::default();
-        strays.put("later", AGAIN.1);
-        strays.put("now", Duration::ZERO);
+        let orphans = Orphans::default();
+        orphans.put("later", AGAIN.1);
+        orphans.put("now", Duration::ZERO);
         // It keeps its time.
-        strays.put("now", AGAIN.1);
-        assert_eq!(strays.due(), ["now"]);
+        orphans.put("now", AGAIN.1);
+        assert_eq!(orphans.due(), ["now"]);
         let mut pauses = Vec::new();
         for _ in 0..8 {
             let before = Instant::now();
-            strays.failed("now");
-            assert!(strays.due().is_empty());
-            pauses.push((strays.lock()["now"].0 - before).as_secs());
+            orphans.failed("now");
+            assert!(orphans.due().is_empty());
+            pauses.push((orphans.lock()["now"].0 - before).as_secs());
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        strays.deleted("now");
-        assert_eq!(strays.lock().len(), 1);
+        orphans.deleted("now");
+        assert_eq!(orphans.lock().len(), 1);
     }
 }
