@@ -272,6 +272,11 @@ async fn what_e2b_has_and_treadle_has_not_is_refused_by_name() {
         let message = refused(&client.send(method, &path, &[], "{}").await, 501);
         assert!(message.contains(&path), "{message}");
     }
+    let path = format!("/sandboxes/{id}/snapshots");
+    let answer = client
+        .send(Method::POST, &path, &[], r#"{"memory": true}"#)
+        .await;
+    assert!(refused(&answer, 501).contains("`memory`"));
     let head = [("e2b-sandbox-id", id), ("content-type", "application/json")];
     for path in ["/process.Process/Update", "/filesystem.Filesystem/Chown"] {
         let answer = client.send(Method::POST, path, &head, "{}").await;

@@ -2,6 +2,7 @@
 
 mod faults;
 mod shards;
+mod snapshots;
 
 use super::stage::{passes, python};
 use http::Method;
@@ -441,17 +442,22 @@ async fn a_daemon_that_has_sandboxes_is_one_place_beside_its_nodes() {
     for _ in 0..2 {
         create(client, &json!({})).await;
     }
-    let all = client.get(SANDBOXES).await.ok();
-    let all = all["sandboxes"].as_array().expect("a list").iter();
-    let mut places: Vec<_> = all.map(|view| view["node"].as_str()).collect();
+    let all = all_of(client).await;
+    let mut places: Vec<_> = all.iter().map(|view| view["node"].as_str()).collect();
     places.sort_unstable();
     assert_eq!(places, [None, Some("one")]);
+    snapshots::are_where_their_sandboxes_were(client, &all).await;
     assert_eq!(client.delete(path).await.status, 200, "it goes everywhere");
     until_images(client, "one", &json!(["system"])).await;
     assert_eq!(
         client.get("/api/v1/images").await.ok()["images"],
         json!(["system"])
     );
+}
+
+async fn all_of(client: &Client) -> Vec<Value> {
+    let all = client.get(SANDBOXES).await.ok();
+    all["sandboxes"].as_array().expect("a list").clone()
 }
 
 async fn until_images(client: &Client, name: &str, images: &Value) {
