@@ -134,6 +134,9 @@ add("vllm-router-program", vllm_router,
     [*command, *with_programs, "--program-scheduling-config-json", program], "/health",
     session, body_field=f"{context}.program_id", parent_field=f"{context}.parent_program_id",
     waits_field=[f"{context}.blocks_parent", True], last_field=[f"{context}.expected_resume", False])
+# vLLM 0.26 refuses an object in `vllm_xargs`: in front of it only the header tells.
+add("vllm-router-program-header", vllm_router,
+    [*command, *with_programs, "--program-scheduling-config-json", program], "/health", session)
 add("vllm-router-sticky", vllm_router, [*command, "--policy", "consistent_hash"], "/health", session)
 add("vllm-router-round-robin", vllm_router, [*command, "--policy", "round_robin"], "/health")
 

@@ -41,7 +41,7 @@ section! {
             /// How often the load of the engines is looked at.
             tick_ms: u64 = 1000, "milliseconds", 1 ..= 600_000;
             /// The same at least; from `scheduler.starvation_s_max` on that is the bound, whatever there is to wait for.
-            starvation_s_min: u64 = 30, "seconds", 0 ..= 604_800;
+            starvation_s_min: u64 = 10, "seconds", 0 ..= 604_800;
             /// Weight below which a program in a tool call is paused while others wait; the eviction policy gives the weights.
             pause_weight: f64 = 0.1, "share", 0.0 ..= 1.0;
             /// The same for a program that no client named and that has sent one step only.

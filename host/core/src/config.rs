@@ -224,7 +224,7 @@ impl Default for CoreConfig {
             low_watermark_ppm: 900_000,
             queue_wait_max: Span::from_secs(1_800),
             deferral_max: Span::from_secs(300),
-            deferral_min: Span::from_secs(30),
+            deferral_min: Span::from_secs(10),
             pause_weight_ppm: 100_000,
             quantum_ppm: 250_000,
             program_idle_max: Span::from_secs(3_600),

@@ -10,13 +10,18 @@ use treadle_model::WorkerId;
 /// Two engines that differ in the time of a token alone. The first program to come goes to the slow
 /// one, which has more memory.
 fn engines(slow_us: u64, fast_us: u64) -> Scenario {
+    engines_with(slow_us, fast_us, 0)
+}
+
+/// The same, each further step slowing down all others by so much.
+fn engines_with(slow_us: u64, fast_us: u64, step_us: u64) -> Scenario {
     let mut s = Scenario::with_workers(&[200_000, 100_000]);
     for (worker, token_us) in [(0, slow_us), (1, fast_us)] {
         s.handle(Event::Program(ProgramEvent::WorkerSpeedRead {
             worker: WorkerId(worker),
             prefill_tokens_per_s: 10_000,
             token_us,
-            step_us: 0,
+            step_us,
             declared: true,
         }));
     }
@@ -42,6 +47,26 @@ fn what_has_long_to_go_leaves_a_slow_engine() {
     assert_eq!(second(&mut engines(30_000, 16_000), 1_000), 0);
     // Nothing is known of one.
     assert_eq!(second(&mut engines(30_000, 0), 1_000), 0);
+}
+
+#[test]
+fn an_engine_that_is_slow_by_its_load_alone_is_not_left() {
+    for (slow_us, expected) in [(10_000, 0), (100_000, 1)] {
+        let mut s = engines_with(slow_us, 10_000, 10_000);
+        s.arrive("a", 1, 20_000).wait_s(10).finish(1, 20_000, 1_000);
+        // Four more steps: 50 ms a token there, and 10 ms on the other.
+        for (step, name) in (10..).zip(["b", "c", "d", "e"]) {
+            s.arrive(name, step, 100);
+        }
+        let here = s
+            .dispatched()
+            .iter()
+            .filter(|(_, worker)| *worker == 0)
+            .count();
+        assert_eq!(here, 5, "{:?}", s.dispatched());
+        s.arrive("a", 2, 21_000);
+        assert_eq!(s.dispatched().last(), Some(&(2, expected)), "{slow_us}");
+    }
 }
 
 #[test]

@@ -8,6 +8,9 @@ use treadle_engine_model::engine::EngineSnapshot;
 use super::Shared;
 use super::shape::End;
 
+/// What a token's cache takes: about what it does in `GLM-4.6`.
+const KIB_PER_TOKEN: f64 = 368.0;
+
 /// Answers and tokens counted outside of the model.
 #[derive(Default)]
 pub(super) struct Totals {
@@ -86,11 +89,19 @@ pub(super) fn render(shared: &Shared, snapshot: &EngineSnapshot) -> String {
         );
     }
     page.family("vllm:cache_config_info", "gauge");
+    // vLLM's size is in GiB; these tokens have a size only here.
+    let host = match u64::from(shared.profile.host_blocks) * u64::from(shared.profile.block_tokens)
+    {
+        0 => "None".to_owned(),
+        tokens => (tokens as f64 * KIB_PER_TOKEN / (1 << 20) as f64).to_string(),
+    };
     let label = format!(
-        ",block_size=\"{}\",num_gpu_blocks=\"{}\",kv_cache_size_tokens=\"{}\",enable_prefix_caching=\"True\"",
+        ",block_size=\"{}\",num_gpu_blocks=\"{}\",kv_cache_size_tokens=\"{}\",enable_prefix_caching=\"True\",\
+         kv_offloading_size=\"{}\"",
         shared.profile.block_tokens,
         shared.profile.kv_blocks,
-        shared.profile.kv_tokens()
+        shared.profile.kv_tokens(),
+        host,
     );
     page.sample("vllm:cache_config_info", &label, 1.0);
     page.counter(

@@ -104,6 +104,7 @@ pub async fn read_engine(
         context_tokens_max: reading.context_tokens_max,
         slots: reading.slots.and_then(|slots| u32::try_from(slots).ok()),
         gpus: reading.gpus,
+        offloads: reading.offloads,
     });
     if capacity.context_tokens_max.is_none() && kind != EngineKind::Llamacpp {
         capacity.context_tokens_max = context_of_models(upstream, url).await;

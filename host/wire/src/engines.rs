@@ -28,6 +28,8 @@ pub struct EngineReading {
     pub slots: Option<u64>,
     /// GPUs that it runs on.
     pub gpus: Option<u32>,
+    /// Whether it offloads caches to host memory of its own.
+    pub offloads: bool,
     /// Requests it runs now.
     pub running: Option<u64>,
     /// Requests that wait in its queue.
@@ -60,6 +62,7 @@ impl EngineReading {
             context_tokens_max: self.context_tokens_max.or(other.context_tokens_max),
             slots: self.slots.or(other.slots),
             gpus: self.gpus.or(other.gpus),
+            offloads: self.offloads || other.offloads,
             running: self.running.or(other.running),
             waiting: self.waiting.or(other.waiting),
             used_tokens: self.used_tokens.or(other.used_tokens),

@@ -4,8 +4,8 @@
 use super::figures::{Figure, Report, Target};
 use super::{BenchError, report_progress};
 use crate::pressure::{
-    ABLATIONS, BASELINES, FORESIGHT, Goal, LIVE, NO_TIER, Outcome, SHARES, Scenario, System,
-    figures,
+    ABLATIONS, BASELINES, FORESIGHT, Goal, LIMITS, LIVE, NO_TIER, Outcome, SHARES, Scenario,
+    System, figures,
 };
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -166,6 +166,7 @@ impl EvictionArgs {
             BASELINES
                 .iter()
                 .chain(&ABLATIONS)
+                .chain(&LIMITS)
                 .chain([&FORESIGHT, &NO_TIER])
         };
         let mut run_tasks = Vec::new();
@@ -274,7 +275,9 @@ const NOTE: &str = "In virtual time, on simulated engines: figures are the same 
     share_of_memory_estimate is of what the batch that fits into the memory can do, estimated from \
     the means of the workload: where running steps alone fill the memory no policy reaches the first. \
     no_tier is foresight without host memory, beside the fastest of the others. gain.* is what \
-    foresight loses without one of its parts.";
+    foresight loses without one of its parts. limit.* is foresight without host memory if it knew when \
+    tools end and what programs have yet to generate (truth), if programs could wait for five minutes \
+    (patience), and both, over what it is.";
 
 #[cfg(test)]
 mod tests {

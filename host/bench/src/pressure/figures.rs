@@ -1,7 +1,7 @@
 //! Figures of a comparison under memory pressure.
 
 use super::systems::{THUNDERAGENT, THUNDERAGENT_DEFAULT};
-use super::{ABLATIONS, Outcome, SHARES, System, TTLS};
+use super::{ABLATIONS, LIMITS, Outcome, SHARES, System, TTLS};
 use treadle_simulator::cluster::Report;
 
 /// What a figure should be.
@@ -151,6 +151,13 @@ fn no_tier(cell: &Cell<'_>, push: &mut impl FnMut(&str, f64, Option<Goal>)) {
         );
         let tail = ours.step_p99_s / best.step_p99_s;
         push("no_tier.step_p99_vs_best", tail, Some(Goal::AtMost(1.0)));
+    }
+    for system in &LIMITS {
+        if let Some(limit) = cell.of(system.name) {
+            push(system.name, faster(limit, ours), None);
+            let tail = limit.step_p99_s / ours.step_p99_s;
+            push(&format!("step_p99.{}", system.name), tail, None);
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 mod answers;
 mod bound;
 mod figures;
+mod oracle;
 mod systems;
 #[cfg(test)]
 mod tests;
@@ -15,15 +16,16 @@ mod tests;
 pub use answers::Native;
 pub use bound::steps_per_min_bound;
 pub use figures::{Figure, Goal, figures};
-pub use systems::{ABLATIONS, BASELINES, Decider, FORESIGHT, Means, NO_TIER, System, TTLS};
+pub use systems::{ABLATIONS, BASELINES, Decider, FORESIGHT, LIMITS, Means, NO_TIER, System, TTLS};
 
+use oracle::Oracle;
 use serde::Serialize;
 use treadle_core::{CoreConfig, KvConfig};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_engine_model::hardware::GLM_46;
 use treadle_model::Span;
 use treadle_policy::native::NativeEviction;
-use treadle_simulator::cluster::{ClusterOptions, Report, TransferOptions, simulate_with};
+use treadle_simulator::cluster::{Answers, ClusterOptions, Report, TransferOptions, simulate_with};
 use treadle_simulator::workload::{AgentRun, peak_demand_tokens};
 
 /// Agents at once, unless a benchmark has others.
@@ -113,7 +115,13 @@ impl Scenario {
     /// machine.
     pub fn run(&self, system: &System, kv_tokens: u64) -> Report {
         let options = self.options(system, kv_tokens);
-        simulate_with(&self.runs, &options, &mut *system.answers())
+        let policy = system.answers();
+        let mut policy: Box<dyn Answers + '_> = if system.can(Means::Truth) {
+            Box::new(Oracle::new(&self.runs, policy))
+        } else {
+            policy
+        };
+        simulate_with(&self.runs, &options, &mut *policy)
     }
 
     /// What [`Scenario::run`] runs with.
@@ -147,7 +155,7 @@ impl Scenario {
             core: CoreConfig {
                 mode: system.mode,
                 // Others have no bound that follows the contexts; the longest costs least steps.
-                deferral_min: if kv.retention {
+                deferral_min: if kv.retention && !system.can(Means::Patience) {
                     defaults.deferral_min
                 } else {
                     defaults.deferral_max

@@ -42,9 +42,13 @@ pub enum Means {
     Prefixes,
     /// No engine gets more prompts than it computes in two seconds.
     Backlog,
+    /// Its policy knows when each tool call ends and what each program has yet to generate.
+    Truth,
+    /// Programs may be passed over for five minutes, as those of the other systems.
+    Patience,
 }
 
-use Means::{Backlog, HostTier, Migration, Prefixes, Retention};
+use Means::{Backlog, HostTier, Migration, Patience, Prefixes, Retention, Truth};
 
 /// A system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +146,26 @@ pub const NO_TIER: System = System {
     means: &[Retention, Prefixes, Backlog],
     ..FORESIGHT
 };
+
+/// The same if it knew the future, if it let programs wait for as long as the others do, and both:
+/// what its predictions cost, and its bound on waits.
+pub const LIMITS: [System; 3] = [
+    System {
+        name: "limit.truth",
+        means: &[Retention, Prefixes, Backlog, Truth],
+        ..NO_TIER
+    },
+    System {
+        name: "limit.patience",
+        means: &[Retention, Prefixes, Backlog, Patience],
+        ..NO_TIER
+    },
+    System {
+        name: "limit.both",
+        means: &[Retention, Prefixes, Backlog, Truth, Patience],
+        ..NO_TIER
+    },
+];
 
 /// Foresight with one thing less, by what is missing.
 pub const ABLATIONS: [System; 7] = [

@@ -108,6 +108,7 @@ mod tests {
             context_tokens_max: Some(u64::MAX),
             slots: None,
             gpus: Some(u32::MAX),
+            offloads: true,
         };
         let (worker, step) = (WorkerId(0), StepId(1));
         let segment = PrefixSegment {

@@ -28,6 +28,9 @@ pub struct Capacity {
     /// GPUs that it runs on, by tensor parallelism.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
+    /// Whether it says that it offloads caches to host memory of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offloads: bool,
 }
 
 /// A prompt that came as text, from which its tokens are estimated.

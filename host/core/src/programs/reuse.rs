@@ -5,7 +5,8 @@
 //! whether its cache was found. The border between the two is learnt here. Until a cache is lost
 //! before the border, and again when none was for long, the border moves out by itself while
 //! programs wait: an engine with ample host memory is found to be one before anybody has waited
-//! long. One without finds nothing beyond its KV memory, and the border stays there.
+//! long. One without finds nothing beyond its KV memory, and the border stays there. Of an engine that
+//! says that it offloads everything is expected, until it loses a cache.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ const OUTER_PART: u64 = 8;
 const FIRST_PROBE_PART: u64 = 8;
 /// By this part where one was lost, but none for long.
 const PROBE_PART: u64 = 256;
+/// What an engine that offloads is taken to keep before it has lost a cache.
+const UNBOUNDED: u64 = 1 << 40;
 /// Caches to be found after one was lost until the border is probed again.
 const CALM_FOUND: u32 = 600;
 
@@ -64,14 +67,36 @@ pub struct Reuse {
 }
 
 impl Reuse {
+    /// Nothing was used yet at an engine that says whether it offloads.
+    pub fn of_engine(offloads: bool) -> Self {
+        Self {
+            beyond_tokens: if offloads { UNBOUNDED } else { 0 },
+            ..Self::default()
+        }
+    }
+
     /// True if nothing was ever used.
     pub fn is_unused(&self) -> bool {
         self.uses == 0
     }
 
+    /// True of an engine that offloads and has lost no cache yet.
+    pub fn is_unbounded(&self) -> bool {
+        self.beyond_tokens >= UNBOUNDED
+    }
+
     /// Tokens of caches that the engine keeps beyond its KV memory.
     pub fn beyond_tokens(&self) -> u64 {
         self.beyond_tokens
+    }
+
+    /// The same as far as it was seen.
+    pub fn seen_beyond_tokens(&self, capacity_tokens: u64) -> u64 {
+        if self.is_unbounded() {
+            self.tokens.saturating_sub(capacity_tokens)
+        } else {
+            self.beyond_tokens
+        }
     }
 
     /// A step of the program goes to the worker. What is used before its turn there counts too, but
@@ -100,12 +125,18 @@ impl Reuse {
                 self.reach_of_lost(reach, distance)
             };
             let most = capacity.saturating_mul(REACH_MAX - 1);
-            self.beyond_tokens = reach.saturating_sub(capacity).min(most);
+            let beyond = reach.saturating_sub(capacity);
+            if beyond < UNBOUNDED {
+                self.beyond_tokens = beyond.min(most);
+            }
         }
         self.touch(program, tokens, 0, capacity);
     }
 
     fn reach_of_found(&mut self, reach: u64, distance: u64, wanted: bool) -> u64 {
+        if self.is_unbounded() {
+            return reach;
+        }
         self.calm = self.calm.map(|found| found.saturating_sub(1));
         let part = match self.calm {
             None => FIRST_PROBE_PART,
@@ -121,6 +152,8 @@ impl Reuse {
     }
 
     fn reach_of_lost(&mut self, reach: u64, distance: u64) -> u64 {
+        // What was never used was never kept.
+        let reach = reach.min(self.tokens.max(distance));
         if distance < reach {
             self.calm = Some(CALM_FOUND);
         }
@@ -168,11 +201,6 @@ impl Reuse {
         }
     }
 
-    /// The engine has lost all caches, or is another one by now.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Recomputes its sums; for tests.
     pub(crate) fn assert_sums(&self) {
         let sum: u64 = self.caches.values().map(|cache| cache.tokens).sum();
@@ -183,14 +211,17 @@ impl Reuse {
 
 #[cfg(test)]
 mod tests {
-    use super::{Reuse, Seen};
+    use super::{Reuse, Seen, UNBOUNDED};
     use std::collections::VecDeque;
     use treadle_model::ProgramId;
 
     /// An engine that keeps so many tokens of caches, whatever they are kept in, and is asked for so
     /// many programs in turn.
     fn learnt(keeps: u64, capacity: u64, programs: u64, wanted: bool) -> u64 {
-        let mut reuse = Reuse::default();
+        learnt_of(Reuse::default(), keeps, capacity, programs, wanted)
+    }
+
+    fn learnt_of(mut reuse: Reuse, keeps: u64, capacity: u64, programs: u64, wanted: bool) -> u64 {
         let mut engine: VecDeque<(u64, u64)> = VecDeque::new();
         for turn in 0..4_000_u64 {
             let (program, tokens) = (turn * turn % 97 % programs, 50 + turn % 7);
@@ -233,6 +264,16 @@ mod tests {
         let (known, probed) = (learnt(5_000, 500, 12, false), learnt(5_000, 500, 12, true));
         assert!(known < 200, "{known}");
         assert!((200..350).contains(&probed), "{probed}");
+    }
+
+    #[test]
+    fn an_engine_that_offloads_keeps_everything_until_it_loses_a_cache() {
+        let of = |keeps, programs| learnt_of(Reuse::of_engine(true), keeps, 500, programs, true);
+        assert_eq!(of(5_000, 40), UNBOUNDED);
+        let beyond = of(1_200, 40);
+        assert!((500..900).contains(&beyond), "{beyond}");
+        let beyond = of(500, 40);
+        assert!(beyond < 50, "{beyond}");
     }
 
     #[test]

@@ -250,9 +250,16 @@ impl Worker {
         tokens(self.capacity.tokens.unwrap_or(u64::MAX)) - tokens(self.used_tokens())
     }
 
+    /// What was learnt of what its engine keeps is void; `learns` says whether more will be.
+    pub(crate) fn forget_reuse(&mut self, learns: bool) {
+        let offloads = self.capacity.offloads && self.capacity.slots.is_none();
+        self.reuse = Reuse::of_engine(learns && offloads);
+    }
+
     /// Host memory that its engine is seen to offload caches to by itself, in tokens.
     pub fn host_tokens(&self) -> u64 {
-        let beyond = self.reuse.beyond_tokens();
+        let capacity = self.capacity.tokens.unwrap_or_default();
+        let beyond = self.reuse.seen_beyond_tokens(capacity);
         // Less than this may be a probe.
         let least = self.capacity.tokens.map(|tokens| tokens / 7 * 2);
         least.filter(|least| beyond > *least).map_or(0, |_| beyond)
@@ -260,7 +267,7 @@ impl Worker {
 
     /// Whether its engine offloads caches to host memory of its own.
     pub fn offloads_itself(&self) -> bool {
-        self.host_tokens() > 0
+        self.reuse.is_unbounded() || self.host_tokens() > 0
     }
 
     /// Whether it can go on from the answer of a step so far, so that a step may give way in its

@@ -200,6 +200,7 @@ impl<'a> Cluster<'a> {
                     context_tokens_max: Some(u64::from(limit)),
                     slots: None,
                     gpus: None,
+                    offloads: profile.host_blocks > 0,
                 },
             }));
         }

@@ -135,6 +135,7 @@ impl<'a> Course<'a> {
                     context_tokens_max: Some(u64::from(worker.profile.sequence_limit_tokens())),
                     slots: None,
                     gpus: None,
+                    offloads: worker.profile.host_blocks > 0,
                 },
             }));
         }

@@ -11,6 +11,7 @@ struct ServerInfo {
     context_length: Option<u64>,
     tp_size: Option<u32>,
     pp_size: Option<u32>,
+    enable_hierarchical_cache: Option<bool>,
     internal_states: Option<Vec<InternalState>>,
 }
 
@@ -42,6 +43,7 @@ pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
             gpus: info
                 .tp_size
                 .and_then(|tp| tp.checked_mul(info.pp_size.unwrap_or(1))),
+            offloads: info.enable_hierarchical_cache.unwrap_or(false),
             ..EngineReading::default()
         }
         .plausible(),
@@ -95,14 +97,15 @@ mod tests {
             (reading.capacity_tokens, reading.context_tokens_max),
             (Some(65_536), Some(4_096))
         );
-        assert_eq!(reading.gpus, Some(8));
+        assert_eq!((reading.gpus, reading.offloads), (Some(8), false));
         let inner =
-            br#"{"context_length":null,"internal_states":[{"max_total_num_tokens":7,"y":null}]}"#;
+            br#"{"context_length":null,"enable_hierarchical_cache":true,"internal_states":[{"max_total_num_tokens":7,"y":null}]}"#;
         let reading = reading_of_server_info(inner).unwrap();
         assert_eq!(
             (reading.capacity_tokens, reading.context_tokens_max),
             (Some(7), None)
         );
+        assert!(reading.offloads);
         let vllm = br#"{"vllm_config":"model='x'","vllm_env":{},"system_env":{}}"#;
         assert_eq!(reading_of_server_info(vllm), None);
         assert_eq!(reading_of_server_info(b"Not Found"), None);

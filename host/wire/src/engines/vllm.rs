@@ -16,6 +16,7 @@ pub fn reading_of_metrics(text: &str) -> EngineReading {
     let used = |(capacity, share): (u64, f64)| (capacity as f64 * share).round() as u64;
     EngineReading {
         capacity_tokens,
+        offloads: offloads(text),
         running: count(text, "vllm:num_requests_running"),
         waiting: count(text, "vllm:num_requests_waiting"),
         used_tokens: capacity_tokens.zip(share).map(used),
@@ -40,6 +41,24 @@ fn capacity_of(sample: &Sample<'_>) -> Option<u64> {
     let number = |name| sample.label(name)?.parse::<u64>().ok();
     number("kv_cache_size_tokens")
         .or_else(|| number("num_gpu_blocks")?.checked_mul(number("block_size")?))
+}
+
+/// Whether it has a connector to host memory: by `--kv-offloading-size`, whose size is in bytes and
+/// not in tokens, or by its configuration. Both tell of themselves in their metrics.
+fn offloads(text: &str) -> bool {
+    let sized = samples(text, "vllm:cache_config_info").any(|sample| {
+        let size = sample.label("kv_offloading_size");
+        size.and_then(|size| size.parse::<f64>().ok())
+            .is_some_and(|size| size > 0.0)
+    });
+    let has_metrics = |name: &str| {
+        text.lines()
+            .any(|line| line.trim_start_matches("# HELP ").starts_with(name))
+    };
+    sized
+        || ["vllm:kv_offload_", "lmcache:"]
+            .into_iter()
+            .any(has_metrics)
 }
 
 #[cfg(test)]
@@ -72,6 +91,36 @@ vllm:prefix_cache_hits_total{engine="0"} 640.0
         };
         assert_eq!(reading_of_metrics(text), expected);
         assert_eq!(reading_of_metrics("<html>"), EngineReading::default());
+    }
+
+    #[test]
+    fn engines_that_offload_are_seen() {
+        for (text, expected) in [
+            (
+                r#"vllm:cache_config_info{kv_offloading_size="20.0"} 1.0"#,
+                true,
+            ),
+            (
+                r#"vllm:cache_config_info{kv_offloading_size="None"} 1.0"#,
+                false,
+            ),
+            (
+                r#"vllm:cache_config_info{kv_offloading_size="0.0"} 1.0"#,
+                false,
+            ),
+            (r#"vllm:cache_config_info{block_size="16"} 1.0"#, false),
+            (
+                "# HELP vllm:kv_offload_load_bytes Bytes.\n# TYPE vllm:kv_offload_load_bytes counter",
+                true,
+            ),
+            (
+                "vllm:kv_offload_cpu_cache_usage_perc{engine=\"0\"} 0.0",
+                true,
+            ),
+            ("lmcache:num_retrieve_requests_total{model=\"m\"} 0.0", true),
+        ] {
+            assert_eq!(reading_of_metrics(text).offloads, expected, "{text}");
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::programs::scheduling::why::Why;
 use crate::programs::worker::Worker;
 use treadle_model::{ProgramId, StepId, WorkerId};
 
-/// An engine is faster if its tokens take at most this part: others differ by load alone, which
-/// changes from step to step.
+/// An engine is faster if its tokens take at most this part, with the load that it has and with the
+/// same on both: load alone changes from step to step, and a lost cache costs all that are there.
 const FASTER_PART: u64 = 2;
 /// What is gained must be so many times what it costs: how much is yet to come is a guess.
 const GAIN_LEAST: u128 = 2;
@@ -43,7 +43,8 @@ impl Programs {
         }
         // Without a prediction a program goes on for as long again.
         let rest = p.remaining_tokens.unwrap_or(p.output_tokens_total);
-        let time_here = self.token_ns(self.state.workers.get(&here)?)?;
+        let here = self.state.workers.get(&here)?;
+        let time_here = self.token_ns(here, here.running_steps)?;
         let least = self.prompt_tokens_least(p);
         // Its ledger has the step once that is sent.
         let demand = self.state.steps.get(&step)?.demand_tokens();
@@ -51,11 +52,17 @@ impl Programs {
             .max(p.demand_tokens)
             .saturating_sub(p.prefix_tokens());
         let mut fastest: Option<(u64, WorkerId)> = None;
-        for w in self.state.workers.values().filter(|w| w.id != here) {
-            let Some(time) = self.token_ns(w) else {
+        for w in self.state.workers.values().filter(|w| w.id != here.id) {
+            let Some(time) = self.token_ns(w, w.running_steps) else {
                 continue;
             };
-            let is_faster = time.saturating_mul(FASTER_PART) <= time_here;
+            let same_load = here.running_steps.max(w.running_steps);
+            let same_load = [here, w].map(|each| self.token_ns(each, same_load));
+            let [Some(loaded_here), Some(loaded)] = same_load else {
+                continue;
+            };
+            let is_faster = time.saturating_mul(FASTER_PART) <= time_here
+                && loaded.saturating_mul(FASTER_PART) <= loaded_here;
             let is_best = fastest.is_none_or(|(least, _)| time < least);
             if !is_faster || !is_best {
                 continue;
@@ -70,9 +77,9 @@ impl Programs {
         fastest.map(|(_, worker)| worker)
     }
 
-    /// How long one more step would take for a token there.
-    fn token_ns(&self, worker: &Worker) -> Option<u64> {
+    /// How long a token takes there for one more step beside so many.
+    fn token_ns(&self, worker: &Worker, steps: u32) -> Option<u64> {
         let time = self.state.decode_time_of(worker)?;
-        Some(time.with_steps(u64::from(worker.running_steps) + 1))
+        Some(time.with_steps(u64::from(steps) + 1))
     }
 }

@@ -107,11 +107,23 @@ impl Programs {
     }
 
     fn reuse_at(&mut self, worker: WorkerId) -> Option<(&mut Reuse, u64)> {
-        let kv = &self.config.kv;
+        let learns = self.learns_reuse();
         let w = self.state.workers.get_mut(&worker)?;
-        let learns = kv.retention && kv.host_tokens_max == 0 && w.capacity.slots.is_none();
+        let learns = learns && w.capacity.slots.is_none();
         let capacity = w.capacity.tokens.filter(|_| learns)?;
         Some((&mut w.reuse, capacity))
+    }
+
+    fn learns_reuse(&self) -> bool {
+        self.config.kv.retention && self.config.kv.host_tokens_max == 0
+    }
+
+    /// The worker's engine is new, another one, or has lost all caches.
+    pub(crate) fn forget_reuse(&mut self, worker: WorkerId) {
+        let learns = self.learns_reuse();
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.forget_reuse(learns);
+        }
     }
 
     /// A program leaves a worker whose engine keeps its cache as long as it can. Engines with slots
@@ -218,10 +230,11 @@ impl Programs {
 
     /// What was learnt and noted under other settings.
     pub(crate) fn forget_headroom(&mut self) {
+        let learns = self.learns_reuse();
         for w in self.state.workers.values_mut() {
             w.headroom_ppm = None;
             w.lingering.forget_older(None);
-            w.reuse.clear();
+            w.forget_reuse(learns);
             w.backlog = crate::programs::backlog::Backlog::default();
         }
     }

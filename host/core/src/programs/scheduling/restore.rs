@@ -16,9 +16,11 @@ use treadle_model::{ProgramId, Span, WorkerId};
 
 /// A program that has waited so many times as long as others goes first.
 const STARVATION_WAITS: u64 = 3;
-/// The same without host memory: so many times as long as it takes to compute the contexts of all
-/// live programs once.
-const STARVATION_TURNS: u64 = 2;
+/// The same without host memory: so many quarters of the time that it takes to compute the contexts
+/// of all live programs once.
+const STARVATION_QUARTERS: u64 = 8;
+/// Where engines offload by themselves: a program that makes room may find its cache again.
+const STARVATION_QUARTERS_OFFLOADED: u64 = 5;
 /// Waits that make up their mean.
 const WAITS_AVERAGED: u64 = 64;
 
@@ -270,15 +272,20 @@ impl Programs {
     /// The wait after which a program goes first. Where caches can be offloaded, the program that
     /// makes room for it comes back cheaply, and the bound follows the waits that there are.
     /// Elsewhere it has to be computed again: then nobody should wait for much longer than if
-    /// everybody were served in turn, and computed each time.
+    /// everybody were served in turn, and computed each time; less where engines offload.
     pub(crate) fn starvation_bound(&self) -> Span {
         let bound = if self.config.kv.host_tokens_max > 0 {
             let waits = self.state.wait_mean.micros();
             Span(waits.saturating_mul(STARVATION_WAITS))
         } else {
-            let healthy = self.state.workers.values().filter(|w| w.is_healthy());
-            let share = self.state.context_tokens / (healthy.count().max(1) as u64);
-            Span(self.prefill_time(share).0.saturating_mul(STARVATION_TURNS))
+            let healthy = || self.state.workers.values().filter(|w| w.is_healthy());
+            let share = self.state.context_tokens / (healthy().count().max(1) as u64);
+            let quarters = if healthy().any(Worker::offloads_itself) {
+                STARVATION_QUARTERS_OFFLOADED
+            } else {
+                STARVATION_QUARTERS
+            };
+            Span(self.prefill_time(share).0.saturating_mul(quarters) / 4)
         };
         let (least, most) = (self.config.deferral_min, self.config.deferral_max);
         bound.max(least).min(most)

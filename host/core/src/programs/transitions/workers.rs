@@ -27,6 +27,7 @@ impl Programs {
         self.state
             .workers
             .insert(worker, Worker::new(worker, url.into(), engine, capacity));
+        self.forget_reuse(worker);
         self.account_worker(worker);
         self.state.restore_wanted = true;
         self.refuse_waiting_too_long();
@@ -57,7 +58,11 @@ impl Programs {
             return;
         }
         let fewer_slots = capacity.slots != w.capacity.slots;
+        let is_other = capacity.offloads != w.capacity.offloads;
         w.capacity = capacity;
+        if is_other {
+            self.forget_reuse(worker);
+        }
         self.account_worker(worker);
         if fewer_slots {
             // Slots are assigned again; their caches are no longer known.
@@ -95,8 +100,8 @@ impl Programs {
         };
         w.health = Health::Lost;
         w.untracked_tokens = 0;
-        w.reuse.clear();
         w.remember_speeds();
+        self.forget_reuse(worker);
         self.account_worker(worker);
         if self
             .state
