@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use treadle_engine_model::engine::EngineSnapshot;
+use treadle_engine_model::engine::{EngineProfile, EngineSnapshot};
 
 use super::Shared;
 use super::shape::End;
 
 /// What a token's cache takes: about what it does in `GLM-4.6`.
 const KIB_PER_TOKEN: f64 = 368.0;
+const KIB_PER_GIB: f64 = 1_048_576.0;
 
 /// Answers and tokens counted outside of the model.
 #[derive(Default)]
@@ -88,22 +89,7 @@ pub(super) fn render(shared: &Shared, snapshot: &EngineSnapshot) -> String {
             count.load(Ordering::Relaxed) as f64,
         );
     }
-    page.family("vllm:cache_config_info", "gauge");
-    // vLLM's size is in GiB; these tokens have a size only here.
-    let host = match u64::from(shared.profile.host_blocks) * u64::from(shared.profile.block_tokens)
-    {
-        0 => "None".to_owned(),
-        tokens => (tokens as f64 * KIB_PER_TOKEN / (1 << 20) as f64).to_string(),
-    };
-    let label = format!(
-        ",block_size=\"{}\",num_gpu_blocks=\"{}\",kv_cache_size_tokens=\"{}\",enable_prefix_caching=\"True\",\
-         kv_offloading_size=\"{}\"",
-        shared.profile.block_tokens,
-        shared.profile.kv_blocks,
-        shared.profile.kv_tokens(),
-        host,
-    );
-    page.sample("vllm:cache_config_info", &label, 1.0);
+    page.cache_config(&shared.profile);
     page.counter(
         "treadle_engine_sim_prefilled_tokens_total",
         counters.prefilled_tokens,
@@ -128,6 +114,25 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
+    /// What vLLM tells of its caches: their size, and how much host memory it offloads to.
+    fn cache_config(&mut self, profile: &EngineProfile) {
+        let host_tokens = u64::from(profile.host_blocks) * u64::from(profile.block_tokens);
+        // vLLM's size is in GiB; these tokens have a size only here.
+        let host = match host_tokens {
+            0 => "None".to_owned(),
+            tokens => (tokens as f64 * KIB_PER_TOKEN / KIB_PER_GIB).to_string(),
+        };
+        self.family("vllm:cache_config_info", "gauge");
+        let label = format!(
+            ",block_size=\"{}\",num_gpu_blocks=\"{}\",kv_cache_size_tokens=\"{}\",\
+             enable_prefix_caching=\"True\",kv_offloading_size=\"{host}\"",
+            profile.block_tokens,
+            profile.kv_blocks,
+            profile.kv_tokens(),
+        );
+        self.sample("vllm:cache_config_info", &label, 1.0);
+    }
+
     fn gauge(&mut self, name: &str, value: f64) {
         self.family(name, "gauge");
         self.sample(name, "", value);

@@ -43,6 +43,7 @@ impl Fixture {
                 context_tokens_max: Some(context_tokens_max),
                 slots: None,
                 gpus: None,
+                offloads: false,
             },
         }));
     }
@@ -168,6 +169,7 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
             context_tokens_max: None,
             slots: Some(8),
             gpus: None,
+            offloads: false,
         },
     }));
     fixture.handle(&Event::DaemonRestarted);
