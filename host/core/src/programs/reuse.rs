@@ -39,6 +39,10 @@ struct Cache {
     tokens: u64,
     /// Tokens that were used since its use before that, itself included.
     distance: u64,
+    /// A step of the program is there whose answer comes in one piece: it is in use, whenever it was
+    /// used last before.
+    #[serde(default)]
+    at_work: bool,
 }
 
 /// What the end of a step shows.
@@ -100,11 +104,22 @@ impl Reuse {
     }
 
     /// A step of the program goes to the worker. What is used before its turn there counts too, but
-    /// is not known where answers come in one piece.
-    pub(crate) fn sent(&mut self, program: ProgramId, capacity_tokens: u64) {
+    /// is not known where answers come in one piece: `whole` are the prompt's own tokens there.
+    pub(crate) fn sent(&mut self, program: ProgramId, whole: Option<u64>, capacity_tokens: u64) {
         let distance = self.distance(program, capacity_tokens);
+        if let Some(tokens) = whole.filter(|_| !self.caches.contains_key(&program)) {
+            self.touch(program, tokens, 0, capacity_tokens);
+        }
         if let Some(cache) = self.caches.get_mut(&program) {
             cache.distance = distance;
+            cache.at_work = whole.is_some();
+        }
+    }
+
+    /// The step has left the worker, however.
+    pub(crate) fn left(&mut self, program: ProgramId) {
+        if let Some(cache) = self.caches.get_mut(&program) {
+            cache.at_work = false;
         }
     }
 
@@ -170,7 +185,10 @@ impl Reuse {
             return 0;
         }
         let since = self.by_use.range(cache.used..);
-        since.map(|(_, (_, tokens))| *tokens).sum()
+        let since: u64 = since.map(|(_, (_, tokens))| *tokens).sum();
+        let is_in_use = |other: &&Cache| other.at_work && other.used < cache.used;
+        let in_use = self.caches.values().filter(is_in_use);
+        since + in_use.map(|other| other.tokens).sum::<u64>()
     }
 
     fn touch(&mut self, program: ProgramId, tokens: u64, distance: u64, capacity_tokens: u64) {
@@ -181,6 +199,7 @@ impl Reuse {
             used,
             tokens,
             distance,
+            at_work: false,
         };
         self.caches.insert(program, cache);
         self.by_use.insert(used, (program, tokens));
@@ -226,7 +245,7 @@ mod tests {
         for turn in 0..4_000_u64 {
             let (program, tokens) = (turn * turn % 97 % programs, 50 + turn % 7);
             let has = engine.iter().position(|(each, _)| *each == program);
-            reuse.sent(ProgramId(program), capacity);
+            reuse.sent(ProgramId(program), None, capacity);
             reuse.computed(ProgramId(program), tokens, capacity);
             if let Some(index) = has {
                 engine.remove(index);
@@ -279,6 +298,31 @@ mod tests {
     #[test]
     fn nothing_is_learnt_while_everything_fits() {
         assert_eq!(learnt(5_000, 5_000, 40, true), 0);
+    }
+
+    #[test]
+    fn what_is_at_work_is_in_use_where_answers_come_in_one_piece() {
+        let capacity = 250;
+        let mut reuse = Reuse::default();
+        for program in 0..3 {
+            reuse.sent(ProgramId(program), Some(100), capacity);
+        }
+        let seen = Seen {
+            found: Some(true),
+            wanted: false,
+        };
+        // Each was sent before the others ended, and each is followed from then on.
+        for program in [2, 1] {
+            reuse.end(ProgramId(program), 100, seen, capacity);
+        }
+        assert_eq!(
+            reuse.distance(ProgramId(2), capacity),
+            300,
+            "with the one at work"
+        );
+        reuse.left(ProgramId(0));
+        assert_eq!(reuse.distance(ProgramId(2), capacity), 200);
+        assert_eq!(reuse.beyond_tokens(), 0, "of first steps nothing is learnt");
     }
 
     #[test]

@@ -55,9 +55,19 @@ impl Programs {
 
     /// A step goes to a worker. Where treadle offloads caches itself, engines find what it loads, and
     /// nothing is learnt of memory of their own.
-    pub(crate) fn reuse_sent(&mut self, program: ProgramId, worker: WorkerId) {
-        if let Some((reuse, capacity)) = self.reuse_at(worker) {
-            reuse.sent(program, capacity);
+    pub(crate) fn reuse_sent(&mut self, step: StepId) {
+        let known = self.state.steps.get(&step);
+        let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
+            return;
+        };
+        let (program, worker) = (s.program, s.state.worker());
+        let job = self.state.jobs.get(&p.job);
+        let whole = job.is_some_and(|job| job.whole_answers).then(|| {
+            s.prompt_tokens
+                .saturating_sub(self.shared_tokens_of(p, worker))
+        });
+        if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
+            reuse.sent(program, whole, capacity);
         }
     }
 
@@ -196,8 +206,14 @@ impl Programs {
 
     /// A prompt is computed, or its step has left the worker.
     pub(crate) fn end_prompt(&mut self, step: StepId, worker: WorkerId) {
-        let w = self.state.workers.get_mut(&worker);
-        if w.is_some_and(|w| w.backlog.end(step)) && !self.state.queue.is_empty() {
+        let program = self.state.steps.get(&step).map(|s| s.program);
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        if let Some(program) = program {
+            w.reuse.left(program);
+        }
+        if w.backlog.end(step) && !self.state.queue.is_empty() {
             self.state.restore_wanted = true;
         }
     }

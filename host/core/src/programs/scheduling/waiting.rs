@@ -127,7 +127,7 @@ impl Programs {
             p.waited_total.0 += now.since(s.waits_since).0;
         }
         self.add_prompt(step, worker, self.warm_tokens(program));
-        self.reuse_sent(program, worker);
+        self.reuse_sent(step);
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.steps_time.change(now, w.running_steps);
             if let Some(s) = self.state.steps.get_mut(&step) {
