@@ -248,7 +248,8 @@ pub(crate) fn draw_capacity(s: &mut Stream, tokens: u64) -> Capacity {
         context_tokens_max: s.percent(35).then(|| tokens * s.between(30, 100) / 100),
         slots: s.percent(25).then(|| s.between(1, 8) as u32),
         gpus: None,
-        offloads: s.percent(25),
+        // By its size: one more draw would make other plans of all seeds.
+        offloads: tokens % 4 == 0,
     }
 }
 
