@@ -37,12 +37,12 @@ fn round(s: &mut Scenario, first: u64) -> usize {
 }
 
 /// The engine has done a step, and found so much of its prompt.
-fn finish(s: &mut Scenario, step: u64, cached: u64) {
+fn finish(s: &mut Scenario, step: u64, cached: impl Into<Option<u64>>) {
     s.wait_s(1).progress(step, 1);
     let tokens = StepTokens {
         prompt: 4_000,
         output: 10,
-        cached: Some(cached),
+        cached: cached.into(),
     };
     s.handle(Event::Program(ProgramEvent::StepFinished {
         step: StepId(step),
@@ -71,6 +71,18 @@ fn nobody_waits_until_a_cache_is_lost() {
     s.arrive("e", 17, 4_000);
     let sent = |step| s.dispatched().iter().any(|(sent, _)| *sent == step);
     assert!(sent(13) && !sent(17), "it is full, by what is known now");
+}
+
+#[test]
+fn an_engine_that_does_not_tell_what_it_finds_is_not_believed() {
+    let mut s = engine(true);
+    assert_eq!(round(&mut s, 1), 4);
+    (1..5).for_each(|step| finish(&mut s, step, None));
+    let offloads = |s: &Scenario| s.core.programs().workers[&WorkerId(0)].offloads_itself();
+    assert!(offloads(&s), "first steps have nothing to find");
+    assert_eq!(round(&mut s, 5), 4);
+    finish(&mut s, 5, None);
+    assert!(!offloads(&s));
 }
 
 #[test]

@@ -179,13 +179,17 @@ impl Programs {
         // What others share is found in any case.
         let shared = self.shared_tokens_of(p, s.state.worker());
         let own_before = prompt_before.saturating_sub(shared);
-        let tells = tokens.cached.is_some() && keeps_history && own_before >= TELLING_TOKENS;
+        let would_tell = keeps_history && own_before >= TELLING_TOKENS;
+        let tells = tokens.cached.is_some() && would_tell;
         let missing = prompt_before.saturating_sub(cached);
         let found = tells.then(|| !is_lost(own_before.saturating_sub(missing), own_before));
         if let Some(place) = place {
             self.learn_headroom(place.worker, cached, prompt_before);
         }
         self.reuse_ended(step, tokens, found);
+        if would_tell && tokens.cached.is_none() {
+            self.reuse_untold(step);
+        }
         if tokens.cached.is_some() {
             self.learn_prefill_speed(step, computed);
         }

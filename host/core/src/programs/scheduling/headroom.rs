@@ -101,6 +101,16 @@ impl Programs {
         }
     }
 
+    /// It has ended there, and its engine does not tell what it found: nothing can be learnt of what it
+    /// keeps, and its KV memory is what counts, whatever it says of host memory.
+    pub(crate) fn reuse_untold(&mut self, step: StepId) {
+        let worker = self.state.steps.get(&step).and_then(|s| s.state.worker());
+        let w = worker.and_then(|worker| self.state.workers.get_mut(&worker));
+        if let Some(w) = w.filter(|w| w.reuse.is_unbounded()) {
+            w.reuse = Reuse::default();
+        }
+    }
+
     /// Tokens of a program's prefix that other programs at a worker have too. What could be shared
     /// but is not, such as a long first prompt, goes and comes with the rest of its cache.
     pub(crate) fn shared_tokens_of(&self, p: &Program, worker: Option<WorkerId>) -> u64 {
