@@ -249,7 +249,7 @@ pub(crate) fn draw_capacity(s: &mut Stream, tokens: u64) -> Capacity {
         slots: s.percent(25).then(|| s.between(1, 8) as u32),
         gpus: None,
         // By its size: one more draw would make other plans of all seeds.
-        offloads: tokens % 4 == 0,
+        offloads: tokens.is_multiple_of(4),
     }
 }
 
