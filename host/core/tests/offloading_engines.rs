@@ -1,5 +1,5 @@
-//! Engines that say that they offload caches to host memory of their own: they are full until one is
-//! lost, and programs wait for less long there.
+//! Engines that say that they offload caches to host memory of their own: they have room for all until
+//! a cache is lost, and programs wait for less long there.
 
 mod scenario;
 
@@ -52,6 +52,10 @@ fn finish(s: &mut Scenario, step: u64, cached: impl Into<Option<u64>>) {
     }));
 }
 
+fn offloads(s: &Scenario) -> bool {
+    s.core.programs().workers[&WorkerId(0)].offloads_itself()
+}
+
 fn host_tokens(s: &Scenario) -> u64 {
     s.core.programs().workers[&WorkerId(0)].host_tokens()
 }
@@ -78,7 +82,6 @@ fn an_engine_that_does_not_tell_what_it_finds_is_not_believed() {
     let mut s = engine(true);
     assert_eq!(round(&mut s, 1), 4);
     (1..5).for_each(|step| finish(&mut s, step, None));
-    let offloads = |s: &Scenario| s.core.programs().workers[&WorkerId(0)].offloads_itself();
     assert!(offloads(&s), "first steps have nothing to find");
     assert_eq!(round(&mut s, 5), 4);
     finish(&mut s, 5, None);
@@ -93,14 +96,13 @@ fn others_are_full_when_their_kv_memory_is() {
 #[test]
 fn what_it_says_holds_from_when_it_says_so_and_after_it_was_lost() {
     let mut s = engine(false);
-    let full = |s: &Scenario| s.core.programs().workers[&WorkerId(0)].offloads_itself();
-    assert!(!full(&s));
+    assert!(!offloads(&s));
     s.handle(Event::Program(ProgramEvent::WorkerCapacityRead {
         worker: WorkerId(0),
         engine: EngineKind::Vllm,
         capacity: capacity(true),
     }));
-    assert!(full(&s));
+    assert!(offloads(&s));
     s.handle(Event::Program(ProgramEvent::WorkerLost {
         worker: WorkerId(0),
         cause: "gone".into(),
@@ -108,7 +110,7 @@ fn what_it_says_holds_from_when_it_says_so_and_after_it_was_lost() {
     s.handle(Event::Program(ProgramEvent::WorkerRecovered {
         worker: WorkerId(0),
     }));
-    assert!(full(&s));
+    assert!(offloads(&s));
     // Where treadle offloads by itself, or does not look after caches, it counts for nothing.
     for off in [true, false] {
         let mut config = s.core.config().clone();
@@ -117,7 +119,7 @@ fn what_it_says_holds_from_when_it_says_so_and_after_it_was_lost() {
         s.handle(Event::Configured {
             config: Box::new(config),
         });
-        assert!(!full(&s));
+        assert!(!offloads(&s));
     }
 }
 

@@ -301,6 +301,8 @@ mod tests {
             "gain.migration.kv_third.agents",
             "gain.prefixes.kv_third.agents",
             "gain.restore_order.kv_third.agents",
+            "limit.truth.kv_third.agents",
+            "step_p99.limit.both.kv_third.agents",
         ] {
             let value = json["figures"][name]["value"].as_f64();
             assert!(value > Some(0.0), "{name}");

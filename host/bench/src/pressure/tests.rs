@@ -1,6 +1,6 @@
 //! The comparison under memory pressure: it repeats, and its figures mean what they say.
 
-use super::systems::{FORESIGHT, STICKY, TTLS};
+use super::systems::{FORESIGHT, LIMITS, NO_TIER, STICKY, TTLS};
 use super::*;
 use treadle_simulator::workload::LognormalAgents;
 
@@ -26,7 +26,8 @@ fn scene() -> Scenario {
 fn every_system_has_a_policy_and_the_same_run_gives_the_same_report() {
     let scene = scene();
     let kv_tokens = scene.kv_tokens(1.0 / 3.0);
-    for system in BASELINES.iter().chain(&ABLATIONS).chain([&FORESIGHT]) {
+    let systems = BASELINES.iter().chain(&ABLATIONS).chain(&LIMITS);
+    for system in systems.chain([&FORESIGHT]) {
         let report = scene.run(system, kv_tokens);
         assert!(report.steps > 0, "{}: {report:?}", system.name);
         assert_eq!(report.refused, 0, "{}", system.name);
@@ -35,6 +36,15 @@ fn every_system_has_a_policy_and_the_same_run_gives_the_same_report() {
         scene.run(&FORESIGHT, kv_tokens),
         scene.run(&FORESIGHT, kv_tokens)
     );
+}
+
+#[test]
+fn to_know_the_future_and_to_wait_for_longer_both_change_what_is_done() {
+    let scene = scene();
+    let kv_tokens = scene.kv_tokens(1.0 / 3.0);
+    let ours = scene.run(&NO_TIER, kv_tokens);
+    let [truth, patience, both] = LIMITS.map(|system| scene.run(&system, kv_tokens));
+    assert!(truth != ours && patience != ours && both != patience);
 }
 
 #[test]
