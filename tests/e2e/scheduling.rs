@@ -59,9 +59,11 @@ async fn agent(client: Client, program: String, context_tokens: u32) -> UsageTot
     told
 }
 
-/// Two engines on which half of the agents fit, with turns of a tenth of a second.
-async fn narrow() -> Fixture {
+/// Two engines on which half of the agents fit, with turns of a tenth of a second. With `retention`
+/// they are given more if they keep more than their KV memory, or may.
+async fn narrow(retention: bool) -> Fixture {
     Fixture::tuned(2, 8_192, |config| {
+        config.kv.retention = retention;
         config.scheduler.time_scale = 10.0;
         config.scheduler.starvation_s_max = 1;
         config.scheduler.quantum_share = 0.0;
@@ -71,7 +73,7 @@ async fn narrow() -> Fixture {
 
 /// Lets a dozen agents work where half of them fit.
 async fn crowded() -> (Fixture, UsageTotals) {
-    let fixture = narrow().await;
+    let fixture = narrow(true).await;
     let agents: Vec<_> = (0..PROGRAMS)
         .map(|p| tokio::spawn(agent(fixture.client.clone(), format!("agent-{p}"), 2_000)))
         .collect();
@@ -182,7 +184,7 @@ async fn every_decision_has_a_why(fixture: &Fixture) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_worker_is_given_more_than_it_holds() {
-    let fixture = narrow().await;
+    let fixture = narrow(false).await;
     let agents: Vec<_> = (0..PROGRAMS)
         .map(|p| tokio::spawn(agent(fixture.client.clone(), format!("agent-{p}"), 2_000)))
         .collect();
