@@ -281,7 +281,8 @@ fn a_worker_is_not_kept_for_a_program_whose_cache_comes_back_elsewhere() {
     scenario.arrive("busy", 4, 900).wait_s(6);
     scenario.arrive("held", 5, 600).wait_s(60);
     let held = ProgramId(0);
-    assert_eq!(scenario.core.programs().reserved, Some((WorkerId(0), held)));
+    let reservations = &scenario.core.programs().reservations;
+    assert_eq!(reservations.get(&WorkerId(0)), Some(&held));
     scenario.arrive("next", 6, 400).wait_s(60);
     assert_eq!(scenario.dispatched().last(), Some(&(4, 1)), "both wait");
     scenario.finish(4, 900, 10).release("busy");

@@ -62,6 +62,35 @@ fn room_is_made_for_what_a_starved_program_lacks_by_then() {
 }
 
 #[test]
+fn as_many_starved_programs_get_room_at_once_as_there_are_workers() {
+    let mut s = Scenario::with_workers(&[1_000, 1_000]);
+    for (step, name) in [(10, "at work"), (11, "too"), (12, "as well"), (13, "also")] {
+        s.arrive(name, step, 100);
+    }
+    for (step, name) in [(1, "holds one"), (2, "holds the other")] {
+        s.arrive(name, step, 500).finish(step, 500, 0);
+    }
+    s.arrive("first", 3, 600).arrive("second", 4, 600);
+    s.arrive("third", 5, 600).wait_s(119);
+    s.mute_policy = true;
+    s.wait_s(3);
+    let asked = s.core.programs().asks.values().map(|ask| ask.purpose);
+    let asked: Vec<Purpose> = asked.collect();
+    for worker in [WorkerId(0), WorkerId(1)] {
+        let pause = Purpose::Pause {
+            worker,
+            excess_tokens: 300,
+        };
+        assert!(asked.contains(&pause), "{asked:?}");
+    }
+    let holders = s.core.programs().reservations.values();
+    assert!(holders.eq(&[ProgramId(6), ProgramId(7)]));
+    s.wait_s(5);
+    assert_eq!(s.status("holds one"), "paused");
+    assert_eq!(s.status("holds the other"), "paused");
+}
+
+#[test]
 fn a_policy_cannot_leave_out_a_starved_program() {
     let mut s = Scenario::with_workers(&[1_000]);
     s.hidden = Some(ProgramId(1));

@@ -141,6 +141,7 @@ async fn server_info(State(shared): SharedState) -> Json<Value> {
         "max_running_requests": profile.running_max,
         "context_length": profile.sequence_limit_tokens(),
         "page_size": profile.block_tokens,
+        "enable_hierarchical_cache": profile.host_blocks > 0,
         "chunked_prefill_size": profile.batched_tokens_max,
         "profile": profile.name,
         "engine_profile": profile.to_json(Value::Null),

@@ -201,8 +201,9 @@ pub struct State {
     /// Recent mean wait of programs for placement.
     #[serde(default)]
     pub wait_mean: Span,
-    /// The worker that admits no other program until this starved one fits.
-    pub reserved: Option<(WorkerId, ProgramId)>,
+    /// Workers that admit no other program until this starved one fits.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reservations: BTreeMap<WorkerId, ProgramId>,
     /// What jobs' steps look like.
     pub jobs: Jobs,
     /// The settings, if an event carried them: a replay needs no others.

@@ -177,7 +177,7 @@ impl Model {
             };
             let starved = self.now.since(since) >= self.starvation_bound;
             let before = own.is_none_or(|own| (since, *other) < own);
-            // The head alone may use the worker that is reserved for it.
+            // The head alone may use any worker, reserved or not.
             let head = self.head_of_queue().is_some_and(|(_, head)| head == *other);
             if starved
                 && before
@@ -395,8 +395,9 @@ impl Model {
                 continue;
             }
             for worker in self.workers.keys() {
-                let reserved = core.programs().reserved;
-                let open = reserved.is_none_or(|(at, holder)| at != *worker || holder == *program);
+                let since = |program: ProgramId| (self.waits_since(program), program);
+                let holder = core.programs().reservations.get(worker);
+                let open = holder.is_none_or(|holder| since(*program) <= since(*holder));
                 if open && self.obstacle(*program, *worker).is_none() {
                     return broken(
                         "room",

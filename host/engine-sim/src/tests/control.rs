@@ -176,6 +176,7 @@ async fn it_identifies_itself() {
         (&info["simulated"], &info["max_total_num_tokens"]),
         (&true.into(), &131_072.into())
     );
+    assert_eq!(info["enable_hierarchical_cache"], false);
     let (_, metrics) = bench.get_text("/metrics").await;
     assert!(metrics.contains("block_size=\"16\",num_gpu_blocks=\"8192\""));
     let (_, health) = bench.get_text("/health").await;

@@ -177,7 +177,7 @@ impl Programs {
         else {
             return false;
         };
-        let open = self.state.reserved.is_none_or(|(worker, _)| worker != to);
+        let open = !self.state.reservations.contains_key(&to);
         open && self.may_take(w, p, self.prompt_tokens_least(p))
             && self.has_room(w, w.need_tokens(p.private_tokens(), &p.prefix))
     }

@@ -2,7 +2,7 @@
 //!
 //! The policy gives the order; the core adds a bound. A program that has waited several times as
 //! long as others goes before all that have not, and if it fits nowhere, one worker admits no other
-//! program until it does.
+//! program until it does: as many of them at once as there are workers.
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
@@ -20,7 +20,7 @@ const STARVATION_WAITS: u64 = 3;
 /// of all live programs once.
 const STARVATION_QUARTERS: u64 = 8;
 /// Where engines offload by themselves: a program that makes room may find its cache again.
-const STARVATION_QUARTERS_OFFLOADED: u64 = 5;
+const STARVATION_QUARTERS_OFFLOADED: u64 = 6;
 /// Waits that make up their mean.
 const WAITS_AVERAGED: u64 = 64;
 
@@ -105,7 +105,7 @@ impl Programs {
 
     /// Places waiting programs in the given order as far as they fit.
     pub(crate) fn restore_in_order(&mut self, ranking: &Ranking) {
-        self.renew_reservation();
+        self.renew_reservations();
         for entry in &ranking.entries {
             self.note_urgency(entry);
         }
@@ -189,56 +189,55 @@ impl Programs {
         last.filter(fits).or_else(roomiest).map(|w| w.id)
     }
 
-    /// A starved program at the head of the queue that fits nowhere reserves the worker that lacks
-    /// least for it, and room is made there.
-    pub(crate) fn renew_reservation(&mut self) {
-        let head = self.oldest_unplaced();
-        let Some(head) = head.filter(|program| self.is_starved(*program)) else {
-            self.state.reserved = None;
-            return;
-        };
-        if self
-            .state
-            .reserved
-            .is_some_and(|(_, holder)| holder == head)
-        {
-            return;
-        }
-        self.state.reserved = None;
-        if self.worker_with_room(head, None).is_none()
-            && let Some((shortfall, worker)) = self.least_shortfall(head)
-        {
-            self.state.reserved = Some((worker, head));
-            self.ask_pause(worker, shortfall);
+    /// The starved programs that have waited longest, one for each worker, reserve the workers that
+    /// lack least for them if they fit nowhere, and room is made there.
+    pub(crate) fn renew_reservations(&mut self) {
+        let starved = self.starved_unplaced();
+        let reservations = &mut self.state.reservations;
+        reservations.retain(|_, holder| starved.contains(holder));
+        for program in starved {
+            let mut holders = self.state.reservations.values();
+            if holders.any(|holder| *holder == program)
+                || self.worker_with_room(program, None).is_some()
+            {
+                continue;
+            }
+            if let Some((shortfall, worker)) = self.least_shortfall(program) {
+                self.state.reservations.insert(worker, program);
+                self.ask_pause(worker, shortfall);
+            }
         }
     }
 
-    /// Reserves again and asks for room again: another worker may lack least by now.
+    /// Reserves again and asks for room again: other workers may lack least by now.
     pub(crate) fn make_room_for_starved(&mut self) {
-        self.state.reserved = None;
-        self.renew_reservation();
+        self.state.reservations.clear();
+        self.renew_reservations();
     }
 
     /// A program that no longer waits for placement needs no reserved worker.
     pub(crate) fn end_reservation(&mut self, program: ProgramId) {
-        let reserved = self.state.reserved;
-        if reserved.is_some_and(|(_, holder)| holder == program) {
-            self.state.reserved = None;
-            self.state.restore_wanted = true;
-        }
+        let before = self.state.reservations.len();
+        self.state
+            .reservations
+            .retain(|_, holder| *holder != program);
+        self.state.restore_wanted |= self.state.reservations.len() < before;
     }
 
-    fn oldest_unplaced(&self) -> Option<ProgramId> {
-        let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
-        waiting.find(|program| self.is_unplaced(*program))
+    fn starved_unplaced(&self) -> Vec<ProgramId> {
+        let waiting = self.state.queue.oldest().map(|(_, program)| program);
+        let unplaced = waiting.filter(|program| self.is_unplaced(*program));
+        let starved = unplaced.take_while(|program| self.is_starved(*program));
+        starved.take(self.state.workers.len()).collect()
     }
 
+    /// The worker that lacks least of those that no other reserves.
     fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
         let p = self.state.live.get(&program)?;
         let least = self.prompt_tokens_least(p);
         let workers = self.state.workers.values();
         workers
-            .filter(|w| self.may_take(w, p, least))
+            .filter(|w| !self.state.reservations.contains_key(&w.id) && self.may_take(w, p, least))
             .map(|w| (self.shortfall(p, w), w.id))
             .min()
     }
@@ -253,8 +252,8 @@ impl Programs {
 
     /// Tokens that the program which reserves this worker lacks there by now.
     pub(crate) fn lacking_for_starved(&self, worker: WorkerId) -> u64 {
-        let reserved = self.state.reserved.filter(|(held, _)| *held == worker);
-        let holder = reserved.and_then(|(_, holder)| self.state.live.get(&holder));
+        let holder = self.state.reservations.get(&worker);
+        let holder = holder.and_then(|holder| self.state.live.get(holder));
         let worker = self.state.workers.get(&worker);
         holder.zip(worker).map_or(0, |(p, w)| self.shortfall(p, w))
     }
@@ -350,10 +349,9 @@ impl Programs {
 
     /// The same of a program that will need so many private tokens.
     pub(crate) fn admits_with(&self, w: &Worker, p: &Program, private: u64, least: u64) -> bool {
-        let reserved = self.state.reserved;
-        let open = reserved.is_none_or(|(worker, holder)| worker != w.id || holder == p.id);
         // Most workers lack room for the private tokens alone, which is quick to see.
-        open && self.has_room(w, private)
+        self.is_open(w.id, p)
+            && self.has_room(w, private)
             && self.may_take(w, p, least)
             && self.has_room(w, w.need_tokens(private, &p.prefix))
     }
@@ -382,6 +380,15 @@ impl Programs {
             }
         };
         open.map(room).max().unwrap_or(0)
+    }
+
+    /// True if no program reserves the worker that has waited longer.
+    fn is_open(&self, worker: WorkerId, program: &Program) -> bool {
+        let holder = self.state.reservations.get(&worker);
+        holder.is_none_or(|holder| {
+            let waits = program.queued.is_some();
+            waits && self.queue_position(program.id) <= self.queue_position(*holder)
+        })
     }
 
     fn private_tokens(&self, program: ProgramId) -> u64 {

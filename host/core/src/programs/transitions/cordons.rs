@@ -24,8 +24,7 @@ impl Programs {
         if state == WorkerState::Active {
             return;
         }
-        let reserved = self.state.reserved;
-        self.state.reserved = reserved.filter(|(reserved, _)| *reserved != worker);
+        self.state.reservations.remove(&worker);
         self.end_moves_to(worker);
     }
 

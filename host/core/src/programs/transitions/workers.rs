@@ -103,13 +103,7 @@ impl Programs {
         w.remember_speeds();
         self.forget_reuse(worker);
         self.account_worker(worker);
-        if self
-            .state
-            .reserved
-            .is_some_and(|(reserved, _)| reserved == worker)
-        {
-            self.state.reserved = None;
-        }
+        self.state.reservations.remove(&worker);
         self.vacate(worker);
         self.end_moves_of(worker);
         self.end_transfers_of(worker);
