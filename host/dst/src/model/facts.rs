@@ -144,6 +144,8 @@ pub(super) struct WorkerFacts {
     pub(super) prompts: Prompts,
     /// Prompt tokens that it computes in a second, and how many prompts showed that.
     pub(super) speed: PromptSpeed,
+    /// Since when it answers it has told what it found of a prompt.
+    pub(super) has_told: bool,
     /// What software it is.
     pub(super) kind: EngineKind,
 }

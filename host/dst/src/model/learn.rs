@@ -103,6 +103,7 @@ impl Model {
             free_ppm: None,
             prompts: BTreeMap::new(),
             speed: PromptSpeed::default(),
+            has_told: false,
             kind,
         };
         self.workers.insert(worker, facts);
@@ -134,6 +135,7 @@ impl Model {
             w.healthy = false;
             w.life += 1;
             w.speed = w.speed.remembered();
+            w.has_told = false;
         } else {
             return;
         }
@@ -278,6 +280,8 @@ impl Model {
             return Ok(());
         };
         let (program, began) = (s.program, s.began);
+        let cached = self.found_by_engine(step, tokens);
+        let tokens = StepTokens { cached, ..tokens };
         self.recount_prefix(program, tokens.prompt)?;
         self.cache_was_found(program, tokens);
         self.prompt_was_computed(step, tokens);

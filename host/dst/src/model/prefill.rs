@@ -39,6 +39,19 @@ pub(super) struct Prompt {
 pub(super) type Prompts = BTreeMap<StepId, Prompt>;
 
 impl Model {
+    /// What an engine found of a prompt; one that leaves the count out, but has told one, found nothing.
+    pub(super) fn found_by_engine(&mut self, step: StepId, tokens: StepTokens) -> Option<u64> {
+        let at = self.steps.get(&step).map(|s| s.at);
+        if let Some(At::Worker(worker, _)) = at
+            && tokens.prompt > 0
+            && let Some(w) = self.workers.get_mut(&worker)
+        {
+            w.has_told |= tokens.cached.is_some();
+            return tokens.cached.or(w.has_told.then_some(0));
+        }
+        tokens.cached
+    }
+
     /// A step has ended: more must stay free at its program's worker if that has lost its cache.
     pub(super) fn cache_was_found(&mut self, program: ProgramId, tokens: StepTokens) {
         let kv = &self.config.kv;

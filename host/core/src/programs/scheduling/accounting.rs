@@ -153,6 +153,18 @@ impl Programs {
         }
     }
 
+    /// How much of a step's prompt its engine found. Versions of vLLM leave the count out where that
+    /// is nothing, so an engine that has given a count before found nothing then.
+    pub(crate) fn cached_told(&mut self, step: StepId, tokens: StepTokens) -> Option<u64> {
+        let worker = self.state.steps.get(&step).and_then(|s| s.state.worker());
+        let w = worker.and_then(|worker| self.state.workers.get_mut(&worker));
+        let Some(w) = w.filter(|_| tokens.prompt > 0) else {
+            return tokens.cached;
+        };
+        w.tells_cached |= tokens.cached.is_some();
+        tokens.cached.or(w.tells_cached.then_some(0))
+    }
+
     /// A step has ended, and its counts are known: the time before its first
     /// token is divided. Without a count of cached tokens those of a program that
     /// kept its cache are taken to have been found, and none of another's.

@@ -122,7 +122,12 @@ impl Programs {
         let ran_here = s.state.worker().is_some();
         let prompt = s.prompt_of(tokens);
         self.learn_tokens(step, tokens.prompt);
-        let tokens = StepTokens { prompt, ..tokens };
+        let cached = self.cached_told(step, tokens);
+        let tokens = StepTokens {
+            prompt,
+            cached,
+            ..tokens
+        };
         self.divide(step, tokens);
         self.state.counters.steps_finished += 1;
         self.state.counters.prompt_tokens += tokens.prompt;
