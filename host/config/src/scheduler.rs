@@ -26,7 +26,8 @@ section! {
         /// How long others may be preferred to a waiting program at most before it goes first. The
         /// bound is three times the mean wait of programs for placement where caches can be
         /// offloaded (`kv.host_tokens_max`), and elsewhere twice the time in which the workers
-        /// compute the contexts of all live programs, at the speed that they are seen to have.
+        /// compute the contexts of all live programs, at the speed that they are seen to have; 1.5
+        /// times where engines offload by themselves.
         starvation_s_max: u64 = 300, "seconds", 1 ..= 604_800;
         /// How long a program stays placed at least before its memory may be taken for one that has
         /// waited beyond the starvation bound, as a share of that bound.

@@ -2,7 +2,7 @@
 //!
 //! The policy gives the order; the core adds a bound. A program that has waited several times as
 //! long as others goes before all that have not, and if it fits nowhere, one worker admits no other
-//! program until it does: as many of them at once as there are workers.
+//! program until it does, for as many such programs at once as there are workers.
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
