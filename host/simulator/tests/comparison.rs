@@ -68,9 +68,10 @@ fn generated(programs: usize, seed: u64) -> Vec<AgentRun> {
 #[test]
 fn what_is_seen_of_engines_is_what_they_are() {
     let scenario = Scenario {
-        runs: generated(400, 11),
+        // To their end, so that engines are seen with many of them and with few.
+        runs: generated(40, 11),
         live: 32,
-        minutes: 2,
+        minutes: 8,
         audit: false,
         tool_cores: None,
     };

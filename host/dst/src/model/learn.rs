@@ -280,8 +280,7 @@ impl Model {
             return Ok(());
         };
         let (program, began) = (s.program, s.began);
-        let cached = self.found_by_engine(step, tokens);
-        let tokens = StepTokens { cached, ..tokens };
+        let tokens = self.with_cached(step, tokens);
         self.recount_prefix(program, tokens.prompt)?;
         self.cache_was_found(program, tokens);
         self.prompt_was_computed(step, tokens);

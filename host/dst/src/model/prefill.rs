@@ -39,17 +39,18 @@ pub(super) struct Prompt {
 pub(super) type Prompts = BTreeMap<StepId, Prompt>;
 
 impl Model {
-    /// What an engine found of a prompt; one that leaves the count out, but has told one, found nothing.
-    pub(super) fn found_by_engine(&mut self, step: StepId, tokens: StepTokens) -> Option<u64> {
+    /// The same with what the engine found of the prompt: one that leaves the count out, but has told
+    /// one, found nothing.
+    pub(super) fn with_cached(&mut self, step: StepId, mut tokens: StepTokens) -> StepTokens {
         let at = self.steps.get(&step).map(|s| s.at);
         if let Some(At::Worker(worker, _)) = at
             && tokens.prompt > 0
             && let Some(w) = self.workers.get_mut(&worker)
         {
             w.has_told |= tokens.cached.is_some();
-            return tokens.cached.or(w.has_told.then_some(0));
+            tokens.cached = tokens.cached.or(w.has_told.then_some(0));
         }
-        tokens.cached
+        tokens
     }
 
     /// A step has ended: more must stay free at its program's worker if that has lost its cache.
