@@ -153,6 +153,9 @@ pub struct Program {
     /// Tokens that its last finished step generated.
     #[serde(default)]
     pub last_output_tokens: u64,
+    /// Whether an engine has told how much of one of its prompts it found.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_told_cached: bool,
     /// What programs of its group share: the group's name, else the whole first prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u64>,

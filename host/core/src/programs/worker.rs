@@ -137,9 +137,6 @@ pub struct Worker {
     /// is to be kept.
     #[serde(default, skip_serializing_if = "Lingering::is_empty")]
     pub lingering: Lingering,
-    /// Whether its engine has told how much of a prompt it found.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub tells_cached: bool,
     /// What its engine really keeps.
     #[serde(default, skip_serializing_if = "Reuse::is_unused")]
     pub reuse: Reuse,
@@ -187,7 +184,6 @@ impl Worker {
             account: Account::default(),
             headroom_ppm: None,
             lingering: Lingering::default(),
-            tells_cached: false,
             reuse: Reuse::default(),
             prefill_speed: PrefillSpeed::default(),
             pace: DecodePace::default(),

@@ -108,6 +108,8 @@ pub(super) struct ProgramFacts {
     pub(super) last_output_tokens: u64,
     /// Its worker has computed its context, or was brought it.
     pub(super) is_warm: bool,
+    /// An engine has told what it found of one of its prompts.
+    pub(super) was_told: bool,
 }
 
 impl ProgramFacts {
@@ -144,8 +146,6 @@ pub(super) struct WorkerFacts {
     pub(super) prompts: Prompts,
     /// Prompt tokens that it computes in a second, and how many prompts showed that.
     pub(super) speed: PromptSpeed,
-    /// Since when it answers it has told what it found of a prompt.
-    pub(super) has_told: bool,
     /// What software it is.
     pub(super) kind: EngineKind,
 }

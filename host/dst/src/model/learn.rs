@@ -103,7 +103,6 @@ impl Model {
             free_ppm: None,
             prompts: BTreeMap::new(),
             speed: PromptSpeed::default(),
-            has_told: false,
             kind,
         };
         self.workers.insert(worker, facts);
@@ -135,7 +134,6 @@ impl Model {
             w.healthy = false;
             w.life += 1;
             w.speed = w.speed.remembered();
-            w.has_told = false;
         } else {
             return;
         }
@@ -223,6 +221,7 @@ impl Model {
             steps_sent: 0,
             last_output_tokens: 0,
             is_warm: false,
+            was_told: false,
         };
         self.programs.insert(id, facts);
         Some(id)
@@ -280,7 +279,7 @@ impl Model {
             return Ok(());
         };
         let (program, began) = (s.program, s.began);
-        let tokens = self.with_cached(step, tokens);
+        let tokens = self.with_cached(program, tokens);
         self.recount_prefix(program, tokens.prompt)?;
         self.cache_was_found(program, tokens);
         self.prompt_was_computed(step, tokens);

@@ -39,16 +39,16 @@ pub(super) struct Prompt {
 pub(super) type Prompts = BTreeMap<StepId, Prompt>;
 
 impl Model {
-    /// The same with what the engine found of the prompt: one that leaves the count out, but has told
-    /// one, found nothing.
-    pub(super) fn with_cached(&mut self, step: StepId, mut tokens: StepTokens) -> StepTokens {
-        let at = self.steps.get(&step).map(|s| s.at);
-        if let Some(At::Worker(worker, _)) = at
-            && tokens.prompt > 0
-            && let Some(w) = self.workers.get_mut(&worker)
+    /// The same with what the engine found of the prompt: nothing, where the count is left out for a
+    /// program that was given one before.
+    pub(super) fn with_cached(&mut self, program: ProgramId, mut tokens: StepTokens) -> StepTokens {
+        if let Some(p) = self
+            .programs
+            .get_mut(&program)
+            .filter(|_| tokens.prompt > 0)
         {
-            w.has_told |= tokens.cached.is_some();
-            tokens.cached = tokens.cached.or(w.has_told.then_some(0));
+            p.was_told |= tokens.cached.is_some();
+            tokens.cached = tokens.cached.or(p.was_told.then_some(0));
         }
         tokens
     }

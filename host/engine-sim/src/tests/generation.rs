@@ -102,6 +102,9 @@ async fn what_comes_back_from_host_memory_is_cached_and_counted_by_itself() {
         ..EngineSimOptions::default()
     })
     .await;
+    let (_, info) = bench.get_text("/server_info").await;
+    let info: Value = serde_json::from_str(&info).expect("JSON");
+    assert_eq!(info["enable_hierarchical_cache"], true);
     let [one, other] = ["one ", "two "].map(|word| chat(&word.repeat(250), 1, false));
     for body in [&one, &other] {
         let answer = bench.post_json(CHAT, body).await;

@@ -154,15 +154,15 @@ impl Programs {
     }
 
     /// How much of a step's prompt its engine found. Versions of vLLM leave the count out where that
-    /// is nothing, so an engine that has given a count before found nothing then.
-    pub(crate) fn cached_told(&mut self, step: StepId, tokens: StepTokens) -> Option<u64> {
-        let worker = self.state.steps.get(&step).and_then(|s| s.state.worker());
-        let w = worker.and_then(|worker| self.state.workers.get_mut(&worker));
-        let Some(w) = w.filter(|_| tokens.prompt > 0) else {
+    /// is nothing, so nothing was found if the program was given a count before. Other programs may
+    /// use endpoints that never give one.
+    pub(crate) fn cached_told(&mut self, program: ProgramId, tokens: StepTokens) -> Option<u64> {
+        let live = self.state.live.get_mut(&program);
+        let Some(p) = live.filter(|_| tokens.prompt > 0) else {
             return tokens.cached;
         };
-        w.tells_cached |= tokens.cached.is_some();
-        tokens.cached.or(w.tells_cached.then_some(0))
+        p.was_told_cached |= tokens.cached.is_some();
+        tokens.cached.or(p.was_told_cached.then_some(0))
     }
 
     /// A step has ended, and its counts are known: the time before its first

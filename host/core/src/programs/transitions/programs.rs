@@ -69,6 +69,7 @@ impl Programs {
             actions_failed: 0,
             first_prompt_tokens: self.prompt_tokens(arrival),
             last_output_tokens: 0,
+            was_told_cached: false,
             group: arrival.group,
             acted_total: Span(0),
             blocked_total: Span(0),

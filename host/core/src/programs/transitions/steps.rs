@@ -122,7 +122,7 @@ impl Programs {
         let ran_here = s.state.worker().is_some();
         let prompt = s.prompt_of(tokens);
         self.learn_tokens(step, tokens.prompt);
-        let cached = self.cached_told(step, tokens);
+        let cached = self.cached_told(program, tokens);
         let tokens = StepTokens {
             prompt,
             cached,

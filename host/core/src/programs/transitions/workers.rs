@@ -100,7 +100,6 @@ impl Programs {
         };
         w.health = Health::Lost;
         w.untracked_tokens = 0;
-        w.tells_cached = false;
         w.remember_speeds();
         self.forget_reuse(worker);
         self.account_worker(worker);
