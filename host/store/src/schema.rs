@@ -1,6 +1,21 @@
 //! Which migrations a store has, and what it is.
 
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::SqlSafeStr;
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+
+/// Number, name and statements of each migration, by database.
+pub(crate) mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+}
+
+/// Makes a list of [`embedded`] ready to run.
+pub(crate) fn migrator(list: &[(i64, &'static str, &'static str)]) -> Migrator {
+    let migration = |&(version, name, sql): &(i64, &'static str, &'static str)| {
+        let kind = MigrationType::Simple;
+        Migration::new(version, name.into(), kind, sql.into_sql_str(), false)
+    };
+    Migrator::with_migrations(list.iter().map(migration).collect())
+}
 
 /// A migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,28 +60,25 @@ impl SchemaStatus {
                 version: migration.version,
                 name: migration.description.to_string(),
             };
-            match stored.iter().find(|one| one.version == row.version) {
+            match stored.iter().find(|(version, ..)| *version == row.version) {
                 None => status.pending.push(row),
-                Some(one) if !one.success => status.half_done = Some(row.version),
-                Some(one) if one.checksum != *migration.checksum => {
+                Some((_, false, _)) => status.half_done = Some(row.version),
+                Some((.., checksum)) if *checksum != *migration.checksum => {
                     status.changed.push(row.version);
                 }
                 Some(_) => status.applied.push(row),
             }
         }
-        let known = |one: &&Applied| !migrator.version_exists(one.version);
-        status.unknown = stored.iter().filter(known).map(|one| one.version).collect();
+        let versions = stored.iter().map(|(version, ..)| *version);
+        status.unknown = versions
+            .filter(|version| !migrator.version_exists(*version))
+            .collect();
         status
     }
 }
 
-/// A migration as the store has it on record.
-#[derive(Debug, sqlx::FromRow)]
-pub(crate) struct Applied {
-    pub version: i64,
-    pub success: bool,
-    pub checksum: Vec<u8>,
-}
+/// A migration as the store has it on record: its number, whether it ended, its checksum.
+pub(crate) type Applied = (i64, bool, Vec<u8>);
 
 /// What a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! The schema of a PostgreSQL database: created, examined, brought up to date.
 
+use std::sync::LazyLock;
+
 use sqlx::migrate::Migrator;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection};
@@ -7,9 +9,9 @@ use sqlx::{AssertSqlSafe, Connection};
 use super::connect::Target;
 use super::failure::failed;
 use crate::StoreError;
-use crate::schema::{Applied, SchemaStatus};
+use crate::schema::{Applied, SchemaStatus, embedded, migrator};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| migrator(embedded::POSTGRES));
 
 const SCHEMAS: &str = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
 

@@ -1,6 +1,7 @@
 //! The schema of a SQLite file.
 
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
@@ -9,10 +10,10 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use super::lock::Lock;
 use super::{options, single};
 use crate::StoreError;
-use crate::schema::{Applied, SchemaStatus};
+use crate::schema::{Applied, SchemaStatus, embedded, migrator};
 use treadle_trust::{make_private, private_file, private_folder};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| migrator(embedded::SQLITE));
 
 const TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE name = '_sqlx_migrations'";
 
