@@ -137,15 +137,23 @@ need_python_environment() {
   printf '%s\n' "$wanted" >"$STAMP"
 }
 
-# NIXL's progress thread polls without a pause, and its Python package has no setting for one. Two
-# servers on two cores leave each other none then: a transfer of milliseconds takes up to 16 s.
-pause_nixl() {
-  local file
-  for file in "$VLLM_VENV"/lib/python3*/site-packages/nixl_cu1[23]/_api.py; do
-    sed -i 's/^\( *agent_config\.pthrDelay = \)0$/\11000/' "$file"
-    grep -q '^ *agent_config\.pthrDelay = 1000$' "$file" ||
-      fail "$file sets no pthrDelay; see what this version of NIXL does with its progress thread"
+# On two cores, two servers leave each other none. NIXL's progress thread polls without a pause, and vLLM's
+# processes wait for each other with sched_yield: now and then one that was ready to run got no core for half
+# a minute (Linux 6.18). Neither has a setting for it.
+calm_vllm() {
+  local packages file
+  packages="$(echo "$VLLM_VENV"/lib/python3*/site-packages)"
+  for file in "$packages"/nixl_cu1[23]/_api.py; do
+    replace_line "$file" 'agent_config\.pthrDelay = 0' 'agent_config.pthrDelay = 1000'
   done
+  replace_line "$packages/vllm/distributed/utils.py" 'USE_SCHED_YIELD = sys.*' 'USE_SCHED_YIELD = False'
+}
+
+# Replaces a line of an installed file, indented or not; quiet if that is done already.
+replace_line() {
+  local file="$1" old="$2" new="$3"
+  sed -i "s/^\( *\)$old\$/\1$new/" "$file"
+  grep -q "^ *$new\$" "$file" || fail "$file has no line '$old'; see what this version does there"
 }
 
 # Succeeds if a Python environment has what is wanted.
@@ -289,7 +297,7 @@ main() {
       ;;
     vllm)
       need_vllm
-      pause_nixl
+      calm_vllm
       return 0
       ;;
     browser)

