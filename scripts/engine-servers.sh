@@ -11,6 +11,8 @@ fail() {
 }
 
 FOLDER=""
+# Further arguments of the servers.
+SERVER_ARGS=()
 # Held open by this process alone: a server ends when its input does.
 INPUTS=()
 
@@ -28,7 +30,7 @@ end() {
 start() {
   local name="$1" input
   exec {input}> >(exec "$PYTHON" "tests/engines/${ENGINE}_server.py" "$FOLDER/model" \
-    "$FOLDER/$name.log" >"$FOLDER/$name.json")
+    "$FOLDER/$name.log" "${SERVER_ARGS[@]}" >"$FOLDER/$name.json")
   INPUTS+=("$input")
   eval "PID_$name=$!"
 }

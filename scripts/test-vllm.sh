@@ -3,6 +3,8 @@
 #
 #   scripts/test-vllm.sh            the tests, with a tiny model
 #   scripts/test-vllm.sh figures    what moves of caches take, with a larger one
+#   scripts/test-vllm.sh peers ...  24 agents on two servers that offload to host memory, by sticky routing,
+#                                   by treadle, and by what more of treadle-bench peers is asked for
 #
 # Without VLLM_URL, two servers are started on this machine's processor and ended with the script;
 # each takes 4 GB of memory, and a test starts another one to kill it. With VLLM_URL (two servers with
@@ -13,12 +15,25 @@ cd "$(dirname "$0")/.."
 readonly ENGINE=vllm
 . scripts/engine-servers.sh
 
+# Servers that offload hold no caches for others, so these are their own.
+compare_peers() {
+  cargo build --locked --release --package treadle --package treadle-bench
+  SERVER_ARGS=(host-memory)
+  start_two tiny
+  "${CARGO_TARGET_DIR:-target}/release/treadle-bench" peers --engines "$URLS" --engine-tokens 16384 \
+    --engine-context 8192 --live 24 --kv 0.333 --time-scale 2 --warmup-minutes 2 --minutes 4 "$@"
+}
+
 main() {
   local what="${1:-tests}" shape=tiny wanted=vllm::
   case "$what" in
     tests) ;;
     figures) shape=small wanted=vllm_figures ;;
-    *) fail "'$what' is not known; give figures, or nothing" ;;
+    peers)
+      compare_peers "${@:2}"
+      return 0
+      ;;
+    *) fail "'$what' is not known; give figures, peers, or nothing" ;;
   esac
   if [[ -n "${VLLM_URL:-}" ]]; then
     export TREADLE_TEST_VLLM_URL="$VLLM_URL"

