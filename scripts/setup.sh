@@ -137,7 +137,7 @@ need_python_environment() {
   printf '%s\n' "$wanted" >"$STAMP"
 }
 
-# On two cores, two servers leave each other none. NIXL's progress thread polls without a pause, and vLLM's
+# Two servers on two cores hold each other up. NIXL's progress thread polls without a pause, and vLLM's
 # processes wait for each other with sched_yield: now and then one that was ready to run got no core for half
 # a minute (Linux 6.18). Neither has a setting for it.
 calm_vllm() {

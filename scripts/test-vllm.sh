@@ -3,8 +3,8 @@
 #
 #   scripts/test-vllm.sh            the tests, with a tiny model
 #   scripts/test-vllm.sh figures    what moves of caches take, with a larger one
-#   scripts/test-vllm.sh peers ...  24 agents on two servers that offload to host memory, by sticky routing,
-#                                   by treadle, and by what more of treadle-bench peers is asked for
+#   scripts/test-vllm.sh peers ...  24 agents on two servers of its own that offload to host memory, with
+#                                   further arguments of treadle-bench peers: --systems sticky,treadle
 #
 # Without VLLM_URL, two servers are started on this machine's processor and ended with the script;
 # each takes 4 GB of memory, and a test starts another one to kill it. With VLLM_URL (two servers with
@@ -17,6 +17,7 @@ readonly ENGINE=vllm
 
 # Servers that offload hold no caches for others, so these are their own.
 compare_peers() {
+  scripts/build-guests.sh rust
   cargo build --locked --release --package treadle --package treadle-bench
   SERVER_ARGS=(host-memory)
   start_two tiny

@@ -12,8 +12,12 @@ fn main() {
         println!("cargo:rerun-if-changed={}", folder.display());
         let list = database.to_uppercase();
         writeln!(lists, "pub(crate) const {list}: &[(i64, &str, &str)] = &[").unwrap();
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path().canonicalize().unwrap();
+        let entries = std::fs::read_dir(folder.canonicalize().unwrap()).unwrap();
+        let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        // Not what an editor leaves beside them.
+        paths.retain(|path| path.extension().is_some_and(|ending| ending == "sql"));
+        paths.sort();
+        for path in paths {
             let sql = path.to_str().expect("a path in UTF-8");
             let stem = path.file_stem().unwrap().to_str().unwrap();
             let (version, name) = stem

@@ -41,7 +41,7 @@ def moves(lease_s):
         "kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu",
         "kv_connector_extra_config": {"kv_lease_duration": lease_s, "num_threads": 0},
     }
-    return ["--kv-transfer-config", json.dumps(transfer)]
+    return ["--max-model-len", "16384", "--kv-transfer-config", json.dumps(transfer)]
 
 
 def host_memory(model):
@@ -65,7 +65,7 @@ def command(model, port, connector):
         sys.executable, "-m", "vllm.entrypoints.openai.api_server",
         "--model", model, "--served-model-name", "model", "--host", "127.0.0.1",
         "--port", str(port), "--enforce-eager", "--dtype", "float32", "--block-size", str(BLOCK),
-        "--max-model-len", "16384", "--max-num-seqs", "16",
+        "--max-num-seqs", "16",
         "--distributed-executor-backend", "uni", "--enable-prompt-tokens-details",
         "--scheduling-policy", "priority", "--enable-scale-out", *connector,
     ]

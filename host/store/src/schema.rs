@@ -8,7 +8,7 @@ pub(crate) mod embedded {
     include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 }
 
-/// Makes a list of [`embedded`] ready to run.
+/// Makes a list of [`embedded`] ready to run, each in a transaction.
 pub(crate) fn migrator(list: &[(i64, &'static str, &'static str)]) -> Migrator {
     let migration = |&(version, name, sql): &(i64, &'static str, &'static str)| {
         let kind = MigrationType::Simple;
