@@ -39,7 +39,7 @@ def moves(lease_s):
     """Arguments for moves of caches to another server."""
     transfer = {
         "kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu",
-        "kv_connector_extra_config": {"kv_lease_duration": lease_s, "num_threads": 0},
+        "kv_connector_extra_config": {"kv_lease_duration": lease_s},
     }
     return ["--max-model-len", "16384", "--kv-transfer-config", json.dumps(transfer)]
 
