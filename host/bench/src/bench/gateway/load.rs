@@ -3,7 +3,7 @@
 
 use crate::bench::BenchError;
 use bytes::Bytes;
-use http::{HeaderValue, Request, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use treadle_demo::naming::{Naming, Sender};
 use treadle_report::latencies::Latencies;
 
 const PATH: &str = "/v1/chat/completions";
@@ -21,10 +22,37 @@ const PATH: &str = "/v1/chat/completions";
 pub(super) struct Load {
     /// Clients at once.
     pub(super) concurrency: usize,
-    /// Programs that requests are counted to, one after another.
-    pub(super) programs: usize,
-    /// The body of each request.
-    pub(super) body: Bytes,
+    /// A request of each program; they are sent in turn.
+    requests: Arc<[Sent]>,
+}
+
+/// A request that is sent again and again.
+struct Sent {
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Load {
+    /// The same body from so many programs, which are named as a system is told of them.
+    pub(super) fn new(concurrency: usize, programs: usize, body: &str, naming: &Naming) -> Self {
+        let request = |program: usize| {
+            let program = format!("bench-{program}");
+            let sender = Sender::from(program.as_str());
+            Sent {
+                headers: naming.headers(sender),
+                body: naming.body(body.to_owned(), sender, false).into(),
+            }
+        };
+        Self {
+            concurrency,
+            requests: (0..programs).map(request).collect(),
+        }
+    }
+
+    /// How many programs send.
+    pub(super) fn programs(&self) -> usize {
+        self.requests.len()
+    }
 }
 
 /// When the clients stop.
@@ -148,9 +176,9 @@ impl Client {
                 if over {
                     return Ok(());
                 }
-                let program = number % self.load.programs;
+                let request = &self.load.requests[number % self.load.programs()];
                 let began = Instant::now();
-                connection.exchange(&self.load.body, program).await?;
+                connection.exchange(request).await?;
                 latencies.push(began.elapsed());
             }
         }
@@ -175,13 +203,14 @@ impl Connection {
     }
 
     /// One request and all of its answer; gives the bytes of the answer.
-    async fn exchange(&mut self, body: &Bytes, program: usize) -> Result<usize, String> {
-        let request = Request::post(PATH)
-            .header(header::HOST, &self.host)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header("x-session-id", format!("bench-{program}"))
-            .body(Full::new(body.clone()))
-            .map_err(text)?;
+    async fn exchange(&mut self, sent: &Sent) -> Result<usize, String> {
+        let mut request = Request::new(Full::new(sent.body.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = Uri::from_static(PATH);
+        *request.headers_mut() = sent.headers.clone();
+        request
+            .headers_mut()
+            .insert(header::HOST, self.host.clone());
         self.sender.ready().await.map_err(text)?;
         let response = self.sender.send_request(request).await.map_err(text)?;
         let status = response.status();
@@ -203,7 +232,7 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 /// A body whose answer has `output_tokens`.
-pub(super) fn chat_body(prompt_bytes: usize, output_tokens: u32, stream: bool) -> Bytes {
+pub(super) fn chat_body(prompt_bytes: usize, output_tokens: u32, stream: bool) -> String {
     let content: String = "the agent looks at the result of its tool and goes on "
         .chars()
         .cycle()
@@ -218,7 +247,7 @@ pub(super) fn chat_body(prompt_bytes: usize, output_tokens: u32, stream: bool) -
     if stream {
         body["stream_options"] = serde_json::json!({"include_usage": true});
     }
-    body.to_string().into()
+    body.to_string()
 }
 
 #[cfg(test)]
@@ -227,18 +256,14 @@ mod tests {
     use tokio::net::TcpListener;
     use treadle_engine_sim::{EngineSim, EngineSimOptions};
 
-    async fn answers(concurrency: usize, body: Bytes, requests: usize) -> Answers {
+    async fn answers(concurrency: usize, body: &str, requests: usize) -> Answers {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let options = EngineSimOptions {
             instant: true,
             ..EngineSimOptions::default()
         };
         let engine = EngineSim::serve(listener, options).unwrap();
-        let load = Load {
-            concurrency,
-            programs: 3,
-            body,
-        };
+        let load = Load::new(concurrency, 3, body, &Naming::default());
         let url = engine.url();
         let answers = send(&[&url, &url], &load, Until::Requests(requests)).await;
         engine.shutdown().await;
@@ -247,7 +272,7 @@ mod tests {
 
     #[tokio::test]
     async fn servers_are_taken_in_turn_and_every_request_is_timed() {
-        let answers = answers(2, chat_body(40, 5, true), 40).await;
+        let answers = answers(2, &chat_body(40, 5, true), 40).await;
         let answers = answers.checked("test").unwrap();
         assert_eq!(answers.count(), 40);
         let (one, other) = (answers.latencies[0].count(), answers.latencies[1].count());
@@ -256,7 +281,7 @@ mod tests {
 
     #[tokio::test]
     async fn failures_leave_no_figures() {
-        let answers = answers(2, Bytes::from_static(b"{"), 10).await;
+        let answers = answers(2, "{", 10).await;
         let error = answers.checked("test").err().unwrap().to_string();
         assert!(
             error.contains("2 requests failed") && error.contains("400"),

@@ -1,18 +1,26 @@
-//! `treadle-bench gateway`: what a request through the gateway costs.
+//! `treadle-bench gateway`: what a request through the gateway costs, beside its plain modes and the
+//! routers of others.
 
 mod load;
 
 use super::figures::{Figure, Report, Target};
 use super::latencies::Latencies;
-use super::server::Server;
+use super::routers::front::{Behind, Front};
+use super::routers::systems::{System, Systems, SystemsArgs, TREADLE};
+use super::server::{KV_TOKENS, Server};
 use super::{BenchError, report_progress};
-use bytes::Bytes;
 use clap::Args;
 use load::{Load, Until, chat_body, send};
 use std::time::Duration;
+use treadle_demo::naming::Naming;
+use treadle_report::table::number;
 
-/// Concurrent clients, unless the figure has its own.
-const CONCURRENCY: usize = 64;
+/// Most clients at once, where each program has one.
+const CLIENTS_MAX: usize = 256;
+/// Programs of the cases that have no number of their own.
+const PROGRAMS: usize = 64;
+/// The case that must cost the same whatever the number of programs.
+const SMALL: &str = "small";
 /// Prompt of a small body, in bytes.
 const SMALL_PROMPT_BYTES: usize = 200;
 /// Prompt of a large one.
@@ -25,10 +33,8 @@ const STREAM_OUTPUT_TOKENS: u32 = 64;
 const RESIDENT_PROGRAMS: usize = 10_000;
 /// Load before each case that does not count.
 const SETTLE: Duration = Duration::from_millis(500);
-
-const SMALL_REFERENCE: &str = "vllm-router 0.23-0.34, ThunderAgent 8.7-11";
-const STREAM_REFERENCE: &str = "vllm-router 0.67, ThunderAgent 6.2";
-const FLATNESS_REFERENCE: &str = "vllm-router rises tenfold at 256 programs";
+/// What a router that must be told is told of an engine that answers at once.
+const PREFILL_TOKENS_PER_S: f64 = 1e6;
 
 /// Arguments of `treadle-bench gateway`.
 #[derive(Args, Clone, Debug)]
@@ -36,21 +42,59 @@ pub(super) struct GatewayArgs {
     /// Seconds of load in each case.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds_per_case: u64,
+    #[command(flatten)]
+    systems: SystemsArgs,
 }
 
 impl Default for GatewayArgs {
     fn default() -> Self {
         Self {
             seconds_per_case: 5,
+            systems: SystemsArgs::default(),
         }
     }
 }
 
-/// One case of CPU time.
+/// One case of CPU time: programs that send one body again and again, each with a client of its own
+/// up to [`CLIENTS_MAX`].
 struct Case {
     name: &'static str,
     programs: usize,
-    body: Bytes,
+    body: String,
+    /// Seconds for a thousand requests.
+    target: Option<f64>,
+}
+
+impl Case {
+    fn all(quick: bool) -> Vec<Self> {
+        let sizes: &[usize] = if quick {
+            &[PROGRAMS]
+        } else {
+            &[64, 256, 1_024]
+        };
+        let streams = chat_body(SMALL_PROMPT_BYTES, STREAM_OUTPUT_TOKENS, true);
+        let case = |name, programs, body: &str, target| Self {
+            name,
+            programs,
+            body: body.to_owned(),
+            target,
+        };
+        let mut cases = Vec::new();
+        cases.extend(sizes.iter().map(|&n| case(SMALL, n, &small(), Some(0.2))));
+        cases.extend(sizes.iter().map(|&n| case("sse64", n, &streams, Some(0.6))));
+        let large = chat_body(LARGE_PROMPT_BYTES, SMALL_OUTPUT_TOKENS, false);
+        cases.push(case("body32k", PROGRAMS, &large, None));
+        cases
+    }
+
+    fn figure_name(&self) -> String {
+        format!("cpu_s_per_1000.{}.programs{}", self.name, self.programs)
+    }
+
+    fn load(&self, naming: &Naming) -> Load {
+        let clients = self.programs.min(CLIENTS_MAX);
+        Load::new(clients, self.programs, &self.body, naming)
+    }
 }
 
 impl GatewayArgs {
@@ -61,26 +105,29 @@ impl GatewayArgs {
         } else {
             Duration::from_secs(self.seconds_per_case)
         };
+        let systems = self.systems.choose()?;
         let engine = Server::engine().await?;
-        let fixture = Fixture {
-            engine: &engine,
-            time,
-        };
         let mut report = Report::new("gateway");
         report.setting("seconds_per_case", time.as_secs());
-        report.setting("concurrency", CONCURRENCY);
+        report.setting("versions", systems.versions());
+        report.setting("clients_max", CLIENTS_MAX);
         report.setting("journal", "SQLite file");
         report.setting("engine", "simulated, answers at once");
         report.setting("small_output_tokens", SMALL_OUTPUT_TOKENS);
         report.setting("small_body_bytes", small().len());
-        fixture.small(&mut report, quick).await?;
-        fixture.streams(&mut report, quick).await?;
-        fixture.large(&mut report).await?;
-        for concurrency in [1, 64, 256] {
-            fixture.added_latency(&mut report, concurrency).await?;
+        let fixture = Fixture {
+            engine: &engine,
+            time,
+        };
+        fixture.cpu(&mut report, &systems, quick).await?;
+        for clients in [1, 64, 256] {
+            fixture.added_latency(&mut report, clients).await?;
         }
         fixture.resident(&mut report).await?;
         engine.stop().await;
+        if let Some(note) = systems.note() {
+            report.note(note);
+        }
         report.note(
             "The engine is SIMULATED and answers at once. Engine, gateway and load each run in a \
              process of their own on this machine; CPU time is the gateway's alone, user and system.",
@@ -91,15 +138,15 @@ impl GatewayArgs {
              without pauses, so where they are many the wait for a core is part of it.",
         );
         report.note(
-            "The gateway keeps its journal in a SQLite file, as it does by default; writing it is \
-             part of its CPU time.",
+            "treadle keeps its journal in a SQLite file, as it does by default; writing it is part \
+             of its CPU time. Systems take turns within each case; what others use is the reference \
+             beside treadle's figure.",
         );
-        report.note("References come from runs of their own, not from this one.");
         Ok(report)
     }
 }
 
-fn small() -> Bytes {
+fn small() -> String {
     chat_body(SMALL_PROMPT_BYTES, SMALL_OUTPUT_TOKENS, false)
 }
 
@@ -109,82 +156,82 @@ struct Fixture<'a> {
 }
 
 impl Fixture<'_> {
-    async fn small(&self, report: &mut Report, quick: bool) -> Result<(), BenchError> {
-        let all: &[usize] = if quick { &[64] } else { &[64, 256, 1_024] };
+    /// CPU time of all systems in all cases.
+    async fn cpu(
+        &self,
+        report: &mut Report,
+        systems: &Systems,
+        quick: bool,
+    ) -> Result<(), BenchError> {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
-        for &programs in all {
-            let name = "small";
-            let body = small();
-            let case = Case {
-                name,
-                programs,
-                body,
-            };
-            let cpu_s = self.cpu_s_per_1000(&case).await?;
-            (least, most) = (least.min(cpu_s), most.max(cpu_s));
-            let name = format!("cpu_s_per_1000.small.programs{programs}");
-            let figure = Figure::new(name, cpu_s, "s").target(Target::AtMost(0.2));
-            report.push(figure.reference(SMALL_REFERENCE));
+        for case in Case::all(quick) {
+            let (mut own, mut others, mut reference) = (None, Vec::new(), Vec::new());
+            for system in &systems.all {
+                let name = format!("{}.{}", case.figure_name(), system.name);
+                match self.cpu_s_per_1000(system, &case).await {
+                    Ok(cpu_s) if system.name == TREADLE => own = Some(cpu_s),
+                    Ok(cpu_s) => {
+                        reference.push(format!("{} {}", system.name, number(cpu_s)));
+                        others.push(Figure::new(name, cpu_s, "s"));
+                    }
+                    // The others can be compared without it.
+                    Err(error) if system.is_peer() => {
+                        others.push(Figure::absent(name, "s", error.to_string()));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if let Some(cpu_s) = own {
+                if case.name == SMALL {
+                    (least, most) = (least.min(cpu_s), most.max(cpu_s));
+                }
+                let mut figure = Figure::new(case.figure_name(), cpu_s, "s");
+                if let Some(target) = case.target {
+                    figure = figure.target(Target::AtMost(target));
+                }
+                report.push(figure.reference(reference.join(", ")));
+            }
+            others.into_iter().for_each(|figure| report.push(figure));
         }
-        let flatness = Figure::new("flatness.small", most / least, "max/min");
-        let flatness = flatness.target(Target::AtMost(1.5));
-        report.push(flatness.reference(FLATNESS_REFERENCE));
-        Ok(())
-    }
-
-    async fn streams(&self, report: &mut Report, quick: bool) -> Result<(), BenchError> {
-        let all: &[usize] = if quick { &[64] } else { &[64, 1_024] };
-        for &programs in all {
-            let case = Case {
-                name: "sse64",
-                programs,
-                body: chat_body(SMALL_PROMPT_BYTES, STREAM_OUTPUT_TOKENS, true),
-            };
-            let cpu_s = self.cpu_s_per_1000(&case).await?;
-            let name = format!("cpu_s_per_1000.sse64.programs{programs}");
-            let figure = Figure::new(name, cpu_s, "s").target(Target::AtMost(0.6));
-            report.push(figure.reference(STREAM_REFERENCE));
+        if most > 0.0 {
+            let flatness = Figure::new("flatness.small", most / least, "max/min");
+            report.push(flatness.target(Target::AtMost(1.5)));
         }
         Ok(())
     }
 
-    async fn large(&self, report: &mut Report) -> Result<(), BenchError> {
-        let case = Case {
-            name: "body32k",
-            programs: CONCURRENCY,
-            body: chat_body(LARGE_PROMPT_BYTES, SMALL_OUTPUT_TOKENS, false),
+    /// CPU time of a fresh process of a system for a thousand requests, in seconds.
+    async fn cpu_s_per_1000(&self, system: &System, case: &Case) -> Result<f64, BenchError> {
+        let name = format!("{}, {} programs, {}", case.name, case.programs, system.name);
+        report_progress(&format!("gateway: {name} ..."));
+        let engines = [self.engine.url.clone()];
+        let behind = Behind {
+            engines: &engines,
+            capacity_tokens: KV_TOKENS,
+            prefill_tokens_per_s: PREFILL_TOKENS_PER_S,
+            time_scale: 1.0,
         };
-        let cpu_s = self.cpu_s_per_1000(&case).await?;
-        report.push(Figure::new("cpu_s_per_1000.body32k", cpu_s, "s"));
-        Ok(())
+        let front = Front::start(system, &behind).await?;
+        let measured = self.cpu_s_of(&front, case, &name).await;
+        front.stop().await;
+        measured
     }
 
-    /// CPU time of a fresh gateway for a thousand requests, in seconds.
-    async fn cpu_s_per_1000(&self, case: &Case) -> Result<f64, BenchError> {
-        let Case { name, programs, .. } = case;
-        let case_name = format!("{name}, {programs} programs");
-        report_progress(&format!("gateway: {case_name} ..."));
-        let gateway = Server::gateway(&self.engine.url, &[]).await?;
-        let load = Load {
-            concurrency: CONCURRENCY,
-            programs: *programs,
-            body: case.body.clone(),
-        };
-        self.settle(&gateway, &load, &case_name).await?;
-        let before = gateway.cpu_s()?;
-        let answers = send(&[&gateway.url], &load, Until::Elapsed(self.time)).await;
-        let used = gateway.cpu_s()? - before;
-        let answers = answers.checked(&case_name)?;
-        gateway.stop().await;
-        Ok(used / answers.count() as f64 * 1e3)
+    async fn cpu_s_of(&self, front: &Front, case: &Case, name: &str) -> Result<f64, BenchError> {
+        let load = case.load(&front.naming);
+        self.settle(&front.url, &load, name).await?;
+        let before = front.cpu_s()?;
+        let answers = send(&[&front.url], &load, Until::Elapsed(self.time)).await;
+        let used = front.cpu_s()? - before;
+        Ok(used / answers.checked(name)?.count() as f64 * 1e3)
     }
 
     /// Makes every program live and everything warm.
-    async fn settle(&self, gateway: &Server, load: &Load, name: &str) -> Result<(), BenchError> {
-        let first = Until::Requests(load.programs);
-        send(&[&gateway.url], load, first).await.checked(name)?;
+    async fn settle(&self, url: &str, load: &Load, name: &str) -> Result<(), BenchError> {
+        let first = Until::Requests(load.programs());
+        send(&[url], load, first).await.checked(name)?;
         let warm = Until::Elapsed(SETTLE.min(self.time));
-        send(&[&gateway.url], load, warm).await.checked(name)?;
+        send(&[url], load, warm).await.checked(name)?;
         Ok(())
     }
 
@@ -192,12 +239,8 @@ impl Fixture<'_> {
         let name = format!("added latency, {clients} clients");
         report_progress(&format!("gateway: {name} ..."));
         let gateway = Server::gateway(&self.engine.url, &[]).await?;
-        let load = Load {
-            concurrency: clients,
-            programs: CONCURRENCY.max(clients),
-            body: small(),
-        };
-        self.settle(&gateway, &load, &name).await?;
+        let load = Load::new(clients, PROGRAMS.max(clients), &small(), &Naming::default());
+        self.settle(&gateway.url, &load, &name).await?;
         let servers = [gateway.url.as_str(), self.engine.url.as_str()];
         let answers = send(&servers, &load, Until::Elapsed(self.time)).await;
         let mut answers = answers.checked(&name)?;
@@ -216,11 +259,7 @@ impl Fixture<'_> {
         let name = format!("memory with {RESIDENT_PROGRAMS} programs");
         report_progress(&format!("gateway: {name} ..."));
         let gateway = Server::gateway(&self.engine.url, &[]).await?;
-        let load = Load {
-            concurrency: CONCURRENCY,
-            programs: RESIDENT_PROGRAMS,
-            body: small(),
-        };
+        let load = Load::new(PROGRAMS, RESIDENT_PROGRAMS, &small(), &Naming::default());
         let first = Until::Requests(RESIDENT_PROGRAMS);
         send(&[&gateway.url], &load, first).await.checked(&name)?;
         let resident = gateway.resident_mib()?;

@@ -3,8 +3,8 @@
 use super::PeersArgs;
 use super::measure::{About, Cell, Conditions, Outcome};
 use super::notes;
-use super::systems::{Kind, STICKY, System, Systems};
 use crate::bench::BenchError;
+use crate::bench::routers::systems::{STICKY, System, Systems};
 use serde_json::{Value, json};
 use treadle_report::figures::{Figure, Report};
 use treadle_report::table::{number, table};
@@ -98,16 +98,12 @@ impl Comparison {
         report.setting("first", format!("{:?}", args.first).to_lowercase());
         report.setting("template_tokens", args.template_tokens);
         report.setting("workload", workload.as_str());
-        report.setting("versions", versions(&systems.all));
+        report.setting("versions", systems.versions());
         for note in notes::conditions(args, conditions.given.as_ref(), &workload) {
             report.note(note);
         }
-        if !systems.has_list {
-            report.note(format!(
-                "There is no {}, so treadle's own modes alone ran: scripts/peers.sh installs other \
-                 routers and lists them there.",
-                args.peers.display()
-            ));
+        if let Some(note) = systems.note() {
+            report.note(note);
         }
         Self {
             report,
@@ -261,15 +257,4 @@ impl Spread {
     fn to_json(self) -> Value {
         json!({"mean": self.mean, "min": self.least, "max": self.most})
     }
-}
-
-fn versions(systems: &[System]) -> Value {
-    let version = |system: &System| {
-        let version = match &system.kind {
-            Kind::Treadle { .. } => env!("CARGO_PKG_VERSION"),
-            Kind::Peer(peer) => &peer.version,
-        };
-        (system.name.clone(), Value::from(version))
-    };
-    Value::Object(systems.iter().map(version).collect())
 }

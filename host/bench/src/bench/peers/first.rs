@@ -1,6 +1,7 @@
 //! What a system sees before the agents come: some learn from their first requests how many bytes a
 //! token has, and what a request costs.
 
+use crate::bench::routers::front::Front;
 use clap::ValueEnum;
 use serde_json::Value;
 use std::time::Duration;
@@ -45,7 +46,7 @@ impl First {
     }
 
     /// Sends it. The error is for people; a system may refuse what makes no sense.
-    pub(super) async fn send(self, front: &super::front::Front, model: &str) -> Result<(), String> {
+    pub(super) async fn send(self, front: &Front, model: &str) -> Result<(), String> {
         let Some(content) = self.content() else {
             return Ok(());
         };

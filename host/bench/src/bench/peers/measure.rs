@@ -1,11 +1,11 @@
 //! One system in front of fresh engines, and the agents that use it.
 
 use super::first::First;
-use super::front::{Behind, Front};
 use super::load::Load;
-use super::systems::System;
 use crate::bench::BenchError;
 use crate::bench::given::Given;
+use crate::bench::routers::front::{Behind, Front};
+use crate::bench::routers::systems::System;
 use serde::Serialize;
 use treadle_demo::agents::{Crowd, CrowdOptions};
 use treadle_demo::engines;

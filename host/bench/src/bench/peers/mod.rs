@@ -1,25 +1,21 @@
 //! `treadle-bench peers`: treadle and the routers of others in front of the same simulated engines,
 //! over HTTP, with the demo's agents under memory pressure.
 
-mod command;
 mod figures;
 mod first;
-mod front;
-mod list;
 mod load;
 mod measure;
 mod notes;
-mod systems;
 
 use super::{BenchError, report_progress};
 use crate::bench::given::{Given, GivenArgs};
+use crate::bench::routers::systems::SystemsArgs;
 use clap::Args;
 use figures::Comparison;
 use first::First;
 use load::{Load, Workload};
 use measure::{Cell, Conditions};
 use std::path::PathBuf;
-use systems::{Kind, Systems};
 use treadle_demo::run_counters::Window;
 use treadle_demo::workload;
 use treadle_engine_model::engine::EngineProfile;
@@ -33,13 +29,8 @@ const QUICK: (u32, f64, f64) = (8, 0.5, 1.0);
 /// Arguments of `treadle-bench peers`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PeersArgs {
-    /// Systems to run, with commas between; all by default: `treadle` with its defaults, its modes
-    /// `sticky` and `least-load`, and those that are installed.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    systems: Vec<String>,
-    /// The list of installed routers, as `scripts/peers.sh` writes it.
-    #[arg(long, value_name = "FILE", default_value = ".treadle/peers/peers.json")]
-    peers: PathBuf,
+    #[command(flatten)]
+    systems: SystemsArgs,
     /// KV memory of all engines together, as shares of what the agents need at their peak.
     #[arg(long, value_delimiter = ',', default_value = "0.333,0.25", value_name = "SHARES",
         value_parser = share_above_0)]
@@ -108,7 +99,7 @@ impl PeersArgs {
     }
 
     async fn compare(&self) -> Result<Comparison, BenchError> {
-        let systems = Systems::choose(&self.systems, &self.peers)?;
+        let systems = self.systems.choose()?;
         let given = self.given.meet(self.time_scale).await?;
         let conditions = Conditions {
             engines: given.as_ref().map_or(ENGINES, Given::count),
@@ -142,9 +133,7 @@ impl PeersArgs {
                             comparison.add(outcome);
                         }
                         // The others can be compared without it.
-                        Err(error @ BenchError::Process { .. })
-                            if matches!(system.kind, Kind::Peer(_)) =>
-                        {
+                        Err(error @ BenchError::Process { .. }) if system.is_peer() => {
                             report_progress(&format!("{title}: {error}"));
                             comparison.miss(system, cell, seed, &error);
                         }

@@ -2,8 +2,8 @@
 
 use super::PeersArgs;
 use super::measure::{About, Outcome};
-use super::systems::System;
 use crate::bench::given::Given;
+use crate::bench::routers::systems::System;
 use treadle_demo::run_counters::LAG_MAX_MS;
 use treadle_report::table::number;
 

@@ -30,23 +30,23 @@ const LOG_BYTES_MAX: usize = 600;
 const LOG: &str = "log";
 
 /// The engines that a system is put in front of.
-pub(super) struct Behind<'a> {
+pub(in crate::bench) struct Behind<'a> {
     /// Their URLs.
-    pub(super) engines: &'a [String],
+    pub(in crate::bench) engines: &'a [String],
     /// What one's KV cache holds, in tokens.
-    pub(super) capacity_tokens: u64,
+    pub(in crate::bench) capacity_tokens: u64,
     /// Prompt tokens that one computes in a scaled second.
-    pub(super) prefill_tokens_per_s: f64,
+    pub(in crate::bench) prefill_tokens_per_s: f64,
     /// Scaled seconds in a real one.
-    pub(super) time_scale: f64,
+    pub(in crate::bench) time_scale: f64,
 }
 
 /// A system that serves; its processes end when this is dropped.
-pub(super) struct Front {
+pub(in crate::bench) struct Front {
     /// Its base URL.
-    pub(super) url: String,
+    pub(in crate::bench) url: String,
     /// How it is told which program a request is of.
-    pub(super) naming: Naming,
+    pub(in crate::bench) naming: Naming,
     running: Running,
 }
 
@@ -65,7 +65,10 @@ struct Process {
 
 impl Front {
     /// Starts it and waits until it is up.
-    pub(super) async fn start(system: &System, behind: &Behind<'_>) -> Result<Self, BenchError> {
+    pub(in crate::bench) async fn start(
+        system: &System,
+        behind: &Behind<'_>,
+    ) -> Result<Self, BenchError> {
         match &system.kind {
             Kind::Treadle { mode } => {
                 let mut settings = vec![
@@ -120,7 +123,7 @@ impl Front {
     }
 
     /// CPU time that its processes have used so far, in seconds.
-    pub(super) fn cpu_s(&self) -> Result<f64, BenchError> {
+    pub(in crate::bench) fn cpu_s(&self) -> Result<f64, BenchError> {
         match &self.running {
             Running::Treadle(server) => server.family_cpu_s(),
             Running::Peer(process) => usage::family_cpu_s(process.pid),
@@ -128,7 +131,7 @@ impl Front {
     }
 
     /// Ends it.
-    pub(super) async fn stop(self) {
+    pub(in crate::bench) async fn stop(self) {
         match self.running {
             Running::Treadle(server) => server.stop().await,
             Running::Peer(process) => process.stop().await,

@@ -13,7 +13,7 @@ const LIST_BYTES_MAX: usize = 1 << 20;
 
 /// A router of others.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Peer {
+pub(in crate::bench) struct Peer {
     /// By which it is chosen and reported.
     pub(super) name: String,
     /// Its version.
