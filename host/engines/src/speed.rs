@@ -12,12 +12,17 @@ use treadle_wire::models_of;
 
 /// Words of the first prompts; a word is a number of four digits, hence one to five tokens.
 const WORDS_FIRST: u64 = 64;
-/// Tokens that the long one has more, at least.
+/// Tokens that the long one has more, at least, unless it takes longer by as much as tells of fewer.
 const MORE_TOKENS_LEAST: u64 = 1_024;
+const LONGER_TELLS: Duration = Duration::from_millis(250);
 /// Words of the long one, at most.
 const WORDS_MAX: u64 = 8_192;
 /// What the long one should take: what comes with each request is small beside it, and nobody minds.
 const LONG_S: f64 = 0.3;
+/// What it may take where the engine is slow: no request is waited for much longer.
+const SLOW_LONG_S: f64 = 2.0;
+/// How much longer than the short one it is, at least.
+const TIMES_LEAST: f64 = 1.5;
 /// Tokens of a word, at most.
 const WORD_TOKENS_MAX: u64 = 5;
 /// The part of the engine that the long one may take.
@@ -68,19 +73,30 @@ pub(super) async fn speeds(upstream: &Upstream, url: &str, capacity: Capacity) -
         .await
         .and_then(|answered| token_s(&short, &answered));
     let token_s = token_s.unwrap_or(0.0);
-    let times = LONG_S / short.took.as_secs_f64().max(1e-3);
-    let words = ((WORDS_FIRST as f64 * times) as u64).min(words_max);
-    // It is busy, far away or slow.
-    let prefill_tokens_per_s = if words < 2 * WORDS_FIRST {
-        None
-    } else {
-        speed(&short, &ask(words, PROMPT_ANSWER_TOKENS).await?)
-    };
+    let words = ((WORDS_FIRST as f64 * times_longer(&short)) as u64).min(words_max);
+    let mut prefill_tokens_per_s: f64 = 0.0;
+    // Of an engine that seems to be slow the faster of two: the other may have waited for others.
+    for _ in 0..2 {
+        let long = ask(words, PROMPT_ANSWER_TOKENS).await;
+        let seen = long.as_ref().and_then(|long| speed(&short, long));
+        prefill_tokens_per_s = prefill_tokens_per_s.max(seen.unwrap_or(0.0));
+        if long.is_none_or(|long| long.took.as_secs_f64() < 2.0 * LONG_S) {
+            break;
+        }
+    }
     let speeds = Speeds {
-        prefill_tokens_per_s: prefill_tokens_per_s.unwrap_or(0.0),
+        prefill_tokens_per_s,
         token_s,
     };
     (speeds != Speeds::default()).then_some(speeds)
+}
+
+/// How much longer than the short one the long prompt is.
+fn times_longer(short: &Timed) -> f64 {
+    let took_s = short.took.as_secs_f64().max(1e-3);
+    let telling = 1.0 + 1.1 * MORE_TOKENS_LEAST as f64 / short.tokens as f64;
+    let slow = telling.min(SLOW_LONG_S / took_s);
+    (LONG_S / took_s).max(slow).max(TIMES_LEAST)
 }
 
 /// By what the longer answer has more, and takes more.
@@ -96,7 +112,8 @@ fn token_s(short: &Timed, answered: &Timed) -> Option<f64> {
 fn speed(short: &Timed, long: &Timed) -> Option<f64> {
     let more = long.tokens.checked_sub(short.tokens)?;
     let longer = long.took.checked_sub(short.took)?;
-    let tells = more >= MORE_TOKENS_LEAST && longer * 2 >= short.took && !longer.is_zero();
+    let is_enough = more >= MORE_TOKENS_LEAST || longer >= LONGER_TELLS;
+    let tells = is_enough && more > 0 && longer * 2 >= short.took && !longer.is_zero();
     tells.then(|| more as f64 / longer.as_secs_f64())
 }
 
@@ -198,9 +215,29 @@ mod tests {
     }
 
     #[test]
+    fn slow_engines_are_asked_for_what_tells_and_they_have_time_for() {
+        let words = |tokens, took_ms| {
+            let times = times_longer(&computed(tokens, took_ms));
+            (WORDS_FIRST as f64 * times) as u64
+        };
+        assert_eq!(
+            words(256, 5),
+            3_840,
+            "as much as a fast one computes in 0.3 s"
+        );
+        assert_eq!(words(256, 320), 345, "1,126 tokens more");
+        assert_eq!(words(256, 1_000), 128, "no more than take 2 s");
+        assert_eq!(words(256, 2_000), 96);
+        assert_eq!(
+            speed(&computed(256, 1_000), &computed(512, 2_000)),
+            Some(256.0)
+        );
+    }
+
+    #[test]
     fn too_small_a_difference_tells_nothing() {
         let short = computed(200, 100);
-        assert_eq!(speed(&short, &computed(500, 400)), None, "few tokens more");
+        assert_eq!(speed(&short, &computed(500, 300)), None, "few tokens more");
         assert_eq!(speed(&short, &computed(3_200, 149)), None, "hardly longer");
         assert_eq!(speed(&short, &computed(3_200, 90)), None, "shorter");
         assert_eq!(speed(&computed(9, 0), &computed(3_200, 0)), None, "no time");

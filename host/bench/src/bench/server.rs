@@ -100,12 +100,7 @@ impl Server {
         })
     }
 
-    /// CPU time that it has used so far, in seconds.
-    pub(super) fn cpu_s(&self) -> Result<f64, BenchError> {
-        usage::cpu_s(self.pid)
-    }
-
-    /// The same with that of the processes that it started.
+    /// CPU time that it and the processes that it started have used so far, in seconds.
     pub(super) fn family_cpu_s(&self) -> Result<f64, BenchError> {
         usage::family_cpu_s(self.pid)
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const TICKS_PER_S: f64 = 100.0;
 
 /// CPU time of a process so far, in seconds.
-pub(super) fn cpu_s(pid: u32) -> Result<f64, BenchError> {
+fn cpu_s(pid: u32) -> Result<f64, BenchError> {
     let path = format!("/proc/{pid}/stat");
     let stat = Stat::of(&read(&path)?).ok_or_else(|| unexpected(path))?;
     Ok(stat.own_s)

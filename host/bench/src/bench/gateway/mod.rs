@@ -279,6 +279,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_program_has_a_client_up_to_a_bound_and_each_case_a_name() {
+        let cases = Case::all(false);
+        let names: std::collections::BTreeSet<_> = cases.iter().map(Case::figure_name).collect();
+        assert_eq!(names.len(), cases.len());
+        let sizes = cases.iter().map(|case| {
+            let load = case.load(&Naming::default());
+            (load.programs(), load.concurrency)
+        });
+        let small: Vec<_> = sizes.take(3).collect();
+        assert_eq!(small, [(64, 64), (256, 256), (1_024, CLIENTS_MAX)]);
+    }
+
+    #[test]
     fn added_latency_is_the_difference_of_percentiles() {
         let latencies = |times: [u64; 3]| times.map(Duration::from_micros).into_iter().collect();
         let mut through: Latencies = latencies([2_000, 3_000, 9_000]);
