@@ -5,8 +5,8 @@
 #   scripts/test-vllm.sh figures    what moves of caches take, with a larger one
 #   scripts/test-vllm.sh peers SHAPE TIMES ...
 #                                   24 agents on two servers of its own, by treadle-bench peers with further
-#                                   arguments (--systems sticky,treadle); the model is tiny or small, host
-#                                   memory TIMES the KV memory, 0 for none
+#                                   arguments (--systems sticky,treadle); the model is tiny, medium or small,
+#                                   host memory TIMES the KV memory, 0 for none
 #   scripts/test-vllm.sh lab SHAPE ...
 #                                   whether what-if replay predicts what two such servers do, without host
 #                                   memory, by treadle-bench lab with a profile that calibrate measures

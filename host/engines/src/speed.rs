@@ -78,8 +78,8 @@ pub(super) async fn speeds(upstream: &Upstream, url: &str, capacity: Capacity) -
     // Of an engine that seems to be slow the faster of two: the other may have waited for others.
     for _ in 0..2 {
         let long = ask(words, PROMPT_ANSWER_TOKENS).await;
-        let seen = long.as_ref().and_then(|long| speed(&short, long));
-        prefill_tokens_per_s = prefill_tokens_per_s.max(seen.unwrap_or(0.0));
+        let found = long.as_ref().and_then(|long| speed(&short, long));
+        prefill_tokens_per_s = prefill_tokens_per_s.max(found.unwrap_or(0.0));
         if long.is_none_or(|long| long.took.as_secs_f64() < 2.0 * LONG_S) {
             break;
         }
