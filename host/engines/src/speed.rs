@@ -181,6 +181,9 @@ impl Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::routing::{get, post};
+    use axum::{Json, Router};
+    use tokio::net::TcpListener;
 
     fn computed(tokens: u64, took_ms: u64) -> Timed {
         answered(tokens, PROMPT_ANSWER_TOKENS, took_ms)
@@ -232,6 +235,38 @@ mod tests {
             speed(&computed(256, 1_000), &computed(512, 2_000)),
             Some(256.0)
         );
+    }
+
+    /// Computes so many tokens of prompts in a second, four for each word, and writes at once.
+    async fn engine(tokens_per_s: f64) -> String {
+        let answer = move |Json(request): Json<Value>| async move {
+            let tokens = 4 * request["prompt"]
+                .as_str()
+                .map_or(0, |text| text.split(' ').count());
+            tokio::time::sleep(Duration::from_secs_f64(tokens as f64 / tokens_per_s)).await;
+            let answered = &request["max_tokens"];
+            Json(json!({"usage": {"prompt_tokens": tokens, "completion_tokens": answered}}))
+        };
+        let models = async || Json(json!({"data": [{"id": "m"}]}));
+        let router = Router::new()
+            .route("/v1/models", get(models))
+            .route("/v1/completions", post(answer));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        url
+    }
+
+    #[tokio::test]
+    async fn fast_and_slow_engines_are_measured() {
+        for (tokens_per_s, least, most) in
+            [(2_000.0, 500.0, 6_000.0), (20_000.0, 2_000.0, 60_000.0)]
+        {
+            let (url, upstream) = (engine(tokens_per_s).await, Upstream::new(LONGER_TELLS));
+            let speeds = speeds(&upstream, &url, Capacity::default()).await.unwrap();
+            let found = speeds.prefill_tokens_per_s;
+            assert!((least..most).contains(&found), "{found} of {tokens_per_s}");
+        }
     }
 
     #[test]

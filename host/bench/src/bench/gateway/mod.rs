@@ -191,7 +191,9 @@ impl Fixture<'_> {
                 }
                 report.push(figure.reference(reference.join(", ")));
             }
-            others.into_iter().for_each(|figure| report.push(figure));
+            for figure in others {
+                report.push(figure);
+            }
         }
         if most > 0.0 {
             let flatness = Figure::new("flatness.small", most / least, "max/min");
