@@ -5,11 +5,8 @@
 #   scripts/test-vllm.sh figures    what moves of caches take, with a larger one
 #   scripts/test-vllm.sh peers SHAPE TIMES ...
 #                                   24 agents on two servers of its own, by treadle-bench peers with further
-#                                   arguments (--systems sticky,treadle); the model is tiny, medium or small,
-#                                   host memory TIMES the KV memory, 0 for none
-#   scripts/test-vllm.sh lab SHAPE ...
-#                                   whether what-if replay predicts what two such servers do, without host
-#                                   memory, by treadle-bench lab with a profile that calibrate measures
+#                                   arguments (--systems sticky,treadle); the model is tiny or small, host
+#                                   memory TIMES the KV memory, 0 for none
 #
 # Without VLLM_URL, two servers are started on this machine's processor and ended with the script;
 # each takes 4 GB of memory, and a test starts another one to kill it. With VLLM_URL (two servers with
@@ -21,25 +18,15 @@ readonly ENGINE=vllm
 . scripts/engine-servers.sh
 
 # Servers that offload hold no caches for others, so these are their own.
-start_scarce() {
+compare_peers() {
+  [[ "${1:-}" =~ ^(tiny|small)$ && "${2:-}" =~ ^[0-9.]+$ ]] ||
+    fail "give the model, tiny or small, and host memory as a multiple of KV memory: peers small 0"
   scripts/build-guests.sh rust
   cargo build --locked --release --package treadle --package treadle-bench
-  BENCH="${CARGO_TARGET_DIR:-target}/release/treadle-bench"
   SERVER_ARGS=("host=$2")
   start_two "$1"
-}
-
-compare_peers() {
-  start_scarce "$1" "$2"
-  "$BENCH" peers --engines "$URLS" --engine-tokens 16384 --engine-context 8192 --live 24 --kv 0.333 \
-    --time-scale 2 --warmup-minutes 2 --minutes 4 "${@:3}"
-}
-
-check_lab() {
-  start_scarce "$1" 0
-  "$BENCH" calibrate --url "${URLS%%,*}" --out "$FOLDER/profile.json" >&2
-  "$BENCH" lab --engines "$URLS" --engine-tokens 16384 --engine-context 8192 \
-    --profile "$FOLDER/profile.json" "${@:2}"
+  "${CARGO_TARGET_DIR:-target}/release/treadle-bench" peers --engines "$URLS" --engine-tokens 16384 \
+    --engine-context 8192 --live 24 --kv 0.333 --time-scale 2 --warmup-minutes 2 --minutes 4 "${@:3}"
 }
 
 main() {
@@ -51,11 +38,7 @@ main() {
       compare_peers "${@:2}"
       return 0
       ;;
-    lab)
-      check_lab "${@:2}"
-      return 0
-      ;;
-    *) fail "'$what' is not known; give figures, peers, lab, or nothing" ;;
+    *) fail "'$what' is not known; give figures, peers, or nothing" ;;
   esac
   if [[ -n "${VLLM_URL:-}" ]]; then
     export TREADLE_TEST_VLLM_URL="$VLLM_URL"
