@@ -56,7 +56,7 @@ async fn gateway(engines: &Engines, kv_tokens: Option<u64>) -> Fixture {
         // slots are held.
         config.engines.measure = false;
         config.kv.prefill_tokens_per_s = 1_000;
-        config.scheduler.starvation_s_max = 1;
+        config.scheduler.starvation_s_max = 2;
         config.scheduler.quantum_share = 0.0;
     })
     .await
