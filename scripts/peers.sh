@@ -4,7 +4,8 @@
 # when nothing is missing. None of their code is part of this repository.
 #
 #   scripts/peers.sh                  from PyPI: vllm-router, smg and sglang-router
-#   scripts/peers.sh THUNDERAGENT     and ThunderAgent, from a folder with its source
+#   scripts/peers.sh THUNDERAGENT     and ThunderAgent, from a folder with its source:
+#                                     github.com/ThunderAgent-org/ThunderAgent, a7eef77 or later
 #
 # peers.json is a list. In a `command`:
 #   {engines}            alone: one argument for each engine's URL
@@ -55,6 +56,10 @@ install() {
 install_thunderagent() {
   local source="$1"
   [[ -f "$source/ThunderAgent/app.py" ]] || fail "$source has no folder ThunderAgent with its source"
+  # Up to February 2026 each round of its scheduler that found paused programs failed, so that they
+  # waited for half an hour.
+  ! grep -q 'for state in paused_programs:' "$source/ThunderAgent/scheduler/router.py" ||
+    fail "the ThunderAgent in $source never resumes a program; take a7eef77 or later from github.com/ThunderAgent-org/ThunderAgent"
   install thunderagent "${THUNDERAGENT_PACKAGES[@]}"
   rm -rf "$FOLDER/thunderagent/source"
   mkdir -p "$FOLDER/thunderagent/source"
