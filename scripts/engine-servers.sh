@@ -48,7 +48,7 @@ url_of() {
   "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["url"])' <"$FOLDER/$name.json"
 }
 
-# Installs the engine, makes a model of a shape (tiny, small) in $FOLDER/model and starts two servers;
+# Installs the engine, makes a model of a shape (tiny, medium, small) in $FOLDER/model and starts two servers;
 # their URLs are then in URLS, with a comma between.
 start_two() {
   local shape="$1" first second

@@ -5,8 +5,10 @@
 #   scripts/test-vllm.sh figures    what moves of caches take, with a larger one
 #   scripts/test-vllm.sh peers SHAPE TIMES ...
 #                                   24 agents on two servers of its own, by treadle-bench peers with further
-#                                   arguments (--systems sticky,treadle); the model is tiny or small, host
-#                                   memory TIMES the KV memory, 0 for none
+#                                   arguments (--systems sticky,treadle); the model is tiny, medium or
+#                                   small, host memory TIMES the KV memory, 0 for none
+#   scripts/test-vllm.sh lab ...    whether what-if replay foresees what two servers with a medium model and
+#                                   no host memory do, by treadle-bench lab with what calibrate measures
 #
 # Without VLLM_URL, two servers are started on this machine's processor and ended with the script;
 # each takes 4 GB of memory, and a test starts another one to kill it. With VLLM_URL (two servers with
@@ -17,16 +19,30 @@ cd "$(dirname "$0")/.."
 readonly ENGINE=vllm
 . scripts/engine-servers.sh
 
-# Servers that offload hold no caches for others, so these are their own.
-compare_peers() {
-  [[ "${1:-}" =~ ^(tiny|small)$ && "${2:-}" =~ ^[0-9.]+$ ]] ||
-    fail "give the model, tiny or small, and host memory as a multiple of KV memory: peers small 0"
+# Servers with scarce memory hold no caches for others, so these are their own.
+start_scarce() {
+  local shape="$1" times="$2"
   scripts/build-guests.sh rust
   cargo build --locked --release --package treadle --package treadle-bench
-  SERVER_ARGS=("host=$2")
-  start_two "$1"
-  "${CARGO_TARGET_DIR:-target}/release/treadle-bench" peers --engines "$URLS" --engine-tokens 16384 \
-    --engine-context 8192 --live 24 --kv 0.333 --time-scale 2 --warmup-minutes 2 --minutes 4 "${@:3}"
+  BENCH="${CARGO_TARGET_DIR:-target}/release/treadle-bench"
+  SERVER_ARGS=("host=$times")
+  start_two "$shape"
+  SIZES=(--engine-tokens 16384 --engine-context 8192)
+}
+
+compare_peers() {
+  [[ "${1:-}" =~ ^(tiny|medium|small)$ && "${2:-}" =~ ^[0-9.]+$ ]] ||
+    fail "give the model, tiny, medium or small, and host memory as a multiple of KV memory: peers small 0"
+  start_scarce "$1" "$2"
+  "$BENCH" peers --engines "$URLS" "${SIZES[@]}" --live 24 --kv 0.333 --time-scale 2 --warmup-minutes 2 \
+    --minutes 4 "${@:3}"
+}
+
+check_lab() {
+  start_scarce medium 0
+  "$BENCH" calibrate --url "${URLS%%,*}" --out "$FOLDER/profile.json" >&2
+  "$BENCH" lab --engines "$URLS" "${SIZES[@]}" --profile "$FOLDER/profile.json" --workloads coding \
+    --repeats 2 --time-scale 4 "$@"
 }
 
 main() {
@@ -38,7 +54,11 @@ main() {
       compare_peers "${@:2}"
       return 0
       ;;
-    *) fail "'$what' is not known; give figures, peers, or nothing" ;;
+    lab)
+      check_lab "${@:2}"
+      return 0
+      ;;
+    *) fail "'$what' is not known; give figures, peers, lab, or nothing" ;;
   esac
   if [[ -n "${VLLM_URL:-}" ]]; then
     export TREADLE_TEST_VLLM_URL="$VLLM_URL"

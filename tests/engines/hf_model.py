@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a Qwen3 model with random weights and its tokenizer as a Hugging Face folder.
 
-    hf_model.py FOLDER [tiny|small]
+    hf_model.py FOLDER [tiny|medium|small]
 
 The same folder every time. The tokenizer is that of tiny_model.py; the heads are as wide as vLLM's
 kernels for CPUs need them. Needs numpy, safetensors and what tiny_model.py needs.
@@ -16,7 +16,11 @@ from safetensors.numpy import save_file
 from tiny_model import CONTEXT, SPECIAL, TEMPLATE, WORDS, tokenizer
 
 # Width, layers, heads, KV heads, width of a head, inner width.
-SHAPES = {"tiny": (128, 2, 4, 2, 32, 256), "small": (512, 8, 8, 2, 64, 1536)}
+SHAPES = {
+    "tiny": (128, 2, 4, 2, 32, 256),
+    "medium": (256, 4, 8, 2, 32, 768),
+    "small": (512, 8, 8, 2, 64, 1536),
+}
 
 
 def config(shape):

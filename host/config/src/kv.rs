@@ -22,11 +22,11 @@ section! {
         retention: bool = true, "";
         /// Room of the host tier on this node, which llama.cpp's slots are saved to; 0 for no tier.
         host_bytes_max: u64 = 0, "bytes", 0 ..= 1_099_511_627_776_000_u64;
-        /// Context that host memory is planned to hold; 0 to offload nothing.
+        /// Context that host memory is planned to hold, as long as at least one engine can offload caches; 0 to offload nothing.
         host_tokens_max: u64 = 0, "tokens", 0 ..= 1_000_000_000_000_u64;
         /// Context that goes between an engine and host memory in a second, in one direction, until that is seen: a cache is offloaded only where bringing it back is quicker than computing it again.
         host_tokens_per_s: u64 = 100_000, "tokens/s", 1 ..= 1_000_000_000;
-        /// Context that goes between two engines in a second, until that is seen; 0 to move nothing.
+        /// Context that goes between two engines in a second, until that is seen, as long as any engine can move caches; 0 to move nothing.
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
         /// Prompt tokens that an engine computes in a second, until that is measured: what a cache that is not kept costs.
         prefill_tokens_per_s: u64 = 10_000, "tokens/s", 1 ..= 1_000_000_000;

@@ -2,6 +2,7 @@
 
 mod adapter;
 mod drift;
+mod means;
 mod samples;
 mod speed;
 pub mod transfers;

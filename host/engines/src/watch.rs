@@ -3,6 +3,7 @@
 
 use super::adapter::{Declared, check_health, model_of, read_engine, read_facts, read_load};
 use super::drift::{Drift, DriftWatch};
+use super::means::Means;
 use super::samples::count_samples;
 use super::speed::speeds;
 use super::transfers::{Abilities, Node};
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::AbortHandle;
-use treadle_core::{Capacity, Event, ProgramEvent, RunningUse};
+use treadle_core::{Capacity, CoreConfig, Event, ProgramEvent, RunningUse};
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, WorkerId};
 use treadle_scheduler::DriverHandle;
@@ -77,6 +78,7 @@ pub struct EngineWatch {
     tasks: Mutex<HashMap<WorkerId, AbortHandle>>,
     loads: Loads,
     found: FoundOf,
+    means: Arc<Means>,
 }
 
 /// What was found of an engine when it last began to answer.
@@ -99,14 +101,16 @@ type Loads = Arc<Mutex<HashMap<WorkerId, (EngineReading, Drift)>>>;
 const UNTRACKED_PARTS: u64 = 100;
 
 impl EngineWatch {
-    /// Watches no engine yet.
+    /// Watches no engine yet. `configured` is what the scheduler plans with as far as engines can.
     pub fn new(
         driver: DriverHandle,
         upstream: Upstream,
         options: WatchOptions,
         node: Arc<Node>,
+        configured: CoreConfig,
     ) -> Arc<Self> {
         Arc::new(Self {
+            means: Arc::new(Means::new(driver.clone(), configured)),
             driver,
             upstream,
             options,
@@ -210,6 +214,7 @@ impl EngineWatch {
         if let Ok(mut found) = self.found.lock() {
             found.remove(&worker);
         }
+        self.means.forget(worker);
     }
 
     fn watch(
@@ -220,6 +225,7 @@ impl EngineWatch {
         known: (EngineKind, Capacity),
         healthy: bool,
     ) {
+        self.means.found(worker, None);
         let look = Look {
             driver: self.driver.clone(),
             upstream: self.upstream.clone(),
@@ -233,6 +239,7 @@ impl EngineWatch {
             loads: self.loads.clone(),
             node: self.node.clone(),
             found: self.found.clone(),
+            means: self.means.clone(),
             watch: DriftWatch::default(),
             drift: Drift::default(),
             untracked_tokens: 0,
@@ -267,6 +274,7 @@ struct Look {
     loads: Loads,
     node: Arc<Node>,
     found: FoundOf,
+    means: Arc<Means>,
     watch: DriftWatch,
     drift: Drift,
     /// What was last reported to the core.
@@ -286,6 +294,8 @@ impl Look {
                 Ok(()) => self.answered().await,
                 Err(cause) => self.missed(cause),
             }
+            // Not before the second look: at a start all are registered by then.
+            self.means.settle();
         }
     }
 
@@ -296,6 +306,7 @@ impl Look {
             read_facts(&self.upstream, url, kind),
             self.node.abilities(url, kind)
         );
+        self.means.found(self.worker, abilities.clone());
         if let Ok(mut found) = self.found.lock() {
             found.insert(self.worker, Found { facts, abilities });
         }

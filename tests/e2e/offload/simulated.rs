@@ -1,7 +1,10 @@
 //! Simulated engines: offloads under pressure, and moves in rollouts.
 
-use serde_json::json;
-use treadle_tests::support::fixture::{COMPLETIONS, Fixture, MODEL, SPEED};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use treadle_engine_sim::{EngineSim, EngineSimOptions};
+use treadle_tests::support::client::Client;
+use treadle_tests::support::fixture::{COMPLETIONS, Fixture, MODEL, SPEED, engine};
 
 use super::stage;
 
@@ -51,7 +54,7 @@ async fn simulated_engines_give_caches_away_and_take_them_back() {
     // What lingers at the engines is not what comes back.
     fixture.until_engines_idle().await;
     for engine in &fixture.engines {
-        let engine = treadle_tests::support::client::Client::new(engine.url());
+        let engine = Client::new(engine.url());
         engine.post("/reset_prefix_cache", &json!({})).await;
     }
     stage::release(client, "c").await;
@@ -69,5 +72,41 @@ async fn simulated_engines_give_caches_away_and_take_them_back() {
     assert!(metrics.count("treadle_kv_offloads_total") >= 1);
     assert!(metrics.count("treadle_kv_loads_total") >= 1);
     assert_eq!(metrics.count("treadle_kv_transfers_failed_total"), 0);
+    fixture.finish().await;
+}
+
+/// Context that host memory is configured to hold.
+const HOST_TOKENS: u64 = 100_000;
+
+/// What the scheduler was told of host memory since it began.
+async fn host_tokens_told(client: &Client) -> Vec<u64> {
+    let page = client.get("/api/v1/events?kind=configured").await.ok();
+    let events = page["events"].as_array().expect("a list").iter();
+    let told = |event: &Value| event["event"]["config"]["kv"]["host_tokens_max"].as_u64();
+    events.filter_map(told).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn host_memory_is_planned_with_while_an_engine_can_offload() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    // It answers at once and keeps nothing.
+    let options = EngineSimOptions {
+        instant: true,
+        model: MODEL.to_owned(),
+        ..EngineSimOptions::default()
+    };
+    let unable = EngineSim::serve(listener, options).expect("good options");
+    let fixture = Fixture::around(vec![unable], |config| {
+        config.kv.host_tokens_max = HOST_TOKENS;
+    })
+    .await;
+    let client = &fixture.client;
+    let told = async |what: &[u64]| host_tokens_told(client).await == what;
+    stage::until("none can", async || told(&[HOST_TOKENS, 0]).await).await;
+    let able = engine(10_000).await;
+    let body = json!({"url": able.url(), "kind": "vllm"});
+    client.post("/api/v1/workers", &body).await.ok();
+    let again = [HOST_TOKENS, 0, HOST_TOKENS];
+    stage::until("one can", async || told(&again).await).await;
     fixture.finish().await;
 }

@@ -14,8 +14,9 @@ use treadle_simulator::workload::{AgentRun, AgentStep, ChatScript};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nominal tokens of a prompt that measures them; a shorter context takes half of itself.
 const PROMPT_TOKENS_MAX: u64 = 2_000;
-/// Part of the longest context that agents plan with: real tokenizers are not foreseen to the token.
-const CONTEXT_SHARE: f64 = 0.95;
+/// Part of the longest context that agents plan with: real tokenizers are not foreseen to the token,
+/// and chat templates add some to each of a hundred messages.
+const CONTEXT_SHARE: f64 = 0.9;
 /// Prompts that measure them. The first may find an engine that has computed nothing yet.
 const PROMPTS: u64 = 3;
 /// Nominal tokens of the prompts before tokens whose time is measured, and how many these are.

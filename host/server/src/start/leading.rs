@@ -361,7 +361,13 @@ async fn assemble(
         measures: config.engines.measure,
         time_scale: config.scheduler.time_scale,
     };
-    let engines = EngineWatch::new(driver.clone(), upstream, watching, node.clone());
+    let engines = EngineWatch::new(
+        driver.clone(),
+        upstream,
+        watching,
+        node.clone(),
+        config.core(),
+    );
     let policies = Arc::new(PluginRegistry::new(
         policies::engine(config)?,
         store.clone(),

@@ -20,7 +20,8 @@ const HOST_TOKENS: u64 = 10_000_000;
 pub(super) struct Set {
     pub(super) name: &'static str,
     pub(super) mode: Mode,
-    /// `kv.retention` with all means to keep caches, so that `foresight-eviction` decides.
+    /// `kv.retention`, so that `foresight-eviction` decides, and on simulated engines host memory and
+    /// moves.
     pub(super) retains: bool,
 }
 
@@ -48,25 +49,6 @@ const SETS: [Set; 3] = [LEAST_LOAD, STICKY, TREADLE];
 const CODING_SETS: [Set; 4] = [LEAST_LOAD, STICKY, TREADLE, FORESIGHT];
 const SLOW_TOOLS_SETS: [Set; 3] = [LEAST_LOAD, TREADLE, FORESIGHT];
 
-impl Set {
-    /// What may become of caches on such engines, in the run and in its replay.
-    pub(super) fn kv(&self, profile: &EngineProfile) -> KvConfig {
-        let links = TransferOptions::default();
-        KvConfig {
-            retention: self.retains,
-            host_tokens_max: if self.retains { HOST_TOKENS } else { 0 },
-            host_tokens_per_s: links.host_tokens_per_s(),
-            migration_tokens_per_s: if self.retains {
-                links.migration_tokens_per_s()
-            } else {
-                0
-            },
-            prefill_tokens_per_s: profile.prefill_tokens_per_s,
-            ..KvConfig::default()
-        }
-    }
-}
-
 /// A workload, its engines, and the sets that are compared on it.
 pub(super) struct Case {
     pub(super) name: &'static str,
@@ -82,6 +64,25 @@ pub(super) struct Case {
 }
 
 impl Case {
+    /// What may become of caches under a set, in the run and in its replay. Real engines are not
+    /// given anything for caches to go to.
+    pub(super) fn kv(&self, set: &Set) -> KvConfig {
+        let links = TransferOptions::default();
+        let moves = set.retains && self.given.is_none();
+        KvConfig {
+            retention: set.retains,
+            host_tokens_max: if moves { HOST_TOKENS } else { 0 },
+            host_tokens_per_s: links.host_tokens_per_s(),
+            migration_tokens_per_s: if moves {
+                links.migration_tokens_per_s()
+            } else {
+                0
+            },
+            prefill_tokens_per_s: self.profile.prefill_tokens_per_s,
+            ..KvConfig::default()
+        }
+    }
+
     /// KV memory of each engine, in tokens.
     pub(super) fn kv_tokens(&self) -> u64 {
         let given = self.given.as_ref().map(|given| given.tokens);

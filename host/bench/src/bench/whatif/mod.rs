@@ -203,7 +203,7 @@ fn ready(
     recorded: &CoreConfig,
     engine: &PolicyEngine,
 ) -> Result<ReadySet, BenchError> {
-    let settings = json!({"kv": set.kv(&case.profile)});
+    let settings = json!({"kv": case.kv(set)});
     let spec = SetSpec {
         name: set.name.to_owned(),
         mode: Some(set.mode),

@@ -174,7 +174,7 @@ async fn start_engines(case: &Case, time_scale: f64) -> Result<Vec<EngineSimHand
 fn config(case: &Case, set: &Set, time_scale: f64, engines: &[String]) -> Config {
     let mut config = daemon_config(time_scale, engines);
     config.scheduler.mode = set.mode;
-    let kv = set.kv(&case.profile);
+    let kv = case.kv(set);
     config.kv.retention = kv.retention;
     config.kv.host_tokens_max = kv.host_tokens_max;
     config.kv.host_tokens_per_s = kv.host_tokens_per_s;
@@ -193,7 +193,7 @@ mod tests {
         for case in cases(false, &[]).unwrap() {
             for set in case.sets {
                 let core = config(&case, set, 1.0, &[]).core();
-                assert_eq!(core.kv, set.kv(&case.profile), "{}", set.name);
+                assert_eq!(core.kv, case.kv(set), "{}", set.name);
                 assert_eq!(core.mode, set.mode);
             }
         }
