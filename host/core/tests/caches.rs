@@ -245,6 +245,44 @@ fn a_program_waiting_for_its_cache_leaves_a_worker_that_became_too_small() {
     assert_eq!(scenario.dispatched().last(), Some(&(2, 1)));
 }
 
+/// No engine can offload any more.
+fn without_host_memory(scenario: &mut Scenario) {
+    let mut config = scenario.core.config().clone();
+    config.kv.host_tokens_max = 0;
+    let config = Box::new(config);
+    scenario.handle(Event::Configured { config });
+}
+
+#[test]
+fn a_program_waiting_for_its_cache_goes_on_without_host_memory() {
+    let mut scenario = caches(&[1_000], 1_000);
+    turn(&mut scenario, "a", 1, 990);
+    decide(&mut scenario, &[(0, CacheAction::Offload)]);
+    offloaded(&mut scenario, 0, 1_000);
+    scenario.wait_s(1).arrive("a", 2, 995).wait_s(6);
+    assert_eq!(loads(&scenario), [0]);
+    without_host_memory(&mut scenario);
+    let cancelled = |c: &Command| matches!(c, Command::CancelTransfer { .. });
+    assert!(scenario.log.iter().any(cancelled));
+    scenario.wait_s(6);
+    assert_eq!(scenario.dispatched().last(), Some(&(2, 0)));
+    assert!(scenario.core.programs().offloads.is_empty());
+}
+
+#[test]
+fn a_cache_on_its_way_out_stays_where_host_memory_ends() {
+    let mut scenario = caches(&[1_000], 1_000);
+    turn(&mut scenario, "a", 1, 990);
+    decide(&mut scenario, &[(0, CacheAction::Offload)]);
+    assert_eq!(offloads(&scenario), [0]);
+    without_host_memory(&mut scenario);
+    let cancelled = |c: &Command| matches!(c, Command::CancelTransfer { .. });
+    assert!(scenario.log.iter().any(cancelled));
+    assert!(scenario.core.programs().offloads.is_empty());
+    scenario.arrive("a", 2, 995).wait_s(1);
+    assert_eq!(scenario.dispatched().last(), Some(&(2, 0)));
+}
+
 /// Answers which programs to restore.
 fn restore(scenario: &mut Scenario, programs: &[u64]) {
     let mut asks = scenario.core.programs().asks.iter();

@@ -35,13 +35,15 @@ impl Possible {
         migrate: true,
     };
 
-    fn of<'a>(mut engines: impl Iterator<Item = &'a Option<Abilities>> + Clone) -> Self {
+    fn of<'a>(engines: impl Iterator<Item = &'a Option<Abilities>> + Clone) -> Self {
         let none = engines.clone().next().is_none();
-        let offload = |found: &Option<Abilities>| found.as_ref().is_none_or(|can| can.offload);
-        let migrate = |found: &Option<Abilities>| found.as_ref().is_none_or(|can| can.migrate);
+        let any = |can: fn(&Abilities) -> bool| {
+            let mut engines = engines.clone();
+            none || engines.any(|found| found.as_ref().is_none_or(can))
+        };
         Self {
-            offload: none || engines.clone().any(offload),
-            migrate: none || engines.any(migrate),
+            offload: any(|found| found.offload),
+            migrate: any(|found| found.migrate),
         }
     }
 
@@ -72,7 +74,8 @@ impl Means {
         }
     }
 
-    /// What an engine can do; `None` as long as that is not known.
+    /// What an engine can do; `None` as long as that is not known. A lost one counts as before, so
+    /// that copies outlive its restart.
     pub(super) fn found(&self, worker: WorkerId, abilities: Option<Abilities>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.engines.insert(worker, abilities);
@@ -95,14 +98,24 @@ impl Means {
         if before == now {
             return;
         }
-        let lacks = |found: &Abilities| !found.offload || !found.migrate;
-        let missing = seen.engines.values().flatten().find(|found| lacks(found));
-        tracing::warn!(
-            host_tokens_max = now.kv.host_tokens_max,
-            migration_tokens_per_s = now.kv.migration_tokens_per_s,
-            missing = missing.map(|found| &*found.missing),
-            "caches are planned to be offloaded and moved as far as any engine can"
-        );
+        let (host_tokens_max, migration_tokens_per_s) =
+            (now.kv.host_tokens_max, now.kv.migration_tokens_per_s);
+        if now == self.configured {
+            tracing::info!(
+                host_tokens_max,
+                migration_tokens_per_s,
+                "an engine can offload and move caches as configured"
+            );
+        } else {
+            let lacks = |found: &&Abilities| !found.missing.is_empty();
+            let missing = seen.engines.values().flatten().find(lacks);
+            tracing::warn!(
+                host_tokens_max,
+                migration_tokens_per_s,
+                missing = missing.map(|found| &*found.missing),
+                "no engine can offload or move caches as configured: the scheduler plans with this"
+            );
+        }
         seen.planned = possible;
         let config = Box::new(now);
         self.driver.event(Event::Configured { config });

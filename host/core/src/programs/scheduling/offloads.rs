@@ -390,7 +390,8 @@ impl Programs {
         self.state.offloads.link_free_at.remove(&worker);
     }
 
-    /// The transfer executor is gone. Copies in host memory outlive it.
+    /// The transfer executor is gone, or there is no host tier any more. Copies in host memory outlive
+    /// the former.
     pub(crate) fn forget_transfers(&mut self) {
         for program in std::mem::take(&mut self.state.offloads.wanted) {
             self.account(program);
@@ -400,7 +401,7 @@ impl Programs {
             if self.state.offloads.is_returning(program) {
                 self.unplace(program);
             } else {
-                self.end_transfer(program);
+                self.give_up_transfer(program);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Settings change between two runs of the daemon.
+//! Settings change: between two runs of the daemon, or with what engines can do.
 
 use crate::programs::step::StepState;
 use crate::programs::timers::Timer;
