@@ -35,11 +35,9 @@ impl Possible {
         migrate: true,
     };
 
-    fn of<'a>(engines: impl Iterator<Item = &'a Option<Abilities>> + Clone) -> Self {
-        let none = engines.clone().next().is_none();
+    fn of(engines: &[Option<&Abilities>]) -> Self {
         let any = |can: fn(&Abilities) -> bool| {
-            let mut engines = engines.clone();
-            none || engines.any(|found| found.as_ref().is_none_or(can))
+            engines.is_empty() || engines.iter().any(|found| found.is_none_or(can))
         };
         Self {
             offload: any(|found| found.offload),
@@ -90,7 +88,8 @@ impl Means {
     /// Tells the scheduler where that makes a difference.
     pub(super) fn settle(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let possible = Possible::of(seen.engines.values());
+        let found: Vec<_> = seen.engines.values().map(Option::as_ref).collect();
+        let possible = Possible::of(&found);
         let (before, now) = (
             seen.planned.within(&self.configured),
             possible.within(&self.configured),
@@ -108,7 +107,7 @@ impl Means {
             );
         } else {
             let lacks = |found: &&Abilities| !found.missing.is_empty();
-            let missing = seen.engines.values().flatten().find(lacks);
+            let missing = found.iter().copied().flatten().find(lacks);
             tracing::warn!(
                 host_tokens_max,
                 migration_tokens_per_s,
@@ -140,7 +139,8 @@ mod tests {
             })
         };
         let planned = |engines: &[Option<Abilities>]| {
-            let kv = Possible::of(engines.iter()).within(&configured).kv;
+            let found: Vec<_> = engines.iter().map(Option::as_ref).collect();
+            let kv = Possible::of(&found).within(&configured).kv;
             (kv.host_tokens_max, kv.migration_tokens_per_s)
         };
         assert_eq!(planned(&[]), (1_000, 50), "nothing is known");
