@@ -123,6 +123,24 @@ fn what_waits_to_leave_goes_on_when_the_worker_is_taken_back() {
 }
 
 #[test]
+fn what_waited_to_leave_a_removed_worker_goes_elsewhere_once_it_is_registered_again() {
+    let mut s = Scenario::with_workers(&[1_000, 900]);
+    s.arrive("a", 1, 200).progress(1, 1).set_state(0, Draining);
+    s.arrive("a", 2, 210);
+    s.handle(Event::Program(ProgramEvent::WorkerRemoved {
+        worker: WorkerId(0),
+    }));
+    assert_eq!(s.dispatched(), [(1, 0)], "the first step is being answered");
+    let capacity = worker(&s, 0).capacity;
+    s.add_worker(0, capacity);
+    assert_eq!(
+        s.dispatched()[1..],
+        [(2, 1)],
+        "it is lost, but not draining"
+    );
+}
+
+#[test]
 fn a_step_that_fails_beside_another_one_leaves_with_it() {
     let mut s = Scenario::with_workers(&[1_000, 900]);
     s.arrive("a", 1, 200).arrive("a", 2, 210);

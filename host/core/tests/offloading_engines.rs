@@ -4,7 +4,7 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::{Capacity, Event, ProgramEvent, StepTokens};
+use treadle_core::{Capacity, Core, Event, ProgramEvent, StepTokens};
 use treadle_model::{EngineKind, FinishReason, Span, StepId, WorkerId};
 
 /// One worker with 10,000 tokens of KV memory, which computes 100,000 in a second.
@@ -136,6 +136,15 @@ fn what_it_says_holds_from_when_it_says_so_and_after_it_was_lost() {
         });
         assert!(!offloads(&s));
     }
+}
+
+#[test]
+fn a_snapshot_has_what_it_says_before_it_is_used() {
+    let s = engine(true);
+    let text = serde_json::to_string(&s.core.state()).expect("JSON");
+    let state = serde_json::from_str(&text).expect("it reads back");
+    let again = Core::with_state(s.core.config().clone(), state);
+    assert_eq!(again.state(), s.core.state());
 }
 
 #[test]

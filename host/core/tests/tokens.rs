@@ -112,6 +112,20 @@ fn charged(scenario: &Scenario) -> u64 {
     scenario.core.programs().workers[&WorkerId(0)].used_tokens()
 }
 
+/// No engine takes it, and each says so at once: there is nothing to make room for.
+#[test]
+fn a_prompt_that_is_far_too_long_costs_others_nothing() {
+    let mut scenario = Scenario::with_workers(&[1_000]);
+    scenario.arrive("a", 1, 600).finish(1, 600, 10);
+    send(&mut scenario, "long", 2, &[(1, 2_000), (2, 6_000)]);
+    assert_eq!(scenario.dispatched().last(), Some(&(2, 0)));
+    scenario.wait_s(60);
+    assert_eq!(scenario.status("a"), "active");
+    // One that may fit waits for room.
+    send(&mut scenario, "other", 3, &[(1, 2_000), (2, 2_000)]);
+    assert_eq!(scenario.dispatched().last(), Some(&(2, 0)));
+}
+
 #[test]
 fn a_first_request_of_two_bytes_does_not_change_what_programs_are_charged() {
     let mut scenario = Scenario::with_workers(&[10_000_000]);

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use treadle_core::bindings::BindingEvent;
-use treadle_core::{Event, Origin, ProgramEvent};
+use treadle_core::{CoreConfig, Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, PolicyRef, Role, StepId, Timestamp, World};
 use treadle_scheduler::link::{FromGateway, ToGateway, WireInstruction};
 use treadle_scheduler::scheduler::{ConnectionId, Input, LinkInput, Options, Output, Scheduler};
@@ -103,6 +103,7 @@ impl Simulation {
         self.trace.line(self.now_us, || {
             format!("daemon {session} starts on {seq} events")
         });
+        self.configure(self.plan.config.clone())?;
         if seq > 0 {
             self.handle(Event::DaemonRestarted, None)?;
         }
@@ -120,6 +121,38 @@ impl Simulation {
         self.calendar
             .put(self.now_us, Happening::Publish { session });
         Ok(())
+    }
+
+    /// The daemon plans with what engines are found to be able to.
+    pub(crate) fn settle_means(&mut self) -> Checked {
+        let lacks = |kind| self.active_faults.until(kind).is_some();
+        let mut config = self.plan.config.clone();
+        if lacks(FaultKind::NoOffloads) {
+            config.kv.host_tokens_max = 0;
+        }
+        if lacks(FaultKind::NoMoves) {
+            config.kv.migration_tokens_per_s = 0;
+        }
+        self.configure(config)
+    }
+
+    /// Injected bugs have settings of their own, which stay.
+    fn configure(&mut self, config: CoreConfig) -> Checked {
+        let Some(daemon) = self.daemon.as_ref().filter(|_| self.injected_bug.is_none()) else {
+            return Ok(());
+        };
+        let before = daemon.scheduler.core().config().kv.clone();
+        if before == config.kv {
+            return Ok(());
+        }
+        if before.host_tokens_max > config.kv.host_tokens_max {
+            self.counts.count(FaultKind::NoOffloads.name());
+        }
+        if before.migration_tokens_per_s > config.kv.migration_tokens_per_s {
+            self.counts.count(FaultKind::NoMoves.name());
+        }
+        let config = Box::new(config);
+        self.handle(Event::Configured { config }, None)
     }
 
     /// Of its policies only the scope is known: the simulation answers for them.

@@ -114,6 +114,11 @@ impl Plan {
         if config.kv != KvConfig::default() {
             let (mut stream, kinds) = (Stream::new(seed, "losses"), FaultKind::OF_TRANSFERS);
             faults.extend(schedule::draw(&mut stream, kinds, faults_end_us));
+            let mut means = Stream::new(seed, settings::MEANS);
+            if means.percent(25) {
+                let kinds = FaultKind::OF_MEANS;
+                faults.extend(schedule::draw(&mut means, kinds, faults_end_us));
+            }
         }
         let mut operators = Stream::new(seed, settings::OPERATORS);
         if operators.percent(20) {
@@ -180,6 +185,10 @@ fn settings_of(seed: u64) -> (CoreConfig, Option<&'static str>) {
     }
     if config.mode == Mode::ProgramAware
         && let Some(kv) = settings::caches(&mut Stream::new(seed, settings::CACHES))
+    {
+        config.kv = kv;
+    } else if config.mode == Mode::ProgramAware
+        && let Some(kv) = settings::defaults(&mut Stream::new(seed, settings::DEFAULTS))
     {
         config.kv = kv;
     }

@@ -88,6 +88,10 @@ kinds! {
     CopyLost => "copy-lost",
     /// The daemon's machine restarts: its host memory is empty.
     HostLost => "host-lost",
+    /// No engine is known to offload any more: there is no host memory to plan with.
+    NoOffloads => "no-offloads",
+    /// No engine is known to move caches to another one any more.
+    NoMoves => "no-moves",
     /// An operator cordons an engine, and takes it back later.
     WorkerCordoned => "worker-cordoned",
     /// An operator drains an engine, and takes it back later.
@@ -106,12 +110,15 @@ impl FaultKind {
         Self::HostLost,
     ];
 
+    /// What engines are found to lack.
+    pub(crate) const OF_MEANS: &'static [Self] = &[Self::NoOffloads, Self::NoMoves];
+
     /// What operators do.
     pub(crate) const OF_OPERATORS: &'static [Self] = &[Self::WorkerCordoned, Self::WorkerDrained];
 
     /// Those that strike anywhere.
     pub(crate) fn ordinary() -> Vec<Self> {
-        let apart = [Self::OF_TRANSFERS, Self::OF_OPERATORS].concat();
+        let apart = [Self::OF_TRANSFERS, Self::OF_MEANS, Self::OF_OPERATORS].concat();
         let all = Self::ALL.iter().copied();
         all.filter(|kind| !apart.contains(kind)).collect()
     }

@@ -16,6 +16,10 @@ pub(crate) const OPERATORS: &str = "operators 8839281";
 /// What the stream of actions is called. The number is such that the simulations of
 /// `tests/seeds.txt` that are older stayed as they were.
 pub(crate) const ACTIONS: &str = "actions 226946";
+/// What the streams of what engines are found to lack and of caches that stay there are called. The
+/// numbers are such that the simulations of `tests/seeds.txt` stayed as they were.
+pub(crate) const MEANS: &str = "means 8998";
+pub(crate) const DEFAULTS: &str = "defaults 927854";
 /// What the stream of bounds on waits is called.
 pub(crate) const BOUNDS: &str = "bounds";
 
@@ -51,6 +55,20 @@ pub(crate) fn caches(s: &mut Stream) -> Option<KvConfig> {
         prefill_tokens_per_s: s.pick(&[50, 300, 3_000]),
         transfer_max: Span::from_secs(s.between_low(2, 60)),
         backlog_max: Span::from_millis(s.pick(&[0, 500, 2_000, 20_000])),
+    };
+    told.then_some(kv)
+}
+
+/// In some of the others they stay at their engines, which may have host memory of their own: what a
+/// daemon does that nobody configured.
+pub(crate) fn defaults(s: &mut Stream) -> Option<KvConfig> {
+    let told = s.percent(25);
+    let kv = KvConfig {
+        retention: true,
+        migration_tokens_per_s: s.pick(&[0, 0, 500]),
+        prefill_tokens_per_s: s.pick(&[300, 3_000, 10_000]),
+        backlog_max: Span::from_millis(s.pick(&[0, 500, 2_000, 2_000])),
+        ..KvConfig::default()
     };
     told.then_some(kv)
 }

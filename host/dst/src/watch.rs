@@ -75,6 +75,7 @@ impl Simulation {
                 .between(self.plan.habits.probe_us / 2, self.plan.habits.probe_us);
         self.calendar
             .put(again, Happening::Probe { session, engine });
+        self.settle_means()?;
         let worker = WorkerId(engine as u32);
         let Some(daemon) = &mut self.daemon else {
             return Ok(());

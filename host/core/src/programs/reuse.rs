@@ -79,9 +79,9 @@ impl Reuse {
         }
     }
 
-    /// True if nothing was ever used.
-    pub fn is_unused(&self) -> bool {
-        self.uses == 0
+    /// True if nothing is known: an engine that says that it offloads is known to before it is used.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 
     /// True of an engine that offloads and has lost no cache yet.

@@ -138,7 +138,7 @@ pub struct Worker {
     #[serde(default, skip_serializing_if = "Lingering::is_empty")]
     pub lingering: Lingering,
     /// What its engine really keeps.
-    #[serde(default, skip_serializing_if = "Reuse::is_unused")]
+    #[serde(default, skip_serializing_if = "Reuse::is_default")]
     pub reuse: Reuse,
     /// How fast it computes prompts.
     #[serde(default, skip_serializing_if = "PrefillSpeed::is_unused")]

@@ -7,7 +7,7 @@ use super::Model;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::offload::Direction;
-use treadle_core::{Core, Event, ProgramEvent};
+use treadle_core::{Core, CoreConfig, Event, ProgramEvent};
 use treadle_model::{ProgramId, Span, Timestamp, WorkerId};
 
 /// Which way a cache goes.
@@ -238,16 +238,36 @@ impl Model {
         self.caches.link_free_at.remove(&worker);
     }
 
-    /// The transfer executor is gone. What was on its way back is nowhere, so that its program is
-    /// not placed either.
+    /// The transfer executor is gone.
     pub(super) fn restart_ends_transfers(&mut self) {
-        let all: Vec<ProgramId> = self.caches.under_way.keys().copied().collect();
-        for program in all {
-            let ended = self.ends(program, |_| true);
-            if ended.is_some_and(|ended| matches!(ended.way, Way::Back(_))) {
-                self.take_placement(program);
+        let ended = self.all_transfers_end();
+        self.caches.gone.extend(ended);
+    }
+
+    /// Other settings. Without host memory all copies are dropped.
+    pub(super) fn configured(&mut self, config: &CoreConfig) {
+        if config.kv.host_tokens_max == 0 {
+            let ended = self.all_transfers_end();
+            self.caches.stopping.extend(ended);
+            self.caches.held.clear();
+        }
+        if config.kv != self.config.kv {
+            for w in self.workers.values_mut() {
+                w.free_ppm = None;
+                w.prompts.clear();
             }
-            self.caches.gone.insert(program);
+        }
+        self.config = config.clone();
+    }
+
+    /// What was on its way back is nowhere, so that its program is not placed either.
+    fn all_transfers_end(&mut self) -> Vec<ProgramId> {
+        let all: Vec<ProgramId> = self.caches.under_way.keys().copied().collect();
+        for program in &all {
+            let ended = self.ends(*program, |_| true);
+            if ended.is_some_and(|ended| matches!(ended.way, Way::Back(_))) {
+                self.take_placement(*program);
+            }
         }
         // What was to leave, and waited for its link, can be paused from now on.
         for program in std::mem::take(&mut self.caches.wanted) {
@@ -255,6 +275,7 @@ impl Model {
                 p.idle_since_us = self.settled_us;
             }
         }
+        all
     }
 }
 

@@ -4,6 +4,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::caches::Way;
+use super::facts::At;
 use treadle_core::worker::WorkerState;
 use treadle_core::{Core, Mode};
 use treadle_model::{ProgramId, StepId, WorkerId};
@@ -13,7 +14,11 @@ impl Model {
         let Some(w) = self.workers.get_mut(&worker) else {
             return;
         };
-        w.state = state;
+        let before = std::mem::replace(&mut w.state, state);
+        let is_resumed = before == WorkerState::Draining && state != before;
+        if is_resumed && !w.healthy {
+            self.waits_no_more_to_leave(worker);
+        }
         if state == WorkerState::Active {
             return;
         }
@@ -26,6 +31,17 @@ impl Model {
         for program in coming {
             self.ends(program, |_| true);
             self.caches.stopping.insert(program);
+        }
+    }
+
+    /// A worker that is lost is not draining any more. Steps that waited to leave it with their programs
+    /// look for another one, like any that come while it is lost.
+    fn waits_no_more_to_leave(&mut self, worker: WorkerId) {
+        for program in self.programs_on(worker) {
+            let mut steps = self.programs[&program].steps.iter();
+            if steps.any(|step| self.steps[step].at == At::Queue) && !self.waits_in_line(program) {
+                self.take_placement(program);
+            }
         }
     }
 

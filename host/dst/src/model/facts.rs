@@ -142,6 +142,8 @@ pub(super) struct WorkerFacts {
     pub(super) kept: BTreeMap<ProgramId, u64>,
     /// Share of its capacity, in millionths, that proved to be needed free.
     pub(super) free_ppm: Option<u32>,
+    /// What its engine is taken to keep beyond its KV memory.
+    pub(super) beyond_tokens: u64,
     /// Prompts that it has yet to compute.
     pub(super) prompts: Prompts,
     /// Prompt tokens that it computes in a second, and how many prompts showed that.
@@ -158,7 +160,8 @@ impl WorkerFacts {
 
     pub(super) fn watermark(&self, ppm: u32) -> u64 {
         let share = |tokens: u64| (u128::from(tokens) * u128::from(ppm) / 1_000_000) as u64;
-        self.capacity.tokens.map_or(u64::MAX, share)
+        let tokens = self.capacity.tokens;
+        tokens.map_or(u64::MAX, |tokens| share(tokens + self.beyond_tokens))
     }
 
     pub(super) fn context_tokens_max(&self) -> u64 {

@@ -65,6 +65,7 @@ impl Model {
                 self.policy_answered(*ask, answer);
             }
             Event::TimerFired => self.time_passed(),
+            Event::Configured { config } => self.configured(config),
             Event::DaemonRestarted => {
                 // The answering process is gone.
                 self.asks.clear();
@@ -86,7 +87,7 @@ impl Model {
     fn worker_added(&mut self, worker: WorkerId, kind: EngineKind, capacity: Capacity) {
         if let Some(known) = self.workers.get_mut(&worker) {
             if std::mem::take(&mut known.leaving) {
-                known.state = WorkerState::Active;
+                self.state_set(worker, WorkerState::Active);
             }
             return self.capacity_read(worker, kind, capacity);
         }
@@ -101,6 +102,7 @@ impl Model {
             shared: BTreeMap::new(),
             kept: BTreeMap::new(),
             free_ppm: None,
+            beyond_tokens: 0,
             prompts: BTreeMap::new(),
             speed: PromptSpeed::default(),
             kind,

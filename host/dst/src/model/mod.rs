@@ -147,6 +147,7 @@ impl Model {
         self.pass(at, sim_us, event);
         self.ranked_jobs = core.bindings().jobs_of(World::Priority);
         self.learn(event)?;
+        self.hear_of_reuse(core);
         self.learn_of_actions(event);
         let leaves = |d: &&Decision| matches!(d.kind, DecisionKind::Pause | DecisionKind::Offload);
         let leaving = decisions.iter().filter(leaves).map(|d| d.program);

@@ -66,9 +66,10 @@ impl Model {
     /// Tokens that a program lacks on a worker that holds some others; 1 if it is only a slot.
     pub(super) fn lacks(&self, program: ProgramId, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
         let low = self.fill_of(w);
-        let kept: u64 = w.kept.values().sum();
-        let used = self.used_by(w, placed) + kept;
-        let seated = (placed.len() + w.kept.len()) as u64;
+        // Its own room there it had for a move that ends with its placement.
+        let kept = w.kept.iter().filter(|(id, _)| **id != program);
+        let seated = (placed.len() + kept.clone().count()) as u64;
+        let used = self.used_by(w, placed) + kept.map(|(_, tokens)| tokens).sum::<u64>();
         let full = w
             .capacity
             .slots
@@ -154,7 +155,9 @@ impl Model {
         broken(
             "admission",
             format!(
-                "{program} needs {need} tokens and is placed on {worker}, which {obstacle}: {used} are in use of {:?}",
+                "{program} needs {need} tokens and is placed on {worker}, which {obstacle}: {used} are in use, {:?} are kept, {} are filled of {:?}",
+                self.workers[&worker].kept,
+                self.fill_of(&self.workers[&worker]),
                 self.workers[&worker].capacity
             ),
         )

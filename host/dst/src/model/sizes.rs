@@ -46,6 +46,16 @@ impl Model {
         self.heard.prefix = program.map(|p| p.prefix.clone());
     }
 
+    /// What engines are taken to keep beyond their KV memory, in host memory of their own, is learnt:
+    /// the model takes it over.
+    pub(super) fn hear_of_reuse(&mut self, core: &Core) {
+        for (id, known) in &core.programs().workers {
+            if let Some(w) = self.workers.get_mut(id) {
+                w.beyond_tokens = known.reuse.beyond_tokens();
+            }
+        }
+    }
+
     /// Several deadlines may have passed at once, and placements changed hands in an order that is
     /// not reported: what each shared part takes now is known to the core only.
     pub(super) fn hear_of_shared(&mut self, core: &Core) {

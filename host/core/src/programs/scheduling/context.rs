@@ -10,7 +10,7 @@ use treadle_model::{ProgramId, StepId, WorkerId};
 impl Programs {
     /// The most that any registered worker takes; `None` without workers. One that
     /// leaves takes nothing any more, though its last steps may still run.
-    fn context_tokens_max(&self) -> Option<u64> {
+    pub(crate) fn context_tokens_max(&self) -> Option<u64> {
         let workers = self.state.workers.values().filter(|w| !w.leaving);
         workers.map(Worker::context_tokens_max).max()
     }

@@ -8,6 +8,9 @@ use treadle_model::{ProgramId, StepId};
 /// attachments, which its bytes do not count.
 const PREFIX_RATIO_MAX: u64 = 4;
 
+/// An estimate may exceed the truth by this part of it.
+const ESTIMATE_MARGIN_PART: u64 = 4;
+
 impl Programs {
     /// Tokens of an arriving prompt: as counted, else as estimated.
     pub(crate) fn prompt_tokens(&self, arrival: &StepArrival) -> u64 {
@@ -16,7 +19,16 @@ impl Programs {
         };
         let program = self.state.keys.get(&arrival.program);
         let counted = program.and_then(|program| self.state.live.get(program)?.counted);
-        self.state.token_models.next_tokens(model, size, counted)
+        let tokens = self.state.token_models.next_tokens(model, size, counted);
+        if self.is_too_long(tokens) { 0 } else { tokens }
+    }
+
+    /// Whether a prompt of text is so long that any engine will refuse it, by a margin for the
+    /// estimate. It is for an engine to say so, and it takes no room for that: others must not be
+    /// paused for what will never run.
+    fn is_too_long(&self, estimate: u64) -> bool {
+        let most = self.context_tokens_max();
+        most.is_some_and(|most| estimate - estimate / ESTIMATE_MARGIN_PART > most)
     }
 
     /// The shareable prefix of an arriving prompt, each segment with its tokens.
@@ -31,6 +43,9 @@ impl Programs {
                 messages: text.messages.min(1),
             };
             segment.tokens = self.state.token_models.part_tokens(&text.model, size);
+        }
+        if self.is_too_long(prefix.iter().map(|segment| segment.tokens).sum()) {
+            prefix.clear();
         }
         prefix
     }

@@ -19,7 +19,7 @@ impl Programs {
         if let Some(known) = self.state.workers.get_mut(&worker) {
             if std::mem::take(&mut known.leaving) {
                 // It is registered again, whatever was set before it was removed.
-                known.state = WorkerState::Active;
+                self.worker_state_set(worker, WorkerState::Active);
             }
             self.worker_capacity_read(worker, engine, capacity);
             return self.refuse_waiting_too_long();
