@@ -148,7 +148,7 @@ add("vllm-router-round-robin", vllm_router, [*command, "--policy", "round_robin"
 command = rust("smg", ["smg", "launch"], "warn")
 command += "--backend vllm --disable-tokenizer-autoload --policy cache_aware".split()
 # By default it moves requests off an engine whose KV cache is 80% full, which here is all the time and
-# costs it a sixth of its steps where the engines have host memory.
+# costs it steps where the engines have host memory.
 command += ["--disable-worker-overload-protection"]
 command += ["--load-monitor-interval", "{whole_seconds=10}", "--worker-warmup-secs", "{whole_seconds=60}"]
 command += ["--eviction-interval-secs", "{whole_seconds=60}"]

@@ -1,8 +1,14 @@
 #!/usr/bin/env bash
-# Runs the commands behind docs/results.md, one after another, and keeps what each prints.
+# Runs commands behind docs/results.md, one after another, and keeps what each prints. The page itself has
+# nothing of `core` and `placement`.
 #
 #   scripts/results.sh              all of them, which takes hours
 #   scripts/results.sh NAME ...     some of them
+#
+# Left out is what the page has of real engines and GPUs (peers, jobs, lab and calibrate with --engines or
+# --url, scripts/test-vllm.sh, make bench-vllm), tests/engines/independent.py, make chaos, builds of
+# policies, shell-actions with --sandboxes or --postgres, sandboxes (Linux, as root), and figures in its
+# text that are of other seeds or options. Of other routers, all that are installed run.
 #
 # A result goes to .treadle/results/NAME.json, and its command, commit, date and duration to NAME.txt
 # beside it. TRACE=FILE adds the recorded agents of a file (docs/traces.md). Let nothing else run.
@@ -22,7 +28,7 @@ commands() {
   echo "demo-host-ample $DEMO --engine-host 2"
   [[ -z "${TRACE:-}" ]] || echo "demo-recorded $DEMO --trace $TRACE"
   echo "peers $BENCH peers --kv 0.333,0.25 --seed 21 --seeds 5 --minutes 6 --json"
-  local live name
+  local live name seed share
   for live in 16 128 256; do
     echo "peers-$live $BENCH peers --kv 0.333 --live $live --seed 21 --seeds 1 --minutes 6 --json"
   done
@@ -30,16 +36,28 @@ commands() {
   [[ -z "${TRACE:-}" ]] || echo "peers-recorded $BENCH peers --trace $TRACE --kv 0.333 --seed 31 --seeds 2 --json"
   for live in 10000 20000 40000 60000; do
     for name in "$live" "$live-attention"; do
-      echo "engine-$name $DEMO --profile $FOLDER/profile-$name.json"
+      for seed in 1 2; do
+        echo "engine-$name-$seed $DEMO --profile $FOLDER/profile-$name.json --seed $seed"
+      done
       echo "peers-engine-$name $BENCH peers --profile $FOLDER/profile-$name.json --kv 0.333 --seed 21 --seeds 1 --minutes 6 --json"
     done
   done
-  echo "eviction $BENCH eviction ${TRACE:+--trace $TRACE} --json"
+  echo "eviction $BENCH eviction ${TRACE:+--trace $TRACE} --seeds 3 --json"
+  for share in 0 0.333 2; do
+    echo "eviction-host-$share $BENCH eviction --engine-host $share --seed 11 --seeds 5 --minutes 10 --json"
+  done
+  echo "eviction-others $BENCH eviction --scenes slow-tools,coding,search,math --minutes 20 --seeds 3 --json"
   echo "rollout $BENCH rollout --json"
   echo "actions $BENCH actions --virtual-time --seed 6 --seeds 10 --json"
   echo "decisions $BENCH actions --decisions --json"
-  echo "prediction $BENCH prediction ${TRACE:+--trace $TRACE} --seed 2 --json"
-  for name in gateway jobs core events placement policy lab; do
+  echo "shell-actions $BENCH shell-actions --json"
+  for seed in 2 3 4 5 6; do
+    echo "prediction-$seed $BENCH prediction ${TRACE:+--trace $TRACE} --seed $seed --json"
+  done
+  echo "jobs $BENCH jobs --time-scale 20 --seed 32 --seeds 2 --json"
+  echo "jobs-33 $BENCH jobs --tasks coding --time-scale 30 --seed 33 --seeds 1 --json"
+  echo "jobs-34 $BENCH jobs --tasks coding --time-scale 40 --seed 34 --seeds 1 --json"
+  for name in gateway core events placement policy lab; do
     echo "$name $BENCH $name --json"
   done
 }

@@ -9,8 +9,27 @@ use serde_json::{Value, json};
 use std::path::Path;
 use treadle_config::Config;
 use treadle_tests::support::client::Client;
+use treadle_tests::support::command_line::treadle;
 use treadle_tests::support::fixture::{CHAT, Fixture, chat};
 use treadle_tests::support::process::binary;
+
+/// `treadle actions run -- sh -c` and a script: the code that it ends with.
+fn command_line(client: &Client, script: &str) -> Option<i32> {
+    let token = client.token().expect("the owner's");
+    let place = ["actions", "--url", client.base(), "--token", token];
+    let run = ["run", "--", "sh", "-c", script];
+    treadle(&[&place[..], &run[..]].concat()).code
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_ends_as_the_command_did() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = fixture(folder.path(), 2, |_| {}).await;
+    assert_eq!(command_line(&fixture.client, "true"), Some(0));
+    assert_eq!(command_line(&fixture.client, "exit 3"), Some(3));
+    assert_eq!(command_line(&fixture.client, "kill -9 $$"), Some(137));
+    fixture.finish().await;
+}
 
 const ACTIONS: &str = "/api/v1/actions";
 

@@ -11,6 +11,8 @@ use super::process::binary;
 pub struct Ended {
     /// Whether it ended with code 0.
     pub success: bool,
+    /// The code that it ended with.
+    pub code: Option<i32>,
     /// Its standard output.
     pub stdout: String,
     /// Its standard error.
@@ -62,6 +64,7 @@ pub fn said(command: &mut Command) -> String {
 fn ended(output: &Output) -> Ended {
     Ended {
         success: output.status.success(),
+        code: output.status.code(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }

@@ -118,9 +118,9 @@ section! {
         allowed: Vec<String> = Vec::new(), "";
         /// How long an engine may take for the whole of an answer; long rollouts take hours.
         response_timeout_s: u64 = 14_400, "seconds", 1 ..= 604_800;
-        /// How often a step is sent again when its engine fails before the first byte of an answer.
+        /// How often a step is sent again when its engine fails before the first byte of an answer: it can't be reached, ends the connection, or answers 502, 503 or 504. Any other error that it answers is passed on.
         retry_max: u32 = 2, "times", 0 ..= 100;
-        /// Whether a new engine is given three prompts of numbers and is asked for an answer of 33 tokens, a second of work in all, to see how fast it is. The answers of steps show it too, those in one piece less well.
+        /// Whether a new engine is given three prompts of numbers and is asked for an answer of 34 tokens, a second of work in all (up to five on a slow one), to see how fast it is. The answers of steps show it too, those in one piece less well.
         measure: bool = true, "";
         /// Fields of requests that engines are given although treadle does not know them, such as one of a newer engine's sampling; those within others with a dot, as in `vllm_xargs.name`. One that steers an engine (`kv_transfer_params`, `lora_path`, `id_slot`; docs/security.md) passes only while there is one tenant.
         pass_fields: Vec<String> = Vec::new(), "";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Json, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
@@ -20,8 +20,8 @@ use super::request::{Message, parse, render};
 use super::shape::Shape;
 use super::{Shared, kv_routes, metrics, tokens};
 
-/// Longest request body, in bytes: the longest context as JSON token ids fits several times.
-const BODY_BYTES_MAX: usize = 8 << 20;
+/// Longest request body, in bytes: as long as one that a daemon passes on by default.
+const BODY_BYTES_MAX: usize = 64 << 20;
 /// The server's name, so that its figures are not taken for an engine's.
 const ENGINE_NAME: &str = "treadle-engine-sim (simulated)";
 
@@ -60,6 +60,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
             "/sim/faults",
             get(show_faults).put(set_faults).delete(clear_faults),
         )
+        .fallback(unknown_path)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::map_response(name_engine))
         .with_state(shared)
@@ -70,6 +71,11 @@ async fn name_engine(mut response: Response) -> Response {
         .headers_mut()
         .insert("x-engine", HeaderValue::from_static(ENGINE_NAME));
     response
+}
+
+async fn unknown_path(uri: Uri) -> ApiError {
+    let message = format!("the simulated engine has no {}", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, message)
 }
 
 async fn list_models(State(shared): SharedState) -> Json<Value> {

@@ -124,8 +124,14 @@ async fn detect(
             return Ok((kind, Some(reading)));
         }
     }
-    check_health(upstream, url, EngineKind::Openai).await?;
-    Ok((EngineKind::Openai, None))
+    let (status, body) = fetch(upstream, Method::GET, url, "/v1/models", None).await?;
+    if status.is_success() && !models_of(&body).is_empty() {
+        return Ok((EngineKind::Openai, None));
+    }
+    Err(format!(
+        "it answers /v1/models with {status} and names no model: that is no inference engine, or one \
+         that has to be named with its kind, such as `--kind openai`"
+    ))
 }
 
 /// Whether an engine can be given work. One that answers 5xx loads its model or has failed inside;

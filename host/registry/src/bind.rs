@@ -60,9 +60,13 @@ impl PluginRegistry {
             Some(active) => active.by_default && *active.digest != digest,
             None => bound.is_none_or(|roles| !roles.contains_key(&Role::Previous)),
         };
-        if !is_vacant {
-            return Ok(());
+        if is_vacant {
+            self.give_default(digest).await?;
         }
+        Ok(())
+    }
+
+    async fn give_default(&self, digest: String) -> Result<Changed, RegistryError> {
         let request = BindRequest {
             world: World::Eviction,
             job: EVERYONE.to_owned(),
@@ -71,8 +75,7 @@ impl PluginRegistry {
             role: Role::Active,
             share_ppm: 0,
         };
-        self.bind_as(&request, |_| true, true).await?;
-        Ok(())
+        self.bind_as(&request, |_| true, true).await
     }
 
     /// Stores a bundled policy, which belongs to all tenants.
@@ -187,7 +190,24 @@ impl PluginRegistry {
             .await
     }
 
-    /// Takes a policy out of its role.
+    /// The world of a stored policy; nothing of the built-in defaults, which all worlds have.
+    pub async fn world_of(
+        &self,
+        policy: &str,
+        is_visible: impl Fn(&PluginHead) -> bool,
+    ) -> Result<Option<World>, RegistryError> {
+        if Self::is_native(policy) {
+            return Ok(None);
+        }
+        let head = self.obtain(policy, is_visible).await?;
+        Ok(World::ALL
+            .iter()
+            .copied()
+            .find(|world| *head.world == *world.as_str()))
+    }
+
+    /// Takes a policy out of its role. Where it decided on eviction for all, the default one does
+    /// again.
     pub async fn withdraw(
         &self,
         world: World,
@@ -195,8 +215,18 @@ impl PluginRegistry {
         role: Role,
     ) -> Result<Changed, RegistryError> {
         let scope = job.into();
-        self.commit(BindingEvent::PolicyUnbound { world, scope, role }, None)
-            .await
+        let event = BindingEvent::PolicyUnbound { world, scope, role };
+        let withdrawn = self.commit(event, None).await?;
+        if (world, job, role) != (World::Eviction, EVERYONE, Role::Active) {
+            return Ok(withdrawn);
+        }
+        let retention = self.driver.overview().await?.retention;
+        let digest = self.bring(eviction_by_default(retention)).await?.digest;
+        let after = self.give_default(digest).await?;
+        Ok(Changed {
+            before: withdrawn.before,
+            ..after
+        })
     }
 
     /// Lets the core and the evaluator change a binding, and waits until that is on record.

@@ -26,7 +26,9 @@ pub enum RegistryError {
         count: usize,
     },
     /// The policy is of another world than it was to be bound to.
-    #[error("`{policy}` is of the world `{found}`, not `{wanted}`; bind it there")]
+    #[error(
+        "`{policy}` is of the world `{found}`, not `{wanted}`; bind it there: `--world {found}`, or `world` in the body"
+    )]
     World {
         /// The policy.
         policy: String,

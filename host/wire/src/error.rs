@@ -53,7 +53,7 @@ error_codes! {
     MethodNotAllowed = "method_not_allowed", 405, "invalid_request_error";
     /// The prompt fits into no worker's context window.
     ContextTooLong = "context_too_long", 400, "invalid_request_error";
-    /// No worker that serves the model is healthy.
+    /// No worker is healthy.
     NoHealthyWorker = "no_healthy_worker", 503, "overloaded_error";
     /// Every worker that answers is cordoned or draining.
     WorkersCordoned = "workers_cordoned", 503, "overloaded_error";
@@ -65,9 +65,7 @@ error_codes! {
     ProgramsFull = "programs_full", 429, "overloaded_error";
     /// The program was released while or before this request ran.
     ProgramReleased = "program_released", 409, "invalid_request_error";
-    /// The engine answered with an error of its own.
-    EngineError = "engine_error", 502, "engine_error";
-    /// The engine could not be connected to.
+    /// The engine could not be connected to, or ended its answer early.
     EngineUnreachable = "engine_unreachable", 502, "engine_error";
     /// The engine's stream ended in the middle.
     EngineStreamBroken = "engine_stream_broken", 502, "engine_error";

@@ -2,6 +2,8 @@
 
 use http::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use treadle_tests::support::fixture::{CHAT, Fixture, MODEL, chat, engine, streamed};
 
 fn thunderagent_chat(program: &Value, field: &str, text: &str) -> Value {
@@ -221,6 +223,34 @@ async fn what_can_be_no_engine_is_not_registered() {
         wrong.refused(400, "invalid_field");
     }
     assert_eq!(client.get("/workers").await.ok()["total"], 0);
+    fixture.finish().await;
+}
+
+/// A wrong port, with some other server behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_names_no_model_is_given_no_program() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let server = tokio::spawn(async move {
+        let answer = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut request = [0; 1_024];
+            let _ = connection.read(&mut request).await;
+            let _ = connection.write_all(answer).await;
+        }
+    });
+    client.post("/workers", &json!({"url": url})).await;
+    let workers = client.get("/api/v1/workers").await.ok();
+    let mut all = workers["workers"].as_array().expect("a list").iter();
+    let other = all.find(|worker| worker["url"] == url);
+    assert_eq!(other.expect("it is registered")["is_healthy"], false);
+    for program in 0..4 {
+        let body = thunderagent_chat(&json!(format!("p-{program}")), "program_id", "hello");
+        client.post(CHAT, &body).await.ok();
+    }
+    server.abort();
     fixture.finish().await;
 }
 

@@ -197,6 +197,30 @@ async fn a_shadow_is_asked_and_compared_and_decides_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_bound_in_its_world_and_the_default_follows_it() {
+    let fixture = fixture_with(&["fcfs-priority", "lru-eviction"]).await;
+    let client = &fixture.client;
+    let default = binding(client, "eviction").await["policy"].clone();
+    for (policy, world) in [("fcfs-priority", "priority"), ("lru-eviction", "eviction")] {
+        let bound = put_binding(client, &json!({"policy": policy})).await.ok();
+        assert_eq!(bound["world"], world);
+        let elsewhere = put_binding(client, &role("reward", policy, "active")).await;
+        let message = elsewhere.refused(400, "plugin_invalid");
+        assert!(message.contains(&format!("--world {world}")), "{message}");
+    }
+    let ended = client.delete("/api/v1/bindings?world=eviction").await.ok();
+    assert!(
+        ended["before"]
+            .as_str()
+            .unwrap()
+            .starts_with("lru-eviction@")
+    );
+    assert_eq!(ended["active"], default);
+    assert_eq!(binding(client, "eviction").await["policy"], default);
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn jobs_have_policies_of_their_own() {
     let fixture = fixture_with(&["fcfs-priority", "lru-eviction"]).await;
     let client = &fixture.client;

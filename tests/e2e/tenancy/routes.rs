@@ -7,6 +7,7 @@ use treadle_auth::permissions::{Needs, Route};
 use treadle_config::AnonymousScope;
 use treadle_server::routes;
 use treadle_tests::support::client::{Answer, Client};
+use treadle_tests::support::command_line::treadle;
 use treadle_tests::support::fixture::Fixture;
 
 use super::{client_of, make_tenant};
@@ -49,6 +50,12 @@ async fn requests_need_a_valid_token_of_sufficient_scope() {
     let nobody = fixture.client.without_token();
     let stranger = nobody.with_token(format!("tr_{}", "0".repeat(64)));
     let malformed = nobody.with_token("tr_x");
+    let told = treadle(&["status", "--url", fixture.client.base()]);
+    assert!(told.success, "{}", told.all());
+    assert!(
+        told.stdout
+            .contains("a token with the scope viewer shows more")
+    );
     for route in routes() {
         for bad in [&stranger, &malformed] {
             ask(bad, &route, "p").await.refused(401, "token_invalid");

@@ -2326,7 +2326,7 @@ export interface components {
              * @description The share of programs that a canary decides for, above 0 and below 1.
              */
             share?: number | null;
-            /** @description Of which world; eviction without it. */
+            /** @description Of which world; the policy's own without it, and eviction for `native`. */
             world?: string | null;
         };
         /** @description The state of one binding. */
@@ -11608,7 +11608,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -12069,7 +12069,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -14595,7 +14595,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -14718,7 +14718,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -14841,7 +14841,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -14964,7 +14964,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -15087,7 +15087,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -16505,7 +16505,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -16626,7 +16626,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -16812,7 +16812,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description engine_error, engine_unreachable */
+            /** @description engine_unreachable */
             502: {
                 headers: {
                     [name: string]: unknown;

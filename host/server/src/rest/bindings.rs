@@ -164,7 +164,7 @@ fn shown(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Bind {
-    /// Of which world; eviction without it.
+    /// Of which world; the policy's own without it, and eviction for `native`.
     #[serde(default)]
     world: Option<String>,
     /// A plugin's name, name@version or digest, or `native`.
@@ -208,8 +208,17 @@ struct Rebound {
 }
 
 async fn bind(State(app): State<App>, caller: Caller, Body(body): Body<Bind>) -> Answer<Rebound> {
-    let request = bind_request(&app, &caller, body)?;
     let visible = visible(&app, &caller).await?;
+    let world = if body.world.is_some() {
+        world_of(body.world.as_deref())?
+    } else {
+        let own = app
+            .policies
+            .world_of(&body.policy, |head| visible.sees(head));
+        let own = own.await.map_err(|error| failed(&error))?;
+        own.unwrap_or(World::Eviction)
+    };
+    let request = bind_request(&app, &caller, world, body)?;
     let changed = app.policies.bind(&request, |head| visible.sees(head)).await;
     let details = json!({"config": request.config, "share_ppm": request.share_ppm,
         "named": request.policy});
@@ -312,8 +321,12 @@ fn job_of(app: &App, caller: &Caller, job: Option<&str>) -> Result<String, Respo
     Ok(inside)
 }
 
-fn bind_request(app: &App, caller: &Caller, body: Bind) -> Result<BindRequest, Response> {
-    let world = world_of(body.world.as_deref())?;
+fn bind_request(
+    app: &App,
+    caller: &Caller,
+    world: World,
+    body: Bind,
+) -> Result<BindRequest, Response> {
     let job = job_of(app, caller, body.job.as_deref())?;
     let role = role_of(body.role.as_deref())?;
     let share_ppm = match (role, body.share) {

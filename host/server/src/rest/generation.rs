@@ -36,7 +36,6 @@ const ERRORS: &[ErrorCode] = &[
     ErrorCode::QueueWaitExceeded,
     ErrorCode::NoHealthyWorker,
     ErrorCode::WorkersCordoned,
-    ErrorCode::EngineError,
     ErrorCode::EngineUnreachable,
     ErrorCode::EngineTimeout,
 ];

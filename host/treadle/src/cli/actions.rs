@@ -29,6 +29,10 @@ const RESOURCES: &[Column] = &[
 ];
 /// The longest that one request waits; another one follows.
 const WAIT_S: u64 = 60;
+/// What the command line ends with where the command took too long, as `timeout` does.
+const TIMED_OUT: i64 = 124;
+/// Where it did not run, or nobody knows how it ended.
+const NOT_RUN: u8 = 125;
 
 /// Arguments of `treadle actions`.
 #[derive(Args, Clone, Debug)]
@@ -48,7 +52,8 @@ enum ActionsCommand {
         /// Its number.
         action: u64,
     },
-    /// Run a command on the daemon's machine, wait for its end and print its output.
+    /// Run a command on the daemon's machine, wait for its end, print its output, and end with its exit
+    /// code: 128 and a signal's number, 124 after a timeout, 125 if it did not run.
     Run(RunArgs),
     /// Withdraw an action.
     Cancel {
@@ -167,7 +172,7 @@ pub(super) fn kind_of(command: &[String]) -> String {
     name.to_owned()
 }
 
-/// Submits an action, waits for its end and prints that.
+/// Submits an action, waits for its end and prints that; fails as the command did.
 pub(super) async fn run_to_end(client: &Client, body: &Value, json: bool) -> Result<(), CliError> {
     let answer = client
         .command(Method::POST, "/api/v1/actions", body)
@@ -177,8 +182,26 @@ pub(super) async fn run_to_end(client: &Client, body: &Value, json: bool) -> Res
     loop {
         let view = client.get(&path).await?;
         if view["status"] == "ended" {
-            return show(&view, json);
+            show(&view, json)?;
+            return as_it_ended(&view["outcome"]);
         }
+    }
+}
+
+/// A command's own code; 128 and a signal's number, as shells have it; else one that no command ends
+/// with as a rule.
+fn as_it_ended(outcome: &Value) -> Result<(), CliError> {
+    let number = |field: &str| outcome[field].as_i64();
+    let code = match outcome["outcome"].as_str() {
+        Some("exited") => number("code"),
+        Some("killed") => number("signal").map(|signal| 128 + signal),
+        Some("timed_out") => Some(TIMED_OUT),
+        _ => None,
+    };
+    match code.map(u8::try_from) {
+        Some(Ok(0)) => Ok(()),
+        Some(Ok(code)) => Err(CliError::Ran(code)),
+        _ => Err(CliError::Ran(NOT_RUN)),
     }
 }
 

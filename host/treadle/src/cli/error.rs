@@ -122,6 +122,9 @@ pub(super) enum CliError {
         /// The system's error.
         cause: std::io::Error,
     },
+    /// A command that was run for the caller did not succeed: that is shown already.
+    #[error("the command ended with {0}")]
+    Ran(u8),
     /// Anything else that did not come out as hoped.
     #[error("{0}")]
     Failed(String),
@@ -134,6 +137,7 @@ impl CliError {
     /// What the process ends with.
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
+            Self::Ran(code) => ExitCode::from(*code),
             closed if closed.is_silent() => ExitCode::SUCCESS,
             Self::Config(_)
             | Self::Usage(_)
@@ -143,10 +147,10 @@ impl CliError {
         }
     }
 
-    /// Whether there is nothing to report: the output has no reader any more.
+    /// Whether there is nothing to report: the output has no reader any more, or said it.
     pub(super) fn is_silent(&self) -> bool {
         match self {
-            Self::OutputClosed => true,
+            Self::OutputClosed | Self::Ran(_) => true,
             Self::Demo(DemoError::Output(cause)) => cause.kind() == ErrorKind::BrokenPipe,
             _ => false,
         }

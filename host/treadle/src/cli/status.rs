@@ -6,6 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::client::Remote;
+use super::environment;
 use super::error::CliError;
 use super::output::{Column, fields, plain, print_json, print_text, table};
 
@@ -43,16 +44,18 @@ impl StatusArgs {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let client = self.remote.client();
         let (status, health) = client.send(Method::GET, "/health", Bytes::new()).await?;
-        if health.get("programs_count").is_none() {
-            return Err(CliError::Foreign {
+        let text = if health.get("programs_count").is_some() {
+            report(&health)
+        } else {
+            told_little(&health).ok_or_else(|| CliError::Foreign {
                 url: self.remote.url,
                 what: format!("status {} without a health report", status.as_u16()),
-            });
-        }
+            })?
+        };
         if self.remote.json {
             print_json(&health)?;
         } else {
-            print_text(&report(&health))?;
+            print_text(&text)?;
         }
         if status.is_success() {
             return Ok(());
@@ -62,6 +65,15 @@ impl StatusArgs {
             plain(&health["detail"])
         )))
     }
+}
+
+/// What a daemon says to callers without a token; `None` if it is no daemon.
+fn told_little(health: &Value) -> Option<String> {
+    let (status, version) = (health["status"].as_str()?, health["version"].as_str()?);
+    Some(format!(
+        "treadle {version}: {status}\na token with the scope viewer shows more: give it with --token or {}",
+        environment::TOKEN
+    ))
 }
 
 fn report(health: &Value) -> String {

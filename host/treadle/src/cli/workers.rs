@@ -27,8 +27,8 @@ const WORKERS: &[Column] = &[
     ("CAPACITY TOKENS", "/capacity_tokens"),
     ("HOST TOKENS", "/host_tokens"),
     ("PREFILL TOKENS/S", "/prefill_tokens_per_s"),
-    ("TOKEN US", "/token_us"),
-    ("STEP US", "/step_us"),
+    ("TOKEN S", "/token_us"),
+    ("STEP S", "/step_us"),
 ];
 /// Between two looks at an engine that is drained.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);

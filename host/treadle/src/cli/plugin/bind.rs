@@ -22,11 +22,8 @@ struct BindingTarget {
     job: Option<String>,
 }
 
-impl BindingTarget {
-    fn job_text(&self) -> String {
-        let job = self.job.as_ref();
-        job.map_or_else(String::new, |job| format!(" for the job {job}"))
-    }
+fn job_text(job: Option<&String>) -> String {
+    job.map_or_else(String::new, |job| format!(" for the job {job}"))
 }
 
 /// Arguments of `treadle plugin bind`.
@@ -34,8 +31,12 @@ impl BindingTarget {
 pub(super) struct BindArgs {
     /// Name, name@version, digest, or `native` for the built-in default.
     policy: String,
-    #[command(flatten)]
-    place: BindingTarget,
+    /// What is decided: the policy's own world unless given, and eviction for `native`.
+    #[arg(long, value_parser = world)]
+    world: Option<World>,
+    /// For which job alone; for all that have no policy of their own unless given.
+    #[arg(long)]
+    job: Option<String>,
     /// Its configuration, a JSON object.
     #[arg(long, value_name = "JSON", value_parser = json_object)]
     config_json: Option<Value>,
@@ -94,8 +95,8 @@ impl BindArgs {
         if json {
             return print_json(&bound);
         }
-        let (policy, world) = (plain(&bound["policy"]), self.place.world);
-        let job = self.place.job_text();
+        let (policy, world) = (plain(&bound["policy"]), plain(&bound["world"]));
+        let job = job_text(self.job.as_ref());
         print_text(&match (self.shadow, self.canary) {
             (true, _) => format!("{policy} is asked about {world}{job}, and nothing comes of it"),
             (_, Some(share)) => {
@@ -112,12 +113,11 @@ impl BindArgs {
             (_, Some(_)) => "canary",
             _ => "active",
         };
-        let mut body = json!({
-            "world": self.place.world.as_str(), "policy": self.policy, "role": role,
-        });
+        let mut body = json!({"policy": self.policy, "role": role});
         let given = [
+            ("world", self.world.map(|world| world.as_str().into())),
             ("config", self.config_json.clone()),
-            ("job", self.place.job.clone().map(Value::from)),
+            ("job", self.job.clone().map(Value::from)),
             ("share", self.canary.map(Value::from)),
         ];
         for (key, value) in given {
@@ -142,7 +142,7 @@ impl RollbackArgs {
         if json {
             return print_json(&bound);
         }
-        let (world, job) = (self.place.world, self.place.job_text());
+        let (world, job) = (self.place.world, job_text(self.place.job.as_ref()));
         print_text(&format!(
             "{} decides on {world}{job} again",
             plain(&bound["policy"])
@@ -168,8 +168,10 @@ impl UnbindArgs {
         if json {
             return print_json(&ended);
         }
-        let job = self.place.job_text();
-        print_text(&format!("the {role} binding of {world}{job} has ended"))
+        let (job, active) = (job_text(self.place.job.as_ref()), plain(&ended["active"]));
+        print_text(&format!(
+            "the {role} binding of {world}{job} has ended; {active} decides"
+        ))
     }
 }
 
