@@ -6389,7 +6389,7 @@ export interface operations {
             query?: {
                 /** @description Only those of this kind. */
                 kind?: string | null;
-                /** @description Only those about this worker. */
+                /** @description Only those about this worker, named as `worker` has it: w and its id, such as w0. */
                 worker?: string | null;
                 /** @description Only those of this policy, as `policy` has it. */
                 policy?: string | null;
@@ -7662,7 +7662,7 @@ export interface operations {
                 parent?: string | null;
                 /** @description Only those of this status: queued, active, paused, finished or aborted. */
                 status?: string | null;
-                /** @description Only those on this worker. */
+                /** @description Only those on the worker of this URL. */
                 worker?: string | null;
                 /**
                  * @description Only those with this in their names, up to 256 bytes; letters of ASCII count alike, great and
@@ -7905,7 +7905,7 @@ export interface operations {
             query?: {
                 /** @description Only those of this kind. */
                 kind?: string | null;
-                /** @description Only those about this worker. */
+                /** @description Only those about this worker, named as `worker` has it: w and its id, such as w0. */
                 worker?: string | null;
                 /** @description Only those at this time or later, in milliseconds on the clock of `at_us`. */
                 since_ms?: number | null;

@@ -42,7 +42,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 struct DecisionQuery {
     /// Only those of this kind.
     kind: Option<String>,
-    /// Only those about this worker.
+    /// Only those about this worker, named as `worker` has it: w and its id, such as w0.
     worker: Option<String>,
     /// Only those at this time or later, in milliseconds on the clock of `at_us`.
     since_ms: Option<u64>,
@@ -60,7 +60,7 @@ struct DecisionQuery {
 struct AllDecisionsQuery {
     /// Only those of this kind.
     kind: Option<String>,
-    /// Only those about this worker.
+    /// Only those about this worker, named as `worker` has it: w and its id, such as w0.
     worker: Option<String>,
     /// Only those of this policy, as `policy` has it.
     policy: Option<String>,

@@ -219,7 +219,7 @@ struct ProgramQuery {
     parent: Option<String>,
     /// Only those of this status: queued, active, paused, finished or aborted.
     status: Option<String>,
-    /// Only those on this worker.
+    /// Only those on the worker of this URL.
     worker: Option<String>,
     /// Only those with this in their names, up to 256 bytes; letters of ASCII count alike, great and
     /// small.
