@@ -67,7 +67,6 @@ impl Model {
             Event::TimerFired => self.time_passed(),
             Event::Configured { config } => self.configured(config),
             Event::DaemonRestarted => {
-                // The answering process is gone.
                 self.asks.clear();
                 self.restart_forgets_who_was_asked();
                 self.restart_ends_transfers();

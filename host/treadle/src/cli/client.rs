@@ -303,10 +303,15 @@ impl Client {
             .await
             .map_err(|error| self.unreachable(error.to_string()))?
             .to_bytes();
-        let value = serde_json::from_slice(&body).map_err(|_| CliError::Foreign {
+        let foreign = |what: &str| CliError::Foreign {
             url: self.url.clone(),
-            what: format!("status {} and no JSON", status.as_u16()),
-        })?;
+            what: format!("status {} and {what}", status.as_u16()),
+        };
+        let value: Value = serde_json::from_slice(&body).map_err(|_| foreign("no JSON"))?;
+        // treadle's own codes are words.
+        if value.pointer("/error/code").is_some_and(Value::is_number) {
+            return Err(foreign("an engine's error"));
+        }
         match withheld {
             Some(token) if status == StatusCode::UNAUTHORIZED => Err(CliError::Withheld {
                 refusal: refused(status, &value).to_string(),
