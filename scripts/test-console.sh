@@ -59,11 +59,11 @@ start_agents() {
 
 # One of each that the page of actions distinguishes; the first has an output.
 run_actions() {
-  local script run=("$BINARY" actions run --url "$URL" --token "$TOKEN" --)
-  for script in 'echo hello; nproc' 'exit 3' 'kill -9 $$'; do
-    "${run[@]}" sh -c "$script" >/dev/null
-  done
-  "${run[@]}" /no/such/program >/dev/null
+  local run=("$BINARY" actions run --url "$URL" --token "$TOKEN" --)
+  "${run[@]}" sh -c 'echo hello; nproc' >/dev/null
+  "${run[@]}" sh -c 'exit 3' >/dev/null || (($? == 3))
+  "${run[@]}" sh -c 'kill -9 $$' >/dev/null || (($? == 137))
+  "${run[@]}" /no/such/program >/dev/null || (($? == 125))
 }
 
 main() {
