@@ -308,7 +308,7 @@ fn the_state_outlives_a_restart_and_ends_with_the_registration() {
         worker: removed,
     }));
     s.add_worker(0, capacity);
-    assert_eq!(worker(&s, 0).state, Active, "it is registered anew");
+    assert_eq!(worker(&s, 0).state, Active, "it is registered again");
 }
 
 #[test]

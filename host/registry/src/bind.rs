@@ -53,9 +53,7 @@ impl PluginRegistry {
 
     /// Binds the bundled eviction policy unless another was asked for. It follows the settings.
     async fn bind_default(&self, bound: Option<&Roles>) -> Result<(), RegistryError> {
-        let retention = self.driver.overview().await?.retention;
-        let module = eviction_by_default(retention);
-        let digest = self.bring(module).await?.digest;
+        let digest = self.default_digest().await?;
         let is_vacant = match bound.and_then(|roles| roles.get(&Role::Active)) {
             Some(active) => active.by_default && *active.digest != digest,
             None => bound.is_none_or(|roles| !roles.contains_key(&Role::Previous)),
@@ -64,6 +62,11 @@ impl PluginRegistry {
             self.give_default(digest).await?;
         }
         Ok(())
+    }
+
+    async fn default_digest(&self) -> Result<String, RegistryError> {
+        let retention = self.driver.overview().await?.retention;
+        Ok(self.bring(eviction_by_default(retention)).await?.digest)
     }
 
     async fn give_default(&self, digest: String) -> Result<Changed, RegistryError> {
@@ -214,19 +217,13 @@ impl PluginRegistry {
         job: &str,
         role: Role,
     ) -> Result<Changed, RegistryError> {
-        let scope = job.into();
-        let event = BindingEvent::PolicyUnbound { world, scope, role };
-        let withdrawn = self.commit(event, None).await?;
-        if (world, job, role) != (World::Eviction, EVERYONE, Role::Active) {
-            return Ok(withdrawn);
+        if (world, job, role) == (World::Eviction, EVERYONE, Role::Active) {
+            let digest = self.default_digest().await?;
+            return self.give_default(digest).await;
         }
-        let retention = self.driver.overview().await?.retention;
-        let digest = self.bring(eviction_by_default(retention)).await?.digest;
-        let after = self.give_default(digest).await?;
-        Ok(Changed {
-            before: withdrawn.before,
-            ..after
-        })
+        let scope = job.into();
+        self.commit(BindingEvent::PolicyUnbound { world, scope, role }, None)
+            .await
     }
 
     /// Lets the core and the evaluator change a binding, and waits until that is on record.

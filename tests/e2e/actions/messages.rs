@@ -1,4 +1,4 @@
-//! Actions over the broker, answered to whoever asked.
+//! Actions over the broker, answered to the client that asked.
 
 use super::fixture;
 use crate::messaging::server::Server;

@@ -53,7 +53,7 @@ export interface paths {
         put?: never;
         /**
          * Runs an action, or reports that a tool call has started or finished
-         * @description With `run`, treadle runs it: acknowledged once it is on record, and then run at most once, unless it is `idempotent`. With `event`, it is a report about a call that somebody else runs. Either of them twice changes nothing, where an action has an `idempotency_key`.
+         * @description With `run`, treadle runs it: acknowledged once it is on record, and then run at most once, unless it is `idempotent`. With `event`, it is a report about a call that your own runner makes. Either of them twice changes nothing, where an action has an `idempotency_key`.
          */
         post: operations["actions_submit"];
         delete?: never;
@@ -374,7 +374,7 @@ export interface paths {
         head?: never;
         /**
          * Has a node, by name or mark, take new sandboxes or none
-         * @description What it has goes on; it stays so when its agent starts anew.
+         * @description What it has goes on; it stays so when its agent is started again.
          */
         patch: operations["nodes_set_state"];
         trace?: never;
@@ -2201,7 +2201,7 @@ export interface components {
          * @enum {string}
          */
         ActionStage: "started" | "finished";
-        /** @description An action for treadle to run, or a report about a call that somebody else runs. */
+        /** @description An action for treadle to run, or a report about a call that your own runner makes. */
         ActionTaken: components["schemas"]["Submission"] | components["schemas"]["ActionReport"];
         /** @description An action. Times are microseconds since 1970. */
         ActionView: {

@@ -34,7 +34,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .details(
                 "With `run`, treadle runs it: acknowledged once it is on record, and then run at \
                  most once, unless it is `idempotent`. With `event`, it is a report about a call \
-                 that somebody else runs. Either of them twice changes nothing, where an action \
+                 that your own runner makes. Either of them twice changes nothing, where an action \
                  has an `idempotency_key`.",
             )
             .fails(&[
@@ -92,7 +92,7 @@ impl Takes for ActionRequest {
     }
 }
 
-/// An action for treadle to run, or a report about a call that somebody else runs.
+/// An action for treadle to run, or a report about a call that your own runner makes.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "it is the schema of what is taken")]

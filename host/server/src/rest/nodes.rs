@@ -20,7 +20,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         get("/api/v1/nodes", VIEW, list).summary("Machines that have sandboxes for this daemon"),
         patch("/api/v1/nodes/{node}", ENGINES, set_state)
             .summary("Has a node, by name or mark, take new sandboxes or none")
-            .details("What it has goes on; it stays so when its agent starts anew.")
+            .details("What it has goes on; it stays so when its agent is started again.")
             .fails(&[ErrorCode::NodeUnknown, ErrorCode::NodeAway]),
     ]
 }
