@@ -296,6 +296,26 @@ fn a_program_that_is_placed_takes_all_its_waiting_steps_along() {
 }
 
 #[test]
+fn programs_gathered_while_a_question_is_open_are_in_the_next_one() {
+    let mut scenario = rollout();
+    scenario.mute_policy = true;
+    scenario.arrive("a", 0, 60_000).wait_s(12);
+    scenario.arrive("b", 1, 60_000).wait_s(12);
+    // The third fits nowhere, so that there is always somebody to ask about.
+    scenario.arrive("c", 2, 70_000).arrive("d", 3, 5_000);
+    scenario.wait_s(12);
+    assert_eq!(scenario.dispatched().last(), Some(&(3, 0)));
+    scenario.arrive("e", 4, 2_000).wait_s(20);
+    assert_eq!(
+        scenario.dispatched().len(),
+        4,
+        "{:?}",
+        scenario.dispatched()
+    );
+    assert_eq!(scenario.dispatched().last().map(|(step, _)| *step), Some(4));
+}
+
+#[test]
 fn a_program_that_was_paused_is_placed_by_its_urgency() {
     let mut scenario = rollout();
     scenario.arrive("a", 0, 40_000).arrive("b", 1, 90_000);

@@ -75,8 +75,6 @@ struct Due {
     moves: bool,
     /// Offloads may be started.
     offloads: bool,
-    /// New programs have been gathered.
-    newcomers: bool,
 }
 
 impl Programs {

@@ -230,6 +230,9 @@ pub struct State {
     /// Unplaced programs that no question was about yet, of jobs with a priority policy.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub newcomers: BTreeSet<ProgramId>,
+    /// They have been gathered: the next question is about them too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub newcomers_due: bool,
     /// When gathered programs are asked about, while some are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_at: Option<Timestamp>,

@@ -70,6 +70,7 @@ impl Model {
                 self.asks.clear();
                 self.restart_forgets_who_was_asked();
                 self.restart_ends_transfers();
+                self.restart_asks_again();
                 return self.interrupted(GatewayId::LOCAL);
             }
             Event::GatewayLost { gateway } => return self.interrupted(*gateway),

@@ -3,7 +3,7 @@
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
-use super::facts::{Ask, At};
+use super::facts::{Ask, At, StepFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::explain::Decision;
 use treadle_core::step::{GivesWay, priority_of};
@@ -256,6 +256,19 @@ impl Model {
         let asked = self.steps.values_mut();
         for s in asked.filter(|s| s.gives_way == GivesWay::Asked) {
             s.gives_way = GivesWay::Unasked;
+        }
+    }
+
+    /// Steps that waited for an answer are asked about again. A prompt that was to follow its cache is
+    /// sent when that answer comes, if at all.
+    pub(super) fn restart_asks_again(&mut self) {
+        let waits = |(_, s): &(&StepId, &StepFacts)| {
+            let is_placed = self.programs[&s.program].place.is_some();
+            s.at == At::Queue && !s.routed && is_placed && self.waits_in_line(s.program)
+        };
+        let asked: Vec<StepId> = self.steps.iter().filter(waits).map(|(id, _)| *id).collect();
+        for step in asked {
+            self.prompt_ends(step);
         }
     }
 

@@ -85,7 +85,8 @@ impl Programs {
 
     /// Arms the question where new programs go, if some wait for it.
     pub(crate) fn settle_gathering(&mut self) {
-        if self.state.gather_at.is_none() && !self.state.newcomers.is_empty() {
+        let is_due = self.state.newcomers_due || self.state.gather_at.is_some();
+        if !is_due && !self.state.newcomers.is_empty() {
             let at = self.state.now + self.config.rollout.gather;
             self.state.gather_at = Some(at);
             self.state.timers.arm(at, Timer::Gather);
@@ -94,7 +95,7 @@ impl Programs {
 
     pub(crate) fn gathered(&mut self) {
         self.state.gather_at = None;
-        self.due.newcomers = true;
+        self.state.newcomers_due = true;
         self.state.restore_wanted = true;
     }
 

@@ -40,7 +40,10 @@ impl Programs {
         let least = self.state.queue.least_need_tokens().unwrap_or(u64::MAX);
         if self.state.workers.values().any(|w| self.has_room(w, least)) {
             let candidates = self.restore_candidates();
-            self.ask(Purpose::Restore, candidates);
+            // While a question is open, those that have been gathered wait for the next one.
+            if self.ask(Purpose::Restore, candidates) {
+                self.state.newcomers_due = false;
+            }
             self.settle_gathering();
         } else {
             self.ask_for_slots();
@@ -72,7 +75,11 @@ impl Programs {
         let longest = oldest().filter(plain).take(half);
         let smallest = queue.smallest().filter(plain).take(half);
         let ranked = self.ranked_candidates(half);
-        let gathered = self.state.newcomers.iter().filter(|_| self.due.newcomers);
+        let gathered = self
+            .state
+            .newcomers
+            .iter()
+            .filter(|_| self.state.newcomers_due);
         let gathered = gathered.take(self.config.rollout.programs_max.max(1));
         let mut seen = BTreeSet::new();
         let all = longest.chain(smallest).chain(ranked);
