@@ -24,6 +24,8 @@ export async function startDaemon(binary, folder, { port = 0, set = {} } = {}) {
   });
   return {
     url,
+    /** Stops it where it is, as a machine without memory does, or lets it go on. */
+    freeze: (frozen) => child.kill(frozen ? "SIGSTOP" : "SIGCONT"),
     /** Ends it at once, as a crash does. */
     kill: async () => {
       if (child.exitCode !== null || child.signalCode !== null) return;

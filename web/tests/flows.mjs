@@ -102,6 +102,54 @@ test("the palette leads anywhere by keyboard", async () => {
   await done();
 });
 
+test("the palette finds programs on record by a part of their names", async () => {
+  // The store alone knows them: no event comes in.
+  const prepare = async (page) => {
+    await page.route(/api\/v1\/events/, (route) =>
+      route.fulfill({ json: { events: [], next: null } }),
+    );
+    await page.route(/api\/v1\/stream/, (route) => route.abort());
+  };
+  const { page, done } = await open("/console/", { prepare });
+  await page.waitForSelector("h1");
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type(at.program.program_id.slice(1));
+  await page.click(`.palette-entry:has-text("${at.program.program_id}")`);
+  await page.waitForURL(new RegExp(`programs/${encodeURIComponent(at.program.program_id)}$`));
+  await done(/net::ERR_FAILED/);
+});
+
+test("the overview reads samples, not thousands of events", async () => {
+  const asked = [];
+  const prepare = (page) => page.on("request", (request) => asked.push(new URL(request.url())));
+  const { page, done } = await open("/console/", { prepare });
+  await page.waitForSelector('[aria-label="Steps a minute over time"]');
+  const limits = asked
+    .filter((url) => url.pathname === "/api/v1/events")
+    .map((url) => Number(url.searchParams.get("limit")));
+  assert.ok(
+    limits.every((limit) => limit <= 500),
+    String(limits),
+  );
+  await done();
+});
+
+test("programs that were abandoned are not shown as being at work", async () => {
+  const old = { ...at.program, updated_at_us: 1 };
+  const programs = [
+    { ...old, program_id: "gone", status: "finished", ended: "expired" },
+    { ...old, program_id: "left", status: "active", phase: "acting", ended: null },
+  ];
+  const prepare = (page) =>
+    page.route(/api\/v1\/programs\?/, (route) => route.fulfill({ json: { programs, next: null } }));
+  const { page, done } = await open("/console/programs", { prepare });
+  const state = (name) => page.locator(`.table-row.body:has-text("${name}") .state`);
+  assert.equal((await state("gone").innerText()).trim(), "Expired");
+  assert.equal((await state("left").innerText()).trim(), "Silent");
+  assert.equal(await page.locator(".table-row.body .state-tool").count(), 0);
+  await done();
+});
+
 test("a bad policy is refused, with the check that failed and the remedy", async () => {
   const { page, done } = await open("/console/policies");
   await page.click("text=Upload a policy");

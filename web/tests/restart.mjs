@@ -51,3 +51,25 @@ test("a daemon that was killed is regained without a reload", {
   // The browser itself reports every request that finds no daemon.
   await done(/net::ERR_|status of 502/);
 });
+
+test("a daemon that is stuck is not shown as live", {
+  skip: !existsSync(given.binary),
+}, async (context) => {
+  const folder = mkdtempSync(join(tmpdir(), "treadle-console-"));
+  const daemon = await startDaemon(given.binary, folder);
+  const { url } = daemon;
+  const { base, close } = await consoleAt({ base: given.base && url, daemon: url });
+  context.after(async () => {
+    close();
+    await daemon.kill();
+    rmSync(folder, { recursive: true });
+  });
+  const { page, done } = await open("/console/events", { base, token: "" });
+  await page.waitForSelector(".connection.live");
+  daemon.freeze(true);
+  // The longest silence of a daemon that is well is 3 s.
+  await page.waitForSelector(".connection.lost", { timeout: 15_000 });
+  daemon.freeze(false);
+  await page.waitForSelector(".connection.live");
+  await done(/net::ERR_|status of 50/);
+});

@@ -36,6 +36,7 @@ const KEPT: [&str; 22] = [
     "treadle_journal_refused_records_total",
     "treadle_prompt_tokens_total",
     "treadle_output_tokens_total",
+    "treadle_cache_reported_prompt_tokens_total",
     "treadle_cached_tokens_total",
     "treadle_kv_token_seconds_total",
 ];

@@ -155,7 +155,7 @@ fn render_counters(text: &mut Exposition, c: &Counters, policy: &PolicyStatistic
     }
 }
 
-fn step_counters(c: &Counters) -> [CounterRow; 8] {
+fn step_counters(c: &Counters) -> [CounterRow; 9] {
     [
         (
             "treadle_steps_arrived_total",
@@ -191,6 +191,11 @@ fn step_counters(c: &Counters) -> [CounterRow; 8] {
             "treadle_output_tokens_total",
             "Output tokens of finished steps.",
             c.output_tokens,
+        ),
+        (
+            "treadle_cache_reported_prompt_tokens_total",
+            "Prompt tokens of finished steps whose engine says how many it found in its cache.",
+            c.cache_reported_tokens,
         ),
         (
             "treadle_cached_tokens_total",

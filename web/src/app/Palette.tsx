@@ -1,12 +1,12 @@
 // The command palette: pages, workers, policies, programs and a few commands, by keyboard.
 import * as Radix from "@radix-ui/react-dialog";
-import { useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { type KeyboardEvent, useId, useMemo, useState } from "react";
+import { type KeyboardEvent, useEffect, useId, useMemo, useState } from "react";
+import { call } from "../api/client";
 import { plugins, workers } from "../api/queries";
 import { isSignedIn, signOut } from "../api/session";
 import { visibleText } from "../format/text";
-import { feed } from "../live/feed";
 import { Icon, type IconName } from "../ui/Icon";
 import { setTheme } from "../ui/theme";
 import { useHere } from "./here";
@@ -77,7 +77,7 @@ function PaletteList({ close }: { close: () => void }) {
           aria-controls={list}
           aria-activedescendant={chosen ? `${list}-${chosen.id}` : undefined}
           aria-label="Find or go to"
-          placeholder="Page, worker, policy, or the whole name of a program"
+          placeholder="Page, worker, policy, or part of a program's name"
           value={query}
           onChange={(event) => {
             setQuery(event.target.value);
@@ -147,21 +147,30 @@ function useEntries(query: string): Entry[] {
   const found = all.filter((entry) =>
     words.every((word) => `${entry.label} ${entry.hint}`.toLowerCase().includes(word)),
   );
-  const name = query.trim();
-  if (name === "") return found.slice(0, SHOWN_MAX);
-  return [...found.slice(0, SHOWN_MAX - 6), ...programsLike(name, navigate)];
+  const programs = useProgramsLike(query.trim());
+  return [...found.slice(0, SHOWN_MAX - programs.length), ...programs];
 }
 
-const RECENT_MAX = 5;
+const FOUND_MAX = 5;
+/** Typing pauses for so long before the store is asked. */
+const TYPED_MS = 200;
 
-/** Programs that were active lately, and whichever has exactly this name. */
-function programsLike(name: string, navigate: ReturnType<typeof useNavigate>): Entry[] {
-  const names = new Set<string>();
-  for (let at = feed.kept.length - 1; at >= 0 && names.size < RECENT_MAX; at -= 1) {
-    const program = feed.kept[at]?.program;
-    if (program?.toLowerCase().includes(name.toLowerCase())) names.add(program);
-  }
-  names.delete(name);
+/** Programs on record with this in their names, the latest first, and whichever has exactly this name. */
+function useProgramsLike(name: string): Entry[] {
+  const navigate = useNavigate();
+  const typed = useSettled(name, TYPED_MS);
+  const { data } = useQuery({
+    queryKey: ["programs-like", typed],
+    queryFn: ({ signal }) =>
+      call("get", "/api/v1/programs", { query: { search: typed, limit: FOUND_MAX + 1 }, signal }),
+    enabled: typed !== "",
+    placeholderData: keepPreviousData,
+    retry: false,
+  });
+  if (name === "") return [];
+  const found = (data?.programs ?? [])
+    .map((program) => program.program_id)
+    .filter((program) => program !== name && program.toLowerCase().includes(name.toLowerCase()));
   const entry = (program: string, hint: string, id: string): Entry => ({
     id,
     icon: "programs",
@@ -169,8 +178,20 @@ function programsLike(name: string, navigate: ReturnType<typeof useNavigate>): E
     hint,
     run: () => void navigate({ to: "/programs/$program", params: { program } }),
   });
-  const recent = [...names].map((program, at) => entry(program, "active lately", `program-${at}`));
-  return [entry(name, "the program of this name", "exact"), ...recent];
+  return [
+    entry(name, "the program of this name", "exact"),
+    ...found.slice(0, FOUND_MAX).map((program, at) => entry(program, "program", `program-${at}`)),
+  ];
+}
+
+/** A value once it has not changed for a while. */
+function useSettled(value: string, ms: number): string {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), ms);
+    return () => clearTimeout(timer);
+  }, [value, ms]);
+  return settled;
 }
 
 function commands(goToSignIn: () => void): Entry[] {

@@ -10,8 +10,9 @@ export type FeedState = "connecting" | "live" | "lost" | "refused";
 
 const KEPT_MAX = 5000;
 const BACKOFF_MS = [500, 1000, 2000, 4000, 8000];
-/** The daemon sends comments while there are no events; silence for longer is a dead connection. */
-const SILENCE_MS = 45_000;
+/** The daemon sends a comment each 3 s while there are no events; silence for longer is a dead
+ *  connection, or a daemon that is stuck. */
+const SILENCE_MS = 10_000;
 
 type Listener = (events: EventView[]) => void;
 

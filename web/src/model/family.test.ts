@@ -29,6 +29,7 @@ it("subagents are level under level, in lanes without overlaps", () => {
   ]);
   expect(lanes.below[2]?.spans[0]?.label).toBe("aa, started by a");
   expect(lanes.above.map((lane) => lane.spans[0]?.program)).toEqual(["p"]);
+  expect(lanes.below[0]?.spans[0]?.state).toBe("life");
   expect(lanes.hidden).toEqual([]);
 });
 

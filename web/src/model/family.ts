@@ -2,7 +2,6 @@
 // under the other.
 import type { ProgramView } from "../api/types";
 import { visibleText } from "../format/text";
-import { stateOfProgram } from "./states";
 import type { Lane, Span } from "./timeline";
 
 export interface Family {
@@ -88,7 +87,8 @@ function levelLanes(
   return lanes;
 }
 
-/** The life of a program; with what started it, where that is not plain to see. */
+/** The life of a program, in no state: what it did when is not read; with what started it, if that is
+ *  not plain to see. */
 function spanOf(
   program: ProgramView,
   now: number,
@@ -97,9 +97,9 @@ function spanOf(
 ): Span {
   const ended = Boolean(program.ended);
   const of = withParent ? `, started by ${visibleText(program.parent ?? "", 60)}` : "";
-  const where = program.worker ? `, on ${nameOf(program.worker)}` : "";
+  const where = program.worker ? `, now on ${nameOf(program.worker)}` : "";
   return {
-    state: stateOfProgram(program.status, program.phase),
+    state: "life",
     from: program.created_at_us,
     to: ended ? program.updated_at_us : now,
     label: `${visibleText(program.program_id, 120)}${of}${where}`,

@@ -1,10 +1,11 @@
 // The logic behind the pages.
 import { describe, expect, it } from "vitest";
-import type { DecisionView, EventView, StepView } from "../api/types";
+import type { DecisionView, EventView, ProgramView, StepView } from "../api/types";
 import { short } from "../format/number";
 import { cut, visiblePieces, visibleText } from "../format/text";
 import { duration } from "../format/time";
 import { JournalClock } from "../live/clock";
+import type { Point } from "../live/history";
 import { metricsOf, parseMetrics } from "../live/metrics";
 import { SseParser } from "../live/sse";
 import { verdictsOf } from "./checks";
@@ -13,7 +14,8 @@ import { changesOf, textsOf } from "./limits";
 import { messagesOf } from "./messages";
 import { FoldedScale, union } from "./scale";
 import { configOf, fieldsOf } from "./schemaForm";
-import { throughputBetween, throughputOf } from "./series";
+import { cachedOf, hitRates, throughputBetween } from "./series";
+import { stateOfProgram } from "./states";
 import { buildTimeline } from "./timeline";
 import { toTrace } from "./trace";
 import { localTime, type WindowForm, windowOf } from "./window";
@@ -268,16 +270,41 @@ describe("checks of uploads", () => {
   });
 });
 
-describe("throughput", () => {
-  it("counts finished steps", () => {
-    const events = [
-      event(1, 0, "step_arrived"),
-      event(2, 30e6, "step_finished", { tokens: { output: 60 } }),
-      event(3, 60e6, "timer_fired"),
-    ];
-    const { stepsPerMin, tokensPerS } = throughputOf(events, 2);
-    expect(stepsPerMin).toEqual([0, 2]);
-    expect(tokensPerS).toEqual([0, 2]);
+describe("what was found in caches", () => {
+  it("is of steps whose engine says it: unknown is no miss", () => {
+    const step = (prompt_tokens: number, cached_tokens: number | null) => ({
+      prompt_tokens,
+      cached_tokens,
+    });
+    expect(cachedOf([step(100, 80), step(900, null)])).toEqual({ cached: 80, prompt: 100 });
+    expect(cachedOf([step(900, null)])).toEqual({ cached: 0, prompt: 0 });
+    const at = (told: number, cached: number): Point => ({
+      at: told,
+      metrics: metricsOf({
+        treadle_prompt_tokens_total: 1000 + told,
+        treadle_cache_reported_prompt_tokens_total: told,
+        treadle_cached_tokens_total: cached,
+      }),
+    });
+    expect(hitRates([at(0, 0), at(100, 80)])).toEqual([null, 0.8]);
+    expect(hitRates([at(0, 0), at(0, 0)])).toEqual([null, null]);
+  });
+});
+
+describe("the state of a program", () => {
+  const state = (fields: Partial<ProgramView>, now = 1e9) =>
+    stateOfProgram(
+      { status: "active", phase: "acting", ended: null, updated_at_us: 0, ...fields },
+      now,
+    );
+
+  it("says of one that was abandoned that it is silent, live or ended", () => {
+    expect(state({}, 60e6)).toBe("tool");
+    expect(state({})).toBe("silent");
+    expect(state({ phase: "reasoning" })).toBe("decode");
+    expect(state({ status: "finished", ended: "expired" })).toBe("silent");
+    expect(state({ status: "finished", ended: "released" })).toBe("finished");
+    expect(state({ status: "aborted", ended: "aborted" })).toBe("failed");
   });
 });
 

@@ -1,38 +1,12 @@
-// Series over time, from the journal's events and from the metrics.
-import type { EventView } from "../api/types";
+// Series over time, from the metrics; what steps found in caches.
+import type { StepView } from "../api/types";
 import type { Point } from "../live/history";
 
-/** Finished steps in stretches of equal length. */
+/** Finished steps and their tokens over time. */
 export interface Throughput {
   times: number[];
   stepsPerMin: (number | null)[];
   tokensPerS: (number | null)[];
-}
-
-/** Counts the steps that events report as finished. The last stretch, which still goes on, is left out. */
-export function throughputOf(events: EventView[], stretches: number): Throughput {
-  const first = events[0]?.at_us;
-  const last = events.at(-1)?.at_us;
-  if (first === undefined || last === undefined || last <= first)
-    return { times: [], stepsPerMin: [], tokensPerS: [] };
-  const width = (last - first) / stretches;
-  const steps = new Array<number>(stretches).fill(0);
-  const tokens = new Array<number>(stretches).fill(0);
-  for (const { kind, at_us, event } of events) {
-    if (kind !== "step_finished") continue;
-    const at = Math.min(stretches - 1, Math.floor((at_us - first) / width));
-    steps[at] = (steps[at] ?? 0) + 1;
-    tokens[at] = (tokens[at] ?? 0) + (outputOf(event) ?? 0);
-  }
-  return {
-    times: steps.map((_, at) => first + (at + 0.5) * width),
-    stepsPerMin: steps.map((value) => value / (width / 60e6)),
-    tokensPerS: tokens.map((value) => value / (width / 1e6)),
-  };
-}
-
-function outputOf(event: unknown): number | undefined {
-  return (event as { tokens?: { output?: number } }).tokens?.output;
 }
 
 /** How fast steps and tokens were counted between each point and the one before; null over a restart. */
@@ -94,9 +68,24 @@ export function memoryShares(points: Point[], uses: string[]): (number | null)[]
 
 const MEMORY_SPAN = 5;
 
-/** The share of prompt tokens that were found in caches, over the last points. */
+/** Prompt tokens of the steps whose engine says how many it found in its cache, and those it found. */
+export function cachedOf(steps: Pick<StepView, "prompt_tokens" | "cached_tokens">[]): {
+  cached: number;
+  prompt: number;
+} {
+  const known = steps.filter((step) => step.cached_tokens != null);
+  return {
+    cached: known.reduce((sum, step) => sum + (step.cached_tokens ?? 0), 0),
+    prompt: known.reduce((sum, step) => sum + step.prompt_tokens, 0),
+  };
+}
+
+/** The share of prompt tokens that were found in caches, over the last points: of steps whose engine
+ *  says how many. */
 export function hitRates(points: Point[], span = 10): (number | null)[] {
-  const prompt = points.map((point) => point.metrics.sum("treadle_prompt_tokens_total") ?? 0);
+  const prompt = points.map(
+    (point) => point.metrics.sum("treadle_cache_reported_prompt_tokens_total") ?? 0,
+  );
   const cached = points.map((point) => point.metrics.sum("treadle_cached_tokens_total") ?? 0);
   return points.map((_, at) => {
     const from = Math.max(0, at - span);

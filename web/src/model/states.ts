@@ -1,4 +1,5 @@
 // The states that something can be in: one name, one colour and one meaning on every page.
+import type { ProgramView } from "../api/types";
 
 export type State =
   | "queued"
@@ -12,7 +13,9 @@ export type State =
   | "shared"
   | "unused"
   | "failed"
-  | "finished";
+  | "finished"
+  | "silent"
+  | "life";
 
 interface StateInfo {
   label: string;
@@ -32,6 +35,8 @@ export const STATES: Record<State, StateInfo> = {
   unused: { label: "Unused", meaning: "Memory that nobody uses." },
   failed: { label: "Failed", meaning: "It did not succeed." },
   finished: { label: "Finished", meaning: "It is over." },
+  silent: { label: "Silent", meaning: "Nothing has come from its client for a long time." },
+  life: { label: "Life", meaning: "A program from its beginning to its end, whatever it did." },
 };
 
 /** The uses of KV memory in the ledger, bottom to top, with the state whose colour they have. */
@@ -45,11 +50,20 @@ export const USES: { use: string; label: string; state: State }[] = [
   { use: "unused", label: "Unused", state: "unused" },
 ];
 
-/** The state that stands for a program's status and phase. */
-export function stateOfProgram(status: string, phase: string): State {
-  if (status === "queued") return "queued";
-  if (status === "paused") return "paused";
-  if (status === "finished") return "finished";
+/** A program between steps that has changed nothing for so long may have been abandoned. */
+const SILENT_US = 10 * 60e6;
+
+/** The state that stands for a program as a whole, at a time of the journal. */
+export function stateOfProgram(
+  { status, phase, ended, updated_at_us }: Standing,
+  now: number,
+): State {
   if (status === "aborted") return "failed";
+  if (ended === "expired") return "silent";
+  if (status === "finished") return "finished";
+  if (phase === "acting" && now - updated_at_us > SILENT_US) return "silent";
+  if (status === "queued" || status === "paused") return status;
   return phase === "acting" ? "tool" : "decode";
 }
+
+type Standing = Pick<ProgramView, "status" | "phase" | "ended" | "updated_at_us">;

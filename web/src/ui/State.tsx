@@ -1,7 +1,7 @@
 // A state as a coloured mark with its name.
 import { STATES, type State } from "../model/states";
 
-export function StateMark({ state, label }: { state: State; label?: string }) {
+export function StateMark({ state, label }: { state: State; label?: string | undefined }) {
   return (
     <span className="state" title={STATES[state].meaning}>
       <span className={`swatch state-${state}`} aria-hidden="true" />

@@ -16,4 +16,4 @@ pub use id::{ActionId, AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, Worker
 pub use name::{ClientName, NAME_BYTES_MAX, NameError};
 pub use tenant::Tenant;
 pub use time::{Span, Timestamp};
-pub use vocabulary::{EngineKind, FinishReason, Phase, PolicyRef, Role, Status, World};
+pub use vocabulary::{End, EngineKind, FinishReason, Phase, PolicyRef, Role, Status, World};

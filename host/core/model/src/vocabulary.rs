@@ -74,7 +74,19 @@ vocabulary!(
         Paused => "paused",
         /// Released by its client, or idle beyond the bound.
         Finished => "finished",
-        /// Ended by an operator.
+        /// Released with a step under way, or with its whole job.
+        Aborted => "aborted",
+    }
+);
+
+vocabulary!(
+    /// How a program ended.
+    End {
+        /// Its client released it, or marked its last request.
+        Released => "released",
+        /// It was idle beyond the bound: its client may have abandoned it.
+        Expired => "expired",
+        /// It was released with a step under way, or with its whole job.
         Aborted => "aborted",
     }
 );

@@ -7,7 +7,7 @@ use crate::programs::lineage::Lineage;
 use crate::programs::tokens::CountedPrompt;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_model::{Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId};
+use treadle_model::{End, Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId};
 
 /// Weight of a program whose tokens count in full, in millionths.
 pub const FULL_WEIGHT_PPM: u32 = 1_000_000;
@@ -223,6 +223,15 @@ impl Program {
     /// was. Of one that expired or was aborted it is what there was at least.
     pub fn has_ended(&self) -> bool {
         self.closing && self.outcome == Outcome::Whole
+    }
+
+    /// How it ends, if it does now.
+    pub fn end(&self) -> End {
+        match (self.outcome, self.closing) {
+            (Outcome::Aborted, _) => End::Aborted,
+            (_, true) => End::Released,
+            (_, false) => End::Expired,
+        }
     }
 
     /// Time in tools so far, that of one that runs included.

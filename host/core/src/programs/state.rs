@@ -152,6 +152,9 @@ pub struct Counters {
     pub output_tokens: u64,
     /// Prompt tokens that engines found in their caches.
     pub cached_tokens: u64,
+    /// Prompt tokens of finished steps whose engine said how many it found in its cache.
+    #[serde(default)]
+    pub cache_reported_tokens: u64,
 }
 
 /// What the machine of programs knows.

@@ -83,7 +83,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         self.policies.forget(program.id);
         self.dirty.remove(&program.id);
         if self.journals {
-            let row = projection::program_row(program, &self.core, now, Some("released"));
+            let row = projection::program_row(program, &self.core, now, Some(program.end()));
             self.rows.programs.push(row);
         }
     }

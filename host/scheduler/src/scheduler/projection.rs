@@ -7,7 +7,7 @@ use treadle_core::explain::Decision;
 use treadle_core::program::Program;
 use treadle_core::worker::Worker;
 use treadle_core::{About, Core, Event, Origin, ProgramEvent, Refusal, RefusedStep};
-use treadle_model::{GatewayId, ProgramId, Role, StepId, Timestamp, WorkerId};
+use treadle_model::{End, GatewayId, ProgramId, Role, Status, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::EVERYONE;
 use treadle_store::{
     BindingRow, BindingSet, DecisionRow, EventRow, ProgramRow, RewardRow, StepRow, WorkerRow,
@@ -117,21 +117,21 @@ pub(crate) fn program_row(
     p: &Program,
     core: &Core,
     now: Timestamp,
-    ended: Option<&str>,
+    ended: Option<End>,
 ) -> ProgramRow {
     let worker = p
         .placement
         .and_then(|place| core.programs().workers.get(&place.worker));
-    let status = if ended.is_some() {
-        "finished"
-    } else {
-        p.status.as_str()
+    let status = match ended {
+        None => p.status,
+        Some(End::Aborted) => Status::Aborted,
+        Some(End::Released | End::Expired) => Status::Finished,
     };
     ProgramRow {
         program: p.key.to_string(),
         job: p.job.to_string(),
         parent: p.parent.as_deref().map(Into::into),
-        status: status.into(),
+        status: status.as_str().into(),
         phase: p.phase.as_str().into(),
         worker: worker.map(|w| w.url.to_string()),
         context_tokens: p.context_tokens,
@@ -140,7 +140,7 @@ pub(crate) fn program_row(
         output_tokens: Some(p.output_tokens_total),
         created_at_us: p.opened_at.0,
         updated_at_us: now.0,
-        ended: ended.map(Into::into),
+        ended: ended.map(|end| end.as_str().into()),
         reward_millionths: p.reward_millionths,
         blocked_us: Some(p.blocked(now).micros()),
     }

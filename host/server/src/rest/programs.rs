@@ -273,7 +273,7 @@ struct ProgramView {
     created_at_us: u64,
     /// When it last changed.
     updated_at_us: u64,
-    /// How it ended, if it did.
+    /// How it ended, if it did: released, expired (idle for too long) or aborted.
     ended: Option<String>,
     /// How well it did, if its client has said so.
     reward: Option<f64>,

@@ -31,6 +31,8 @@ const READ_PAUSE: Duration = Duration::from_millis(50);
 /// Longest life of a stream. Its client comes back with the last id, and is checked again: a token
 /// may have been revoked.
 const LIFE_MAX: Duration = Duration::from_mins(15);
+/// How long a stream is silent at most: its client takes a longer silence for a daemon that is stuck.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Where a client that comes back goes on.
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -47,7 +49,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             )
             .answers_as(
                 "text/event-stream",
-                "Events, with comments while there are none.",
+                "Events, with a comment each 3 s while there are none.",
             )
             .fails(&[ErrorCode::StreamsFull, ErrorCode::InvalidField]),
     ]
@@ -99,7 +101,8 @@ async fn stream(
         let event = Event::default().id(row.seq.to_string());
         event.json_data(EventView::of(&tenant, row))
     });
-    let events = Sse::new(events).keep_alive(KeepAlive::default());
+    let signs_of_life = KeepAlive::new().interval(SILENCE_MAX);
+    let events = Sse::new(events).keep_alive(signs_of_life);
     Ok(events.into_response())
 }
 

@@ -13,7 +13,7 @@ import { Icon } from "../../ui/Icon";
 import { Command, Empty, Failure, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
 import { Time } from "../../ui/Time";
-import { Memory, Rates, States, Throughput } from "./charts";
+import { Memory, States, Throughput } from "./charts";
 import { Demo } from "./Demo";
 import { JobsPanel, WorkersPanel } from "./lists";
 
@@ -57,7 +57,7 @@ export function Overview() {
         <Failure error={past.error} retry={() => void past.refetch()} />
       ) : null}
       <div className="grid-2">
-        {hours > 1 ? <Rates points={shown} /> : <Throughput />}
+        <Throughput points={shown} />
         <States points={shown} />
       </div>
       <div className="grid-2">

@@ -1,63 +1,17 @@
 // The charts of the overview.
-import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef, useState } from "react";
-import { call } from "../../api/client";
-import type { EventView } from "../../api/types";
+import { useMemo } from "react";
 import { percent } from "../../format/number";
 import { duration } from "../../format/time";
 import type { Point } from "../../live/history";
-import { useFeed } from "../../live/hooks";
 import {
   memoryShares,
   programStates,
   type Throughput as ThroughputSeries,
   throughputBetween,
-  throughputOf,
 } from "../../model/series";
 import { USES } from "../../model/states";
 import { Chart } from "../../ui/Chart";
-import { Empty, Failure, Loading, Panel } from "../../ui/Panel";
-
-const EVENTS_MAX = 20_000;
-const STRETCHES = 60;
-const REDRAW_MS = 2000;
-const HOUR_US = 3600e6;
-
-/** Steps and tokens of the last hour, from the journal: also from before the page was opened. */
-export function Throughput() {
-  const past = useQuery({
-    queryKey: ["throughput"],
-    queryFn: ({ signal }) =>
-      call("get", "/api/v1/events", {
-        query: { kind: "step_finished", latest: true, limit: EVENTS_MAX },
-        signal,
-      }),
-    staleTime: Number.POSITIVE_INFINITY,
-    gcTime: 0,
-  });
-  const events = useFinished(past.data?.events);
-  const series = useMemo(() => throughputOf(events, STRETCHES), [events]);
-  const first = events[0]?.at_us ?? 0;
-  const last = events.at(-1)?.at_us ?? 0;
-  return (
-    <Panel
-      title="Throughput"
-      note={last > first ? `last ${duration(last - first)}, from the journal` : undefined}
-    >
-      {past.isPending ? (
-        <Loading rows={4} />
-      ) : past.error ? (
-        <Failure error={past.error} retry={() => void past.refetch()} />
-      ) : series.times.length === 0 ? (
-        <Empty icon="overview" title="No step has finished yet">
-          <p>Steps and tokens are counted here as answers come in.</p>
-        </Empty>
-      ) : (
-        <ThroughputCharts series={series} />
-      )}
-    </Panel>
-  );
-}
+import { Loading, Panel } from "../../ui/Panel";
 
 function ThroughputCharts({ series }: { series: ThroughputSeries }) {
   return (
@@ -78,38 +32,14 @@ function ThroughputCharts({ series }: { series: ThroughputSeries }) {
   );
 }
 
-/** Steps and tokens over time, from the daemon's samples: of days. */
-export function Rates({ points }: { points: Point[] }) {
+/** Steps and tokens over time, from the daemon's samples. */
+export function Throughput({ points }: { points: Point[] }) {
   const series = useMemo(() => throughputBetween(points), [points]);
   return (
     <Panel title="Throughput" note={spanOf(points)}>
       {points.length < 2 ? <Loading rows={4} /> : <ThroughputCharts series={series} />}
     </Panel>
   );
-}
-
-/** Finished steps: those on record, and those that come in. */
-function useFinished(past: EventView[] | undefined): EventView[] {
-  const [live, setLive] = useState<EventView[]>([]);
-  const [shown, setShown] = useState<EventView[]>([]);
-  useFeed((events) => {
-    const finished = events.filter((event) => event.kind === "step_finished");
-    if (finished.length > 0) setLive((before) => [...before, ...finished].slice(-EVENTS_MAX));
-  });
-  const latest = useRef(live);
-  latest.current = live;
-  useEffect(() => {
-    const merge = () => {
-      const last = past?.at(-1)?.seq ?? -1;
-      const all = [...(past ?? []), ...latest.current.filter((event) => event.seq > last)];
-      const from = (all.at(-1)?.at_us ?? 0) - HOUR_US;
-      setShown(all.filter((event) => event.at_us >= from));
-    };
-    merge();
-    const timer = setInterval(merge, REDRAW_MS);
-    return () => clearInterval(timer);
-  }, [past]);
-  return shown;
 }
 
 /** The time that points are of. */

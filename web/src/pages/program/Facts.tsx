@@ -3,6 +3,7 @@ import { Link } from "@tanstack/react-router";
 import { count, percent, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
 import { FAMILY } from "../../model/family";
+import { cachedOf } from "../../model/series";
 import { STATES, type State } from "../../model/states";
 import { Meter } from "../../ui/Meter";
 import { Stat } from "../../ui/Panel";
@@ -15,8 +16,7 @@ const SPENT: State[] = ["queued", "prefill", "decode", "tool", "failed"];
 
 export function Facts({ data }: { data: ProgramData }) {
   const { view, steps, names } = data;
-  const prompt = steps.reduce((sum, step) => sum + step.prompt_tokens, 0);
-  const cached = steps.reduce((sum, step) => sum + (step.cached_tokens ?? 0), 0);
+  const { cached, prompt } = cachedOf(steps);
   const output = steps.reduce((sum, step) => sum + step.output_tokens, 0);
   const pauses = data.decisions.filter((one) => ["pause", "offload"].includes(one.kind)).length;
   const spent = timeSpent(data);
@@ -60,7 +60,9 @@ export function Facts({ data }: { data: ProgramData }) {
         <Stat
           label="Prompt found in cache"
           value={prompt > 0 ? percent(cached / prompt) : "–"}
-          note={`${short(cached)} of ${short(prompt)} tokens`}
+          note={
+            prompt > 0 ? `${short(cached)} of ${short(prompt)} tokens` : "the engine does not say"
+          }
         />
         <Stat
           label="Paused or offloaded"

@@ -180,7 +180,7 @@ function fixedColumns(data: ProgramData): Column<Row>[] {
       numeric: true,
       wideOnly: true,
       cell: (row) =>
-        row.prompt_tokens > 0 && row.cached_tokens !== null && row.cached_tokens !== undefined
+        row.prompt_tokens > 0 && row.cached_tokens != null
           ? percent(row.cached_tokens / row.prompt_tokens)
           : "–",
     },
@@ -230,7 +230,10 @@ function StepDetail({ program, row, data }: { program: string; row: Row; data: P
         <dd>{duration(row.waited_us)}</dd>
         <dt>Prompt</dt>
         <dd>
-          {count(row.prompt_tokens)} tokens, {count(row.cached_tokens)} in the cache
+          {count(row.prompt_tokens)} tokens,{" "}
+          {row.cached_tokens == null
+            ? "the engine does not say how many were in the cache"
+            : `${count(row.cached_tokens)} in the cache`}
         </dd>
         <dt>Output</dt>
         <dd>

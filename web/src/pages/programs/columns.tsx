@@ -4,6 +4,7 @@ import type { ProgramView } from "../../api/types";
 import type { WorkerNames } from "../../api/useWorkerNames";
 import { count, short } from "../../format/number";
 import { duration } from "../../format/time";
+import { journalNow } from "../../live/clock";
 import { stateOfProgram } from "../../model/states";
 import type { Column } from "../../ui/DataTable";
 import { StateMark } from "../../ui/State";
@@ -12,13 +13,9 @@ import { Since, Time } from "../../ui/Time";
 
 /** A program's status in one word. */
 export function ProgramState({ program }: { program: ProgramView }) {
-  const state = stateOfProgram(program.status, program.phase);
-  const label = program.status === "active" ? (state === "tool" ? "Tool" : "Running") : undefined;
-  return program.status === "aborted" ? (
-    <StateMark state="failed" label="Aborted" />
-  ) : (
-    <StateMark state={state} {...(label ? { label } : {})} />
-  );
+  const state = stateOfProgram(program, journalNow());
+  const label = { decode: "Running", failed: "Aborted" }[state as string];
+  return <StateMark state={state} label={program.ended === "expired" ? "Expired" : label} />;
 }
 
 /** How well a program did, where its client has said so. */

@@ -22,7 +22,11 @@ export function Verdict({ report, job }: { report: WhatIfReport; job: string }) 
           </p>
         )}
       </div>
-      <CanarySet report={report} job={job} best={winners[0]?.set.name} />
+      <CanarySet
+        report={report}
+        job={job}
+        best={winners.find(({ set }) => set !== first)?.set.name}
+      />
     </div>
   );
 }

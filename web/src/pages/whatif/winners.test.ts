@@ -28,7 +28,8 @@ it("each measure has its own winner, and chance none", () => {
     ["fair", "Fairness (1 is equal)"],
   ]);
   const slow = set("slow", 20, 2, 0.5);
-  expect(told(report([first, slow]))).toEqual([]);
+  expect(told(report([first, slow]))).toEqual([["first", "Makespan"]]);
+  expect(told(report([first, slow, fair]))).toEqual([["fair", "Fairness (1 is equal)"]]);
   const both = set("both", 4, 0.4, 0.9);
   expect(told(report([first, fast, both]))).toEqual([
     ["both", "Makespan", "Fairness (1 is equal)"],

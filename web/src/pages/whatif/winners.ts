@@ -2,7 +2,7 @@
 import type { WhatIfEstimate, WhatIfReport, WhatIfSet } from "../../api/types";
 import { MEASURES, type MeasureRow } from "./measures";
 
-/** A set, and the measures by which it is better than the first one beyond chance, and best. */
+/** A set, and the measures by which it is best beyond chance. */
 export interface Winner {
   set: WhatIfSet;
   measures: MeasureRow[];
@@ -20,10 +20,12 @@ export function standing(
   return gain < 0 === (better === "less") ? "better" : "worse";
 }
 
-/** The set that is best by a measure, of those that are better than the first one. */
+/** The set that is best by a measure, of those that are better than the first one; the first one
+ *  itself if each other is worse. */
 export function winnerBy(report: WhatIfReport, row: MeasureRow): WhatIfSet | null {
   const [first, ...others] = report.sets;
-  if (!first) return null;
+  if (!first || others.length === 0) return null;
+  if (others.every((set) => standing(set, first, row) === "worse")) return first;
   const sign = row.better === "less" ? 1 : -1;
   const mean = (set: WhatIfSet) => sign * (set[row.key]?.mean ?? 0);
   return (

@@ -14,8 +14,8 @@ export function memoryParts(memory: MemoryReport["workers"][number] | undefined)
 /** The share of prompt tokens that the engine says it found in its cache. */
 export function hitRateOf(worker: WorkerView): number | null {
   const load = worker.engine_load;
-  return load?.prompt_tokens_total && load.cached_tokens_total !== null
-    ? (load.cached_tokens_total ?? 0) / load.prompt_tokens_total
+  return load?.prompt_tokens_total && load.cached_tokens_total != null
+    ? load.cached_tokens_total / load.prompt_tokens_total
     : null;
 }
 

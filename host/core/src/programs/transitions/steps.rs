@@ -132,7 +132,10 @@ impl Programs {
         self.state.counters.steps_finished += 1;
         self.state.counters.prompt_tokens += tokens.prompt;
         self.state.counters.output_tokens += tokens.output;
-        self.state.counters.cached_tokens += tokens.cached.unwrap_or(0);
+        if let Some(cached) = tokens.cached {
+            self.state.counters.cached_tokens += cached;
+            self.state.counters.cache_reported_tokens += tokens.prompt;
+        }
         if let Some(p) = self.state.live.get_mut(&program) {
             p.steps_finished += 1;
             p.has_come_to(Outcome::Whole);
