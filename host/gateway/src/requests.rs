@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::Notify;
+
+/// How long an engine has to end a request that it was told to abort.
+const ENGINE_ENDS_MAX: Duration = Duration::from_secs(10);
 
 /// Requests in flight that carry an id of their client's.
 #[derive(Default)]
@@ -69,14 +73,33 @@ impl Registration {
         self.withdrawal.told.load(Ordering::Relaxed)
     }
 
-    /// Completes once the request is withdrawn. Where the engine is notified, it ends the request
-    /// itself, unless the connection is to be cut.
+    /// Completes once the request is withdrawn, however often that is asked. Where the engine is
+    /// notified, it ends the request itself, unless the connection is to be cut; it has a while for
+    /// that, as it may have been notified before the request came to it.
     pub(crate) async fn withdrawn(&self, engine_is_notified: bool) {
-        loop {
-            self.withdrawal.signal.notified().await;
-            if !engine_is_notified || self.withdrawal.cut.load(Ordering::Relaxed) {
-                return;
+        let ends_max = if engine_is_notified {
+            ENGINE_ENDS_MAX
+        } else {
+            Duration::ZERO
+        };
+        self.withdrawn_for(ends_max).await;
+    }
+
+    /// Completes once it has been withdrawn for so long, or is to be cut.
+    async fn withdrawn_for(&self, ends_max: Duration) {
+        let told = async {
+            while !self.is_withdrawn() {
+                self.withdrawal.signal.notified().await;
             }
+        };
+        told.await;
+        let cut = async {
+            while !self.withdrawal.cut.load(Ordering::Relaxed) {
+                self.withdrawal.signal.notified().await;
+            }
+        };
+        if !ends_max.is_zero() {
+            let _ = tokio::time::timeout(ends_max, cut).await;
         }
     }
 }
@@ -92,5 +115,45 @@ impl Drop for Registration {
                 in_flight.remove(&self.id);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    /// Whether it is so by now.
+    async fn is_heard(registration: &Registration, engine_is_notified: bool) -> bool {
+        let withdrawn = registration.withdrawn(engine_is_notified);
+        tokio::time::timeout(SHORT, withdrawn).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_withdrawal_is_heard_whenever_it_is_asked_for() {
+        let ids = Arc::new(RequestIds::default());
+        let (registration, other) = (ids.register("a"), ids.register("b"));
+        assert!(!is_heard(&registration, false).await);
+        assert_eq!(ids.withdraw(|key| key == "a", false), 1);
+        // Again and again, as an attempt may fail meanwhile.
+        for _ in 0..3 {
+            assert!(is_heard(&registration, false).await);
+        }
+        assert!(!is_heard(&other, false).await);
+        drop(registration);
+        assert_eq!(ids.withdraw(|key| key == "a", false), 0);
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_was_notified_has_a_while_and_no_more() {
+        let ids = Arc::new(RequestIds::default());
+        let registration = ids.register("a");
+        ids.withdraw(|_| true, false);
+        assert!(!is_heard(&registration, true).await);
+        // However long that is, it comes to an end.
+        registration.withdrawn_for(SHORT).await;
+        ids.withdraw(|_| true, true);
+        assert!(is_heard(&registration, true).await);
     }
 }

@@ -323,14 +323,15 @@ async fn carry(call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
         tenant: tenant.tenant.clone(),
         programs_max: call.principal.share(own, call.app.room.programs_max),
     });
+    let id = call.head.request_id.clone();
+    let id = call.principal.inside(&id.unwrap_or_else(|| step.into()));
+    // First: once the step is known to anybody, it can be withdrawn.
+    let registration = call.app.requests.register(&id);
     let Ok(instructions) = call.client.submit(arrival, live) else {
         // It was never taken, so there is nothing to withdraw.
         guard.settle();
         return stopped();
     };
-    let id = call.head.request_id.clone();
-    let id = call.principal.inside(&id.unwrap_or_else(|| step.into()));
-    let registration = call.app.requests.register(&id);
     follow(&Arc::new(call), instructions, guard, Arc::new(registration)).await
 }
 
@@ -346,8 +347,9 @@ async fn follow(
     let mut pieces = Pieces::default();
     loop {
         let instruction = tokio::select! {
-            instruction = next_instruction(&mut instructions, &mut last_instruction) => instruction,
+            biased;
             () = registration.withdrawn(false) => return aborted(call, &pieces),
+            instruction = next_instruction(&mut instructions, &mut last_instruction) => instruction,
         };
         match instruction {
             Some(Instruction::Dispatch(dispatch)) => {
