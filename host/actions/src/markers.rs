@@ -157,10 +157,16 @@ impl Markers {
     }
 
     /// What is left of something that begins now.
-    pub(crate) fn leftover(&self, mark: &str, supervisor: Option<Identity>) -> Leftover {
+    pub(crate) fn leftover(
+        &self,
+        mark: &str,
+        supervisor: Option<Identity>,
+        cgroup: Option<PathBuf>,
+    ) -> Leftover {
         Leftover {
             mark: mark.to_owned(),
             supervisor,
+            cgroup,
             boot: self.boot.clone(),
         }
     }
@@ -237,7 +243,7 @@ mod tests {
     fn each_attempt_is_found_as_far_as_it_came() {
         let root = tempfile::tempdir().unwrap();
         let markers = Markers::open(root.path()).unwrap();
-        let left = markers.leftover("m", None);
+        let left = markers.leftover("m", None, None);
         markers.began(id(1, 1), &left).unwrap();
         let again = markers.began(id(1, 1), &left);
         assert!(again.is_err(), "no attempt begins twice");

@@ -214,7 +214,7 @@ impl Attempt {
     /// Puts on record that it begins; nothing of it outlives this daemon.
     pub(super) async fn begin(&self) -> Result<(), Outcome> {
         let (markers, id) = (self.parts.markers.clone(), self.id);
-        let left = markers.leftover(&self.mark, None);
+        let left = markers.leftover(&self.mark, None, None);
         let began = blocking(move || markers.began(id, &left)).await;
         began.map_err(|error| failed(format!("it can't be put on record: {error}")))?;
         self.tell_began().await;

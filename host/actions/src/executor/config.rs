@@ -36,6 +36,9 @@ pub struct ExecutorConfig {
     /// A cgroup (version 2) that is delegated to the daemon, with the controllers `cpu`, `cpuset`
     /// and `memory`. Without one, cores are bound by affinity and memory is watched.
     pub cgroup: Option<PathBuf>,
+    /// Whether each supervisor has a cgroup of its own below the daemon's, where that may be, so that
+    /// nothing of an action outlives it. Otherwise a process before it sees to that.
+    pub pens: bool,
     /// Where commands in sandboxes run; they can't be run without it.
     pub sandboxes: Option<Sandboxes>,
     /// The GPUs that actions and their services share.
@@ -63,6 +66,7 @@ impl ExecutorConfig {
             output_bytes_max: 1 << 20,
             grace: Duration::from_secs(2),
             cgroup: None,
+            pens: true,
             sandboxes: None,
             gpus: Gpus::default(),
             own,

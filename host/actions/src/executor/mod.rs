@@ -137,7 +137,7 @@ impl Executor {
             config.output_bytes_max,
         );
         let requests = Arc::new(requests.map_err(ExecutorError::Egress)?);
-        let supervisors = Arc::new(Supervisors::new(config.supervisor.clone()));
+        let supervisors = Arc::new(Supervisors::new(config.supervisor.clone(), recovery.pens));
         let services = ServiceHost::new(Surroundings {
             supervisors: supervisors.clone(),
             markers: markers.clone(),

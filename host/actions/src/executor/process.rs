@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 
 use treadle_core::actions::Outcome;
 
@@ -32,7 +33,8 @@ impl Attempt {
         let cores = self.granted(CPU).unwrap_or(0);
         let cores = usize::try_from(cores).unwrap_or(usize::MAX);
         let taken = self.parts.cores.take(cores);
-        let prepared = self.prepare(supervisor.identity(), &taken).await;
+        let of = (supervisor.identity(), supervisor.cgroup());
+        let prepared = self.prepare(of, &taken).await;
         let is_stopped = *self.stop.borrow() != Stop::Not;
         let (cgroup, left) = match prepared {
             Ok(prepared) if !is_stopped => prepared,
@@ -62,15 +64,21 @@ impl Attempt {
     /// Makes its cgroup, and puts on record that it begins.
     async fn prepare(
         &mut self,
-        supervisor: Identity,
+        (supervisor, pen): (Identity, Option<PathBuf>),
         taken: &Taken,
     ) -> io::Result<(Option<Cgroup>, Leftover)> {
         let (parts, id) = (self.parts.clone(), self.id);
         let memory = self.granted(MEMORY);
-        let left = parts.markers.leftover(&self.mark, Some(supervisor));
         let cores = taken.cores().to_vec();
         // Ids of actions are those of one shard.
         let name = format!("{id}-{}", self.mark);
+        let own = parts
+            .cgroups
+            .as_ref()
+            .map(|cgroups| cgroups.folder_of(&name));
+        let left = parts
+            .markers
+            .leftover(&self.mark, Some(supervisor), own.or(pen));
         blocking(move || {
             parts.markers.began(id, &left)?;
             let cgroups = parts.cgroups.as_ref();

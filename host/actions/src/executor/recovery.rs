@@ -1,11 +1,14 @@
 //! What ran before a crash, as far as this machine knows.
 
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
 use treadle_core::actions::{ActionEvent, Outcome};
 use treadle_model::ActionId;
 
 use super::{ExecutorConfig, ExecutorError, blocking};
 use crate::markers::{AttemptId, Found, Markers};
-use crate::process::Cgroups;
+use crate::process::{Cgroups, Pens};
 
 /// What earlier daemons left. Nothing of it runs any more.
 #[derive(Debug)]
@@ -13,6 +16,7 @@ pub struct Recovery {
     pub(super) found: Found,
     pub(super) markers: Markers,
     pub(super) cgroups: Option<Cgroups>,
+    pub(super) pens: Option<Pens>,
 }
 
 impl Recovery {
@@ -61,17 +65,12 @@ pub async fn recover(config: &ExecutorConfig) -> Result<Recovery, ExecutorError>
         folder: config.markers.display().to_string(),
         error,
     })?;
-    let names: Vec<String> = found.attempts.keys().map(AttemptId::to_string).collect();
-    let cgroups = blocking(move || {
-        let cgroups = cgroup.map(|folder| Cgroups::open(&folder)).transpose()?;
-        for name in names {
-            if let Some(cgroups) = &cgroups {
-                cgroups.clear(&name);
-            }
-        }
-        Ok(cgroups)
+    let (folder, has_pens) = (config.markers.clone(), config.pens);
+    let cgroups = blocking(move || match cgroup {
+        Some(cgroup) => Ok((Some(Cgroups::open(&cgroup)?), None)),
+        None => Ok((None, has_pens.then(|| pens(&folder)).flatten())),
     });
-    let cgroups = cgroups.await.map_err(|error| ExecutorError::Cgroup {
+    let (cgroups, pens) = cgroups.await.map_err(|error| ExecutorError::Cgroup {
         folder: config
             .cgroup
             .clone()
@@ -84,5 +83,21 @@ pub async fn recover(config: &ExecutorConfig) -> Result<Recovery, ExecutorError>
         found,
         markers,
         cgroups,
+        pens,
     })
+}
+
+/// Cgroups for the supervisors of the daemon that has this folder, and no other.
+fn pens(folder: &Path) -> Option<Pens> {
+    let digest = Sha256::digest(folder.canonicalize().ok()?.as_os_str().as_encoded_bytes());
+    let digits: Vec<_> = digest
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let pens = Pens::open(&format!("{}{}", Pens::NAME, digits.concat()));
+    if pens.is_none() {
+        tracing::debug!("supervisors of actions have no cgroups of their own, and have guards");
+    }
+    pens
 }

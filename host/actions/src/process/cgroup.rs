@@ -4,14 +4,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+
+use super::pens::remove;
 
 /// What the kernel must offer in the folder.
 const CONTROLLERS: [&str; 3] = ["cpu", "cpuset", "memory"];
 /// Microseconds in which the bound on time of processors holds.
 const PERIOD_US: u64 = 100_000;
-/// How often a cgroup is removed that seems to be used yet.
-const REMOVALS_MAX: u32 = 50;
 
 /// A folder in which cgroups are made.
 #[derive(Clone, Debug)]
@@ -61,7 +60,7 @@ impl Cgroups {
         cores: &[u32],
         memory_bytes_max: Option<u64>,
     ) -> io::Result<Cgroup> {
-        let folder = self.root.join(name);
+        let folder = self.folder_of(name);
         make(&folder)?;
         let cgroup = Cgroup { folder };
         if !cores.is_empty() {
@@ -83,14 +82,9 @@ impl Cgroups {
         &self.home
     }
 
-    /// Ends and removes the cgroup that an attempt of an earlier daemon left.
-    pub(crate) fn clear(&self, name: &str) {
-        let folder = self.root.join(name);
-        if folder.exists() {
-            let cgroup = Cgroup { folder };
-            let _ = cgroup.write("cgroup.kill", "1");
-            cgroup.remove();
-        }
+    /// Where the cgroup of an attempt is.
+    pub(crate) fn folder_of(&self, name: &str) -> PathBuf {
+        self.root.join(name)
     }
 }
 
@@ -110,15 +104,9 @@ impl Cgroup {
 
     /// Removes it. Processes that have just ended are in it for a moment yet.
     pub(crate) fn remove(self) {
-        for _ in 0..REMOVALS_MAX {
-            match fs::remove_dir(&self.folder) {
-                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                _ => return,
-            }
+        if !remove(&self.folder) {
+            tracing::warn!(folder = %self.folder.display(), "a cgroup is in use yet and stays");
         }
-        tracing::warn!(folder = %self.folder.display(), "a cgroup is in use yet and stays");
     }
 
     fn write(&self, file: &str, text: &str) -> io::Result<()> {

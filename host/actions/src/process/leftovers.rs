@@ -1,12 +1,15 @@
-//! Ends what is left of attempts whose daemon or supervisor is gone.
+//! Ends what is left of attempts whose daemon or supervisor is gone. What there is in their cgroups is
+//! theirs, and what descends from their supervisors; marks find the rest, as far as that keeps them.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::MARK;
+use super::pens::{kill_all_in, remove};
 use super::tree::{Identity, kill_marked, signal_descendants};
 
 /// How long it may take for killed processes to be gone.
@@ -21,12 +24,16 @@ pub(crate) struct Leftover {
     pub(crate) mark: String,
     /// The process that all of its processes descend from.
     pub(crate) supervisor: Option<Identity>,
+    /// The cgroup that all of its processes are in.
+    #[serde(default)]
+    pub(crate) cgroup: Option<PathBuf>,
     /// The run of the machine in which it began.
     pub(crate) boot: String,
 }
 
-/// Ends the processes of some attempts: those below their supervisors, which end by themselves once
-/// their daemon is gone, and those that have their marks. Blocks until they are gone.
+/// Ends the processes of some attempts: those in their cgroups, those below their supervisors, which
+/// end by themselves once their daemon is gone, and those that have their marks. Blocks until they are
+/// gone.
 pub(crate) fn end_leftovers(left: &[Leftover]) {
     if left.is_empty() {
         return;
@@ -34,6 +41,10 @@ pub(crate) fn end_leftovers(left: &[Leftover]) {
     let marks: BTreeSet<&str> = left.iter().map(|left| left.mark.as_str()).collect();
     let supervisors = left.iter().filter_map(|left| left.supervisor);
     let mut supervisors: Vec<Identity> = supervisors.collect();
+    let cgroups: BTreeSet<_> = left
+        .iter()
+        .filter_map(|left| left.cgroup.as_ref())
+        .collect();
     let until = Instant::now() + GONE_MAX;
     loop {
         supervisors.retain(|supervisor| supervisor.lives());
@@ -41,8 +52,12 @@ pub(crate) fn end_leftovers(left: &[Leftover]) {
         for supervisor in &supervisors {
             signal_descendants(supervisor.pid, Signal::KILL);
         }
-        let killed = kill_marked(MARK, &marks);
+        let killed: usize = cgroups.iter().map(|cgroup| kill_all_in(cgroup)).sum();
+        let killed = killed + kill_marked(MARK, &marks);
         if killed == 0 && supervisors.is_empty() {
+            for cgroup in cgroups {
+                remove(cgroup);
+            }
             return;
         }
         if Instant::now() >= until {

@@ -3,8 +3,10 @@
 
 mod cgroup;
 mod cores;
+mod guard;
 mod leftovers;
 mod messages;
+mod pens;
 mod pool;
 mod supervisor;
 mod tree;
@@ -18,6 +20,7 @@ pub(crate) use cgroup::{Cgroup, Cgroups};
 pub(crate) use cores::{Cores, Taken};
 pub(crate) use leftovers::{Leftover, end_leftovers};
 pub(crate) use messages::{ProcessOrder, Report};
+pub(crate) use pens::Pens;
 pub use pool::SupervisorCommand;
 pub(crate) use pool::{Ended, Supervisors};
 pub use supervisor::supervisor_main;

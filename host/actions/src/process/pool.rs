@@ -1,6 +1,6 @@
 //! The daemon's side of supervisors: those that wait for an order, and one order's course.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::leftovers::{Leftover, end_leftovers};
 use super::messages::{ProcessOrder, REPLY_BYTES_MAX, Reply, Report, Request, pack, receive};
+use super::pens::{Pen, Pens};
 use super::tree::Identity;
 use super::{Stop, stopped};
 
@@ -20,6 +21,8 @@ use super::{Stop, stopped};
 const IDLE_MAX: usize = 64;
 /// How much longer than it may a supervisor takes before it counts as stuck.
 const SPARE: Duration = Duration::from_secs(15);
+/// Tells a supervisor its cgroup, or, where it has none, to put a guard before itself.
+pub(super) const CGROUP: &str = "TREADLE_SUPERVISOR_CGROUP";
 /// Bytes of a mark in an output.
 const MARK_BYTES_MAX: usize = 128;
 
@@ -37,6 +40,8 @@ pub struct SupervisorCommand {
 #[derive(Debug)]
 pub(crate) struct Supervisors {
     command: SupervisorCommand,
+    /// Where their cgroups are made, if that may be.
+    pens: Option<Pens>,
     /// `None` once there are to be no more.
     idle: Mutex<Option<Vec<Supervisor>>>,
 }
@@ -48,6 +53,7 @@ pub(crate) struct Supervisor {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     identity: Identity,
+    pen: Option<Pen>,
 }
 
 /// What a process run came to.
@@ -58,9 +64,13 @@ pub(crate) struct Ended {
 }
 
 impl Supervisors {
-    pub(crate) fn new(command: SupervisorCommand) -> Self {
+    pub(crate) fn new(command: SupervisorCommand, pens: Option<Pens>) -> Self {
         let idle = Mutex::new(Some(Vec::new()));
-        Self { command, idle }
+        Self {
+            command,
+            pens,
+            idle,
+        }
     }
 
     /// Has some wait.
@@ -103,9 +113,13 @@ impl Supervisors {
     /// Ends all that wait, and those that are put back from now on.
     pub(crate) async fn close(&self) {
         let idle = self.lock().take();
-        for Supervisor { mut child, to, .. } in idle.unwrap_or_default() {
+        for Supervisor {
+            mut child, to, pen, ..
+        } in idle.unwrap_or_default()
+        {
             drop(to);
             let _ = child.wait().await;
+            drop(pen);
         }
     }
 
@@ -148,8 +162,9 @@ impl Supervisors {
 
     /// Starts a supervisor aside: it takes as long as an executable takes to be loaded.
     async fn start(&self) -> io::Result<Supervisor> {
-        let command = self.command.clone();
-        let started = tokio::task::spawn_blocking(move || Supervisor::start(&command));
+        let (command, pens) = (self.command.clone(), self.pens.clone());
+        let started =
+            tokio::task::spawn_blocking(move || Supervisor::start(&command, pens.as_ref()));
         let started = started.await.map_err(io::Error::other)?;
         started.map_err(|error| {
             let program = self.command.program.display();
@@ -163,10 +178,14 @@ impl Supervisors {
 }
 
 impl Supervisor {
-    fn start(command: &SupervisorCommand) -> io::Result<Self> {
+    fn start(command: &SupervisorCommand, pens: Option<&Pens>) -> io::Result<Self> {
+        let pen = pens.map(Pens::make).transpose()?;
+        let none = OsStr::new("");
+        let cgroup = pen.as_ref().map_or(none, |pen| pen.folder().as_os_str());
         let mut child = Command::new(&command.program)
             .args(&command.args)
             .env_clear()
+            .env(CGROUP, cgroup)
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -179,6 +198,7 @@ impl Supervisor {
                 to,
                 from: BufReader::new(from),
                 identity,
+                pen,
             }),
             _ => Err(io::Error::other("it has no pipes")),
         }
@@ -186,6 +206,12 @@ impl Supervisor {
 
     pub(crate) fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// The cgroup that all is in that it starts.
+    pub(crate) fn cgroup(&self) -> Option<PathBuf> {
+        let folder = self.pen.as_ref().map(Pen::folder);
+        folder.map(std::path::Path::to_owned)
     }
 
     /// Gives how it ended, and whether another order may follow.
@@ -229,7 +255,12 @@ impl Supervisor {
 
     /// Ends what is left below one that can't be used again, and then itself.
     async fn end(self, left: Leftover) {
-        let Self { mut child, to, .. } = self;
+        let Self {
+            mut child,
+            to,
+            pen: _pen,
+            ..
+        } = self;
         drop(to);
         let ended = tokio::task::spawn_blocking(move || end_leftovers(&[left]));
         let _ = ended.await;

@@ -5,6 +5,7 @@
 //! that runs in the child, which would take `unsafe` in the daemon. It runs one action after
 //! another, so that most of them wait for no supervisor.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
@@ -19,7 +20,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, getpid, prlimit, set_child_subreaper};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::guard;
 use super::messages::{ProcessOrder, REQUEST_BYTES_MAX, Reply, Report, Request, pack, unpack};
+use super::pens::enter;
+use super::pool::CGROUP;
 use super::watch::{Event, Watch};
 use crate::capture::Capture;
 
@@ -34,6 +38,11 @@ const READ_BYTES: usize = 16 << 10;
 /// input and tells their ends on standard output, until the daemon is gone. Call it first thing in a
 /// process that does nothing else: it waits for all children that there are.
 pub fn supervisor_main() -> ExitCode {
+    let cgroup = std::env::var_os(CGROUP);
+    let has_none = |cgroup: &OsString| cgroup.is_empty() || enter(Path::new(cgroup)).is_err();
+    if cgroup.as_ref().is_some_and(has_none) {
+        return guard::run();
+    }
     // A signal of a terminal is not meant for actions. It fails where it is so already.
     let _ = rustix::process::setsid();
     let (current, maximum) = (Some(0), Some(0));
@@ -231,8 +240,4 @@ fn confine(order: &ProcessOrder) -> io::Result<()> {
         sched_setaffinity(None, &set)?;
     }
     Ok(())
-}
-
-fn enter(cgroup: &Path) -> io::Result<()> {
-    std::fs::write(cgroup.join("cgroup.procs"), "0")
 }

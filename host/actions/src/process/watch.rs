@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitStatus};
 
 use super::messages::{ProcessOrder, Report};
+use super::pens::kill_all_in;
 use super::tree::{memory_of_descendants, own_pid, signal_descendants};
 
 /// Between two looks at processes that are to be gone.
@@ -163,8 +164,7 @@ impl<'o> Watch<'o> {
 
     fn kill_all(&self) {
         if let Some(cgroup) = &self.order.cgroup {
-            // Kernels before 5.14 don't have it.
-            let _ = std::fs::write(cgroup.join("cgroup.kill"), "1");
+            kill_all_in(cgroup);
         }
         signal_descendants(own_pid(), Signal::KILL);
     }

@@ -172,7 +172,8 @@ impl Instance {
         async move {
             let began = async {
                 let supervisor = supervisors.take().await?;
-                let left = markers.leftover(&mark, Some(supervisor.identity()));
+                let cgroup = supervisor.cgroup();
+                let left = markers.leftover(&mark, Some(supervisor.identity()), cgroup);
                 markers.service_began(&format!("{name}-{place}"), &left)?;
                 Ok::<_, std::io::Error>((supervisor, left))
             };

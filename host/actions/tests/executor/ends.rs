@@ -131,6 +131,25 @@ async fn an_action_that_kills_its_supervisor_leaves_nothing_either() {
 }
 
 #[tokio::test]
+async fn a_process_without_a_mark_outlives_no_killed_supervisor() {
+    for pens in [true, false] {
+        let mut stage = Stage::with(|config| config.pens = pens).await;
+        let script = "env -i setsid sleep 1000 > /dev/null 2>&1 & echo $! > pids; \
+                      while grep -qa TREADLE_MARK /proc/$!/environ; do :; done; \
+                      kill -9 $PPID; sleep 1000";
+        let (outcome, _) = stage.shell(script).await;
+        assert_eq!(outcome, Outcome::Unknown);
+        let pid = std::fs::read_to_string(stage.path().join("pids")).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
+        let status = status.unwrap_or_default();
+        let is_gone = status.is_empty() || status.contains("State:\tZ");
+        assert!(is_gone, "{pens}: {status}");
+        assert_eq!(stage.shell("exit 0").await.0, exited(0));
+        stage.executor.shutdown().await;
+    }
+}
+
+#[tokio::test]
 async fn memory_beyond_the_grant_ends_an_action() {
     let mut stage = Stage::new().await;
     // `tail` keeps a line, which has no end here.
