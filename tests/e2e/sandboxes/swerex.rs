@@ -124,6 +124,74 @@ async fn a_shell_does_what_terminals_of_others_stumble_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_shell_keeps_its_options_and_what_looks_like_its_prompt() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = open(folder.path()).await;
+    let shell = Shell::new(&fixture.client).await;
+    let globs = "mkdir -p g; cd g; touch a b c; echo !(b); cd ..";
+    raises(
+        &shell.try_run(globs, 10.0).await,
+        "swerex.exceptions.BashIncorrectSyntaxError",
+    );
+    for (command, output, code) in [
+        ("shopt -s extglob\necho !(x) >/dev/null", "", 0),
+        (globs, "a c\n", 0),
+        ("set -u -f -o pipefail", "", 0),
+        ("echo $- | grep -c u; echo *; set +u +f", "1\n*\n", 0),
+        (
+            "echo SHELLPS1PREFIX; echo after",
+            "SHELLPS1PREFIX\nafter\n",
+            0,
+        ),
+        (
+            "printf 'SHELLPS1PREFIX'; sleep 0.1; echo; false",
+            "SHELLPS1PREFIX\n",
+            1,
+        ),
+    ] {
+        assert_eq!(
+            shell.run(command).await,
+            (output.to_owned(), json!(code)),
+            "{command}"
+        );
+    }
+    // A program that clients talk to may write what looks like a prompt, too.
+    let talk = async |command: &str, kind: &str| {
+        let mut body = json!({"action_type": "bash", "command": command, "timeout": 20});
+        body[kind] = json!(true);
+        if kind == "is_interactive_command" {
+            body["expect"] = json!([">>> "]);
+        }
+        shell.post("run_in_session", &body).await.ok()
+    };
+    talk("python3 -q", "is_interactive_command").await;
+    let told = talk(
+        "print('SHELLPS1PREFIX'); print('and on')",
+        "is_interactive_command",
+    )
+    .await;
+    assert_eq!(told["output"], "SHELLPS1PREFIX\nand on", "{told}");
+    let left = talk("exit()", "is_interactive_quit").await;
+    assert_eq!(left["expect_string"], "SHELLPS1PREFIX");
+    assert_eq!(
+        shell.run("echo back").await,
+        ("back\n".to_owned(), json!(0))
+    );
+    // A client may wait for the prompt as it knows it.
+    let body = json!({
+        "action_type": "bash", "command": "echo hi", "is_interactive_command": true,
+        "expect": ["SHELLPS1PREFIX"], "timeout": 20,
+    });
+    let told = shell.post("run_in_session", &body).await.ok();
+    assert_eq!(
+        (&told["output"], &told["expect_string"]),
+        (&json!("hi"), &json!("SHELLPS1PREFIX"))
+    );
+    assert_eq!(shell.run("echo on").await, ("on\n".to_owned(), json!(0)));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_wrote_what_was_expected_goes_on_to_its_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = open(folder.path()).await;

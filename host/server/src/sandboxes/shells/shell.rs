@@ -1,7 +1,7 @@
 //! A bash on a terminal of its own that outlives the requests that type into it.
 
 use super::transcript::Transcript;
-use super::typed::{self, LINE_BYTES_MAX, Nonce, PROMPT};
+use super::typed::{self, LINE_BYTES_MAX, Nonce};
 use regex::bytes::Regex;
 use std::collections::BTreeMap;
 use std::io;
@@ -62,6 +62,7 @@ pub(crate) enum Became {
 pub(crate) struct Shell {
     keyboard: Arc<tokio::sync::Mutex<pipe::Sender>>,
     stopper: Stopper,
+    prompt: String,
     turn: Arc<tokio::sync::Mutex<()>>,
     screen: Arc<(Mutex<Screen>, Notify)>,
 }
@@ -78,6 +79,7 @@ impl Shell {
     pub(super) async fn start(sandbox: &Arc<Sandbox>, first: &str) -> Result<Self, SandboxError> {
         let random = |error| SandboxError::System("a number", error);
         let nonces = (Nonce::new().map_err(random)?, Nonce::new().map_err(random)?);
+        let prompt = Nonce::new().map_err(random)?.prompt();
         let mut running = sandbox
             .run(Exec {
                 command: typed::start(&nonces.0),
@@ -90,7 +92,7 @@ impl Shell {
             .await?;
         let keyboard = running.stdin.take().ok_or(SandboxError::Gone)?;
         let screen = Screen {
-            transcript: Transcript::default(),
+            transcript: Transcript::new(&prompt),
             doing: Doing::Runs(nonces.1.clone(), false),
             interrupts: 0,
             is_followed: false,
@@ -99,6 +101,7 @@ impl Shell {
         let shell = Self {
             keyboard: Arc::new(keyboard.into()),
             stopper: running.stopper(),
+            prompt,
             turn: Arc::default(),
             screen: Arc::new((Mutex::new(screen), Notify::new())),
         };
@@ -109,13 +112,30 @@ impl Shell {
         };
         let until = Instant::now() + TYPING_MAX;
         if shell.until(Some(until), has_terminal).await.is_some() && !shell.lock().has_ended {
-            shell.press(typed::command(&nonces.1, first, false)).await;
+            let keys = typed::command(&nonces.1, &shell.prompt, first, false);
+            shell.press(keys).await;
         }
         Ok(shell)
     }
 
     fn lock(&self) -> MutexGuard<'_, Screen> {
         self.screen.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it shows when it waits for a command.
+    pub(crate) fn prompt(&self) -> &str {
+        &self.prompt
+    }
+
+    /// What has another bash read commands as this one does, by the options that it has. Only whoever
+    /// has the turn may ask.
+    pub(crate) async fn reads_so(&self, turn: &OwnedMutexGuard<()>) -> Vec<&'static str> {
+        let until = Instant::now() + TYPING_MAX;
+        let told = self.run(turn, typed::TELL_OPTIONS, &[], Some(until)).await;
+        match told {
+            Ok(Became::Ended(options, _)) => typed::reads_so(&String::from_utf8_lossy(&options)),
+            _ => Vec::new(),
+        }
     }
 
     /// Whether it is there for its first command.
@@ -200,7 +220,7 @@ impl Shell {
             screen.interrupts
         };
         // A pattern may be what a program asks that is to be answered.
-        let keys = typed::command(&nonce, text, !patterns.is_empty());
+        let keys = typed::command(&nonce, &self.prompt, text, !patterns.is_empty());
         if !self.press(keys).await {
             return Ok(Became::Gone(late));
         }
@@ -265,7 +285,7 @@ impl Shell {
                     .has_ended
                     .then(|| Became::Gone(screen.transcript.take()));
             };
-            if patterns[which].as_str() == PROMPT {
+            if patterns[which].as_str() == self.prompt {
                 screen.doing = Doing::Nothing;
             }
             Some(Became::Matched([before.clone(), output].concat(), which))
@@ -301,7 +321,8 @@ impl Shell {
         let shows = |screen: &mut Screen| screen.transcript.has_prompt().then_some(());
         self.until(Some(until), shows).await;
         let nonce = Nonce::new()?;
-        self.press(typed::probe(&nonce).into_bytes()).await;
+        self.press(typed::probe(&nonce, &self.prompt).into_bytes())
+            .await;
         let look = |screen: &mut Screen| {
             if screen.has_ended {
                 return Some(Became::Gone(screen.transcript.take()));

@@ -1,6 +1,6 @@
 //! What a shell wrote and nobody has taken yet, within a bound: of more, the middle is left out.
 
-use super::typed::{Nonce, PROMPT, without_marks};
+use super::typed::{Nonce, without_marks};
 use regex::bytes::Regex;
 
 /// Bytes that are kept of the beginning, and as many of the end.
@@ -13,8 +13,10 @@ const CODE_BYTES_MAX: usize = 12;
 const LOOK_BYTES: usize = 64 << 10;
 
 /// What a shell wrote and nobody has taken yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Transcript {
+    /// The shell's prompt, which is nothing that it wrote.
+    prompt: String,
     bytes: Vec<u8>,
     /// Where bytes are missing, and how many.
     hole: Option<(usize, u64)>,
@@ -23,6 +25,16 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
+    /// That of a shell with this prompt.
+    pub(super) fn new(prompt: &str) -> Self {
+        Self {
+            prompt: prompt.to_owned(),
+            bytes: Vec::new(),
+            hole: None,
+            looked: None,
+        }
+    }
+
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
         if self.bytes.len() > 2 * HALF_BYTES + SLACK_BYTES {
@@ -55,7 +67,7 @@ impl Transcript {
             Some((hole, missing)) => self.hole = Some((hole - at, missing)),
             None => {}
         }
-        without_prompts(&without_marks(&taken))
+        self.without_prompts(&without_marks(&taken))
     }
 
     /// Forgets what came before a command's output, that it wrote to be typed in included.
@@ -105,26 +117,26 @@ impl Transcript {
     /// Leaves prompts out that were shown so far.
     pub(super) fn forget_prompts(&mut self) {
         if self.has_prompt() {
-            self.bytes = without_prompts(&self.bytes);
+            self.bytes = self.without_prompts(&self.bytes);
             self.looked = None;
         }
     }
 
     /// Whether the shell waits for a command, as far as its prompt tells.
     pub(super) fn has_prompt(&self) -> bool {
-        find(&self.bytes, PROMPT.as_bytes()).is_some()
+        find(&self.bytes, self.prompt.as_bytes()).is_some()
     }
-}
 
-fn without_prompts(bytes: &[u8]) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some(at) = find(rest, PROMPT.as_bytes()) {
-        kept.extend(&rest[..at]);
-        rest = &rest[at + PROMPT.len()..];
+    fn without_prompts(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut kept = Vec::with_capacity(bytes.len());
+        let mut rest = bytes;
+        while let Some(at) = find(rest, self.prompt.as_bytes()) {
+            kept.extend(&rest[..at]);
+            rest = &rest[at + self.prompt.len()..];
+        }
+        kept.extend(rest);
+        kept
     }
-    kept.extend(rest);
-    kept
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -150,15 +162,16 @@ mod tests {
     #[test]
     fn output_is_between_its_marks_however_the_bytes_come() {
         let (mine, other) = (nonce(), nonce());
-        let mut whole = b"typed SHELLPS1PREFIX".to_vec();
+        let prompt = nonce().prompt();
+        let mut whole = format!("typed {prompt}").into_bytes();
         whole.extend(mine.begin());
-        whole.extend(b"one\n");
+        whole.extend(b"one SHELLPS1PREFIX\n");
         whole.extend(other.end());
         whole.extend(b"9\x02two");
         whole.extend(mine.end());
-        whole.extend(b"7\x02SHELLPS1PREFIXlate");
+        whole.extend(format!("7\x02{prompt}late").into_bytes());
         for piece in 1..40 {
-            let (mut transcript, mut found) = (Transcript::default(), None);
+            let (mut transcript, mut found) = (Transcript::new(&prompt), None);
             let mut began = false;
             for bytes in whole.chunks(piece) {
                 transcript.add(bytes);
@@ -166,7 +179,7 @@ mod tests {
                 found = found.or_else(|| transcript.ended(&mine));
             }
             assert!(began);
-            assert_eq!(found, Some((b"one\ntwo".to_vec(), 7)));
+            assert_eq!(found, Some((b"one SHELLPS1PREFIX\ntwo".to_vec(), 7)));
             assert_eq!(transcript.take(), b"late");
         }
     }
@@ -174,7 +187,7 @@ mod tests {
     #[test]
     fn a_long_output_loses_its_middle_and_keeps_its_end() {
         let mine = nonce();
-        let mut transcript = Transcript::default();
+        let mut transcript = Transcript::new(&mine.prompt());
         transcript.add(b"first");
         for _ in 0..64 {
             transcript.add(&vec![b'x'; 64 << 10]);
@@ -192,15 +205,19 @@ mod tests {
 
     #[test]
     fn the_earliest_pattern_counts() {
-        let patterns = ["b+", ">>> ", "SHELLPS1PREFIX"].map(|text| Regex::new(text).expect("one"));
-        let mut transcript = Transcript::default();
+        let prompt = nonce().prompt();
+        let patterns = ["b+", ">>> ", &prompt].map(|text| Regex::new(text).expect("one"));
+        let mut transcript = Transcript::new(&prompt);
         transcript.add(b"42\n");
         assert_eq!(transcript.matched(&patterns), None);
-        transcript.add(b">>> bb SHELLPS1PREFIX");
+        transcript.add(format!(">>> bb SHELLPS1PREFIX {prompt}").as_bytes());
         assert_eq!(transcript.matched(&patterns), Some((b"42\n".to_vec(), 1)));
         assert_eq!(transcript.matched(&patterns), Some((Vec::new(), 0)));
         assert!(transcript.has_prompt());
-        assert_eq!(transcript.matched(&patterns), Some((b" ".to_vec(), 2)));
+        assert_eq!(
+            transcript.matched(&patterns),
+            Some((b" SHELLPS1PREFIX ".to_vec(), 2))
+        );
         assert!(!transcript.has_prompt());
     }
 }

@@ -4,7 +4,8 @@
 
 use std::fmt::Write as _;
 
-/// What the prompt is. Clients know it, and some look for it.
+/// What clients know as the prompt, and some look for. A shell has a longer one, of which this is the
+/// beginning: what programs write that looks like a prompt is none.
 pub(crate) const PROMPT: &str = "SHELLPS1PREFIX";
 /// A terminal takes no line of more than 4,095 bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 3_900;
@@ -26,6 +27,11 @@ impl Nonce {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self(format!("{:032x}", u128::from_ne_bytes(bytes))))
+    }
+
+    /// A prompt that no program writes.
+    pub(super) fn prompt(&self) -> String {
+        format!("{PROMPT}{}", self.0)
     }
 
     /// What is written before a command's output.
@@ -56,13 +62,13 @@ pub(super) fn start(nonce: &Nonce) -> Vec<String> {
 
 /// A whole command as lines that the shell takes for one. It reads nothing, unless it is to have the
 /// terminal.
-pub(super) fn command(nonce: &Nonce, text: &str, has_terminal: bool) -> Vec<u8> {
+pub(super) fn command(nonce: &Nonce, prompt: &str, text: &str, has_terminal: bool) -> Vec<u8> {
     let input = if has_terminal { "" } else { " </dev/null" };
     let typed = format!(
         " __treadle={};{} builtin eval \"$__treadle\"{input}; {}",
         quoted(text),
         begin(nonce),
-        probe(nonce)
+        probe(nonce, prompt)
     );
     typed.into_bytes()
 }
@@ -73,11 +79,11 @@ pub(super) fn begin(nonce: &Nonce) -> String {
     format!(" {{ builtin printf '\\001B:%s\\002' {number} >/dev/tty; }} 2>/dev/null; ")
 }
 
-/// Asks for a mark with the exit code of what came before.
-pub(super) fn probe(nonce: &Nonce) -> String {
+/// Asks for a mark with the exit code of what came before, and has the prompt shown that there is.
+pub(super) fn probe(nonce: &Nonce, prompt: &str) -> String {
     let number = &nonce.0;
     format!(
-        "{{ __treadle=$?; PS1={PROMPT} PS2= PS0=; \
+        "{{ __treadle=$?; PS1={prompt} PS2= PS0=; \
          builtin printf '\\001E:%s:%s\\002' {number} $__treadle >/dev/tty; }} 2>/dev/null\n"
     )
 }
@@ -106,6 +112,19 @@ fn quoted(text: &str) -> String {
     }
     all.push('\'');
     all
+}
+
+/// Has a shell write which options it has.
+pub(super) const TELL_OPTIONS: &str =
+    "builtin printf ':%s:%s:' \"$SHELLOPTS\" \"$BASHOPTS\" >/dev/tty";
+
+/// What has another bash read commands as a shell with these options does.
+pub(super) fn reads_so(options: &str) -> Vec<&'static str> {
+    let all = [("-O", "extglob"), ("-o", "posix")];
+    let set = all
+        .into_iter()
+        .filter(|(_, name)| options.split(':').any(|one| one == *name));
+    set.flat_map(|(flag, name)| [flag, name]).collect()
 }
 
 /// Takes marks out of what a shell wrote: those of probes that came late.
@@ -168,12 +187,22 @@ mod tests {
     #[test]
     fn lines_are_short_and_one_command() {
         let nonce = Nonce::new().expect("random numbers");
-        let typed = command(&nonce, &"x".repeat(10_000), false);
+        let typed = command(&nonce, &nonce.prompt(), &"x".repeat(10_000), false);
         let lines: Vec<_> = typed.split(|byte| *byte == b'\n').collect();
         assert!(lines.len() > 3);
         assert!(lines.iter().all(|line| line.len() < LINE_BYTES_MAX));
         let whole = lines.iter().take(lines.len() - 2);
         assert!(whole.into_iter().all(|line| line.ends_with(b"\\")));
+    }
+
+    #[test]
+    fn options_are_those_by_which_bash_reads() {
+        let script = format!("shopt -s extglob; set -o posix -e; {TELL_OPTIONS}");
+        let told = in_bash(&script.replace("/dev/tty", "/dev/stdout"));
+        let told = String::from_utf8(told).expect("text");
+        assert_eq!(reads_so(&told), ["-O", "extglob", "-o", "posix"], "{told}");
+        let plain = in_bash(&TELL_OPTIONS.replace("/dev/tty", "/dev/stdout"));
+        assert!(reads_so(&String::from_utf8(plain).expect("text")).is_empty());
     }
 
     #[test]

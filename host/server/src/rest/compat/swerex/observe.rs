@@ -112,8 +112,9 @@ impl SwerexBash {
         self.is_interactive_command || self.is_interactive_quit
     }
 
-    /// What can be seen to be wrong before anything runs; the patterns that are waited for.
-    fn check(&self) -> Result<Vec<Regex>, Problem> {
+    /// What can be seen to be wrong before anything runs; the patterns that are waited for in a shell
+    /// with this prompt.
+    fn check(&self, prompt: &str) -> Result<Vec<Regex>, Problem> {
         if self.is_interactive_command && self.is_interactive_quit {
             let message = "a command is interactive or quits what is, not both";
             return Err(Problem::new("builtins.AssertionError", message));
@@ -127,9 +128,12 @@ impl SwerexBash {
             let message = format!("`expect` has more than {PATTERNS_MAX} patterns; send fewer");
             return Err(Problem::new(VALUE, message));
         }
-        let own = self.expect.iter().map(String::as_str);
+        let own = self.expect.iter().map(|text| match text.as_str() {
+            PROMPT => prompt,
+            text => text,
+        });
         // The prompt is no pattern where the end of a command is told otherwise.
-        let prompt = self.is_interactive().then_some(PROMPT);
+        let prompt = self.is_interactive().then_some(prompt);
         own.chain(prompt).map(pattern).collect()
     }
 
@@ -206,7 +210,7 @@ pub(super) async fn run(
 ) -> Result<SwerexObservation, Problem> {
     let shell = host.shells.get(sandbox.id(), &bash.session);
     let shell = shell.ok_or_else(|| unknown(&bash.session))?;
-    let patterns = bash.check()?;
+    let patterns = bash.check(shell.prompt())?;
     let max = seconds("timeout", bash.timeout)?;
     sandbox.resume().await?;
     let turn = shell.turn(max.map(|max| Instant::now() + max)).await;
@@ -222,7 +226,7 @@ pub(super) async fn run(
     };
     let mut held = Held::wait(host, sandbox, &task).await?;
     if !bash.is_interactive() {
-        let checked = check_syntax(sandbox, &bash.command, held.share()).await;
+        let checked = check_syntax(sandbox, (&shell, &turn), &bash.command, held.share()).await;
         if let Err(problem) = checked {
             held.end(End::Exited(2), false, Vec::new());
             return Err(problem);
@@ -253,7 +257,8 @@ async fn typed(
         return shell.run(turn, &bash.command, patterns, until).await;
     }
     let became = shell.talk(turn, &bash.command, patterns, until).await?;
-    let is_back = matches!(became, Became::Matched(_, which) if which == bash.expect.len());
+    let is_prompt = |which: usize| patterns[which].as_str() == shell.prompt();
+    let is_back = matches!(became, Became::Matched(_, which) if is_prompt(which));
     if bash.is_interactive_quit && is_back {
         // The program may have put the echo on.
         let soon = Some(Instant::now() + SYNTAX_MAX);
@@ -286,12 +291,43 @@ fn told(bash: &SwerexBash, held: Held, became: Became) -> Result<SwerexObservati
     }
 }
 
-/// Whether bash would read a command to its end.
-async fn check_syntax(sandbox: &Arc<Sandbox>, text: &str, share: Share) -> Result<(), Problem> {
+/// Whether a shell would read a command to its end.
+async fn check_syntax(
+    sandbox: &Arc<Sandbox>,
+    (shell, turn): (&Shell, &OwnedMutexGuard<()>),
+    text: &str,
+    share: Share,
+) -> Result<(), Problem> {
+    let Err(problem) = read_by_bash(sandbox, &[], text, share.clone()).await else {
+        return Ok(());
+    };
+    // Options of the shell may make sense of it: those that it has, or that the command sets first.
+    let mut options = shell.reads_so(turn).await;
+    if text.contains("shopt -s") && text.contains("extglob") {
+        options.extend(["-O", "extglob"]);
+    }
+    if options.is_empty() {
+        return Err(problem);
+    }
+    read_by_bash(sandbox, &options, text, share).await
+}
+
+/// Whether another bash with such options reads a command to its end.
+async fn read_by_bash(
+    sandbox: &Arc<Sandbox>,
+    options: &[&str],
+    text: &str,
+    share: Share,
+) -> Result<(), Problem> {
     let exec = Exec {
         input: Input::Bytes(text.as_bytes().to_vec()),
         share,
-        ..Exec::new(["/usr/bin/env", "bash", "-n"])
+        ..Exec::new(
+            ["/usr/bin/env", "bash", "-n"]
+                .iter()
+                .chain(options)
+                .copied(),
+        )
     };
     let mut running = sandbox.run(exec).await?;
     let mut output = Capture::new(SYNTAX_BYTES_MAX);
