@@ -159,6 +159,15 @@ pub(super) fn unary(answered: Result<Value, Fault>) -> Response {
     }
 }
 
+/// A call that is refused before it begins. Clients of streams look for the reason in the stream:
+/// another status than 200 is `unknown` to them, or what the status alone means.
+pub(super) fn refuse(fault: Fault, is_stream: bool) -> Response {
+    if is_stream {
+        return stream(|_| async { Err(fault) });
+    }
+    fault.into_response()
+}
+
 /// Whether a request is of this kind.
 pub(super) fn is_of_kind(headers: &HeaderMap, kind: &str) -> bool {
     let own = headers
@@ -345,9 +354,11 @@ mod tests {
         expected.extend(envelope(LAST, b"{}"));
         assert_eq!(bytes, expected);
 
-        let failed = stream(|_| async { Err(late()) });
+        let failed = refuse(late(), true);
+        assert_eq!(failed.status(), StatusCode::OK);
         let bytes = to_bytes(failed.into_body(), 1_000).await.expect("it ends");
         assert_eq!(bytes[0], LAST);
+        assert_eq!(refuse(late(), false).status(), StatusCode::GATEWAY_TIMEOUT);
         let last: Value = serde_json::from_slice(&bytes[HEAD_BYTES..]).expect("JSON");
         assert_eq!(last["error"]["code"], "deadline_exceeded");
     }

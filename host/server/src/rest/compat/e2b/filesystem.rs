@@ -118,7 +118,7 @@ pub(super) async fn serve(
     }
     let bytes = match input::whole(&app, &reached.principal, &headers, body).await {
         Ok(bytes) => bytes,
-        Err(error) => return Fault::from(&error).into_response(),
+        Err(error) => return connect::refuse(Fault::from(&error), is_stream),
     };
     if is_stream {
         return connect::stream(|sender| watching::stream(reached, headers, bytes, sender));

@@ -9,7 +9,7 @@ use super::{CONNECT_JSON, JSON};
 use crate::rest::arguments::InPath;
 use crate::sandboxes::{Process, SandboxApp};
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ pub(super) async fn serve(
     }
     let bytes = match input::whole(&app, &reached.principal, &parts.headers, body).await {
         Ok(bytes) => bytes,
-        Err(error) => return Fault::from(&error).into_response(),
+        Err(error) => return connect::refuse(Fault::from(&error), is_stream),
     };
     let headers = parts.headers;
     match &*method {
