@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::config::SandboxConfig;
 use crate::platform::Platform;
-use crate::record::now_us;
 use crate::turns::Turns;
 
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) config: SandboxConfig,
+    /// By which sandboxes live.
+    pub(crate) clock: Clock,
     /// Where sandboxes are made.
     pub(crate) platform: Arc<dyn Platform>,
     /// Turns of sandboxes to be made.
@@ -40,9 +42,8 @@ pub struct Counters {
 }
 
 impl Preparations {
-    /// One became ready that was asked for at this time, in microseconds since 1970.
-    pub(crate) fn prepared(&self, created_at_us: u64) {
-        let took_us = now_us().saturating_sub(created_at_us);
+    /// One became ready, so long after it was asked for.
+    pub(crate) fn prepared(&self, took_us: u64) {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         self.prepared_us.fetch_add(took_us, Ordering::Relaxed);
     }

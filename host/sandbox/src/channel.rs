@@ -43,12 +43,8 @@ pub(crate) fn send(
     if !beside.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(beside)) {
         return Err(io::Error::other("too many descriptors go with a message"));
     }
-    sendmsg(
-        to,
-        &[IoSlice::new(&bytes)],
-        &mut ancillary,
-        SendFlags::NOSIGNAL,
-    )?;
+    let buffers = [IoSlice::new(&bytes)];
+    retry_on_intr(|| sendmsg(to, &buffers, &mut ancillary, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
@@ -80,8 +76,12 @@ pub(crate) fn receive<T: DeserializeOwned>(
 pub(crate) fn long(message: &impl Serialize) -> io::Result<OwnedFd> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() as u64 > ORDER_BYTES_MAX {
-        let problem = "the command and its variables are too long; write them to a file";
-        return Err(io::Error::other(problem));
+        let problem = format!(
+            "the command and its variables take {} bytes to be told, and may take \
+             {ORDER_BYTES_MAX}; write them to a file, or send them as input",
+            bytes.len()
+        );
+        return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, problem));
     }
     let mut file = File::from(memfd_create("order", MemfdFlags::CLOEXEC)?);
     file.write_all(&bytes)?;

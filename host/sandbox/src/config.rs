@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::{MachineClock, ThisMachine};
 use crate::wire::Guard;
 
 /// What an agent is given by its operator.
@@ -39,6 +41,8 @@ pub struct SandboxConfig {
     pub ttl: Duration,
     /// What names of sandboxes end with, in the letters of names: which agent's they are.
     pub mark: String,
+    /// The clocks of the machine.
+    pub clock: Arc<dyn MachineClock>,
     /// Protections that are left out, to prove by a test that they are needed.
     pub without: Vec<Guard>,
 }
@@ -61,6 +65,7 @@ impl SandboxConfig {
             uid: 231_072,
             ttl: Duration::from_hours(1),
             mark: String::new(),
+            clock: Arc::new(ThisMachine),
             without: Vec::new(),
         }
     }

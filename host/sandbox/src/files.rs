@@ -156,14 +156,24 @@ impl Files<'_> {
                 self.give(&file)?;
                 Ok(file.into())
             }
-            Err(Errno::EXIST) => {
-                let file = self.lookup(Path::new(path), OFlags::WRONLY, Mode::empty())?;
-                let file = regular(file)?;
-                file.set_len(0)?;
-                Ok(file)
-            }
+            Err(Errno::EXIST) => self.replace(Path::new(path), bits),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// A file that is there already, or where a link leads that leads to nothing yet.
+    fn replace(&self, path: &Path, bits: Mode) -> io::Result<File> {
+        match self.lookup(path, OFlags::WRONLY, Mode::empty()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => {
+                let file = regular(found?)?;
+                file.set_len(0)?;
+                return Ok(file);
+            }
+        }
+        let file = regular(self.lookup(path, OFlags::WRONLY | OFlags::CREATE, bits)?)?;
+        self.give(&file)?;
+        Ok(file)
     }
 
     /// Gives a file that was made to its owner.

@@ -22,6 +22,7 @@ use crate::channel;
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::files::{Entry, Files};
+use crate::hosts;
 use crate::platform::{self, End, Environment, Started};
 use crate::wire::{Guard, Order, Reply, Setup};
 
@@ -104,14 +105,25 @@ impl Live {
         let state = Mutex::default();
         let line = Arc::new(Line { socket, state });
         let hearing = tokio::spawn(line.clone().hear()).abort_handle();
-        Ok(Arc::new(Self {
+        let live = Self {
             line,
             root: Arc::new(root),
             uid: config.uid,
             is_unbounded: config.without.contains(&Guard::Lookup),
             hearing,
             _keeper: keeper,
-        }))
+        };
+        live.settle(&setup.name).await;
+        Ok(Arc::new(live))
+    }
+
+    /// Has the names found inside that must be, before anything runs there.
+    async fn settle(&self, name: &str) {
+        let name = name.to_owned();
+        let settled = self.files(ROOT, move |files| hosts::settle(files, &name));
+        if let Err(error) = settled.await {
+            tracing::debug!(%error, "a sandbox has /etc/hosts of a kind that is left as it is");
+        }
     }
 
     /// Does something with its files; what is made is a user's and a group's inside.
@@ -162,7 +174,10 @@ impl Environment for Live {
             let mut state = self.line.lock();
             state.starts.remove(&id);
             state.ends.remove(&id);
-            return Err(SandboxError::System("the command's order", error));
+            return Err(match error.kind() {
+                io::ErrorKind::ArgumentListTooLong => SandboxError::Command(error.to_string()),
+                _ => SandboxError::System("the command's order", error),
+            });
         }
         let started = start.await.map_err(|_| SandboxError::Gone)?;
         let pid = started.map_err(SandboxError::Command)?;

@@ -9,8 +9,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Clock;
+
 /// The name of the record in a sandbox's folder.
 const FILE: &str = "sandbox.json";
+/// A wall clock that differs by more from what was expected has been set.
+const WALL_SET_US: u64 = 2_000_000;
 
 /// What becomes of a sandbox whose time is over.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
@@ -59,14 +63,65 @@ pub struct Record {
     pub(crate) layers: Vec<String>,
     /// Microseconds since 1970.
     pub(crate) created_at_us: u64,
-    /// When its time is over; unknown until it was ready once.
+    /// The same by the agent's clock.
+    #[serde(default)]
+    pub(crate) made_us: u64,
+    /// Its time; unknown until it was ready once.
+    #[serde(default)]
+    pub(crate) life: Option<Life>,
+    /// When its time is over by the wall clock, in microseconds since 1970; for those who look, and
+    /// all that agents of 0.1.0 noted.
+    #[serde(default)]
     pub(crate) expires_at_us: Option<u64>,
+}
+
+/// The time of a sandbox, by the agent's clock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Life {
+    /// When it is over.
+    pub(crate) ends_us: u64,
+    /// How long it was when it was given.
+    pub(crate) given_us: u64,
 }
 
 impl Record {
     /// Whether it is not new: it was ready before, or an earlier agent was to make it.
     pub fn was_ready(&self) -> bool {
-        self.expires_at_us.is_some()
+        self.life.is_some()
+    }
+
+    /// Gives it so long from now on.
+    pub(crate) fn live_for(&mut self, ttl: Duration, clock: &Clock) {
+        let given_us = ttl.as_micros() as u64;
+        let ends_us = clock.now_us().saturating_add(given_us);
+        self.life = Some(Life { ends_us, given_us });
+        self.expires_at_us = Some(clock.wall_at(ends_us));
+    }
+
+    /// Takes in what another agent noted, whose clock may be lost.
+    pub(crate) fn take_in(&mut self, ttl: Duration, clock: &Clock) {
+        let ttl = self.spec.ttl.unwrap_or(ttl);
+        match (&mut self.life, self.expires_at_us) {
+            (Some(life), _) => {
+                let latest = clock.now_us().saturating_add(life.given_us);
+                life.ends_us = life.ends_us.min(latest);
+            }
+            (None, Some(expires)) => {
+                let left = Duration::from_micros(expires.saturating_sub(clock.wall_us()));
+                self.live_for(left, clock);
+            }
+            // It was never ready.
+            (None, None) => self.live_for(ttl, clock),
+        }
+        self.made_us = self.made_us.min(clock.now_us());
+    }
+
+    /// When its time is over by the wall clock, as that is now.
+    pub(crate) fn expires_at_us(&self, clock: &Clock) -> Option<u64> {
+        let expires = clock.wall_at(self.life?.ends_us);
+        // The same as before, as long as nobody sets the wall clock.
+        let same = |told: &u64| told.abs_diff(expires) < WALL_SET_US;
+        self.expires_at_us.filter(same).or(Some(expires))
     }
 
     /// Puts it on record in the sandbox's folder.

@@ -32,6 +32,6 @@ pub mod streams;
 
 pub use actions::SUPERVISE_SUBCOMMAND;
 pub use rest::routes;
-pub use sandboxes::{KEEP_SUBCOMMAND, look_at_cluster};
+pub use sandboxes::{KEEP_SUBCOMMAND, look_at_cluster, try_sandbox};
 pub use treadle_actions::supervisor_main;
 pub use treadle_sandbox::{look, sandbox_main};

@@ -1,5 +1,7 @@
 //! What this machine has.
 
+use std::path::PathBuf;
+
 /// Memory of a machine that does not say how much it has.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
 
@@ -19,6 +21,22 @@ pub(crate) fn memory_bytes() -> u64 {
 pub(crate) fn memory_free_mib() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     field(&text, "MemAvailable:").map_or(u64::MAX, |bytes| bytes >> 20)
+}
+
+/// A path of the configuration, if there is one, from the root on: what is started with it runs
+/// elsewhere. A name alone is one of a program that is looked for.
+pub(crate) fn path(given: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(given);
+    if given.is_empty() || !given.contains('/') {
+        return (!given.is_empty()).then_some(path);
+    }
+    Some(std::path::absolute(&path).unwrap_or(path))
+}
+
+/// The same of a folder, which is never looked for.
+pub(crate) fn folder(given: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(given);
+    (!given.is_empty()).then(|| std::path::absolute(&path).unwrap_or(path))
 }
 
 fn total(meminfo: &str) -> Option<u64> {
@@ -41,6 +59,16 @@ pub(crate) fn name(addr: std::net::SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_begin_at_the_root() {
+        let here = std::env::current_dir().expect("a folder");
+        assert_eq!((path(""), folder("")), (None, None));
+        assert_eq!(path("keeper"), Some("keeper".into()));
+        assert_eq!(path("bin/keeper"), Some(here.join("bin/keeper")));
+        assert_eq!(folder("work"), Some(here.join("work")));
+        assert_eq!(folder("/srv/work"), Some("/srv/work".into()));
+    }
 
     #[test]
     fn memory_is_read() {

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, Signal as AnySignal};
 use nix::unistd::{Gid, Uid, setgroups, sethostname, setresgid, setresuid};
 use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket};
 use rustix::process::{
@@ -112,6 +113,15 @@ pub(super) fn give_up(setup: &Setup) -> io::Result<()> {
         super::seccomp::install().map_err(|error| told("seccomp", &error))?;
     }
     Ok(())
+}
+
+/// Leaves signals of processes inside unheard, in all threads that are started from now on. The
+/// kernel drops those of a first process that has no handler for them; but Rust's runtime has handlers
+/// for SIGSEGV and SIGBUS, made for faults that end the process anyway. Where one of the two comes while
+/// the other is handled, the runtime aborts, and their frames together may be more than the handlers'
+/// stack takes. What is started has none of them blocked; a real fault ends the process nevertheless.
+pub(super) fn block_signals() -> io::Result<()> {
+    Ok(AnySignal::iterator().collect::<SigSet>().thread_block()?)
 }
 
 fn bound(resource: Resource, max: u64) -> io::Result<()> {

@@ -32,6 +32,7 @@ pub(super) fn run(socket: BorrowedFd<'_>) -> io::Result<()> {
     confine::leave_machine(&setup, &mut keeper)?;
     drop(keeper);
     confine::give_up(&setup)?;
+    confine::block_signals()?;
     let here = rustix::fs::open(".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     channel::send(socket, &Reply::Ready, &[here.as_fd()])?;
     drop(here);
@@ -99,6 +100,11 @@ fn spawn(
         let child = process.spawn().map_err(|error| {
             let cause = match error.kind() {
                 io::ErrorKind::NotFound => "not found".to_owned(),
+                io::ErrorKind::ArgumentListTooLong => {
+                    "its words and variables are longer than the kernel takes together; write them \
+                     to a file, or send them as input"
+                        .to_owned()
+                }
                 _ => error.to_string(),
             };
             io::Error::other(format!("{program}: {cause}"))

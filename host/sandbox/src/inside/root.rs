@@ -85,7 +85,9 @@ fn lay(setup: &Setup, overlay: &Overlay) -> io::Result<()> {
         .map(|path| path.to_string_lossy().replace(':', "\\:"))
         .collect();
     let options = format!(
-        "lowerdir={},upperdir={},workdir={}",
+        // Folders of lower layers can be renamed: their new place notes the old one. Nobody inside can
+        // write such a note, and images are unpacked without.
+        "redirect_dir=on,lowerdir={},upperdir={},workdir={}",
         lower.join(":"),
         overlay.upper.display(),
         overlay.work.display()

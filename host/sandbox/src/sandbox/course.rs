@@ -7,7 +7,6 @@ use super::{Sandbox, State};
 use crate::blocking::whole;
 use crate::error::SandboxError;
 use crate::platform::Environment;
-use crate::record::now_us;
 use crate::turns::Need;
 
 impl Sandbox {
@@ -20,8 +19,8 @@ impl Sandbox {
         match self.begin().await {
             _ if *self.state.borrow() == State::Removed => {}
             Ok(()) => {
-                let created_at_us = self.lock().record.created_at_us;
-                self.agent.preparations.prepared(created_at_us);
+                let took = self.age(&self.lock().record);
+                self.agent.preparations.prepared(took.as_micros() as u64);
             }
             Err(error) => {
                 self.agent.preparations.failed();
@@ -65,10 +64,9 @@ impl Sandbox {
         let config = &self.agent.config;
         {
             let mut inner = self.lock();
-            if inner.record.expires_at_us.is_none() {
+            if inner.record.life.is_none() {
                 let ttl = inner.record.spec.ttl.unwrap_or(config.ttl);
-                let expires = now_us().saturating_add(ttl.as_micros() as u64);
-                inner.record.expires_at_us = Some(expires);
+                inner.record.live_for(ttl, &self.agent.clock);
                 inner.record.write(&self.folder)?;
             }
             inner.live = Some(live);
@@ -158,11 +156,12 @@ impl Sandbox {
         if state == State::Ready && self.running().is_some() {
             return Ok(());
         }
-        let (expires_at_us, ttl) = {
+        let (life, ttl) = {
             let record = &self.lock().record;
-            (record.expires_at_us, record.spec.ttl)
+            (record.life, record.spec.ttl)
         };
-        if state != State::Removed && expires_at_us.is_some_and(|at| at <= now_us()) {
+        let now_us = self.agent.clock.now_us();
+        if state != State::Removed && life.is_some_and(|life| life.ends_us <= now_us) {
             self.live_for(ttl.unwrap_or(self.agent.config.ttl))?;
         }
         match state {

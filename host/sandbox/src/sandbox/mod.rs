@@ -3,6 +3,7 @@
 mod access;
 mod course;
 mod exec;
+mod length;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 use crate::agent::Agent;
 use crate::error::SandboxError;
 use crate::platform::{Environment, Place};
-use crate::record::{Record, SandboxSpec, now_us};
+use crate::record::{Record, SandboxSpec};
 use crate::wire::Guard;
 
 pub use crate::platform::End;
@@ -60,7 +61,10 @@ pub struct Status {
     pub state: State,
     /// Microseconds since 1970.
     pub created_at_us: u64,
-    /// When its time is over; unknown until it was ready once.
+    /// How long it has been there, whatever is done to the wall clock.
+    #[serde(default)]
+    pub age: Duration,
+    /// When its time is over, by the wall clock as it is now; unknown until it was ready once.
     pub expires_at_us: Option<u64>,
     /// Bytes of memory.
     pub memory_bytes: u64,
@@ -206,11 +210,17 @@ impl Sandbox {
             spec: inner.record.spec.clone(),
             state,
             created_at_us: inner.record.created_at_us,
-            expires_at_us: inner.record.expires_at_us,
+            age: self.age(&inner.record),
+            expires_at_us: inner.record.expires_at_us(&self.agent.clock),
             memory_bytes: self.place.memory_bytes(),
             disk_bytes: inner.disk_bytes,
             commands: inner.commands(),
         }
+    }
+
+    fn age(&self, record: &Record) -> Duration {
+        let age_us = self.agent.clock.now_us().saturating_sub(record.made_us);
+        Duration::from_micros(age_us)
     }
 
     /// Gives it another time to live, from now on.
@@ -219,7 +229,7 @@ impl Sandbox {
     /// It can't be put on record.
     pub fn live_for(&self, ttl: Duration) -> Result<(), SandboxError> {
         let mut inner = self.lock();
-        inner.record.expires_at_us = Some(now_us().saturating_add(ttl.as_micros() as u64));
+        inner.record.live_for(ttl, &self.agent.clock);
         let written = inner.record.write(&self.folder);
         written.map_err(|error| SandboxError::System("the sandbox's record", error))
     }
@@ -234,8 +244,14 @@ impl Sandbox {
         let mut env = self.lock().record.spec.env.clone();
         env.append(&mut exec.env);
         exec.env = env;
+        length::check(&exec, self.memory_bytes_max()).map_err(SandboxError::Command)?;
         let grant = self.grant(exec.share.clone());
         exec::start(live, exec, grant).await
+    }
+
+    fn memory_bytes_max(&self) -> u64 {
+        let own = self.lock().record.spec.memory_bytes;
+        own.unwrap_or(self.agent.config.memory_bytes)
     }
 
     /// One command after another would write a little too much.

@@ -93,6 +93,7 @@ impl Sandboxes {
             });
         }
         ending.join_all().await;
+        self.note_time();
         self.0.agent.platform.close();
     }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::agent::{Agent, Counters};
 use crate::blocking::{blocking, whole};
 use crate::error::SandboxError;
-use crate::record::{OnExpiry, Record, SandboxSpec, now_us};
+use crate::record::{OnExpiry, Record, SandboxSpec};
 use crate::sandbox::{Sandbox, State, Status};
 use crate::snapshot::Snapshot;
 
@@ -98,7 +98,9 @@ impl Sandboxes {
             secret,
             spec,
             layers,
-            created_at_us: now_us(),
+            created_at_us: self.0.agent.clock.wall_us(),
+            made_us: self.0.agent.clock.now_us(),
+            life: None,
             expires_at_us: None,
         };
         let sandbox = Sandbox::new(&self.0.agent, record.clone(), State::Preparing);

@@ -54,7 +54,7 @@ impl Sandboxes {
         let id = id.map_err(|error| SandboxError::System("a name", error))?;
         let copying = self.0.copying.read().await;
         let (record, layers) = self.copy_of(sandbox).await?;
-        let now = now_us();
+        let now = self.after_namesakes(&tenant, name.as_deref());
         let mut snapshot = Snapshot {
             id,
             name,
@@ -96,6 +96,17 @@ impl Sandboxes {
             }
         }
         Ok(snapshot)
+    }
+
+    /// The present, after those whose name a snapshot is to take: of two of one name the later counts,
+    /// whatever was done to the wall clock between them.
+    fn after_namesakes(&self, tenant: &str, name: Option<&str>) -> u64 {
+        let all = self.0.snapshots();
+        let namesakes = all
+            .values()
+            .filter(|one| name.is_some() && (&*one.tenant, one.name.as_deref()) == (tenant, name));
+        let latest = namesakes.map(|one| one.created_at_us + 1).max();
+        latest.unwrap_or(0).max(now_us())
     }
 
     /// Gives those whose name it takes.

@@ -12,12 +12,13 @@ use tokio::sync::RwLock;
 use super::{Sandboxes, Shared};
 use crate::agent::{Agent, Preparations};
 use crate::blocking::blocking;
+use crate::clock::Clock;
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::layers;
 use crate::namespaces::Namespaces;
 use crate::platform::Platform;
-use crate::record::{Record, now_us};
+use crate::record::Record;
 use crate::sandbox::{Sandbox, State};
 use crate::snapshot::Snapshot;
 use crate::turns::Turns;
@@ -28,14 +29,14 @@ impl Sandboxes {
     ///
     /// # Errors
     /// What this machine lacks.
-    pub async fn start(config: SandboxConfig) -> Result<Self, SandboxError> {
+    pub async fn start(mut config: SandboxConfig) -> Result<Self, SandboxError> {
         let opened = blocking(move || {
             if !rustix::process::geteuid().is_root() {
                 return Err(io::Error::other(
                     "it takes root to make namespaces; run the daemon as root",
                 ));
             }
-            let owned = own(&config)?;
+            let owned = own(&mut config)?;
             let platform: Arc<dyn Platform> = Arc::new(Namespaces::open(&config)?);
             Ok((config, owned, platform))
         });
@@ -49,9 +50,9 @@ impl Sandboxes {
     /// What this machine or the platform lacks.
     pub async fn start_on(
         platform: Arc<dyn Platform>,
-        config: SandboxConfig,
+        mut config: SandboxConfig,
     ) -> Result<Self, SandboxError> {
-        let opened = blocking(move || Ok((own(&config)?, config))).await;
+        let opened = blocking(move || Ok((own(&mut config)?, config))).await;
         let (owned, config) = opened.map_err(SandboxError::Machine)?;
         Self::over(config, owned, platform).await
     }
@@ -64,9 +65,11 @@ impl Sandboxes {
         let read = blocking(move || {
             let layers = layers::names(&config.folder.join("layers"));
             let snapshots = Snapshot::all(&config.folder.join("snapshots"), &layers)?;
-            Ok((records(&config)?, snapshots, config))
+            let clock = Clock::open(&config.folder, config.clock.clone())?;
+            Ok((records(&config, &clock)?, snapshots, (config, clock)))
         });
-        let ((records, kept), snapshots, config) = read.await.map_err(SandboxError::Machine)?;
+        let ((records, kept), snapshots, (config, clock)) =
+            read.await.map_err(SandboxError::Machine)?;
         platform.take_in(&kept).await?;
         let has_unread = kept.len() > records.len();
         let agent = Arc::new(Agent {
@@ -74,6 +77,7 @@ impl Sandboxes {
             platform,
             preparations: Preparations::default(),
             config,
+            clock,
         });
         let taken_in = records.into_iter().map(|record| {
             let id = record.id.clone();
@@ -94,8 +98,11 @@ impl Sandboxes {
     }
 }
 
-/// Takes the folder for this agent alone.
-fn own(config: &SandboxConfig) -> io::Result<File> {
+/// Takes the folder for this agent alone. From then on it has its whole path: what keeps a sandbox runs
+/// elsewhere.
+fn own(config: &mut SandboxConfig) -> io::Result<File> {
+    fs::create_dir_all(&config.folder)?;
+    config.folder = config.folder.canonicalize()?;
     let folder = &config.folder;
     fs::create_dir_all(folder.join("sandboxes"))?;
     fs::create_dir_all(folder.join("layers"))?;
@@ -111,7 +118,7 @@ fn own(config: &SandboxConfig) -> io::Result<File> {
 
 /// What is on record, and the names of all sandboxes that are kept: those too whose records can't be
 /// read now. What has no record was never acknowledged, and is removed.
-fn records(config: &SandboxConfig) -> io::Result<(Vec<Record>, BTreeSet<String>)> {
+fn records(config: &SandboxConfig, clock: &Clock) -> io::Result<(Vec<Record>, BTreeSet<String>)> {
     let folder = config.folder.join("sandboxes");
     // One that can't be listed has not none.
     fs::read_dir(&folder)?;
@@ -119,11 +126,7 @@ fn records(config: &SandboxConfig) -> io::Result<(Vec<Record>, BTreeSet<String>)
     for id in layers::names(&folder) {
         match Record::read(&folder.join(&id)) {
             Ok(mut record) if record.id == id => {
-                if record.expires_at_us.is_none() {
-                    // It was never ready.
-                    let ttl = record.spec.ttl.unwrap_or(config.ttl);
-                    record.expires_at_us = Some(now_us() + ttl.as_micros() as u64);
-                }
+                record.take_in(config.ttl, clock);
                 records.push(record);
             }
             Err(error) if !is_damaged(&error) => {

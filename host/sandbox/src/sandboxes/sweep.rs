@@ -1,5 +1,8 @@
 //! What is looked after: time that is over, disks that fill, copies that nobody has any more.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -9,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::Sandboxes;
 use crate::blocking::blocking;
 use crate::layers;
-use crate::record::{OnExpiry, now_us};
+use crate::record::OnExpiry;
 use crate::sandbox::{Sandbox, State};
 use crate::wire::Guard;
 
@@ -24,6 +27,13 @@ const COLLECTION_PERIOD: Duration = Duration::from_mins(1);
 /// A sandbox that takes long to measure is measured seldom, unless the disk as a whole lost this part
 /// of what one sandbox may write.
 const URGENT_PART: u64 = 16;
+
+/// What becomes of a sandbox whose time is over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Due {
+    Pause,
+    Removal,
+}
 
 impl Sandboxes {
     /// Looks after sandboxes until all handles are gone.
@@ -42,6 +52,7 @@ impl Sandboxes {
                 sandboxes.measure(&mut free);
                 if collected.elapsed() >= COLLECTION_PERIOD && sandboxes.set_aside().await {
                     collected = Instant::now();
+                    sandboxes.note_time();
                     // Aside: both may take long.
                     let own = sandboxes.clone();
                     tokio::spawn(async move {
@@ -58,38 +69,55 @@ impl Sandboxes {
     }
 
     fn expire(&self) {
-        let now = now_us();
+        for (sandbox, due) in self.due() {
+            let own = self.clone();
+            tokio::spawn(async move {
+                match due {
+                    Due::Removal => own.remove(&sandbox.id).await,
+                    Due::Pause => {
+                        if let Err(error) = sandbox.pause().await {
+                            tracing::warn!(sandbox = %sandbox.id, %error, "it can't be paused");
+                        }
+                    }
+                }
+            });
+        }
+    }
+
+    /// Those whose time is over, by the agent's clock, and what is to become of them.
+    fn due(&self) -> Vec<(Arc<Sandbox>, Due)> {
+        let now = self.0.agent.clock.now_us();
+        let mut all = Vec::new();
         for sandbox in self.all() {
             let state = sandbox.state.borrow().clone();
             let (over_us, on_expiry) = {
                 let record = &sandbox.lock().record;
                 // One that could not be made has no other time.
-                let failed_us = matches!(state, State::Failed(_)).then_some(record.created_at_us);
-                let ends_us = record.expires_at_us.or(failed_us);
+                let failed_us = matches!(state, State::Failed(_)).then_some(record.made_us);
+                let ends_us = record.life.map(|life| life.ends_us).or(failed_us);
                 let over_us = ends_us.and_then(|ends| now.checked_sub(ends));
                 (over_us, record.spec.on_expiry)
             };
             let Some(over) = over_us.map(Duration::from_micros) else {
                 continue;
             };
-            match (on_expiry, state) {
-                (_, State::Failed(_)) if over < FAILED_MAX => {}
-                (OnExpiry::Pause, State::Ready) => {
-                    // Aside, and not while it is tried already: it may take seconds.
-                    if sandbox.changing.try_lock().is_ok() {
-                        tokio::spawn(async move {
-                            if let Err(error) = sandbox.pause().await {
-                                tracing::warn!(sandbox = %sandbox.id, %error, "it can't be paused");
-                            }
-                        });
-                    }
-                }
-                (OnExpiry::Pause, State::Paused | State::Stopped) if over < PAUSED_MAX => {}
-                _ => {
-                    let own = self.clone();
-                    tokio::spawn(async move { own.remove(&sandbox.id).await });
-                }
-            }
+            let due = match (on_expiry, state) {
+                (_, State::Failed(_)) if over < FAILED_MAX => continue,
+                // Not while it is tried already: it may take seconds.
+                (OnExpiry::Pause, State::Ready) if sandbox.changing.try_lock().is_err() => continue,
+                (OnExpiry::Pause, State::Ready) => Due::Pause,
+                (OnExpiry::Pause, State::Paused | State::Stopped) if over < PAUSED_MAX => continue,
+                _ => Due::Removal,
+            };
+            all.push((sandbox, due));
+        }
+        all
+    }
+
+    /// Notes what the clock is at, as is done each minute.
+    pub(super) fn note_time(&self) {
+        if let Err(error) = self.0.agent.clock.note() {
+            tracing::warn!(%error, "after a restart of the machine sandboxes may live longer");
         }
     }
 

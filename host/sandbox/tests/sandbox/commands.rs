@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use treadle_sandbox::{End, Exec, Guard, Input, Sandbox};
 
-use crate::stage::{Stage, run, sh};
+use crate::stage::{Stage, processes_of, run, sh, until};
 
 const SOON: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
@@ -199,6 +199,80 @@ async fn the_first_process_outlives_all_of_it() {
     }
     let ended = bystander.follow(SHORT, |_| ()).await;
     assert_eq!(ended, (End::Killed(9), true), "it was ended by others");
+}
+
+/// The first process of a sandbox, as the machine numbers it.
+fn first_of(sandbox: &Sandbox) -> rustix::process::Pid {
+    let is_first = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with("NSpid:"));
+        line.is_some_and(|line| line.ends_with("\t1"))
+    };
+    let first = processes_of(sandbox).into_iter().find(is_first);
+    rustix::process::Pid::from_raw(first.unwrap()).unwrap()
+}
+
+/// Rust's runtime has handlers for two signals, which end the process where both come at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_that_come_at_once_end_no_first_process() {
+    use rustix::process::{Signal, kill_process};
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    let input = Input::Piped;
+    let line = "read go; kill -BUS 1; kill -SEGV 1; echo > /tmp/done; read stay";
+    let mut running = sandbox
+        .run(Exec {
+            input,
+            ..shell(line)
+        })
+        .await
+        .unwrap();
+    let first = first_of(&sandbox);
+    let status = std::fs::read_to_string(format!("/proc/{first}/status")).unwrap();
+    let signals = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        u64::from_str_radix(line.unwrap().trim(), 16).unwrap() & 0x7fff_ffff
+    };
+    assert_eq!(signals("SigCgt:") & !signals("SigBlk:"), 0, "{status}");
+    kill_process(first, Signal::STOP).unwrap();
+    let mut stdin = running.stdin.take().unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut stdin, b"\n")
+        .await
+        .unwrap();
+    let done = stage.files_of(&sandbox).join("tmp/done");
+    until("both are sent", || done.exists()).await;
+    kill_process(first, Signal::CONT).unwrap();
+    assert_eq!(sh(&sandbox, "echo x").await.0, "x\n");
+    drop(stdin);
+    let (end, is_late) = running.follow(SOON, |_| ()).await;
+    assert!(matches!(end, End::Exited(_)) && !is_late, "{end:?}");
+    // What it starts hears all signals.
+    let (status, _) = run(&sandbox, Exec::new(["cat", "/proc/self/status"])).await;
+    assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_is_too_long_is_refused_with_the_limit_and_a_remedy() {
+    let stage = Stage::with(|config| config.memory_bytes = 16 << 20).await;
+    let sandbox = stage.sandbox().await;
+    for words in [vec!["x".repeat(131_072)], vec!["x".repeat(100_000); 11]] {
+        let command = std::iter::once("true".to_owned()).chain(words);
+        let error = sandbox
+            .run(Exec::new(command))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("and may have 1"), "{error}");
+        assert!(
+            error.ends_with("write it to a file, or send it as the command's input"),
+            "{error}"
+        );
+    }
+    // What is just short enough runs where there is as little memory as may be.
+    let words = vec!["x".repeat(100_000); 10];
+    let command = std::iter::once("true".to_owned()).chain(words);
+    let mut running = sandbox.run(Exec::new(command)).await.unwrap();
+    assert_eq!(running.follow(SOON, |_| ()).await.0, End::Exited(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,21 @@ use treadle_sandbox::{End, OnExpiry, SandboxSpec, State};
 
 use crate::stage::{Stage, sh};
 
+/// Finds `localhost` and the own name, and shows what there is to find.
+const FIND: &str = "getent ahostsv4 localhost >/dev/null && \
+    getent ahostsv4 $(cat /proc/sys/kernel/hostname) && cat /etc/hosts";
+/// Renames folders of the image, and those that a sandbox had before it was copied.
+const RENAME: &str = "cd /root && python3 -c 'import os; os.rename(\"a\", \"z\")' \
+        && cat z/b/f && mv z/b /root/moved && mkdir z/b && mv /root/moved z/c && cat z/c/f \
+        && python3 -c 'import os; os.rename(\"/var/log\", \"/var/kept\")' && test ! -e /var/log";
+
+/// Gives the output of a line that must end well.
+async fn fine(sandbox: &std::sync::Arc<treadle_sandbox::Sandbox>, line: &str) -> String {
+    let (output, end) = sh(sandbox, line).await;
+    assert_eq!(end, End::Exited(0), "{line}: {output}");
+    output
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_run_apart_from_the_machine() {
     let stage = Stage::new().await;
@@ -24,13 +39,13 @@ async fn commands_run_apart_from_the_machine() {
 async fn forks_have_the_files_and_processes_go_on_after_a_pause() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
-    let line = "echo one > /root/a; rm /etc/hosts; (while :; do date +%N > /root/tick; sleep 0.01; done) &";
+    let line = "echo one > /root/a; rm /etc/hostname; (while :; do date +%N > /root/tick; sleep 0.01; done) &";
     sh(&sandbox, line).await;
     let children = stage.sandboxes.fork(&sandbox, 2, |_| {}).await.unwrap();
     for child in &children {
         let (output, _) = sh(
             child,
-            "cat /root/a; test ! -e /etc/hosts && echo gone; echo two > /root/a",
+            "cat /root/a; test ! -e /etc/hostname && echo gone; echo two > /root/a",
         )
         .await;
         assert_eq!(output, "one\ngone\n");
@@ -53,6 +68,117 @@ async fn forks_have_the_files_and_processes_go_on_after_a_pause() {
     while sandbox.read("/root/tick", 100).await.unwrap() == first {
         assert!(Instant::now() < until, "its processes go on");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_may_be_relative() {
+    let stage = Stage::with(|config| {
+        std::env::set_current_dir(config.folder.parent().unwrap()).unwrap();
+        config.folder = "agent".into();
+    });
+    let stage = stage.await;
+    let sandbox = stage.sandbox().await;
+    assert_eq!(fine(&sandbox, "echo up").await, "up\n");
+    let child = &stage.sandboxes.fork(&sandbox, 1, |_| {}).await.unwrap()[0];
+    assert_eq!(fine(child, "echo up").await, "up\n");
+}
+
+/// Folders that lie in lower layers: those of copies, and those of the image.
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_of_copies_are_renamed_as_those_of_the_original() {
+    let stage = Stage::new().await;
+    let original = stage.sandbox().await;
+    fine(&original, "mkdir -p /root/a/b && echo x > /root/a/b/f").await;
+    let child = &stage.sandboxes.fork(&original, 1, |_| {}).await.unwrap()[0];
+    assert_eq!(fine(child, RENAME).await, "x\nx\n");
+    // What was renamed stays where it is now, in a copy of the copy and in what is made of a snapshot.
+    let grandchild = &stage.sandboxes.fork(child, 1, |_| {}).await.unwrap()[0];
+    let snapshot = stage.sandboxes.snapshot(child, None).await.unwrap();
+    let spec = SandboxSpec {
+        image: snapshot.id,
+        ..SandboxSpec::default()
+    };
+    let made = stage.sandboxes.create(spec).await.unwrap();
+    for copy in [grandchild, &made] {
+        let line = "cd /root && ls && ls z && cat z/c/f && test -d /var/kept && test ! -e /var/log \
+                    && mv z a && mv a/c a/d && cat a/d/f && test ! -e a/b/f && rm -r a && ls";
+        assert_eq!(fine(copy, line).await, "z\nb\nc\nx\nx\n");
+    }
+    assert_eq!(fine(&original, "cat /root/a/b/f").await, "x\n");
+}
+
+/// What a sandbox could use to have another folder of a lower layer shown in place of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_inside_notes_where_a_folder_came_from() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    fine(&sandbox, "mkdir /root/a").await;
+    for name in [
+        "trusted.overlay.redirect",
+        "trusted.overlay.opaque",
+        "trusted.overlay.overlay.redirect",
+    ] {
+        let line =
+            format!("python3 -c 'import os; os.setxattr(\"/root/a\", \"{name}\", b\"/etc\")'");
+        assert_ne!(sh(&sandbox, &line).await.1, End::Exited(0), "{name}");
+    }
+}
+
+/// A folder as an image: the programs that find names, and no `/etc/hosts`.
+fn bare(folder: &std::path::Path) -> std::path::PathBuf {
+    let image = folder.join("bare");
+    let programs = ["/bin/sh", "/bin/cat", "/usr/bin/getent"];
+    let mut files: Vec<String> = programs.map(str::to_owned).into();
+    for program in programs {
+        let told = std::process::Command::new("ldd")
+            .arg(program)
+            .output()
+            .unwrap();
+        let told = String::from_utf8(told.stdout).unwrap();
+        let words = told.split_whitespace().filter(|word| word.starts_with('/'));
+        files.extend(words.map(str::to_owned));
+    }
+    for file in files {
+        let to = image.join(file.trim_start_matches('/'));
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(&file, to).unwrap();
+    }
+    for name in ["etc", "root", "tmp"] {
+        std::fs::create_dir_all(image.join(name)).unwrap();
+    }
+    image
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn localhost_and_the_own_name_are_found_in_every_sandbox() {
+    let stage = Stage::new().await;
+    let from = bare(stage.folder.path());
+    stage.sandboxes.import("bare", &from).await.unwrap();
+    // One whose file is a link to nothing, and one that has its own names.
+    std::os::unix::fs::symlink("/etc/other/hosts", from.join("etc/hosts")).unwrap();
+    stage.sandboxes.import("link", &from).await.unwrap();
+    std::fs::remove_file(from.join("etc/hosts")).unwrap();
+    std::fs::write(from.join("etc/hosts"), "10.0.0.1 db").unwrap();
+    stage.sandboxes.import("own", &from).await.unwrap();
+    for image in ["", "bare", "link", "own"] {
+        let spec = SandboxSpec {
+            image: image.to_owned(),
+            ..SandboxSpec::default()
+        };
+        let sandbox = stage.sandboxes.create(spec).await.unwrap();
+        let told = fine(&sandbox, FIND).await;
+        assert!(told.starts_with("127.0.0.1"), "{image}: {told}");
+        assert_eq!(told.contains("10.0.0.1 db"), image == "own", "{told}");
+        // A copy has its own name, and what was written since.
+        fine(&sandbox, "echo 10.0.0.2 cache >> /etc/hosts").await;
+        let child = &stage.sandboxes.fork(&sandbox, 1, |_| {}).await.unwrap()[0];
+        let told = fine(child, FIND).await;
+        assert!(
+            told.contains(child.id()) && !told.contains(sandbox.id()),
+            "{told}"
+        );
+        assert!(told.contains("10.0.0.2 cache"), "{told}");
     }
 }
 

@@ -106,6 +106,40 @@ async fn links_lead_nowhere_outside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_link_to_nothing_is_written_through() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    let line = "cd /tmp; mkdir d; ln -s d/new near; ln -s /tmp/d/far far; ln -s near chain; \
+                ln -s ../../../../../tmp/d/up up; ln -s none/x lost; ln -s loop loop; \
+                ln -s /dev/shm/x kernel; ln -s /proc/sys/x proc";
+    assert_eq!(sh(&sandbox, line).await.1, End::Exited(0));
+    for (link, target) in [
+        ("chain", "new"),
+        ("near", "new"),
+        ("far", "far"),
+        ("up", "up"),
+    ] {
+        let (link, target) = (format!("/tmp/{link}"), format!("/tmp/d/{target}"));
+        let mut file = sandbox
+            .create_as((1_000, 1_000), &link, 0o640)
+            .await
+            .unwrap();
+        std::io::Write::write_all(&mut file, link.as_bytes()).unwrap();
+        assert_eq!(sandbox.read(&target, 100).await.unwrap(), link.as_bytes());
+        let (told, _) = sh(
+            &sandbox,
+            &format!("stat -c '%u %g %a' {target}; readlink {link}"),
+        )
+        .await;
+        assert!(told.starts_with("1000 1000 640\n"), "{told}");
+    }
+    for link in ["lost", "loop", "kernel", "proc"] {
+        let path = format!("/tmp/{link}");
+        assert!(sandbox.write(&path, b"x".to_vec()).await.is_err(), "{link}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_folder_is_removed_without_what_its_links_lead_to() {
     let (stage, outside) = (Stage::new().await, outside());
     let sandbox = stage.sandbox().await;

@@ -29,7 +29,7 @@ async fn a_snapshot_outlives_its_sandbox_and_the_agent_and_is_its_tenants_alone(
     let config = config(folder.path());
     let sandboxes = Sandboxes::start(config.clone()).await.unwrap();
     let sandbox = sandboxes.create(of("", "ann")).await.unwrap();
-    sh(&sandbox, "echo one > /root/a; rm /etc/hosts").await;
+    sh(&sandbox, "echo one > /root/a; rm /etc/hostname").await;
     let name = Some("prepared".to_owned());
     let snapshot = sandboxes.snapshot(&sandbox, name).await.unwrap();
     assert!(snapshot.disk_bytes > 0 && snapshot.sandbox == sandbox.id());
@@ -56,7 +56,7 @@ async fn a_snapshot_outlives_its_sandbox_and_the_agent_and_is_its_tenants_alone(
     assert_eq!(stage.sandboxes.snapshots().len(), 1);
     for called in ["prepared", &*snapshot.id] {
         let again = stage.sandboxes.create(of(called, "ann")).await.unwrap();
-        let (output, _) = sh(&again, "cat /root/a; test ! -e /etc/hosts && echo gone").await;
+        let (output, _) = sh(&again, "cat /root/a; test ! -e /etc/hostname && echo gone").await;
         assert_eq!(output, "one\ngone\n", "{called}");
         let refused = stage.sandboxes.create(of(called, "bob")).await;
         assert!(

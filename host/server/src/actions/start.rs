@@ -123,22 +123,21 @@ async fn give_up(driver: &DriverHandle) {
 
 pub(crate) fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
     let actions = &config.actions;
-    let given = |text: &String| (!text.is_empty()).then(|| PathBuf::from(text));
     let own = || std::env::current_exe().unwrap_or_else(|_| "treadle".into());
     let supervisor = SupervisorCommand {
-        program: given(&actions.supervisor).unwrap_or_else(own),
+        program: machine::path(&actions.supervisor).unwrap_or_else(own),
         args: vec![SUPERVISE_SUBCOMMAND.into()],
     };
-    let folder = actions_folder(config);
+    let markers = actions_folder(config);
     let started_max = config.core().actions.started_max;
     let attempts_max = started_max.saturating_mul(ATTEMPTS_FACTOR);
-    let defaults = ExecutorConfig::new(supervisor, folder, config.server.listen);
+    let defaults = ExecutorConfig::new(supervisor, markers, config.server.listen);
     ExecutorConfig {
         epoch,
-        workdir: given(&actions.workdir).unwrap_or_else(|| defaults.workdir.clone()),
+        workdir: machine::folder(&actions.workdir).unwrap_or_else(|| defaults.workdir.clone()),
         attempts_max: usize::try_from(attempts_max).unwrap_or(usize::MAX),
         output_bytes_max: actions.output_bytes_max,
-        cgroup: given(&actions.cgroup),
+        cgroup: machine::folder(&actions.cgroup),
         egress: actions.egress(),
         trust: config.tls.trust(),
         ..defaults

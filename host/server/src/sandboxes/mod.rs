@@ -6,6 +6,7 @@ mod listed;
 mod processes;
 mod shells;
 mod start;
+mod trial;
 mod turns;
 mod watches;
 mod work;
@@ -19,6 +20,7 @@ pub(crate) use processes::{
 pub(crate) use shells::{Became, Held, NoShell, PROMPT, SHELLS_MAX, Shell, Shells, is_typable};
 pub(crate) use start::start;
 pub use start::{KEEP_SUBCOMMAND, look_at_cluster};
+pub use trial::try_sandbox;
 pub(crate) use turns::Turns;
 pub(crate) use watches::{Change, Watch, Watches};
 pub(crate) use work::{Task, WITHDRAWN, Work};
@@ -199,15 +201,13 @@ impl Host {
         let Ok(live) = self.turns.live(&programs).await else {
             return;
         };
-        let now = treadle_auth::now_us();
         for (sandbox, is_live) in of_programs.into_iter().zip(live) {
             if is_live {
                 self.begun().insert(sandbox.id);
                 continue;
             }
             let has_begun = self.begun().contains(&sandbox.id);
-            let age = Duration::from_micros(now.saturating_sub(sandbox.created_at_us));
-            if has_begun || age > PROGRAM_BEGINS_MAX {
+            if has_begun || sandbox.age > PROGRAM_BEGINS_MAX {
                 self.sandboxes.remove(&sandbox.id).await;
             }
         }

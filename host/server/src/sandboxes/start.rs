@@ -1,5 +1,6 @@
 //! Bringing up sandboxes.
 
+use crate::machine;
 use crate::start_error::StartError;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,34 +19,7 @@ const PODS_MAX: usize = 256;
 
 /// Starts them. Their names end with the mark.
 pub(crate) async fn start(config: &Config, mark: &str) -> Result<Sandboxes, StartError> {
-    let section = &config.sandboxes;
-    let given = |text: &String| (!text.is_empty()).then(|| PathBuf::from(text));
-    let own = || std::env::current_exe().unwrap_or_else(|_| "treadle".into());
-    let folder = given(&section.folder).unwrap_or_else(|| match config.store.location() {
-        Location::File(path) => {
-            let mut name = path.into_os_string();
-            name.push(".sandboxes");
-            name.into()
-        }
-        Location::Memory | Location::Postgres(_) => {
-            PathBuf::from(FOLDER).join(format!("sandboxes-{}", config.server.listen.port()))
-        }
-    });
-    let program = given(&section.keeper).unwrap_or_else(own);
-    let cores = treadle_actions::cores();
-    let defaults = SandboxConfig::new((program, vec![KEEP_SUBCOMMAND.into()]), folder, cores);
-    let settings = SandboxConfig {
-        cgroup: given(&config.actions.cgroup),
-        sandboxes_max: section.sandboxes_max,
-        memory_bytes: section.memory_bytes,
-        processes_max: section.processes_max,
-        disk_bytes_max: section.disk_bytes_max,
-        images_bytes_max: section.images_bytes_max,
-        uid: section.uid,
-        ttl: Duration::from_secs(section.ttl_s),
-        mark: mark.to_owned(),
-        ..defaults
-    };
+    let settings = settings(config, mark);
     if !config.kubernetes.enabled {
         return Ok(Sandboxes::start(settings).await?);
     }
@@ -55,6 +29,42 @@ pub(crate) async fn start(config: &Config, mark: &str) -> Result<Sandboxes, Star
     };
     let cluster = Kubernetes::open(cluster(config, settings.folder.clone())).await?;
     Ok(Sandboxes::start_on(Arc::new(cluster), settings).await?)
+}
+
+/// What the configuration says of sandboxes on this machine.
+pub(super) fn settings(config: &Config, mark: &str) -> SandboxConfig {
+    let section = &config.sandboxes;
+    let own = || std::env::current_exe().unwrap_or_else(|_| "treadle".into());
+    let program = machine::path(&section.keeper).unwrap_or_else(own);
+    let program = (program, vec![KEEP_SUBCOMMAND.into()]);
+    let defaults = SandboxConfig::new(program, folder(config), treadle_actions::cores());
+    SandboxConfig {
+        cgroup: machine::folder(&config.actions.cgroup),
+        sandboxes_max: section.sandboxes_max,
+        memory_bytes: section.memory_bytes,
+        processes_max: section.processes_max,
+        disk_bytes_max: section.disk_bytes_max,
+        images_bytes_max: section.images_bytes_max,
+        uid: section.uid,
+        ttl: Duration::from_secs(section.ttl_s),
+        mark: mark.to_owned(),
+        ..defaults
+    }
+}
+
+/// Where sandboxes are.
+pub(super) fn folder(config: &Config) -> PathBuf {
+    let given = machine::folder(&config.sandboxes.folder);
+    given.unwrap_or_else(|| match config.store.location() {
+        Location::File(path) => {
+            let mut name = path.into_os_string();
+            name.push(".sandboxes");
+            name.into()
+        }
+        Location::Memory | Location::Postgres(_) => {
+            PathBuf::from(FOLDER).join(format!("sandboxes-{}", config.server.listen.port()))
+        }
+    })
 }
 
 /// What the configuration says of the cluster.

@@ -246,6 +246,7 @@ mod tests {
             },
             state,
             created_at_us: at,
+            age: std::time::Duration::ZERO,
             expires_at_us: None,
             memory_bytes: 0,
             disk_bytes: 0,

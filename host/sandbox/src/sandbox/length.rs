@@ -1,0 +1,103 @@
+//! How long a command may be: what the kernel takes, and what the sandbox's first process reads without
+//! running out of its memory. A longer one is refused before it is sent.
+
+use super::Exec;
+
+/// A word or a variable has one page less than so many, with the zero at its end.
+const WORD_PAGES: usize = 32;
+/// What the kernel takes of all together, however much of a stack there may be.
+const ALL_BYTES_MAX: usize = 6 << 20;
+/// Where a word or a variable is, which the kernel counts too.
+const PLACE_BYTES: usize = 8;
+/// All together is this part of the sandbox's memory at most, as it is there several times while it
+/// is read.
+const MEMORY_PART: u64 = 16;
+const REMEDY: &str = "write it to a file, or send it as the command's input";
+
+/// Whether a command is short enough for a sandbox with so much memory; what is wrong, and the remedy.
+pub(super) fn check(exec: &Exec, memory_bytes: u64) -> Result<(), String> {
+    let word_max = WORD_PAGES * rustix::param::page_size() - 1;
+    for (number, word) in exec.command.iter().enumerate() {
+        if word.len() > word_max {
+            let bytes = word.len();
+            return Err(format!(
+                "word {number} of the command has {bytes} bytes, and may have {word_max}; {REMEDY}"
+            ));
+        }
+    }
+    let variables = exec
+        .env
+        .iter()
+        .map(|(name, value)| (name, name.len() + 1 + value.len()));
+    for (name, bytes) in variables.clone() {
+        if bytes > word_max {
+            let name: String = name.chars().take(64).collect();
+            return Err(format!(
+                "the variable `{name}` has {bytes} bytes with its name, and may have {word_max}; \
+                 {REMEDY}"
+            ));
+        }
+    }
+    let words = exec.command.iter().map(String::len);
+    let all = words.chain(variables.map(|(_, bytes)| bytes));
+    let all: usize = all.map(|bytes| bytes + 1 + PLACE_BYTES).sum();
+    let memory_max = usize::try_from(memory_bytes / MEMORY_PART).unwrap_or(usize::MAX);
+    let max = ALL_BYTES_MAX.min(memory_max);
+    if all > max {
+        return Err(format!(
+            "the command and its variables have {all} bytes, and may have {max} in a sandbox with \
+             {memory_bytes} bytes of memory; {REMEDY}"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_told_with_its_size_the_limit_and_a_remedy() {
+        let max = WORD_PAGES * rustix::param::page_size() - 1;
+        let words = |words: &[usize]| Exec::new(words.iter().map(|bytes| "x".repeat(*bytes)));
+        let mut variable = Exec::new(["true"]);
+        variable.env.insert("NAME".to_owned(), "x".repeat(max - 4));
+        for (exec, memory, told) in [
+            (words(&[4, max]), 2 << 30, None),
+            (
+                words(&[4, max + 1]),
+                2 << 30,
+                Some(format!("word 1 of the command has {}", max + 1)),
+            ),
+            (
+                variable,
+                2 << 30,
+                Some(format!("the variable `NAME` has {}", max + 1)),
+            ),
+            (words(&vec![max; 40]), 2 << 30, None),
+            (
+                words(&vec![max; 50]),
+                2 << 30,
+                Some("and may have 6291456".to_owned()),
+            ),
+            (words(&[4; 100]), 8 << 20, None),
+            (
+                words(&vec![100_000; 6]),
+                8 << 20,
+                Some("and may have 524288".to_owned()),
+            ),
+        ] {
+            let checked = check(&exec, memory);
+            match told {
+                None => assert_eq!(checked, Ok(())),
+                Some(told) => {
+                    let problem = checked.unwrap_err();
+                    assert!(
+                        problem.contains(&told) && problem.ends_with(REMEDY),
+                        "{problem}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A sandbox that is made to see whether that works.
+
+use super::start::{folder, settings};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use treadle_config::Config;
+use treadle_sandbox::{
+    End, Exec, SandboxConfig, SandboxError, SandboxSpec, Sandboxes, random_name,
+};
+
+/// How long it may take.
+const TRIAL_MAX: Duration = Duration::from_mins(1);
+/// What its command ends with.
+const CODE: i32 = 7;
+/// Letters of its folder's name.
+const NAME_CHARS: usize = 8;
+/// How often it is tried to remove its folder, from which sandboxes may be removed just then.
+const REMOVALS_MAX: u32 = 50;
+
+/// The folder of a trial, which goes with it.
+struct Own(PathBuf);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        for _ in 0..REMOVALS_MAX {
+            if std::fs::remove_dir_all(&self.0).is_ok() || !self.0.exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Makes a sandbox where those of this configuration are, runs a command in it, and removes all of it
+/// again. Gives how long that took.
+///
+/// # Errors
+/// What went wrong.
+pub async fn try_sandbox(config: &Config) -> Result<Duration, String> {
+    let (began, folder) = (Instant::now(), folder(config));
+    let is_new = !folder.exists();
+    let trial = tokio::time::timeout(TRIAL_MAX, trial(settings(config, ""), &folder)).await;
+    if is_new {
+        // Only where nothing else came to be in it meanwhile.
+        let _ = std::fs::remove_dir(&folder);
+    }
+    let late = || {
+        Err(format!(
+            "nothing came of it within {} s",
+            TRIAL_MAX.as_secs()
+        ))
+    };
+    trial.unwrap_or_else(|_| late()).map(|()| began.elapsed())
+}
+
+/// Its folder is on the disk that sandboxes are to be on, and no other agent's.
+async fn trial(settings: SandboxConfig, within: &Path) -> Result<(), String> {
+    let name = random_name(NAME_CHARS).map_err(|error| error.to_string())?;
+    let own = Own(within.join(format!("trial-{name}")));
+    std::fs::create_dir_all(&own.0).map_err(|error| format!("{}: {error}", within.display()))?;
+    let settings = SandboxConfig {
+        folder: own.0.clone(),
+        ..settings
+    };
+    let sandboxes = Sandboxes::start(settings).await;
+    let sandboxes = sandboxes.map_err(|error| error.to_string())?;
+    let ended = command(&sandboxes).await;
+    for status in sandboxes.list() {
+        sandboxes.remove(&status.id).await;
+    }
+    sandboxes.stop().await;
+    match ended.map_err(|error| error.to_string())? {
+        End::Exited(CODE) => Ok(()),
+        end => Err(format!("its command did not end as it should: {end:?}")),
+    }
+}
+
+async fn command(sandboxes: &Sandboxes) -> Result<End, SandboxError> {
+    let sandbox = sandboxes.create(SandboxSpec::default()).await?;
+    let line = format!("exit {CODE}");
+    let mut running = sandbox.run(Exec::new(["/bin/sh", "-c", &line])).await?;
+    Ok(running.follow(TRIAL_MAX, |_| ()).await.0)
+}
