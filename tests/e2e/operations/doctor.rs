@@ -26,6 +26,41 @@ fn sets(settings: &[String]) -> Vec<&str> {
         .collect()
 }
 
+#[test]
+fn it_starts_a_sandbox_and_leaves_nothing_of_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().display();
+    let settings = [
+        format!("store.path={path}/t.db"),
+        "actions.enabled=true".to_owned(),
+        "sandboxes.enabled=true".to_owned(),
+    ];
+    let arguments = |settings: &[String]| {
+        let arguments = ["doctor", "--json", "--url", "http://127.0.0.1:9"];
+        let all = arguments.into_iter().chain(sets(settings));
+        serde_json::from_str::<Value>(&treadle(&all.collect::<Vec<_>>()).stdout).expect("JSON")
+    };
+    let trial = |report: &Value| {
+        let findings = report["findings"].as_array().expect("a list");
+        let found = findings.iter().find(|found| found["check"] == "trial");
+        found.unwrap_or_else(|| panic!("{report:#}")).clone()
+    };
+    let found = trial(&arguments(&settings));
+    assert_eq!(found["grade"], "ok", "{found:#}");
+    let left: Vec<_> = std::fs::read_dir(folder.path())
+        .expect("it is there")
+        .collect();
+    assert!(
+        left.iter().flatten().all(|entry| entry.path().is_file()),
+        "{left:?}"
+    );
+    let wrong = format!("sandboxes.folder={path}/with,comma");
+    let found = trial(&arguments(&[&settings[..], &[wrong]].concat()));
+    assert_eq!(found["grade"], "fail", "{found:#}");
+    let told = found["finding"].as_str().expect("text");
+    assert!(told.contains("use a path without"), "{told}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_working_installation_is_well() {
     if are_skipped() {

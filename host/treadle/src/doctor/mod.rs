@@ -1,5 +1,5 @@
-//! `treadle doctor`: checks everything that a daemon works with, changes nothing, and prints what
-//! to do.
+//! `treadle doctor`: checks everything that a daemon works with, leaves nothing changed, and prints
+//! what to do.
 
 mod broker;
 mod daemons;

@@ -22,10 +22,34 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     let cgroup = &config.actions.cgroup;
     let cgroup = (!cgroup.is_empty()).then(|| Path::new(cgroup));
     let looks = treadle_server::look(cgroup).into_iter();
-    looks
+    let mut findings: Vec<Finding> = looks
         .map(|look| match look.found {
             Ok(found) => Finding::ok(AREA, look.what, found),
             Err((missing, remedy)) => Finding::of(AREA, look.what, Grade::Fail, missing, remedy),
         })
-        .collect()
+        .collect();
+    if findings.iter().all(|finding| finding.grade == Grade::Ok) {
+        findings.push(trial(config).await);
+    }
+    findings
+}
+
+/// Whether a sandbox comes to be, where the configuration has them, and runs a command.
+async fn trial(config: &Config) -> Finding {
+    const WHAT: &str = "trial";
+    match treadle_server::try_sandbox(config).await {
+        Ok(took) => {
+            let found = format!(
+                "a sandbox was made and ran a command, in {:.1} s",
+                took.as_secs_f64()
+            );
+            Finding::ok(AREA, WHAT, found)
+        }
+        Err(problem) => {
+            let problem = format!("no sandbox starts: {problem}");
+            let remedy =
+                "docs/sandboxes.md has what sandboxes take; `sandboxes.folder` is where they are";
+            Finding::of(AREA, WHAT, Grade::Fail, problem, remedy)
+        }
+    }
 }
