@@ -75,6 +75,7 @@ impl Simulation {
         let options = Options {
             core,
             seq,
+            snapshot_seq: seq,
             journals: true,
             snapshot_events: self.plan.habits.snapshot_events,
             moves_caches: true,

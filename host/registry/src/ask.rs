@@ -165,6 +165,8 @@ mod tests {
         let driver = spawn_driver(DriverOptions {
             core: Core::new(CoreConfig::default()),
             seq: 0,
+            snapshot_seq: 0,
+            replay_time: std::time::Duration::ZERO,
             clock: Clock::start(Timestamp(0), 1.0),
             policies: PolicyEvaluator::default(),
             journal: None,

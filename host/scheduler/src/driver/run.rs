@@ -23,6 +23,10 @@ use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 const INPUTS_MAX: usize = 65_536;
 /// Inputs handled before what they changed is handed to the journal.
 const BATCH_INPUTS_MAX: usize = 512;
+/// How long a replay may take before a snapshot spares the next start of it.
+const REPLAY_MAX: Duration = Duration::from_millis(500);
+/// Of the time of events, snapshots that are made for that take one part in so many.
+const SNAPSHOT_SHARE: u32 = 10;
 /// Why a transfer fails once its executor has ended.
 const NO_EXECUTOR: &str = "the executor for KV transfers has ended";
 
@@ -36,6 +40,10 @@ pub struct DriverOptions {
     pub core: Core,
     /// Position of the latest event in the journal.
     pub seq: u64,
+    /// Position of the latest snapshot; 0 for none.
+    pub snapshot_seq: u64,
+    /// How long the replay of the events after it took.
+    pub replay_time: Duration,
     /// The clock.
     pub clock: Clock,
     /// The policies.
@@ -64,6 +72,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     let from = scheduler::Options {
         core: options.core,
         seq: options.seq,
+        snapshot_seq: options.snapshot_seq,
         journals: options.journal.is_some(),
         snapshot_events: options.snapshot_events,
         moves_caches: options.transfers.is_some(),
@@ -80,6 +89,10 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         instructions: HashMap::new(),
         gateways: HashMap::new(),
         committed: Vec::new(),
+        backlog: Backlog {
+            handling: options.replay_time,
+            last_snapshot: Duration::ZERO,
+        },
     };
     std::thread::Builder::new()
         .name("treadle-driver".into())
@@ -102,6 +115,22 @@ struct Driver {
     gateways: HashMap<ConnectionId, (GatewayId, GatewaySender)>,
     /// To be notified once the event of that number is on disk.
     committed: Vec<(u64, Recorder)>,
+    backlog: Backlog,
+}
+
+/// What the next start has to replay, in time: to handle an event again takes about as long.
+struct Backlog {
+    /// Time for events since the last snapshot.
+    handling: Duration,
+    /// How long that took.
+    last_snapshot: Duration,
+}
+
+impl Backlog {
+    /// Whether a snapshot is worth its time.
+    fn wants_snapshot(&self) -> bool {
+        self.handling >= REPLAY_MAX && self.handling >= self.last_snapshot * SNAPSHOT_SHARE
+    }
 }
 
 impl Driver {
@@ -234,7 +263,9 @@ impl Driver {
     fn handle(&mut self, input: scheduler::Input) {
         let predicts = self.forecasts.as_ref().is_some_and(ForecastFeed::is_wanted);
         self.scheduler.set_predicts(predicts);
+        let began = Instant::now();
         self.scheduler.handle(self.clock.now(), input);
+        self.backlog.handling += began.elapsed();
         self.carry_out_all();
     }
 
@@ -377,9 +408,38 @@ impl Driver {
         if !batch.is_empty() {
             journal.append(batch);
         }
-        let due = self.scheduler.due_snapshot(|| journal.lacks_an_event());
-        if let Some(snapshot) = due {
+        let began = Instant::now();
+        let wanted = || journal.lacks_an_event() || self.backlog.wants_snapshot();
+        if let Some(snapshot) = self.scheduler.due_snapshot(wanted) {
+            self.backlog = Backlog {
+                handling: Duration::ZERO,
+                last_snapshot: began.elapsed(),
+            };
             journal.snapshot(snapshot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_worth_its_time_before_a_replay_takes_long() {
+        let after = |handling_ms, snapshot_ms| Backlog {
+            handling: Duration::from_millis(handling_ms),
+            last_snapshot: Duration::from_millis(snapshot_ms),
+        };
+        for (handling_ms, snapshot_ms, wanted) in [
+            (100, 0, false),
+            (500, 0, true),
+            (500, 50, true),
+            (500, 100, false),
+            (1_000, 100, true),
+        ] {
+            let backlog = after(handling_ms, snapshot_ms);
+            let case = format!("{handling_ms} {snapshot_ms}");
+            assert_eq!(backlog.wants_snapshot(), wanted, "{case}");
         }
     }
 }

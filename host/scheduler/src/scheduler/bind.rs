@@ -89,6 +89,7 @@ mod tests {
         let options = Options {
             core: Core::new(CoreConfig::default()),
             seq: 0,
+            snapshot_seq: 0,
             journals: true,
             snapshot_events: u64::MAX,
             moves_caches: false,

@@ -36,7 +36,7 @@ use treadle_model::{ActionId, GatewayId, ProgramId, StepId, Timestamp, WorkerId}
 use treadle_policy::evaluator::Notice;
 use treadle_store::{Batch, Snapshot};
 
-/// Fewest events between two snapshots, even where a replay would lack one.
+/// Fewest events between two snapshots, however much one is wanted.
 const SNAPSHOT_EVENTS_MIN: u64 = 1_000;
 
 /// Something for the scheduler to handle.
@@ -98,6 +98,8 @@ pub struct Options {
     pub core: Core,
     /// Position of the latest event in the journal.
     pub seq: u64,
+    /// Position of the latest snapshot; 0 for none.
+    pub snapshot_seq: u64,
     /// Whether rows for the journal are wanted.
     pub journals: bool,
     /// Events between two snapshots.
@@ -140,7 +142,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             policies,
             observer,
             seq: options.seq,
-            snapshot_seq: options.seq,
+            snapshot_seq: options.snapshot_seq.min(options.seq),
             snapshot_events: options.snapshot_events.max(1),
             journals: options.journals,
             predicts: false,
@@ -423,11 +425,12 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         }
     }
 
-    /// A snapshot, if one is due. It is due early if the journal lacks an event.
-    pub fn due_snapshot(&mut self, lacks_an_event: impl FnOnce() -> bool) -> Option<Snapshot> {
+    /// A snapshot, if one is due. It is due early if it is wanted: a replay would lack an event or
+    /// take too long.
+    pub fn due_snapshot(&mut self, is_wanted: impl FnOnce() -> bool) -> Option<Snapshot> {
         let events = self.seq - self.snapshot_seq;
         let is_due =
-            events >= self.snapshot_events || (events >= SNAPSHOT_EVENTS_MIN && lacks_an_event());
+            events >= self.snapshot_events || (events >= SNAPSHOT_EVENTS_MIN && is_wanted());
         is_due.then(|| self.snapshot()).flatten()
     }
 

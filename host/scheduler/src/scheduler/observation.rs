@@ -179,6 +179,7 @@ mod tests {
             let options = Options {
                 core: Core::new(CoreConfig::default()),
                 seq: 0,
+                snapshot_seq: 0,
                 journals: false,
                 snapshot_events: 1_000,
                 moves_caches: false,

@@ -106,6 +106,7 @@ mod tests {
             let options = Options {
                 core: Core::new(CoreConfig::default()),
                 seq: 0,
+                snapshot_seq: 0,
                 journals: true,
                 snapshot_events: 1_000,
                 moves_caches: false,

@@ -13,7 +13,7 @@ use crate::streams::OpenStreams;
 use futures_util::future::{join_all, try_join_all};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -306,7 +306,16 @@ async fn start_driver(
     ),
     metrics: Arc<Metrics>,
 ) -> Result<(DriverHandle, watch::Receiver<u64>), StartError> {
+    let began = Instant::now();
     let recovered = recovery::recover(&**store, config.core()).await?;
+    let replay_time = began.elapsed();
+    tracing::info!(
+        seq = recovered.seq,
+        snapshot_seq = recovered.snapshot_seq,
+        programs = recovered.core.programs().live.len(),
+        ms = replay_time.as_millis() as u64,
+        "the journal was replayed"
+    );
     let clock = Clock::start(recovered.core.now(), config.scheduler.time_scale);
     let journal = spawn_journal(store.clone(), metrics.journal.clone());
     let committed = journal.committed();
@@ -317,6 +326,8 @@ async fn start_driver(
     let driver = spawn_driver(DriverOptions {
         core: recovered.core,
         seq: recovered.seq,
+        snapshot_seq: recovered.snapshot_seq,
+        replay_time,
         clock,
         policies,
         journal: Some(journal),

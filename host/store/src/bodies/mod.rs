@@ -193,7 +193,8 @@ fn stopped(error: tokio::task::JoinError) -> StoreError {
     failed("memory", std::io::Error::other(error))
 }
 
-async fn blocking<T: Send + 'static>(
+/// Does what takes the processor long, away from the async threads.
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     tokio::task::spawn_blocking(work).await.map_err(stopped)?

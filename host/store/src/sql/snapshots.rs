@@ -1,7 +1,11 @@
-//! Snapshots of the core's state.
+//! Snapshots of the core's state, compressed: they are JSON, and taken often where there are many
+//! programs.
+
+use std::io::Read;
 
 use super::table::{bytes, number};
 use super::{Cells, Engine, Record, Statement, Table, Values, Work, within};
+use crate::bodies::blocking;
 use crate::{SNAPSHOT_BYTES_MAX, SNAPSHOTS_KEPT, Snapshot, StoreError};
 
 const SNAPSHOTS: Table<Snapshot> = Table {
@@ -15,6 +19,45 @@ const REST: &str = "DELETE FROM snapshots WHERE seq NOT IN \
      (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT $1)";
 
 const LATEST: &str = "SELECT seq, saved_at_us, state FROM snapshots ORDER BY seq DESC LIMIT 1";
+
+/// How hard zstd tries.
+const LEVEL: i32 = 1;
+/// What zstd begins with; builds before wrote JSON as it is.
+const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Compresses a snapshot, away from the async threads.
+pub(super) async fn pack(snapshot: &Snapshot) -> Result<Snapshot, StoreError> {
+    check(snapshot)?;
+    let mut snapshot = snapshot.clone();
+    blocking(move || {
+        let packed = zstd::bulk::compress(&snapshot.state, LEVEL);
+        snapshot.state = packed.map_err(|source| StoreError::Bodies {
+            place: format!("the snapshot at event {}", snapshot.seq),
+            source,
+        })?;
+        Ok(snapshot)
+    })
+    .await
+}
+
+fn unpack(mut snapshot: Snapshot) -> Result<Snapshot, StoreError> {
+    if !snapshot.state.starts_with(&MAGIC) {
+        return Ok(snapshot);
+    }
+    let corrupt = |error: std::io::Error| StoreError::Corrupt {
+        table: "snapshots",
+        column: "state",
+        row: snapshot.seq.to_string(),
+        reason: error.to_string(),
+    };
+    let packed = zstd::stream::read::Decoder::new(&*snapshot.state).map_err(corrupt)?;
+    let mut state = Vec::new();
+    let mut bounded = packed.take(SNAPSHOT_BYTES_MAX as u64 + 1);
+    bounded.read_to_end(&mut state).map_err(corrupt)?;
+    within("the snapshot, in bytes,", state.len(), SNAPSHOT_BYTES_MAX)?;
+    snapshot.state = state;
+    Ok(snapshot)
+}
 
 /// Saves a snapshot and drops those that are too old.
 pub(super) async fn save(
@@ -36,7 +79,7 @@ pub(super) async fn save(
 }
 
 /// Checks the size of a snapshot.
-pub(super) fn check(snapshot: &Snapshot) -> Result<(), StoreError> {
+fn check(snapshot: &Snapshot) -> Result<(), StoreError> {
     within(
         "the snapshot, in bytes,",
         snapshot.state.len(),
@@ -53,7 +96,11 @@ fn bind<'r>(snapshot: &'r Snapshot, values: &mut dyn Values<'r>) -> Result<(), S
 /// The newest snapshot.
 pub(super) async fn latest(engine: &impl Engine) -> Result<Option<Snapshot>, StoreError> {
     let rows = engine.read(Statement::new(LATEST)).await?;
-    rows.first().map(read).transpose()
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    let snapshot = read(row)?;
+    blocking(move || unpack(snapshot)).await.map(Some)
 }
 
 fn read(row: &impl Record) -> Result<Snapshot, StoreError> {
