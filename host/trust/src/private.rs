@@ -21,12 +21,25 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
 /// Creates a file for its owner alone, or takes from others what they may do with one that is
 /// there.
 ///
+/// One that is there is not opened: closing it would end the locks that this process holds on it,
+/// through whichever handle (POSIX), such as those of SQLite.
+///
 /// # Errors
 /// It can't be created.
 pub fn private_file(path: &Path) -> io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
-    options.create(true).append(true).mode(0o600).open(path)?;
-    make_private(path)
+    let options = options.append(true).mode(0o600);
+    match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match make_private(path) {
+            // A link to a file that is not there yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                options.create(true).open(path)?;
+                make_private(path)
+            }
+            made => made,
+        },
+        opened => opened.map(|_| ()),
+    }
 }
 
 /// Takes from others what they may do with a file or a folder. One that belongs to another user
