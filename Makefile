@@ -77,6 +77,12 @@ fuzz: guests ## Damage uploads, messages of six kinds and requests for FUZZ_S se
 	$(CARGO) build --locked --package treadle
 	@scripts/fuzz-api.sh $(FUZZ_S)
 
+.PHONY: faults
+faults: ## Try every error of SQLite's disk and of PostgreSQL at every statement of the store; prints a report as JSON
+	@scripts/setup.sh services
+	@trap 'scripts/services.sh stop' EXIT; variables="$$(scripts/services.sh start)" && eval "$$variables"; \
+	TREADLE_FAULTS=all $(CARGO) test --locked --quiet --package treadle-store --test faults -- --nocapture --test-threads 1
+
 .PHONY: dst
 dst: ## Run SEEDS simulations full of faults; SEED=n TRACE=1 traces one of them
 	@$(CARGO) run --locked --quiet --package treadle-dst --bin dst -- \

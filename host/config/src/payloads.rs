@@ -65,6 +65,7 @@ impl Config {
         };
         Options {
             migrate: self.store.migrate,
+            create: true,
             bodies,
         }
     }

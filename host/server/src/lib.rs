@@ -28,6 +28,7 @@ mod rest;
 mod sandboxes;
 pub mod start;
 mod start_error;
+mod store_health;
 pub mod streams;
 
 pub use actions::SUPERVISE_SUBCOMMAND;

@@ -182,10 +182,16 @@ pub enum StoreError {
         /// How long it was waited.
         after_s: u64,
     },
-    /// Anything else that the database reports: a full disk, a lock held too long, a closed store.
+    /// What was opened is not there any more; nothing is read or written from then on.
     #[error(
-        "the store failed: {0}; check the free space and that no other process holds the store"
+        "{why}; nothing was acknowledged since, and this daemon can't go on: put the files back as they were, or restore a backup, and start it again"
     )]
+    Lost {
+        /// Where it was, and what became of it.
+        why: std::sync::Arc<str>,
+    },
+    /// Anything else that the database reports: a full disk, a lock held too long, a closed store.
+    #[error("the store failed: {0}; {}", sqlite::remedy(.0))]
     Database(#[from] sqlx::Error),
 }
 
@@ -222,6 +228,15 @@ impl StoreError {
             Self::Postgres { .. } | Self::TimedOut { .. } | Self::Database(_)
         );
         is_of_database && !self.is_permanent()
+    }
+
+    /// Whether the store itself is in trouble, and not what was asked of it.
+    pub(crate) fn is_of_the_store(&self) -> bool {
+        self.passes()
+            || matches!(
+                self,
+                Self::Lost { .. } | Self::Bodies { .. } | Self::Corrupt { .. }
+            )
     }
 
     /// Whether the rows themselves are refused, and will be however often they are tried: a number

@@ -30,6 +30,7 @@
 mod access;
 mod bodies;
 mod cluster;
+mod condition;
 mod error;
 mod examine;
 mod leadership;
@@ -50,6 +51,7 @@ use tokio::sync::watch;
 pub use access::{AuditPage, AuditRow, Names, TenantRow, TokenRow};
 pub use bodies::PayloadLocation;
 pub use cluster::{BodyRow, CommandRow, SinkRow};
+pub use condition::{Condition, Failing};
 pub use error::StoreError;
 pub use examine::{Finding, Grade};
 pub use leadership::{Candidate, LEASE, LeaderRow, Leadership, SIGN_INTERVAL};
@@ -343,6 +345,13 @@ pub trait Store: Send + Sync {
     /// This handle's leadership state, and a notice of each change.
     fn leadership(&self) -> watch::Receiver<Leadership>;
 
+    /// What can't be written at present and since when, as this handle has seen it.
+    fn condition(&self) -> Condition;
+
+    /// Notifies with the reason once what was opened is gone: a database file that was deleted,
+    /// replaced or cut. Nothing is read or written from then on.
+    fn lost(&self) -> watch::Receiver<Option<Arc<str>>>;
+
     /// What this store is.
     fn about(&self) -> Answer<'_, About>;
 
@@ -370,7 +379,11 @@ pub async fn open_with(
     let blobs = bodies::BlobBackend::open(&options.bodies)?;
     Ok(match location {
         Location::File(path) => {
-            let engine = sqlite::SqliteEngine::open_file(path, options.migrate).await?;
+            let how = sqlite::How {
+                migrate: options.migrate,
+                create: options.create,
+            };
+            let engine = sqlite::SqliteEngine::open_file(path, how).await?;
             Arc::new(sql::SqlStore::new(engine, blobs))
         }
         Location::Memory => {

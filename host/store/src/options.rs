@@ -53,6 +53,8 @@ impl std::fmt::Debug for PostgresLocation {
 pub struct Options {
     /// Apply migrations that are pending. Without it they are an error.
     pub migrate: bool,
+    /// Create a SQLite file that is not there. Without it that is an error.
+    pub create: bool,
     /// Where large bodies go.
     pub bodies: PayloadLocation,
 }
@@ -61,6 +63,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             migrate: true,
+            create: true,
             bodies: PayloadLocation::Table,
         }
     }

@@ -7,6 +7,8 @@ mod cluster;
 mod doctor;
 #[path = "cli/identity.rs"]
 mod identity;
+#[path = "cli/lost_store.rs"]
+mod lost_store;
 #[path = "cli/plugins.rs"]
 mod plugins;
 #[path = "cli/provision.rs"]

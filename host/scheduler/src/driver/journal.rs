@@ -10,7 +10,7 @@ use crate::recording::{NotRecorded, Recorder};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use treadle_core::{Event, ProgramEvent};
 use treadle_model::GatewayId;
@@ -22,6 +22,8 @@ const BATCHES_MAX: usize = 1_024;
 const TRANSACTION_EVENTS_MAX: usize = 20_000;
 /// Pause between two attempts to write while the disk refuses.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Pause between two words of the log about a batch that can't be written.
+const TELL_PAUSE: Duration = Duration::from_secs(30);
 /// Rows that were left out of one batch and are named in the log.
 const REFUSED_NAMED_MAX: usize = 8;
 
@@ -223,6 +225,7 @@ impl Writer {
     /// journal now.
     async fn write(&self, rows: &Batch) -> Option<Vec<RefusedRow>> {
         let mut row_by_row = false;
+        let mut trouble = Trouble::default();
         loop {
             let written = if row_by_row {
                 self.store.append_what_fits(rows, record::placeholder).await
@@ -230,14 +233,20 @@ impl Writer {
                 self.store.append(rows).await.map(|_| Vec::new())
             };
             let error = match written {
-                Ok(refused) => return Some(refused),
+                Ok(refused) => {
+                    trouble.end();
+                    return Some(refused);
+                }
                 Err(error) => error,
             };
-            let events = rows.events.len();
-            tracing::error!(%error, events, row_by_row, "the journal could not be written");
+            trouble.tell(&error, rows.events.len(), row_by_row);
             // Once superseded, the store's answer is final: it may be closed already.
             let superseded = *self.store.leadership().borrow() == Leadership::Superseded;
-            if superseded || matches!(error, StoreError::Gap { .. } | StoreError::Fenced { .. }) {
+            let is_final = matches!(
+                error,
+                StoreError::Gap { .. } | StoreError::Fenced { .. } | StoreError::Lost { .. }
+            );
+            if superseded || is_final {
                 return None;
             }
             if error.is_permanent() && !row_by_row {
@@ -277,6 +286,33 @@ impl Writer {
     async fn save(&self, snapshot: &Snapshot) {
         if let Err(error) = self.store.save_snapshot(snapshot).await {
             tracing::error!(%error, "the snapshot could not be saved");
+        }
+    }
+}
+
+/// A batch that can't be written at present: what the log says of it. It says so at once, then now
+/// and then, and once it is over.
+#[derive(Default)]
+struct Trouble {
+    began: Option<Instant>,
+    told: Option<Instant>,
+}
+
+impl Trouble {
+    fn tell(&mut self, error: &StoreError, events: usize, row_by_row: bool) {
+        let began = *self.began.get_or_insert_with(Instant::now);
+        if self.told.is_some_and(|told| told.elapsed() < TELL_PAUSE) && error.passes() {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let for_s = began.elapsed().as_secs();
+        tracing::error!(%error, events, row_by_row, for_s, "the journal could not be written");
+    }
+
+    fn end(self) {
+        if let Some(began) = self.began {
+            let after_s = began.elapsed().as_secs_f64();
+            tracing::warn!(after_s, "the journal is written again");
         }
     }
 }

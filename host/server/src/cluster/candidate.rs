@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use treadle_auth::Auth;
 use treadle_config::Config;
-use treadle_store::{Candidate, Leadership, Store};
+use treadle_store::{Candidate, Leadership, Options, Store};
 
 /// Pause between two attempts to lead.
 const CAMPAIGN_PAUSE: Duration = Duration::from_millis(200);
@@ -85,7 +85,12 @@ async fn term(
     context: &GatewayContext,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), StartError> {
-    let store = treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
+    // It was there when this daemon started: what is gone is not to be made anew.
+    let options = Options {
+        create: false,
+        ..config.store_options()
+    };
+    let store = treadle_store::open_with(&config.store.location(), &options).await?;
     let epoch = loop {
         if let Some(epoch) = store.campaign(candidate).await? {
             break epoch;
@@ -136,6 +141,8 @@ async fn lead(
         let superseded = leadership.wait_for(|leadership| *leadership == Leadership::Superseded);
         superseded.await.is_ok()
     };
+    let mut lost = store.lost();
+    let lost = async move { lost.wait_for(Option::is_some).await.is_ok() };
     let told_to_stop = async { stopping.wait_for(|stop| *stop).await.is_ok() };
     tokio::select! {
         _ = told_to_stop => {
@@ -148,6 +155,10 @@ async fn lead(
         }
         _ = superseded => {
             tracing::error!("another daemon schedules now; this one stands by");
+            leading.abandon();
+        }
+        _ = lost => {
+            tracing::error!("the store is gone; this daemon schedules no more");
             leading.abandon();
         }
         () = app.driver.stopped() => {

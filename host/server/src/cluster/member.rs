@@ -5,8 +5,8 @@ use super::routes;
 use crate::actions::actions_folder;
 use crate::machine;
 use crate::proxy::{Proxy, connector};
+use crate::start::{EndCause, StartError, listen, serve_limits};
 use crate::start::{GatewayContext, gateway_state};
-use crate::start::{StartError, listen, serve_limits};
 use crate::streams::OpenStreams;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -66,7 +66,11 @@ pub struct Member {
     served: JoinHandle<()>,
     candidates: JoinSet<()>,
     followers: JoinSet<()>,
+    lost: Vec<Lost>,
 }
+
+/// Notifies once a shard's store is gone.
+type Lost = watch::Receiver<Option<Arc<str>>>;
 
 impl Member {
     /// Opens the store, starts to listen, and campaigns for every shard unless it is only a
@@ -81,6 +85,7 @@ impl Member {
         let names = &config.cluster.shards;
         let configs = shard_configs(config, names)?;
         let shards = open_shards(names, &configs).await?;
+        let lost = shards.iter().map(|shard| shard.store.lost()).collect();
         let gateway = gateway_id(&*shards[0].store, &candidate.name).await?;
         let clients = Arc::new(Shards::new(gateway, names.clone()));
         let context = GatewayContext::new(config, Node::open(config).await?)?;
@@ -134,12 +139,23 @@ impl Member {
             served,
             candidates,
             followers,
+            lost,
         })
     }
 
     /// The base URL.
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.addr)
+    }
+
+    /// Completes when the daemon can't go on, with the reason.
+    pub async fn ended(&self) -> EndCause {
+        let lost = self.lost.iter().cloned().map(|mut lost| async move {
+            let why = lost.wait_for(Option::is_some).await;
+            why.ok().and_then(|why| why.as_deref().map(str::to_owned))
+        });
+        let (why, ..) = futures_util::future::select_all(lost.map(Box::pin)).await;
+        why.map_or(EndCause::Superseded, EndCause::StoreLost)
     }
 
     /// Lets requests in flight end, then hands the shards over that it schedules.

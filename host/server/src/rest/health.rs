@@ -7,11 +7,14 @@ use crate::app::App;
 use crate::broker_status::BrokerHealth;
 use crate::memory::MemoryUses;
 use crate::metrics;
+use crate::store_health::{self, StoreHealth};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::timeout;
 use treadle_auth::Caller;
 use treadle_auth::permissions::{Needs, VIEW};
 use treadle_core::{Mode, Totals, WorkerTotals};
@@ -20,8 +23,14 @@ use treadle_policy::evaluator::Scope;
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// How long the scheduler may take to say how it is; it waits for the journal where that is far
+/// behind.
+const SCHEDULER_WAIT_MAX: Duration = Duration::from_secs(2);
+
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let unwell = "No registered engine answers; `detail` has the cause.";
+    let unwell =
+        "No registered engine answers, or the store can't be written; `detail` has the cause.";
     vec![
         get("/health", Needs::Nothing, show)
             .around(super::compat::e2b::health)
@@ -39,12 +48,15 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// How treadle is.
 #[derive(Serialize, ToSchema)]
 struct Health {
-    /// ok, or no_healthy_worker.
+    /// ok, no_healthy_worker, store_failing, store_lost or scheduler_stalled.
     status: &'static str,
     /// The cause, or nothing.
     detail: &'static str,
     /// Of treadle.
     version: &'static str,
+    /// What the store can't do; not for callers without the scope viewer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<StoreHealth>,
     #[serde(flatten)]
     load: Option<DaemonLoad>,
 }
@@ -112,11 +124,23 @@ struct BackendPrograms {
 }
 
 async fn show(State(app): State<App>, caller: Caller) -> Response {
-    let policy = app
-        .driver
-        .active_policy(World::Eviction, Scope::Everyone)
-        .await;
-    let (Ok(overview), Ok(policy)) = (app.driver.overview().await, policy) else {
+    let condition = app.store.condition();
+    let may_see = caller.principal.scope.is_some();
+    let store = may_see.then(|| StoreHealth::of(&condition));
+    // The scheduler may wait for the same store.
+    if let Some(objection) = store_health::objection(&condition) {
+        return unwell(objection, store);
+    }
+    let read = async {
+        let scope = Scope::Everyone;
+        let policy = app.driver.active_policy(World::Eviction, scope).await;
+        (app.driver.overview().await, policy)
+    };
+    let Ok(read) = timeout(SCHEDULER_WAIT_MAX, read).await else {
+        let stalled = "the scheduler waits for the journal";
+        return unwell(("scheduler_stalled", stalled), store);
+    };
+    let (Ok(overview), Ok(policy)) = read else {
         return stopped();
     };
     let (totals, mode) = (overview.totals, overview.mode);
@@ -134,7 +158,7 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
         (StatusCode::OK, "ok", "")
     };
     let is_scheduled = mode == Mode::ProgramAware;
-    let load = caller.principal.scope.is_some().then(|| DaemonLoad {
+    let load = may_see.then(|| DaemonLoad {
         router_mode: if is_scheduled { "tr" } else { "default" },
         mode,
         scheduling_enabled: is_scheduled,
@@ -155,14 +179,26 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
         kv,
         broker: app.broker.as_ref().map(|broker| broker.report()),
     });
-    let version = env!("CARGO_PKG_VERSION");
     let health = Health {
         status,
         detail,
-        version,
+        version: VERSION,
+        store,
         load,
     };
     (code, Json(health)).into_response()
+}
+
+/// The answer while the scheduler gives none.
+fn unwell((status, detail): (&'static str, &'static str), store: Option<StoreHealth>) -> Response {
+    let health = Health {
+        status,
+        detail,
+        version: VERSION,
+        store,
+        load: None,
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(health)).into_response()
 }
 
 fn by_url<T>(totals: &Totals, entry: impl Fn(&WorkerTotals) -> T) -> BTreeMap<String, T> {
@@ -171,10 +207,15 @@ fn by_url<T>(totals: &Totals, entry: impl Fn(&WorkerTotals) -> T) -> BTreeMap<St
 }
 
 async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap) -> Response {
-    let read = (
-        app.driver.overview().await,
-        app.driver.memory_accounts().await,
-    );
+    let of_store = store_health::render(&app.store.condition());
+    let read = async {
+        let overview = app.driver.overview().await;
+        (overview, app.driver.memory_accounts().await)
+    };
+    let Ok(read) = timeout(SCHEDULER_WAIT_MAX, read).await else {
+        // It waits for the journal; these show why.
+        return prometheus(of_store);
+    };
     let policies = (app.policies.totals().await, app.policies.versions().await);
     let ((Ok(overview), Ok(accounts)), (Ok(policies), Ok(versions))) = (read, policies) else {
         return stopped();
@@ -191,6 +232,7 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
         &policies,
         &|worker| app.engines.compared(worker),
     );
+    text.push_str(&of_store);
     text.push_str(&held.render(&counters));
     text.push_str(&app.node.render());
     text.push_str(&MemoryUses::shown_to(accounts, &caller.principal).render());
@@ -225,6 +267,10 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
     if caller.principal.root || app.auth.has_one_tenant() {
         text.push_str(&crate::policy_metrics::render(&versions));
     }
+    prometheus(text)
+}
+
+fn prometheus(text: String) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 

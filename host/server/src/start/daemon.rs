@@ -1,7 +1,7 @@
 //! Starting and stopping a daemon: the order in which its parts come up, and
 //! the reverse in which they go down.
 
-use super::{GatewayContext, Leading, StartError, keep_hash_key, listen, serve_limits};
+use super::{EndCause, GatewayContext, Leading, StartError, keep_hash_key, listen, serve_limits};
 use crate::app::App;
 use crate::rest;
 use std::net::SocketAddr;
@@ -68,6 +68,19 @@ impl Daemon {
     /// The base URL.
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.addr)
+    }
+
+    /// Completes when the daemon can't go on, with the reason.
+    pub async fn ended(&self) -> EndCause {
+        let mut lost = self.app.store.lost();
+        tokio::select! {
+            _ = lost.wait_for(Option::is_some) => {}
+            () = self.app.driver.stopped() => {}
+        }
+        let why = lost.borrow().clone();
+        why.map_or(EndCause::Superseded, |why| {
+            EndCause::StoreLost(why.to_string())
+        })
     }
 
     /// Lets requests in flight end, then writes everything down.

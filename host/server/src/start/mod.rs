@@ -2,10 +2,12 @@
 //! which they go down.
 
 mod daemon;
+mod end_cause;
 mod leading;
 mod listen;
 
 pub use crate::start_error::StartError;
 pub use daemon::Daemon;
+pub use end_cause::EndCause;
 pub(crate) use leading::{GatewayContext, Leading, gateway_state, keep_hash_key};
 pub(crate) use listen::{listen, serve_limits};

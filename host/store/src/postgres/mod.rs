@@ -16,9 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::postgres::{PgPool, PgRow};
 
+use crate::condition::{Conditions, READING};
 use crate::leadership::Term;
 use crate::sql::{Dropped, Engine, Mark, Record, Statement, Work};
-use crate::{About, Candidate, PostgresLocation, SchemaStatus, StoreError};
+use crate::{About, Batch, Candidate, PostgresLocation, SchemaStatus, StoreError};
 
 use connect::Target;
 pub(crate) use examine::examine;
@@ -41,6 +42,7 @@ pub(crate) struct PostgresEngine {
     writers: PgPool,
     readers: PgPool,
     leader_lock: LeaderLock,
+    conditions: Arc<Conditions>,
     /// First event for which there is no partition, as far as is known.
     room: AtomicU64,
 }
@@ -57,6 +59,7 @@ impl PostgresEngine {
             writers: target.writers(),
             readers: target.readers(),
             leader_lock: LeaderLock::of(&target),
+            conditions: Arc::default(),
             room: AtomicU64::new(0),
             target,
         })
@@ -85,22 +88,27 @@ impl Engine for PostgresEngine {
     const EPOCH: &'static str = "SELECT epoch FROM leader FOR SHARE";
 
     async fn begin(&self) -> Result<PostgresWork, StoreError> {
-        let begun = self.writers.begin();
-        Ok(PostgresWork {
-            transaction: self.target.call("a transaction", begun).await?,
-            target: Arc::clone(&self.target),
-        })
+        let acquired = self.target.call("a connection", self.writers.acquire());
+        PostgresWork::begin(acquired.await?, Arc::clone(&self.target)).await
     }
 
     async fn read(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
         let (sql, arguments) = bound(statement)?;
         let query = sqlx::query_with(sql, arguments);
-        self.target
-            .call("a question", query.fetch_all(&self.readers))
-            .await
+        let asked = self
+            .target
+            .call("a question", query.fetch_all(&self.readers));
+        let rows = asked.await;
+        self.conditions.note(READING, rows.as_ref().err());
+        rows
     }
 
-    async fn committed(&self, work: &mut PostgresWork, mark: &Mark) -> Result<bool, StoreError> {
+    async fn committed(
+        &self,
+        work: &mut PostgresWork,
+        mark: &Mark,
+        _: &Batch,
+    ) -> Result<bool, StoreError> {
         let rows = work.fetch(Statement::new(COMMITTED).text(&mark.0)).await?;
         let status = rows.first().map(|row| row.text("status")).transpose()?;
         Ok(status.flatten().as_deref() == Some("committed"))
@@ -163,6 +171,10 @@ impl Engine for PostgresEngine {
             size_bytes: u64::try_from(size).unwrap_or(0),
             schema_version: row.signed("schema_version")?.unwrap_or(0),
         })
+    }
+
+    fn conditions(&self) -> &Arc<Conditions> {
+        &self.conditions
     }
 
     async fn close(&self) {

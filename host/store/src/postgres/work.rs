@@ -1,11 +1,16 @@
 //! Transactions of PostgreSQL, and inserts of many rows by one statement: each column is an array,
 //! and the server turns them into rows.
+//!
+//! A connection is given back only after a commit, or after a `ROLLBACK` that shows its state; any
+//! other one is closed, and so is one whose server refuses more than rows: another connection may
+//! reach another server.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::{Arguments, AssertSqlSafe, Encode, Postgres, Row, SqlStr, Transaction, Type};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
+use sqlx::{Arguments, AssertSqlSafe, Encode, Postgres, Row, SqlStr, Type};
 
 use super::connect::Target;
 use crate::StoreError;
@@ -21,8 +26,48 @@ const NUL: char = '\u{f0000}';
 
 /// A transaction.
 pub(crate) struct PostgresWork {
-    pub(super) transaction: Transaction<'static, Postgres>,
-    pub(super) target: Arc<Target>,
+    /// `None` once it is committed.
+    connection: Option<PoolConnection<Postgres>>,
+    target: Arc<Target>,
+    /// Whether a call failed in a way that leaves the connection's state unknown.
+    is_doubtful: bool,
+}
+
+impl PostgresWork {
+    /// Begins a transaction.
+    pub(super) async fn begin(
+        connection: PoolConnection<Postgres>,
+        target: Arc<Target>,
+    ) -> Result<Self, StoreError> {
+        let mut work = Self {
+            connection: Some(connection),
+            target,
+            is_doubtful: false,
+        };
+        work.run("a transaction", "BEGIN").await?;
+        Ok(work)
+    }
+
+    /// A statement of one word, in one message.
+    async fn run(&mut self, what: &'static str, sql: &'static str) -> Result<(), StoreError> {
+        let target = Arc::clone(&self.target);
+        let call = sqlx::raw_sql(sql).execute(self.connection()?);
+        let done = target.call(what, call).await;
+        self.settled(done).map(|_| ())
+    }
+
+    /// The connection, for a call. While that is under way the connection's state is unknown.
+    fn connection(&mut self) -> Result<&mut PgConnection, StoreError> {
+        self.is_doubtful = true;
+        let connection = self.connection.as_deref_mut();
+        Ok(connection.ok_or(sqlx::Error::PoolClosed)?)
+    }
+
+    /// The answer to a call.
+    fn settled<T>(&mut self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.is_doubtful = done.as_ref().is_err_and(|error| !error.is_permanent());
+        done
+    }
 }
 
 impl Work for PostgresWork {
@@ -30,23 +75,25 @@ impl Work for PostgresWork {
 
     async fn execute(&mut self, statement: Statement) -> Result<u64, StoreError> {
         let (sql, arguments) = bound(statement)?;
-        let query = sqlx::query_with(sql, arguments);
-        let call = query.execute(&mut *self.transaction);
-        let done = self.target.call("a change", call).await?;
-        Ok(done.rows_affected())
+        let target = Arc::clone(&self.target);
+        let call = sqlx::query_with(sql, arguments).execute(self.connection()?);
+        let done = target.call("a change", call).await;
+        Ok(self.settled(done)?.rows_affected())
     }
 
     async fn fetch(&mut self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
         let (sql, arguments) = bound(statement)?;
-        let query = sqlx::query_with(sql, arguments);
-        let call = query.fetch_all(&mut *self.transaction);
-        self.target.call("a question", call).await
+        let target = Arc::clone(&self.target);
+        let call = sqlx::query_with(sql, arguments).fetch_all(self.connection()?);
+        let rows = target.call("a question", call).await;
+        self.settled(rows)
     }
 
     async fn insert<T: Sync>(&mut self, table: &Table<T>, rows: &[T]) -> Result<(), StoreError> {
         if rows.is_empty() {
             return Ok(());
         }
+        let target = Arc::clone(&self.target);
         let sql = insertion(table);
         let mut rest = rows;
         while !rest.is_empty() {
@@ -54,17 +101,42 @@ impl Work for PostgresWork {
             rest = &rest[taken..];
             // The text comes from constants alone.
             let query = sqlx::query_with(AssertSqlSafe(sql.as_str()), arguments);
-            let call = query.execute(&mut *self.transaction);
-            self.target.call("an insert", call).await?;
+            let call = query.execute(self.connection()?);
+            let done = target.call("an insert", call).await;
+            self.settled(done)?;
         }
         Ok(())
     }
 
-    async fn commit(self) -> Result<(), StoreError> {
-        self.target
-            .call("a commit", self.transaction.commit())
-            .await
+    async fn commit(mut self) -> Result<(), StoreError> {
+        self.run("a commit", "COMMIT").await?;
+        self.connection = None;
+        Ok(())
     }
+}
+
+impl Drop for PostgresWork {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        // Without a runtime the process ends; so does the connection.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(undo(connection, self.target.clone(), self.is_doubtful));
+        }
+    }
+}
+
+/// Undoes what was not committed, or closes the connection if its state is unknown: then the server
+/// undoes it.
+async fn undo(mut connection: PoolConnection<Postgres>, target: Arc<Target>, is_doubtful: bool) {
+    if !is_doubtful {
+        let undo = sqlx::raw_sql("ROLLBACK").execute(&mut *connection);
+        if target.call("a rollback", undo).await.is_ok() {
+            return;
+        }
+    }
+    connection.close_on_drop();
 }
 
 /// The statement that inserts any number of rows.

@@ -101,7 +101,7 @@ pub(super) async fn append<E: Engine>(
     // Before the fence: what was committed stays so, even if another one leads by now.
     if let Some((mark, appended)) = doubts.find(batch)
         && head.last_seq >= appended.last_seq
-        && engine.committed(&mut work, &mark).await?
+        && engine.committed(&mut work, &mark, batch).await?
     {
         doubts.set(None);
         return Ok(appended);

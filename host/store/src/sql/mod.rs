@@ -36,6 +36,7 @@ mod what_fits;
 mod workers;
 
 use std::future::Future;
+use std::sync::Arc;
 
 pub(crate) use cells::{Cells, Record};
 pub(crate) use head::Mark;
@@ -43,8 +44,9 @@ pub(crate) use statement::{Argument, Statement, direction};
 pub(crate) use store::SqlStore;
 pub(crate) use table::{Kind, Table, Values};
 
+use crate::condition::Conditions;
 use crate::leadership::Term;
-use crate::{About, Candidate, StoreError, TEXT_BYTES_MAX};
+use crate::{About, Batch, Candidate, StoreError, TEXT_BYTES_MAX};
 
 /// Who owns a row of the core; tenants are part of names there.
 const TENANT: &str = "default";
@@ -71,11 +73,12 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         statement: Statement,
     ) -> impl Future<Output = Result<Vec<Self::Row>, StoreError>> + Send;
 
-    /// Whether a transaction whose commit got no answer was committed.
+    /// Whether a transaction whose commit got no answer was committed. It wrote this batch.
     fn committed(
         &self,
         work: &mut Self::Work,
         mark: &Mark,
+        batch: &Batch,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Makes room for events up to `last_seq`, where the journal ends at `from` so far, and for
@@ -114,6 +117,9 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 
     /// What the store is.
     fn about(&self) -> impl Future<Output = Result<About, StoreError>> + Send;
+
+    /// What this handle has seen of the store.
+    fn conditions(&self) -> &Arc<Conditions>;
 
     /// Closes.
     fn close(&self) -> impl Future<Output = ()> + Send;

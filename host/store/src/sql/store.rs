@@ -1,6 +1,7 @@
 //! [`Store`] over whichever database.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
@@ -12,14 +13,15 @@ use super::{
     tokens, workers,
 };
 use crate::bodies::BlobBackend;
+use crate::condition::JOURNAL;
 use crate::leadership::Term;
 use crate::{
     About, ActionPage, ActionRow, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow,
-    Candidate, CommandRow, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership,
-    LengthRow, ListedPage, ListedStep, Placeholder, PluginHead, PluginRow, PolicyStateRow,
-    ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow, SeqPage,
-    ServiceRow, SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow,
-    WorkerRow,
+    Candidate, CommandRow, Condition, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow,
+    Leadership, LengthRow, ListedPage, ListedStep, Placeholder, PluginHead, PluginRow,
+    PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow,
+    SeqPage, ServiceRow, SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow,
+    TokenRow, WorkerRow,
 };
 
 /// Commands remembered of which it is unknown whether they were noted.
@@ -34,10 +36,10 @@ pub(crate) struct SqlStore<E> {
     blobs: BlobBackend,
 }
 
-/// Runs a transaction of a handle that may write.
+/// Runs a transaction of a handle that may write; `$name` is what it writes.
 macro_rules! writing {
-    ($store:ident, $work:ident => $what:expr) => {
-        Box::pin(async move {
+    ($store:ident, $name:literal, $work:ident => $what:expr) => {
+        $store.watched($name, async move {
             let mut $work = $store.begin().await?;
             let answer = $what.await?;
             $work.commit().await?;
@@ -56,6 +58,15 @@ impl<E: Engine> SqlStore<E> {
             unsure: Mutex::default(),
             blobs,
         }
+    }
+
+    /// Writes something, and remembers how that went.
+    fn watched<'a, T: Send + 'a>(
+        &'a self,
+        what: &'static str,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(async move { self.engine.conditions().watch(what, work).await })
     }
 
     /// Begins a transaction, unless another one leads.
@@ -88,7 +99,8 @@ impl<E: Engine> SqlStore<E> {
         batch: &Batch,
         placeholder: Option<Placeholder>,
     ) -> Result<Appended, StoreError> {
-        append::append(&*self.engine, &self.term, &self.doubts, batch, placeholder).await
+        let append = append::append(&*self.engine, &self.term, &self.doubts, batch, placeholder);
+        self.engine.conditions().watch(JOURNAL, append).await
     }
 
     fn doubted(&self, id: &str) -> bool {
@@ -186,7 +198,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn add_sample<'a>(&'a self, row: &'a SampleRow) -> Answer<'a, ()> {
-        writing!(self, work => samples::add(&mut work, row))
+        writing!(self, "samples", work => samples::add(&mut work, row))
     }
 
     fn samples<'a>(&'a self, page: &'a SamplePage) -> Answer<'a, Vec<SampleRow>> {
@@ -194,7 +206,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn prune_samples(&self, before_us: u64) -> Answer<'_, u64> {
-        writing!(self, work => samples::prune(&mut work, before_us))
+        writing!(self, "samples", work => samples::prune(&mut work, before_us))
     }
 
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>> {
@@ -214,7 +226,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn put_plugin<'a>(&'a self, plugin: &'a PluginRow) -> Answer<'a, bool> {
-        writing!(self, work => plugins::put(&mut work, plugin))
+        writing!(self, "plugins", work => plugins::put(&mut work, plugin))
     }
 
     fn plugin<'a>(&'a self, digest: &'a str) -> Answer<'a, Option<PluginRow>> {
@@ -230,7 +242,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn put_policy_state<'a>(&'a self, state: &'a PolicyStateRow) -> Answer<'a, ()> {
-        writing!(self, work => bindings::put_state(&mut work, state))
+        writing!(self, "states of policies", work => bindings::put_state(&mut work, state))
     }
 
     fn policy_states(&self) -> Answer<'_, Vec<PolicyStateRow>> {
@@ -238,7 +250,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn put_service<'a>(&'a self, service: &'a ServiceRow) -> Answer<'a, ()> {
-        writing!(self, work => services::put(&mut work, service))
+        writing!(self, "services", work => services::put(&mut work, service))
     }
 
     fn services(&self) -> Answer<'_, Vec<ServiceRow>> {
@@ -246,7 +258,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn put_tenant<'a>(&'a self, tenant: &'a TenantRow) -> Answer<'a, ()> {
-        writing!(self, work => tenants::put(&mut work, tenant))
+        writing!(self, "tenants", work => tenants::put(&mut work, tenant))
     }
 
     fn tenants(&self) -> Answer<'_, Vec<TenantRow>> {
@@ -254,7 +266,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn put_token<'a>(&'a self, token: &'a TokenRow) -> Answer<'a, ()> {
-        writing!(self, work => tokens::put(&mut work, token))
+        writing!(self, "tokens", work => tokens::put(&mut work, token))
     }
 
     fn tokens(&self) -> Answer<'_, Vec<TokenRow>> {
@@ -262,7 +274,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn touch_tokens<'a>(&'a self, uses: &'a [(String, u64)]) -> Answer<'a, ()> {
-        Box::pin(async move {
+        self.watched("tokens", async move {
             let mut work = self.begin_beside().await?;
             tokens::touch(&mut work, uses).await?;
             work.commit().await
@@ -270,7 +282,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn prune_tokens(&self, ended_before_us: u64) -> Answer<'_, u64> {
-        writing!(self, work => tokens::prune(&mut work, ended_before_us))
+        writing!(self, "tokens", work => tokens::prune(&mut work, ended_before_us))
     }
 
     fn claim_plugin<'a>(
@@ -279,7 +291,7 @@ impl<E: Engine> Store for SqlStore<E> {
         digest: &'a str,
         at_us: u64,
     ) -> Answer<'a, bool> {
-        writing!(self, work => tenants::claim_plugin(&mut work, tenant, digest, at_us))
+        writing!(self, "plugins", work => tenants::claim_plugin(&mut work, tenant, digest, at_us))
     }
 
     fn claimed_plugins<'a>(&'a self, tenant: &'a str) -> Answer<'a, Vec<String>> {
@@ -287,7 +299,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn add_audit<'a>(&'a self, rows: &'a [AuditRow]) -> Answer<'a, ()> {
-        Box::pin(async move {
+        self.watched("audit", async move {
             let mut work = self.begin_beside().await?;
             audit::add(&mut work, rows).await?;
             work.commit().await
@@ -299,14 +311,14 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn prune_audit(&self, keep: u64) -> Answer<'_, u64> {
-        writing!(self, work => audit::prune(&mut work, keep))
+        writing!(self, "audit", work => audit::prune(&mut work, keep))
     }
 
     fn save_snapshot<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()> {
-        Box::pin(async move {
-            snapshots::check(snapshot)?;
+        self.watched("snapshots", async move {
+            let packed = snapshots::pack(snapshot).await?;
             let (mut work, head) = self.begin_at_head().await?;
-            snapshots::save(&mut work, head.last_seq, snapshot).await?;
+            snapshots::save(&mut work, head.last_seq, &packed).await?;
             work.commit().await
         })
     }
@@ -316,7 +328,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn prune<'a>(&'a self, retention: &'a Retention) -> Answer<'a, Pruned> {
-        Box::pin(async move {
+        self.watched("old rows", async move {
             let (mut work, head) = self.begin_at_head().await?;
             let pruned = retention::prune(&*self.engine, &mut work, &head, retention).await?;
             work.commit().await?;
@@ -329,7 +341,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn advance_sink<'a>(&'a self, sink: &'a str, seq: u64) -> Answer<'a, ()> {
-        Box::pin(async move {
+        self.watched("sinks", async move {
             let last_seq = journal::last_seq(&*self.engine).await?;
             let mut work = self.begin().await?;
             sinks::advance(&mut work, last_seq, sink, seq).await?;
@@ -342,11 +354,11 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn drop_sink<'a>(&'a self, sink: &'a str) -> Answer<'a, bool> {
-        writing!(self, work => sinks::forget(&mut work, sink))
+        writing!(self, "sinks", work => sinks::forget(&mut work, sink))
     }
 
     fn note_command<'a>(&'a self, command: &'a CommandRow) -> Answer<'a, bool> {
-        Box::pin(self.note(command))
+        self.watched("commands", self.note(command))
     }
 
     fn command<'a>(&'a self, id: &'a str) -> Answer<'a, Option<CommandRow>> {
@@ -354,23 +366,23 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn settle_command<'a>(&'a self, id: &'a str, outcome: &'a str) -> Answer<'a, bool> {
-        writing!(self, work => commands::settle(&mut work, id, outcome))
+        writing!(self, "commands", work => commands::settle(&mut work, id, outcome))
     }
 
     fn prune_commands(&self, before_us: u64) -> Answer<'_, u64> {
-        writing!(self, work => commands::prune(&mut work, before_us))
+        writing!(self, "commands", work => commands::prune(&mut work, before_us))
     }
 
     fn gateway_id<'a>(&'a self, name: &'a str) -> Answer<'a, u32> {
-        Box::pin(gateways::id(&*self.engine, name))
+        self.watched("gateways", gateways::id(&*self.engine, name))
     }
 
     fn key<'a>(&'a self, name: &'a str, fresh: u64) -> Answer<'a, u64> {
-        writing!(self, work => keys::get(&mut work, name, fresh))
+        writing!(self, "keys", work => keys::get(&mut work, name, fresh))
     }
 
     fn put_bodies<'a>(&'a self, rows: &'a [BodyRow]) -> Answer<'a, ()> {
-        Box::pin(async move {
+        self.watched("bodies", async move {
             let packed = self.blobs.pack(rows).await?;
             let mut work = self.begin_beside().await?;
             bodies::put(&mut work, &packed).await?;
@@ -386,7 +398,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn prune_bodies(&self, before_us: u64) -> Answer<'_, u64> {
-        Box::pin(async move {
+        self.watched("bodies", async move {
             let mut work = self.begin().await?;
             let limit = crate::PRUNE_BODIES_MAX;
             let held = bodies::oldest_objects(&mut work, before_us, limit).await?;
@@ -400,7 +412,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn campaign<'a>(&'a self, candidate: &'a Candidate) -> Answer<'a, Option<u64>> {
-        Box::pin(async move {
+        self.watched("leadership", async move {
             if candidate.name.is_empty() {
                 return Err(StoreError::Nameless);
             }
@@ -413,11 +425,19 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn resign(&self) -> Answer<'_, ()> {
-        Box::pin(self.engine.resign(&self.term))
+        self.watched("leadership", self.engine.resign(&self.term))
     }
 
     fn leadership(&self) -> watch::Receiver<Leadership> {
         self.term.watch()
+    }
+
+    fn condition(&self) -> Condition {
+        self.engine.conditions().now()
+    }
+
+    fn lost(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.engine.conditions().lost()
     }
 
     fn about(&self) -> Answer<'_, About> {

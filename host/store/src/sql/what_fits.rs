@@ -113,16 +113,19 @@ async fn end_part(
     work: &mut impl Work,
     written: Result<(), StoreError>,
 ) -> Result<Result<(), StoreError>, StoreError> {
+    if let Err(error) = &written
+        && !error.is_permanent()
+    {
+        // The database may have ended the whole transaction.
+        return written.map(Ok);
+    }
     if written.is_err() {
         let undo = Statement::new("ROLLBACK TO SAVEPOINT part");
         work.execute(undo).await?;
     }
     work.execute(Statement::new("RELEASE SAVEPOINT part"))
         .await?;
-    match written {
-        Err(error) if !error.is_permanent() => Err(error),
-        written => Ok(written),
-    }
+    Ok(written)
 }
 
 fn refusal(table: &'static str, mut key: String, error: &StoreError) -> RefusedRow {

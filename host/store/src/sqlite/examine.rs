@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use sqlx::Connection;
 use sqlx::sqlite::SqliteConnectOptions;
 
-use super::{schema, single};
+use super::{connect, schema};
 use crate::StoreError;
 use crate::examine::{Finding, Grade};
 
@@ -24,26 +25,26 @@ pub(crate) async fn examine(path: &Path) -> Vec<Finding> {
         Finding::ok("file", format!("{shown}, {} MiB", file.len() >> 20))
     }];
     let options = SqliteConnectOptions::new().filename(path).read_only(true);
-    let pool = match single(options, &shown).await {
-        Ok(pool) => pool,
+    let mut connection = match connect(&options, &shown).await {
+        Ok(connection) => connection,
         Err(error) => {
             findings.push(Finding::failed("connection", &error));
             return findings;
         }
     };
-    findings.push(match schema::status(&pool).await {
+    findings.push(match schema::status(&mut connection).await {
         Ok(status) => Finding::of_schema(&status, &shown),
         Err(error) => Finding::failed("schema", &error),
     });
     if file.len() <= CHECKED_BYTES_MAX {
         let checked = sqlx::query_scalar::<_, String>("PRAGMA quick_check(1)");
-        findings.push(match checked.fetch_one(&pool).await {
+        findings.push(match checked.fetch_one(&mut connection).await {
             Ok(said) if said == "ok" => Finding::ok("integrity", "the file is sound"),
             Ok(said) => Finding::of("integrity", Grade::Fail, said, "restore from a backup"),
             Err(error) => Finding::failed("integrity", &StoreError::Database(error)),
         });
     }
-    pool.close().await;
+    let _ = connection.close().await;
     findings
 }
 

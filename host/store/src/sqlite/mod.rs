@@ -4,29 +4,33 @@
 //! committed state and never wait, and every commit is synced to the disk.
 
 mod examine;
+mod files;
 mod lock;
 mod schema;
 mod work;
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sqlx::ConnectOptions;
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow,
-    SqliteSynchronous,
+    SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
+use sqlx::{ConnectOptions, Connection, Sqlite, SqliteConnection};
 
+use crate::condition::{Conditions, READING};
 use crate::leadership::Term;
 use crate::sql::{Dropped, Engine, Mark, Record, Statement, Work};
-use crate::{About, Candidate, StoreError};
+use crate::{About, Batch, Candidate, StoreError};
 
 pub(crate) use examine::examine;
+use files::Files;
 use lock::Lock;
 pub(crate) use schema::{migrate_file, status_of_file};
-pub(crate) use work::refuses_rows;
 use work::{SqliteWork, bound, failed};
+pub(crate) use work::{refuses_rows, remedy};
 
 /// Connections that read.
 const READERS: u32 = 4;
@@ -44,33 +48,52 @@ const SIZE: &str = "SELECT sqlite_version() AS version, \
      (SELECT page_count FROM pragma_page_count()) * (SELECT page_size FROM pragma_page_size()) \
      AS size_bytes, (SELECT max(version) FROM _sqlx_migrations) AS schema_version";
 
+const EVENT: &str = "SELECT at_us, kind, body FROM events WHERE seq = $1";
+
 /// A database in one file, or in memory.
 #[derive(Debug)]
 pub(crate) struct SqliteEngine {
     location: String,
     writer: SqlitePool,
     readers: SqlitePool,
+    /// The files of a database that has some.
+    files: Option<Arc<Files>>,
+    /// Never used: SQLite removes what it keeps beside a file with the last connection, which may
+    /// be replaced.
+    anchor: tokio::sync::Mutex<Option<SqliteConnection>>,
+    conditions: Arc<Conditions>,
     lock: Lock,
 }
 
 impl SqliteEngine {
     /// Opens a file, and brings its schema up to date where that is allowed.
-    pub(crate) async fn open_file(path: &Path, migrate: bool) -> Result<Self, StoreError> {
+    pub(crate) async fn open_file(path: &Path, how: How) -> Result<Self, StoreError> {
         let location = path.display().to_string();
-        let writer = schema::open(path, &location, migrate).await?;
-        let readers = SqlitePoolOptions::new()
-            .max_connections(READERS)
-            .test_before_acquire(false)
-            .connect_with(options(path).pragma("query_only", "ON"))
-            .await
-            .map_err(|source| StoreError::Open {
-                location: location.clone(),
-                source,
-            })?;
+        let anchor = schema::open(path, &location, how).await?;
+        let unopened = |source| StoreError::Open {
+            location: location.clone(),
+            source,
+        };
+        let pool = |connections_max| {
+            let options = SqlitePoolOptions::new().max_connections(connections_max);
+            options.test_before_acquire(false).idle_timeout(None)
+        };
+        let writer = pool(1).max_lifetime(None).connect_with(options(path)).await;
+        let writer = writer.map_err(unopened)?;
+        let reading = options(path).pragma("query_only", "ON");
+        let readers = pool(READERS).connect_with(reading.clone()).await;
+        let readers = readers.map_err(unopened)?;
+        let conditions = Arc::<Conditions>::default();
+        let files = Files::of(path, reading, readers.clone(), conditions.clone());
+        let files = Arc::new(files.await?);
+        tokio::spawn(files::watch(Arc::downgrade(&files)));
         Ok(Self {
             location,
             writer,
             readers,
+            files: Some(files),
+            anchor: tokio::sync::Mutex::new(Some(anchor)),
+            conditions,
             lock: Lock::beside(path, "leader"),
         })
     }
@@ -78,22 +101,50 @@ impl SqliteEngine {
     /// One connection for all: a second one would see another, empty database.
     pub(crate) async fn open_memory() -> Result<Self, StoreError> {
         let location = "memory".to_owned();
+        let unopened = |source| StoreError::Open {
+            location: location.clone(),
+            source,
+        };
         let options = SqliteConnectOptions::from_str("sqlite::memory:")
-            .map_err(|source| StoreError::Open {
-                location: location.clone(),
-                source,
-            })?
+            .map_err(unopened)?
             .foreign_keys(true)
             .disable_statement_logging();
-        let writer = single(options, &location).await?;
-        schema::bring(&writer, &location, true).await?;
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .min_connections(1)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_before_acquire(false)
+            .connect_with(options)
+            .await
+            .map_err(unopened)?;
+        let mut connection = writer.acquire().await?;
+        schema::bring(&mut connection, &location, true).await?;
+        drop(connection);
         let readers = writer.clone();
         Ok(Self {
             location,
             writer,
             readers,
+            files: None,
+            anchor: tokio::sync::Mutex::default(),
+            conditions: Arc::default(),
             lock: Lock::default(),
         })
+    }
+
+    /// Asks outside of a transaction. A connection that failed is replaced, unless the database is
+    /// in it.
+    async fn ask(&self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
+        self.conditions.demand()?;
+        let (sql, arguments) = bound(statement)?;
+        let mut connection = self.readers.acquire().await.map_err(failed)?;
+        let query = sqlx::query_with(sql, arguments);
+        let rows = query.fetch_all(&mut *connection).await;
+        if rows.is_err() && self.files.is_some() {
+            connection.close_on_drop();
+        }
+        rows.map_err(failed)
     }
 
     async fn term(&self, candidate: &Candidate) -> Result<u64, StoreError> {
@@ -113,31 +164,36 @@ impl SqliteEngine {
     }
 }
 
-/// How a file is opened once it is made.
+/// How a file is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// Whether pending migrations are applied.
+    pub migrate: bool,
+    /// Whether it is created if it is not there.
+    pub create: bool,
+}
+
+/// How a file that is there is opened. It is never created: where it is gone it is lost.
 fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
+        .create_if_missing(false)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
         .disable_statement_logging()
 }
 
-async fn single(options: SqliteConnectOptions, location: &str) -> Result<SqlitePool, StoreError> {
-    SqlitePoolOptions::new()
-        .max_connections(1)
-        .min_connections(1)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .test_before_acquire(false)
-        .connect_with(options)
-        .await
-        .map_err(|source| StoreError::Open {
-            location: location.to_owned(),
-            source,
-        })
+/// A connection of its own.
+async fn connect(
+    options: &SqliteConnectOptions,
+    location: &str,
+) -> Result<SqliteConnection, StoreError> {
+    let connected = options.connect().await;
+    connected.map_err(|source| StoreError::Open {
+        location: location.to_owned(),
+        source,
+    })
 }
 
 impl Engine for SqliteEngine {
@@ -145,25 +201,45 @@ impl Engine for SqliteEngine {
     type Work = SqliteWork;
 
     // A writer holds the whole file.
-    const HEAD: &'static str = "SELECT h.id, h.last_seq, l.epoch, NULL AS mark \
+    const HEAD: &'static str = "SELECT h.id, h.last_seq, l.epoch, 'a transaction' AS mark \
          FROM journal_head h CROSS JOIN leader l";
     const EPOCH: &'static str = "SELECT epoch FROM leader";
 
     async fn begin(&self) -> Result<SqliteWork, StoreError> {
-        // Immediate: what is read first is read under the lock that the write needs anyway.
-        let begun = self.writer.begin_with("BEGIN IMMEDIATE").await;
-        Ok(SqliteWork(begun.map_err(failed)?))
+        if let Some(files) = &self.files {
+            files.demand()?;
+        }
+        let connection: PoolConnection<Sqlite> = self.writer.acquire().await.map_err(failed)?;
+        SqliteWork::begin(connection, self.files.clone()).await
     }
 
     async fn read(&self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
-        let (sql, arguments) = bound(statement)?;
-        let query = sqlx::query_with(sql, arguments);
-        query.fetch_all(&self.readers).await.map_err(failed)
+        let rows = self.ask(statement).await;
+        self.conditions.note(READING, rows.as_ref().err());
+        rows
     }
 
-    /// Marks are never given: a commit is a call within the process and always answers.
-    async fn committed(&self, _: &mut SqliteWork, _: &Mark) -> Result<bool, StoreError> {
-        Ok(false)
+    /// Where the disk failed under a commit, what it wrote may be found when the files are opened
+    /// again. It is known by its last event.
+    async fn committed(
+        &self,
+        work: &mut SqliteWork,
+        _: &Mark,
+        batch: &Batch,
+    ) -> Result<bool, StoreError> {
+        let Some(last) = batch.events.last() else {
+            return Ok(false);
+        };
+        let stored = work.fetch(Statement::new(EVENT).number(last.seq)).await?;
+        let Some(stored) = stored.first() else {
+            return Ok(false);
+        };
+        let at_us = stored
+            .signed("at_us")?
+            .and_then(|at| u64::try_from(at).ok());
+        Ok(at_us == Some(last.at_us)
+            && stored.text("kind")?.as_ref() == Some(&last.kind)
+            && stored.text("body")?.as_ref() == Some(&last.body))
     }
 
     async fn make_room(&self, _: &mut SqliteWork, _: u64, _: u64) -> Result<u64, StoreError> {
@@ -237,8 +313,15 @@ impl Engine for SqliteEngine {
         })
     }
 
+    fn conditions(&self) -> &Arc<Conditions> {
+        &self.conditions
+    }
+
     async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
+        if let Some(anchor) = self.anchor.lock().await.take() {
+            let _ = anchor.close().await;
+        }
     }
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use sqlx::Connection;
 use sqlx::migrate::Migrator;
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode};
 
 use super::lock::Lock;
-use super::{options, single};
+use super::{How, connect, options};
 use crate::StoreError;
 use crate::schema::{Applied, SchemaStatus, embedded, migrator};
 use treadle_trust::{make_private, private_file, private_folder};
@@ -30,12 +31,15 @@ const OPENING_MAX: Duration = Duration::from_mins(2);
 pub(super) async fn open(
     path: &Path,
     location: &str,
-    migrate: bool,
-) -> Result<SqlitePool, StoreError> {
+    how: How,
+) -> Result<SqliteConnection, StoreError> {
     let unmade = |source| StoreError::Folder {
         location: location.to_owned(),
         source,
     };
+    if !how.create && !path.exists() {
+        return Err(unmade(std::io::ErrorKind::NotFound.into()));
+    }
     // A folder that is there may have other files in it, for others to read.
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         private_folder(folder).map_err(unmade)?;
@@ -48,12 +52,15 @@ pub(super) async fn open(
         });
     }
     make_files_private(path).map_err(unmade)?;
-    let writer = single(options(path), location).await?;
-    let brought = bring(&writer, location, migrate).await;
-    if brought.is_err() {
-        writer.close().await;
+    let first = options(path).journal_mode(SqliteJournalMode::Wal);
+    let mut connection = connect(&first, location).await?;
+    match bring(&mut connection, location, how.migrate).await {
+        Ok(()) => Ok(connection),
+        Err(error) => {
+            let _ = connection.close().await;
+            Err(error)
+        }
     }
-    brought.map(|()| writer)
 }
 
 /// The file, with what SQLite keeps beside it: it gives those the permissions of the file.
@@ -72,11 +79,11 @@ fn make_files_private(path: &Path) -> std::io::Result<()> {
 
 /// Applies what is pending, or refuses if that is not allowed.
 pub(super) async fn bring(
-    writer: &SqlitePool,
+    connection: &mut SqliteConnection,
     location: &str,
     migrate: bool,
 ) -> Result<(), StoreError> {
-    let before = status(writer)
+    let before = status(connection)
         .await
         .map_err(|error| unopened(location, error))?;
     if !migrate {
@@ -86,9 +93,8 @@ pub(super) async fn bring(
     if before.pending.is_empty() {
         return Ok(());
     }
-    let mut connection = writer.acquire().await?;
     // `run` makes a future that no task can be spawned with; this is what it calls.
-    let run = MIGRATIONS.run_direct(None, &mut *connection, false).await;
+    let run = MIGRATIONS.run_direct(None, connection, false).await;
     run.map_err(|source| StoreError::schema(location, source))
 }
 
@@ -102,12 +108,14 @@ fn unopened(location: &str, error: StoreError) -> StoreError {
     }
 }
 
-pub(super) async fn status(pool: &SqlitePool) -> Result<SchemaStatus, StoreError> {
-    let tables: i64 = sqlx::query_scalar(TABLES).fetch_one(pool).await?;
+pub(super) async fn status(connection: &mut SqliteConnection) -> Result<SchemaStatus, StoreError> {
+    let tables: i64 = sqlx::query_scalar(TABLES)
+        .fetch_one(&mut *connection)
+        .await?;
     let stored: Vec<Applied> = if tables == 0 {
         Vec::new()
     } else {
-        sqlx::query_as(APPLIED).fetch_all(pool).await?
+        sqlx::query_as(APPLIED).fetch_all(&mut *connection).await?
     };
     Ok(SchemaStatus::compare(&MIGRATIONS, &stored))
 }
@@ -118,17 +126,21 @@ pub(crate) async fn status_of_file(path: &Path) -> Result<SchemaStatus, StoreErr
         return Ok(SchemaStatus::compare(&MIGRATIONS, &[]));
     }
     let options = SqliteConnectOptions::new().filename(path).read_only(true);
-    let pool = single(options, &path.display().to_string()).await?;
-    let status = status(&pool).await;
-    pool.close().await;
+    let mut connection = connect(&options, &path.display().to_string()).await?;
+    let status = status(&mut connection).await;
+    let _ = connection.close().await;
     status
 }
 
 /// Applies the migrations that a file lacks.
 pub(crate) async fn migrate_file(path: &Path) -> Result<SchemaStatus, StoreError> {
     let location = path.display().to_string();
-    let pool = open(path, &location, true).await?;
-    let status = status(&pool).await;
-    pool.close().await;
+    let how = How {
+        migrate: true,
+        create: true,
+    };
+    let mut connection = open(path, &location, how).await?;
+    let status = status(&mut connection).await;
+    let _ = connection.close().await;
     status
 }

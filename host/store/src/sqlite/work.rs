@@ -2,10 +2,18 @@
 //!
 //! A statement for each row would spend its time on the way to the connection's thread and back.
 //! Rows go in statements of a few fixed lengths instead, so that all of them stay prepared.
+//!
+//! sqlx's own transactions are not used: SQLite ends a transaction by itself when the disk is full
+//! or fails, and sqlx then takes the connection to be in one for ever. A connection is given back
+//! only after a commit, or after a `ROLLBACK` that shows its state; any other one is closed.
 
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments, AssertSqlSafe, Encode, Row, Sqlite, Transaction, Type};
+use std::sync::Arc;
 
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
+use sqlx::{Arguments, AssertSqlSafe, Encode, Row, Sqlite, Type};
+
+use super::files::Files;
 use crate::StoreError;
 use crate::sql::{Argument, Record, Statement, Table, Values, Work, check_text};
 
@@ -13,24 +21,60 @@ use crate::sql::{Argument, Record, Statement, Table, Values, Work, check_text};
 const LENGTHS: [usize; 3] = [256, 16, 1];
 
 /// A transaction.
-pub(crate) struct SqliteWork(pub(super) Transaction<'static, Sqlite>);
+pub(crate) struct SqliteWork {
+    /// `None` once it is committed.
+    connection: Option<PoolConnection<Sqlite>>,
+    /// The database's files; a database in memory has none, and ends with its connection.
+    files: Option<Arc<Files>>,
+    /// Whether a statement failed in a way that may have ended the transaction.
+    is_doubtful: bool,
+}
+
+impl SqliteWork {
+    /// Begins a transaction that writes.
+    pub(super) async fn begin(
+        connection: PoolConnection<Sqlite>,
+        files: Option<Arc<Files>>,
+    ) -> Result<Self, StoreError> {
+        let mut work = Self {
+            connection: Some(connection),
+            files,
+            is_doubtful: false,
+        };
+        // Immediate: what is read first is read under the lock that the write needs anyway.
+        work.execute(Statement::new("BEGIN IMMEDIATE")).await?;
+        Ok(work)
+    }
+
+    /// Its connection.
+    fn on(&mut self) -> Result<&mut SqliteConnection, StoreError> {
+        let connection = self.connection.as_deref_mut();
+        Ok(connection.ok_or(sqlx::Error::PoolClosed)?)
+    }
+
+    /// The store's error for one of a statement.
+    fn noted(&mut self, error: sqlx::Error) -> StoreError {
+        let error = failed(error);
+        self.is_doubtful |= !error.is_permanent();
+        error
+    }
+}
 
 impl Work for SqliteWork {
     type Row = SqliteRow;
 
     async fn execute(&mut self, statement: Statement) -> Result<u64, StoreError> {
         let (sql, arguments) = bound(statement)?;
-        let done = sqlx::query_with(sql, arguments)
-            .execute(&mut *self.0)
-            .await
-            .map_err(failed)?;
-        Ok(done.rows_affected())
+        let query = sqlx::query_with(sql, arguments);
+        let done = query.execute(self.on()?).await;
+        Ok(done.map_err(|error| self.noted(error))?.rows_affected())
     }
 
     async fn fetch(&mut self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
         let (sql, arguments) = bound(statement)?;
         let query = sqlx::query_with(sql, arguments);
-        query.fetch_all(&mut *self.0).await.map_err(failed)
+        let rows = query.fetch_all(self.on()?).await;
+        rows.map_err(|error| self.noted(error))
     }
 
     async fn insert<T: Sync>(&mut self, table: &Table<T>, rows: &[T]) -> Result<(), StoreError> {
@@ -45,18 +89,46 @@ impl Work for SqliteWork {
                 rest = later;
                 let arguments = values(table, now)?;
                 // The text comes from constants alone.
-                sqlx::query_with(AssertSqlSafe(sql.as_str()), arguments)
-                    .execute(&mut *self.0)
-                    .await
-                    .map_err(failed)?;
+                let query = sqlx::query_with(AssertSqlSafe(sql.as_str()), arguments);
+                let done = query.execute(self.on()?).await;
+                done.map_err(|error| self.noted(error))?;
             }
         }
         Ok(())
     }
 
-    async fn commit(self) -> Result<(), StoreError> {
-        self.0.commit().await.map_err(failed)
+    async fn commit(mut self) -> Result<(), StoreError> {
+        self.execute(Statement::new("COMMIT")).await?;
+        self.connection = None;
+        // What went to a file that is in no folder any more is not on record.
+        self.files.as_ref().map_or(Ok(()), |files| files.demand())
     }
+}
+
+impl Drop for SqliteWork {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let outlives_its_connection = self.files.is_some();
+        let is_doubtful = self.is_doubtful && outlives_its_connection;
+        // Without a runtime the process ends; so does the connection.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(undo(connection, is_doubtful, outlives_its_connection));
+        }
+    }
+}
+
+/// Undoes what was not committed. A connection whose state is not known then is closed, and the next
+/// transaction opens another one; only where the database ends with it it is kept.
+async fn undo(mut connection: PoolConnection<Sqlite>, is_doubtful: bool, may_close: bool) {
+    if !is_doubtful {
+        let undone = sqlx::query("ROLLBACK").execute(&mut *connection).await;
+        if undone.is_ok() || !may_close {
+            return;
+        }
+    }
+    let _ = connection.close().await;
 }
 
 /// The statement that inserts so many rows.
@@ -88,14 +160,66 @@ const OF_ROWS: [u32; 4] = [18, 19, 20, 25];
 /// Whether the rows are refused, and not the moment.
 pub(crate) fn refuses_rows(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(inner) => {
-            let code = inner.code().and_then(|code| code.parse::<u32>().ok());
-            // The lowest byte is the result, the others are details.
-            code.is_some_and(|code| OF_ROWS.contains(&(code & 0xff)))
-        }
         sqlx::Error::Encode(_) => true,
-        _ => false,
+        // The lowest byte is the result, the others are details.
+        error => code(error).is_some_and(|code| OF_ROWS.contains(&(code & 0xff))),
     }
+}
+
+/// SQLite's result, with its details.
+pub(super) fn code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse().ok()
+}
+
+/// What to do about an error, by its result.
+const REMEDIES: [(u32, &str); 10] = [
+    (
+        5,
+        "another process holds the file: end it, or give each its own `store.path`; it is tried again",
+    ),
+    (
+        6,
+        "another process holds the file: end it, or give each its own `store.path`; it is tried again",
+    ),
+    (7, "give the machine more memory; it is tried again"),
+    (
+        8,
+        "make the file and its folder writable for the user of the daemon; writing resumes automatically",
+    ),
+    (
+        10,
+        "the disk fails: check it and the system's log (dmesg); it is tried again",
+    ),
+    (
+        11,
+        "the file is damaged: stop the daemon and restore it from a backup",
+    ),
+    (
+        13,
+        "free space on the disk of the store; nothing that was acknowledged is lost, and writing resumes automatically",
+    ),
+    (
+        14,
+        "check that the file and its folder are there and may be written, and the limit of open files; it is tried again",
+    ),
+    (
+        23,
+        "the system refuses: check the permissions of the file and its folder",
+    ),
+    (
+        26,
+        "the file is no database: stop the daemon and restore it from a backup",
+    ),
+];
+
+/// What to do about an error.
+pub(crate) fn remedy(error: &sqlx::Error) -> &'static str {
+    let result = code(error).map(|code| code & 0xff);
+    let known = REMEDIES.iter().find(|(known, _)| Some(*known) == result);
+    known.map_or(
+        "check the free space and that no other process holds the store",
+        |(_, remedy)| remedy,
+    )
 }
 
 /// A statement with its arguments in SQLite's form.

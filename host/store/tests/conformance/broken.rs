@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use treadle_store::{CommandRow, Location, PostgresLocation, StoreError, open};
 
 use super::rows::{self, ALL};
-use super::surroundings::schema;
+use super::surroundings::{address, schema};
 
 const PASS: u8 = 0;
 /// The next commit reaches the server; its answer does not come back.
@@ -72,18 +72,6 @@ fn forward(client: &TcpStream, server: &TcpStream, mode: &Arc<AtomicU8>) {
     };
     copy(client, server, Some(Arc::clone(mode)));
     copy(server, client, None);
-}
-
-/// The server of a URL as `host:port`.
-fn address(url: &str) -> String {
-    let rest = url.split_once("://").unwrap().1;
-    let rest = rest.split(['/', '?']).next().unwrap();
-    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-    if host.contains(':') {
-        host.to_owned()
-    } else {
-        format!("{host}:5432")
-    }
 }
 
 async fn survives(mode: u8) {

@@ -5,11 +5,13 @@
     reason = "one macro writes methods with borrowed arguments and without"
 )]
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 use treadle_store::{
     About, ActionPage, ActionRow, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow,
-    Candidate, CommandRow, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership,
-    LengthRow, ListedPage, ListedStep, Location, Placeholder, PluginHead, PluginRow,
+    Candidate, CommandRow, Condition, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow,
+    Leadership, LengthRow, ListedPage, ListedStep, Location, Placeholder, PluginHead, PluginRow,
     PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow,
     ServiceRow, SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
 };
@@ -91,6 +93,15 @@ impl Store for Restarted {
         about() -> About;
         close() -> ();
     );
+
+    /// Each call has a handle of its own, which remembers nothing.
+    fn condition(&self) -> Condition {
+        Condition::default()
+    }
+
+    fn lost(&self) -> watch::Receiver<Option<Arc<str>>> {
+        watch::Sender::new(None).subscribe()
+    }
 
     /// Each call has a handle of its own, none of which leads.
     fn leadership(&self) -> watch::Receiver<Leadership> {

@@ -35,6 +35,18 @@ pub(crate) fn server() -> Option<String> {
     }
 }
 
+/// The server of a URL as `host:port`.
+pub(crate) fn address(url: &str) -> String {
+    let rest = url.split_once("://").unwrap().1;
+    let rest = rest.split(['/', '?']).next().unwrap();
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    if host.contains(':') {
+        host.to_owned()
+    } else {
+        format!("{host}:5432")
+    }
+}
+
 /// A schema of its own.
 pub(crate) fn schema() -> Option<Scratch> {
     static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -6,11 +6,14 @@ use std::process::ExitCode;
 
 use super::environment;
 use treadle_demo::DemoError;
+use treadle_server::start::EndCause;
 
 /// The command could not do what was asked.
 const FAILURE: u8 = 1;
 /// The command's arguments are invalid.
 const USAGE: u8 = 2;
+/// The store of a running daemon was deleted, moved or replaced.
+const STORE_LOST: u8 = 3;
 
 /// Why a command did not succeed. The text is what is wrong, then the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +27,9 @@ pub(super) enum CliError {
     /// The daemon does not start.
     #[error("{0}")]
     Start(#[from] treadle_server::start::StartError),
+    /// A daemon that ran can't go on.
+    #[error("{0}")]
+    Ended(#[from] treadle_server::start::EndCause),
     /// A simulated engine does not start.
     #[error("{0}")]
     EngineSim(#[from] treadle_engine_sim::EngineSimError),
@@ -138,6 +144,7 @@ impl CliError {
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Ran(code) => ExitCode::from(*code),
+            Self::Ended(EndCause::StoreLost(_)) => ExitCode::from(STORE_LOST),
             closed if closed.is_silent() => ExitCode::SUCCESS,
             Self::Config(_)
             | Self::Usage(_)

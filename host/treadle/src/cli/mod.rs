@@ -1,7 +1,8 @@
 //! The command line `treadle`.
 //!
 //! One file per command. A command that fails prints one line, what is wrong
-//! and the remedy, and ends with exit code 1, or 2 if it was called wrongly.
+//! and the remedy, and ends with exit code 1, with 2 if it was called wrongly, or with 3 if it is a
+//! daemon whose store was deleted, moved or replaced.
 
 mod access;
 mod actions;

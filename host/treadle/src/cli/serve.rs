@@ -58,11 +58,7 @@ async fn serve_alone(config: &Config, json: bool, signals: &mut Signals) -> Resu
     announce(&daemon, json).await?;
     tokio::select! {
         () = signals.next() => {}
-        () = daemon.app.driver.stopped() => {
-            return Err(CliError::Failed(
-                "nothing can be put on record any more: another daemon schedules on this store; see the log".into(),
-            ));
-        }
+        cause = daemon.ended() => return Err(cause.into()),
     }
     stop(daemon.stop(), signals).await
 }
@@ -84,7 +80,10 @@ async fn serve_beside_others(
         };
         print_text(&format!("treadle listens on {url} as {role}"))?;
     }
-    signals.next().await;
+    tokio::select! {
+        () = signals.next() => {}
+        cause = member.ended() => return Err(cause.into()),
+    }
     stop(member.stop(), signals).await
 }
 

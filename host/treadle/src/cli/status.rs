@@ -32,6 +32,12 @@ const ENGINES: &[Column] = &[
     ("ACTING", "/acting"),
 ];
 
+const STORE: &[Column] = &[
+    ("THE STORE FAILS", "/what"),
+    ("SINCE", "/at_us"),
+    ("ERROR", "/error"),
+];
+
 /// Arguments of `treadle status`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct StatusArgs {
@@ -44,7 +50,7 @@ impl StatusArgs {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let client = self.remote.client();
         let (status, health) = client.send(Method::GET, "/health", Bytes::new()).await?;
-        let text = if health.get("programs_count").is_some() {
+        let mut text = if health.get("programs_count").is_some() {
             report(&health)
         } else {
             told_little(&health).ok_or_else(|| CliError::Foreign {
@@ -52,6 +58,7 @@ impl StatusArgs {
                 what: format!("status {} without a health report", status.as_u16()),
             })?
         };
+        text.push_str(&store_failures(&health));
         if self.remote.json {
             print_json(&health)?;
         } else {
@@ -60,20 +67,40 @@ impl StatusArgs {
         if status.is_success() {
             return Ok(());
         }
-        Err(CliError::Failed(format!(
-            "{}; `treadle workers` lists them",
-            plain(&health["detail"])
-        )))
+        let detail = plain(&health["detail"]);
+        let remedy = match health["status"].as_str() {
+            Some("no_healthy_worker") => "`treadle workers` lists them",
+            _ => "the store's errors above and the daemon's log have the cause",
+        };
+        Err(CliError::Failed(format!("{detail}; {remedy}")))
     }
 }
 
 /// What a daemon says to callers without a token; `None` if it is no daemon.
 fn told_little(health: &Value) -> Option<String> {
     let (status, version) = (health["status"].as_str()?, health["version"].as_str()?);
-    Some(format!(
-        "treadle {version}: {status}\na token with the scope viewer shows more: give it with --token or {}",
-        environment::TOKEN
-    ))
+    let mut told = format!("treadle {version}: {status}\n");
+    if health["store"].is_null() {
+        told.push_str("a token with the scope viewer shows more: give it with --token or ");
+        told.push_str(environment::TOKEN);
+    }
+    Some(told)
+}
+
+/// What the store can't do at present.
+fn store_failures(health: &Value) -> String {
+    let store = &health["store"];
+    let failing = store["failing"].as_array().into_iter().flatten();
+    let row =
+        |of: &Value| json!({"what": of["what"], "at_us": of["since_us"], "error": of["error"]});
+    let mut failures: Vec<Value> = failing.map(row).collect();
+    if store["lost"].is_string() {
+        failures.push(json!({"what": "everything", "error": store["lost"]}));
+    }
+    if failures.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", table(STORE, &failures))
 }
 
 fn report(health: &Value) -> String {

@@ -66,7 +66,10 @@ impl UpArgs {
         let daemon = Daemon::start(&config).await?;
         print_first_token(&daemon);
         self.announce(&daemon, &config)?;
-        signals.next().await;
+        tokio::select! {
+            () = signals.next() => {}
+            cause = daemon.ended() => return Err(cause.into()),
+        }
         forget_engines(&daemon, &config).await;
         let stopped = stop(daemon.stop(), &mut signals).await;
         for engine in engines {

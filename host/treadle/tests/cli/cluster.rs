@@ -183,10 +183,15 @@ impl Served {
     }
 
     /// Stops it as a terminal or a supervisor does.
-    pub(crate) async fn stop(mut self, signal: &str) -> Option<i32> {
+    pub(crate) async fn stop(self, signal: &str) -> Option<i32> {
         let id = self.child.id().expect("it runs").to_string();
         let told = Command::new("kill").args([signal, &id]).status().await;
         assert!(told.expect("kill is there").success());
+        self.ended().await
+    }
+
+    /// Waits for its end; its exit code.
+    pub(crate) async fn ended(mut self) -> Option<i32> {
         let ended = tokio::time::timeout(TIMEOUT, self.child.wait()).await;
         ended.expect("it stops").expect("it ran").code()
     }

@@ -1,0 +1,130 @@
+//! Every method of a store under every error that its database can give, injected below sqlx: by a
+//! file system that fails below SQLite, and by a proxy in front of PostgreSQL.
+//!
+//! The tests here try a sample. `make faults` tries everything and prints a report.
+
+#[path = "../conformance/rows.rs"]
+#[allow(dead_code, reason = "only some of the rows are used here")]
+mod rows;
+#[path = "../conformance/surroundings.rs"]
+#[allow(dead_code, reason = "only some of it is used here")]
+mod surroundings;
+
+mod course;
+mod operations;
+mod proxy;
+mod vfs;
+
+use course::{Course, Injector, Report};
+use proxy::{Fault, Proxy};
+use treadle_store::{Location, PostgresLocation, open};
+
+/// If it is set, everything is tried instead of a sample.
+const EVERYTHING: &str = "TREADLE_FAULTS";
+
+fn is_sample() -> bool {
+    std::env::var_os(EVERYTHING).is_none()
+}
+
+/// The file system.
+struct Disk;
+
+impl Injector for Disk {
+    type Fault = (vfs::Call, &'static str, i32);
+
+    fn faults(&self) -> Vec<Self::Fault> {
+        let of = |(call, errors): &(vfs::Call, &'static [(&'static str, i32)])| {
+            let call = *call;
+            errors.iter().map(move |(name, code)| (call, *name, *code))
+        };
+        vfs::Call::ERRORS.iter().flat_map(of).collect()
+    }
+
+    fn arm(&self, (call, _, code): Self::Fault, after: u64, stays: bool) {
+        vfs::arm(call, code, after, stays);
+    }
+
+    fn disarm(&self) -> u64 {
+        vfs::disarm()
+    }
+
+    fn met(&self) -> (usize, usize) {
+        vfs::met()
+    }
+}
+
+impl Injector for Proxy {
+    type Fault = Fault;
+
+    fn faults(&self) -> Vec<Fault> {
+        proxy::all()
+    }
+
+    fn arm(&self, fault: Fault, after: u64, stays: bool) {
+        Self::arm(self, fault, after, stays);
+    }
+
+    fn disarm(&self) -> u64 {
+        Self::disarm(self)
+    }
+
+    fn met(&self) -> (usize, usize) {
+        Self::met(self)
+    }
+}
+
+/// Goes through everything on an empty store.
+async fn survives<I: Injector>(at: &Location, injector: &I) -> Report {
+    let mut report = Report::default();
+    for operations in [operations::all(), operations::leading()] {
+        let store = open(at).await.unwrap();
+        if report.operations == 0 {
+            operations::fill(&*store, at).await.unwrap();
+        }
+        let mut course = Course {
+            store,
+            at: at.clone(),
+            injector,
+            next: 1_000,
+            report,
+        };
+        course.run(&operations, is_sample()).await;
+        course.ends_whole().await;
+        report = course.report;
+    }
+    report
+}
+
+fn judge(store: &str, report: &Report) {
+    if !is_sample() {
+        println!("{}", report.json(store));
+    }
+    let first = report.violations.iter().take(20).cloned();
+    let first: Vec<String> = first.collect();
+    let count = report.violations.len();
+    assert!(count == 0, "{count} violations:\n{}", first.join("\n"));
+    assert!(report.cases > 50 && report.recovered > 20, "{report:?}");
+}
+
+#[tokio::test]
+async fn sqlite_survives_every_error_of_its_disk() {
+    vfs::install();
+    let scratch = surroundings::file();
+    judge("sqlite", &survives(&scratch.at, &Disk).await);
+}
+
+#[tokio::test]
+async fn postgres_survives_every_error_of_its_server() {
+    let Some(scratch) = surroundings::schema() else {
+        return;
+    };
+    let real = scratch.postgres();
+    let server = surroundings::address(&real.url);
+    let proxy = Proxy::new(&server);
+    let near = format!("127.0.0.1:{}", proxy.port);
+    let at = Location::Postgres(PostgresLocation {
+        url: real.url.replacen(&server, &near, 1),
+        ..real.clone()
+    });
+    judge("postgres", &survives(&at, &proxy).await);
+}
