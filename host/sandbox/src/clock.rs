@@ -7,11 +7,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-
-use crate::record::now_us;
 
 /// The name of the record in the agent's folder.
 const FILE: &str = "clock.json";
@@ -47,6 +46,12 @@ impl MachineClock for ThisMachine {
     fn wall_us(&self) -> u64 {
         now_us()
     }
+}
+
+/// Microseconds since 1970 by this machine's wall clock: for those who look.
+pub(crate) fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_micros() as u64
 }
 
 /// What both clocks were at one time.

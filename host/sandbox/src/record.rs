@@ -144,9 +144,3 @@ impl Record {
         Ok(serde_json::from_slice(&fs::read(folder.join(FILE))?)?)
     }
 }
-
-/// Microseconds since 1970.
-pub(crate) fn now_us() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.unwrap_or_default().as_micros() as u64
-}

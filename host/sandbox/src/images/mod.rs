@@ -10,10 +10,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::clock::now_us;
 use crate::error::SandboxError;
 use crate::layers;
 use crate::platform::MeasuredImage;
-use crate::record::{Record, now_us};
+use crate::record::Record;
 use crate::usage;
 use crate::wire::Overlay;
 

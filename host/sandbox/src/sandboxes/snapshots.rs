@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::Sandboxes;
 use crate::blocking::{blocking, whole};
+use crate::clock::now_us;
 use crate::error::SandboxError;
 use crate::images;
-use crate::record::{SandboxSpec, now_us};
+use crate::record::SandboxSpec;
 use crate::sandbox::Sandbox;
 use crate::snapshot::Snapshot;
 use crate::usage;
