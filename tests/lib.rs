@@ -13,10 +13,12 @@ pub mod support {
     pub mod hostile;
     pub mod llama_server;
     pub mod metrics;
+    pub mod pages;
     pub mod policy;
     pub mod process;
     pub mod raw_client;
     pub mod raw_engine;
     pub mod services;
+    pub mod terminal;
     pub mod vllm_server;
 }

@@ -2,6 +2,7 @@
 
 mod e2b;
 mod fusion;
+mod guides;
 mod mini;
 mod nodes;
 mod rest;

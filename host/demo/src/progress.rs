@@ -15,6 +15,8 @@ pub(super) struct Progress {
     bar: Option<ProgressBar>,
     from_us: u64,
     to_us: u64,
+    /// How far the furthest arm is, in scaled microseconds: what is shown never goes back.
+    furthest_us: AtomicU64,
     /// Steps of each arm within the window.
     steps: [AtomicU64; VARIANTS.len()],
     /// Halves of the run, warm-up and window, that were announced.
@@ -34,6 +36,7 @@ impl Progress {
             bar,
             from_us: window.from_us,
             to_us: window.to_us,
+            furthest_us: AtomicU64::new(0),
             steps: Default::default(),
             announced: AtomicUsize::new(0),
         };
@@ -44,7 +47,9 @@ impl Progress {
     /// An arm is so far.
     pub(super) fn at(&self, place: usize, look: &Look) {
         self.steps[place].store(look.steps, Ordering::Relaxed);
-        let in_window = look.now_us >= self.from_us;
+        let before_us = self.furthest_us.fetch_max(look.now_us, Ordering::Relaxed);
+        let furthest_us = before_us.max(look.now_us);
+        let in_window = furthest_us >= self.from_us;
         if let Some(bar) = &self.bar {
             let steps = VARIANTS.iter().zip(&self.steps).map(|(variant, steps)| {
                 let steps = steps.load(Ordering::Relaxed);
@@ -55,7 +60,7 @@ impl Progress {
             } else {
                 "warming up".to_owned()
             });
-            bar.set_position(look.now_us.min(self.to_us) / 1_000_000);
+            bar.set_position(furthest_us.min(self.to_us) / 1_000_000);
             return;
         }
         let half = 1 + usize::from(in_window);
@@ -114,4 +119,33 @@ fn introduction(plan: &Plan) -> String {
     let seconds = plan.window.to_us as f64 / 1e6 / plan.time_scale;
     let scale = plan.time_scale;
     format!("{what} at once, over HTTP at {scale}x time: about {seconds:.0} s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_shows_the_furthest_arm_and_never_goes_back() {
+        let bar = ProgressBar::hidden();
+        bar.set_length(100);
+        let progress = Progress {
+            bar: Some(bar.clone()),
+            from_us: 10_000_000,
+            to_us: 100_000_000,
+            furthest_us: AtomicU64::new(0),
+            steps: Default::default(),
+            announced: AtomicUsize::new(0),
+        };
+        let shown = [(0, 5), (1, 12), (2, 9), (0, 11), (1, 120), (2, 99)].map(|(place, s)| {
+            let look = Look {
+                now_us: s * 1_000_000,
+                ..Look::default()
+            };
+            progress.at(place, &look);
+            (bar.position(), bar.message().starts_with("steps"))
+        });
+        let expected = [5, 12, 12, 12, 100, 100].map(|at| (at, at >= 10));
+        assert_eq!(shown, expected);
+    }
 }

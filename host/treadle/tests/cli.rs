@@ -9,10 +9,14 @@ mod doctor;
 mod identity;
 #[path = "cli/lost_store.rs"]
 mod lost_store;
+#[path = "cli/pages.rs"]
+mod pages;
 #[path = "cli/plugins.rs"]
 mod plugins;
 #[path = "cli/provision.rs"]
 mod provision;
+#[path = "cli/tokens.rs"]
+mod tokens;
 
 use std::path::Path;
 use std::process::Stdio;

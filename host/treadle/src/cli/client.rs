@@ -33,13 +33,13 @@ const EVENT_BYTES_MAX: usize = 1 << 20;
 /// Carries the signature of an upload.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-treadle-signature");
 
-/// Which daemon to ask, and how to print its answer.
+/// Which daemon to ask.
 #[derive(Args, Clone, Debug)]
-pub(super) struct Remote {
+pub(super) struct Server {
     /// Base URL of the daemon.
     #[arg(long, env = environment::URL, default_value = DEFAULT_URL, value_parser = base_url, global = true, value_name = "URL")]
     pub(super) url: String,
-    /// Token to send; without one, that of the daemon whose store is here.
+    /// Token to send; without one, that of the daemon whose store is here or in a folder above.
     #[arg(long, env = environment::TOKEN, hide_env_values = true, global = true, value_name = "TOKEN")]
     token: Option<String>,
     /// Authorities (PEM) to trust besides the system's, for a URL with https://.
@@ -48,12 +48,35 @@ pub(super) struct Remote {
     /// Tenant to act in; for tokens of the whole daemon.
     #[arg(long, global = true, value_name = "NAME")]
     tenant: Option<String>,
+}
+
+/// Which daemon to ask, and how to print its answer.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Remote {
+    #[command(flatten)]
+    pub(super) server: Server,
     /// Print JSON.
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
+/// The arguments of a command that asks a daemon, where others beside it do not.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Asking<A: Args> {
+    #[command(flatten)]
+    pub(super) server: Server,
+    #[command(flatten)]
+    pub(super) args: A,
+}
+
 impl Remote {
+    /// The client for it.
+    pub(super) fn client(&self) -> Client {
+        self.server.client()
+    }
+}
+
+impl Server {
     /// The client for it.
     pub(super) fn client(&self) -> Client {
         Client {
@@ -87,7 +110,7 @@ pub(super) fn escaped(text: &str) -> String {
 /// A client of one daemon.
 pub(super) struct Client {
     url: String,
-    token: Option<Token>,
+    token: Token,
     tenant: Option<String>,
     /// Whose certificates are accepted.
     trust: Trust,
@@ -98,16 +121,16 @@ pub(super) struct Client {
 enum Token {
     /// The user gave it for this URL.
     Given(String),
-    /// It lies where a daemon's first one would; it may be that of another.
-    Found(LocalToken),
+    /// They lie where a daemon's first one would; each may be that of another.
+    Found(Vec<LocalToken>),
 }
 
 impl Client {
-    /// A client of the daemon at a URL, with this token or the one that lies here.
+    /// A client of the daemon at a URL, with this token or one that lies here.
     pub(super) fn of(url: &str, token: Option<&str>, ca: Option<&Path>) -> Self {
         let token = match token {
-            Some(token) => Some(Token::Given(token.to_owned())),
-            None => local_token::find(url).map(Token::Found),
+            Some(token) => Token::Given(token.to_owned()),
+            None => Token::Found(local_token::find(url)),
         };
         Self {
             url: url.to_owned(),
@@ -161,7 +184,7 @@ impl Client {
         let mut body = answer.into_body();
         let mut scanner = SseScanner::new(EVENT_BYTES_MAX);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| self.unreachable(error.to_string()))?;
+            let frame = frame.map_err(|error| self.broken(error.to_string()))?;
             let Some(chunk) = frame.data_ref() else {
                 continue;
             };
@@ -219,27 +242,31 @@ impl Client {
         body: Bytes,
         beside: HeaderMap,
     ) -> Result<(Response<Incoming>, Option<&LocalToken>), CliError> {
-        let connection = Connection::open(&self.url, &self.trust).await;
-        let mut connection = connection.map_err(|cause| self.unreachable(cause))?;
+        let mut connection = self.open().await?;
         let mut withheld = None;
-        let token = match &self.token {
-            None => None,
-            Some(Token::Given(token)) => Some(token),
-            Some(Token::Found(token)) => {
-                if self.is_for(&mut connection, token).await? {
-                    Some(&token.secret)
-                } else {
+        let mut token = None;
+        match &self.token {
+            Token::Given(given) => token = Some(given),
+            Token::Found(found) => {
+                for found in found {
+                    if self.is_for(&mut connection, found).await? {
+                        (token, withheld) = (Some(&found.secret), None);
+                        break;
+                    }
                     // What answered is not treadle, perhaps, and ends connections as it likes.
-                    let again = Connection::open(&self.url, &self.trust).await;
-                    connection = again.map_err(|cause| self.unreachable(cause))?;
-                    withheld = Some(token);
-                    None
+                    connection = self.open().await?;
+                    withheld = withheld.or(Some(found));
                 }
             }
-        };
+        }
         let headers = self.headers(token, beside)?;
         let sent = connection.send(method, path, headers, body).await;
-        Ok((sent.map_err(|cause| self.unreachable(cause))?, withheld))
+        Ok((sent.map_err(|cause| self.broken(cause))?, withheld))
+    }
+
+    async fn open(&self) -> Result<Connection, CliError> {
+        let connection = Connection::open(&self.url, &self.trust).await;
+        connection.map_err(|cause| self.unreachable(cause))
     }
 
     /// Whether the daemon at the other end of this connection is the one that a token is for.
@@ -250,7 +277,8 @@ impl Client {
     ) -> Result<bool, CliError> {
         let challenge =
             Challenge::of(token).map_err(|error| CliError::Failed(error.to_string()))?;
-        let headers = self.headers(None, HeaderMap::new())?;
+        // Without the tenant: only tokens may name one.
+        let headers = HeaderMap::new();
         let path = challenge.path();
         let asked = connection.send(Method::GET, &path, headers, Bytes::new());
         let asked = async {
@@ -301,7 +329,7 @@ impl Client {
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
         let body = body
             .await
-            .map_err(|error| self.unreachable(error.to_string()))?
+            .map_err(|error| self.broken(error.to_string()))?
             .to_bytes();
         let foreign = |what: &str| CliError::Foreign {
             url: self.url.clone(),
@@ -319,6 +347,13 @@ impl Client {
                 file: token.file.clone(),
             }),
             _ => Ok((status, value)),
+        }
+    }
+
+    fn broken(&self, cause: String) -> CliError {
+        CliError::Broken {
+            url: self.url.clone(),
+            cause,
         }
     }
 

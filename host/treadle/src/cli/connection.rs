@@ -1,6 +1,9 @@
 //! A connection to a daemon: what is sent on it reaches the process that has answered on it before.
 
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +12,8 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use treadle_trust::{Connector, Targets, Trust};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use treadle_trust::{Connector, Stream, Targets, Trust};
 
 /// For a connection to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,6 +44,10 @@ impl Connection {
             .tcp()
             .peer_addr()
             .map_err(|error| error.to_string())?;
+        let stream = ReadsOn {
+            stream,
+            is_deaf: false,
+        };
         let (sender, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(|error| words(&error))?;
@@ -78,6 +86,63 @@ impl Connection {
         let sent = self.sender.send_request(request).await;
         sent.map_err(|error| words(&error))
     }
+}
+
+/// A connection whose answer is read even if the server takes no more of the request: one that
+/// refuses a large body may answer and close before all of it has come.
+struct ReadsOn {
+    stream: Stream,
+    /// Whether what is written goes nowhere any more.
+    is_deaf: bool,
+}
+
+impl AsyncRead for ReadsOn {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for ReadsOn {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if !self.is_deaf {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, bytes)) {
+                Err(error) if is_refusal(&error) => self.is_deaf = true,
+                written => return Poll::Ready(written),
+            }
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_deaf {
+            return Poll::Ready(Ok(()));
+        }
+        match ready!(Pin::new(&mut self.stream).poll_flush(cx)) {
+            Err(error) if is_refusal(&error) => self.is_deaf = true,
+            flushed => return Poll::Ready(flushed),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Whether the other end takes nothing more.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
+    )
 }
 
 /// The innermost cause, which is the most specific.

@@ -59,6 +59,16 @@ pub(super) enum CliError {
         /// The system's error.
         cause: String,
     },
+    /// The connection broke before the whole answer was there.
+    #[error(
+        "{url} was reached, and ended the connection before its answer was complete: {cause}; look at its log, then try again"
+    )]
+    Broken {
+        /// Where.
+        url: String,
+        /// The system's error.
+        cause: String,
+    },
     /// An answer that took too long.
     #[error("{url} gave no answer within {seconds} s; look at its log, then try again")]
     Slow {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::client::{Client, Remote, escaped};
+use super::client::{Asking, Client, escaped};
 use super::error::CliError;
 use super::output::{instant, plain, print_text, shortened};
 use super::replay::ReplayArgs;
@@ -22,16 +22,17 @@ const BODY_CHARS_MAX: usize = 160;
 /// Arguments of `treadle events`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct EventsArgs {
-    #[command(flatten)]
-    remote: Remote,
     #[command(subcommand)]
     command: EventsCommand,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Subcommand, Clone, Debug)]
 enum EventsCommand {
     /// Show the newest events of the journal.
-    Tail(TailArgs),
+    Tail(Asking<TailArgs>),
     /// Replay the journal of a store, without a daemon, and print a checksum of the state.
     Replay(ReplayArgs),
 }
@@ -59,14 +60,14 @@ struct TailArgs {
 impl EventsArgs {
     /// Shows events. With JSON, each is one line.
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let tail = match self.command {
+        let Asking { server, args: tail } = match self.command {
             EventsCommand::Tail(tail) => tail,
-            EventsCommand::Replay(replay) => return replay.run(self.remote.json).await,
+            EventsCommand::Replay(replay) => return replay.run(self.json).await,
         };
         let reader = Reader {
-            client: self.remote.client(),
+            client: server.client(),
             filter: filter(&tail),
-            json: self.remote.json,
+            json: self.json,
         };
         let mut last = match tail.after {
             None => reader.newest(tail.count.unwrap_or(DEFAULT_EVENTS)).await?,

@@ -2,7 +2,7 @@
 //! is the one that it is for.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::Uri;
 use serde_json::Value;
@@ -14,6 +14,8 @@ use treadle_config::{Config, StoreConfig};
 
 /// Longest token that is read, in bytes.
 const TOKEN_BYTES_MAX: u64 = 4_096;
+/// Most tokens that a daemon is asked about.
+const TOKENS_MAX: usize = 8;
 
 /// A token that lies on the disk. It may be that of another daemon than the one that is asked.
 #[derive(Clone, Debug)]
@@ -24,14 +26,35 @@ pub(super) struct LocalToken {
     pub(super) file: PathBuf,
 }
 
-/// The token beside the store that a daemon started here would use. It goes to this machine only.
-pub(super) fn find(url: &str) -> Option<LocalToken> {
-    let uri: Uri = url.parse().ok()?;
-    if !is_loopback(uri.host()?) {
-        return None;
+/// The tokens beside the stores that daemons started here, or in a folder above, would use; the
+/// nearest comes first. They go to this machine only.
+pub(super) fn find(url: &str) -> Vec<LocalToken> {
+    let uri: Option<Uri> = url.parse().ok();
+    if !uri.is_some_and(|uri| uri.host().is_some_and(is_loopback)) {
+        return Vec::new();
     }
-    let file = first_token::file_of(&store())?;
-    if std::fs::metadata(&file).ok()?.len() > TOKEN_BYTES_MAX {
+    let Some(file) = first_token::file_of(&store()) else {
+        return Vec::new();
+    };
+    let here = std::env::current_dir().unwrap_or_default();
+    files(&here, &file)
+        .filter_map(read)
+        .take(TOKENS_MAX)
+        .collect()
+}
+
+/// Where a file may be that is named from a folder: there, or in one above it.
+fn files(here: &Path, file: &Path) -> impl Iterator<Item = PathBuf> {
+    let is_absolute = file.is_absolute();
+    let folders = here
+        .ancestors()
+        .take(if is_absolute { 1 } else { usize::MAX });
+    folders.map(move |folder| folder.join(file))
+}
+
+fn read(file: PathBuf) -> Option<LocalToken> {
+    let seen = std::fs::metadata(&file).ok()?;
+    if !seen.is_file() || seen.len() > TOKEN_BYTES_MAX {
         return None;
     }
     let text = std::fs::read_to_string(&file).ok()?;
@@ -116,7 +139,30 @@ mod tests {
         ] {
             assert!(!is_loopback(elsewhere), "{elsewhere}");
         }
-        assert!(find("http://10.0.0.1:8300").is_none());
+        assert!(find("http://10.0.0.1:8300").is_empty());
+    }
+
+    #[test]
+    fn tokens_are_looked_for_in_folders_above_and_the_nearest_comes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a/b");
+        std::fs::create_dir_all(inner.join(".treadle")).unwrap();
+        std::fs::create_dir_all(folder.path().join(".treadle/admin-token")).unwrap();
+        std::fs::create_dir_all(folder.path().join("a/.treadle")).unwrap();
+        std::fs::write(inner.join(".treadle/admin-token"), "tr_near\n").unwrap();
+        std::fs::write(folder.path().join("a/.treadle/admin-token"), "tr_far\n").unwrap();
+        let name = Path::new(".treadle/admin-token");
+        let secrets = |here: &Path, file: &Path| -> Vec<String> {
+            let found = files(here, file).filter_map(read);
+            found.map(|token| token.secret).take(2).collect()
+        };
+        assert_eq!(secrets(&inner, name), ["tr_near", "tr_far"]);
+        let far = folder.path().join("a").join(name);
+        assert_eq!(
+            secrets(&inner, &far),
+            ["tr_far"],
+            "a whole path is one place"
+        );
     }
 
     #[test]

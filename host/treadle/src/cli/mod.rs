@@ -19,6 +19,8 @@ mod logs;
 mod memory;
 mod node_agent;
 mod nodes;
+#[cfg(test)]
+mod options;
 mod output;
 mod plugin;
 mod plugin_check;

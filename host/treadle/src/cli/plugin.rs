@@ -18,7 +18,7 @@ use clap::{Args, Subcommand};
 use http::HeaderValue;
 use serde_json::json;
 
-use super::client::{Client, Remote};
+use super::client::{Asking, Client, Server};
 use super::error::CliError;
 use super::output::{Column, plain, print_json, print_table, print_text};
 use super::plugin_check::CheckArgs;
@@ -51,10 +51,11 @@ const DIGEST_DIGITS: usize = 12;
 /// Arguments of `treadle plugin`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PluginArgs {
-    #[command(flatten)]
-    remote: Remote,
     #[command(subcommand)]
     command: PluginCommand,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -64,21 +65,21 @@ enum PluginCommand {
     /// Make a WebAssembly component of a project.
     Build(build::BuildArgs),
     /// Take a policy through every check without storing it.
-    Check(CheckArgs),
+    Check(Asking<CheckArgs>),
     /// Run a policy here on recorded inputs.
     Test(test::TestArgs),
     /// Check a policy and store it.
-    Push(PushArgs),
+    Push(Asking<PushArgs>),
     /// List the policies that can be bound, and those that are.
-    List,
+    List(Server),
     /// Let a policy decide from now on, for all or for some, or beside others.
-    Bind(bind::BindArgs),
+    Bind(Asking<bind::BindArgs>),
     /// Go back to the policy that was bound before.
-    Rollback(bind::RollbackArgs),
+    Rollback(Asking<bind::RollbackArgs>),
     /// End a binding.
-    Unbind(bind::UnbindArgs),
+    Unbind(Asking<bind::UnbindArgs>),
     /// Show what a policy writes to its log.
-    Logs(logs::LogsArgs),
+    Logs(Asking<logs::LogsArgs>),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -94,18 +95,18 @@ struct PushArgs {
 impl PluginArgs {
     /// Runs the command and prints the result.
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (client, json) = (self.remote.client(), self.remote.json);
+        let json = self.json;
         match self.command {
             PluginCommand::New(new) => new.run(json),
             PluginCommand::Build(build) => build.run(json),
-            PluginCommand::Check(check) => check.run(&client, json).await,
+            PluginCommand::Check(check) => check.args.run(&check.server.client(), json).await,
             PluginCommand::Test(test) => test.run(json),
-            PluginCommand::Push(push) => push.run(&client, json).await,
-            PluginCommand::List => list(&client, json).await,
-            PluginCommand::Bind(bind) => bind.run(&client, json).await,
-            PluginCommand::Rollback(rollback) => rollback.run(&client, json).await,
-            PluginCommand::Unbind(unbind) => unbind.run(&client, json).await,
-            PluginCommand::Logs(logs) => logs.run(&client, json).await,
+            PluginCommand::Push(push) => push.args.run(&push.server.client(), json).await,
+            PluginCommand::List(server) => list(&server.client(), json).await,
+            PluginCommand::Bind(bind) => bind.args.run(&bind.server.client(), json).await,
+            PluginCommand::Rollback(back) => back.args.run(&back.server.client(), json).await,
+            PluginCommand::Unbind(unbind) => unbind.args.run(&unbind.server.client(), json).await,
+            PluginCommand::Logs(logs) => logs.args.run(&logs.server.client(), json).await,
         }
     }
 }

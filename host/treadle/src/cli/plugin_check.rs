@@ -128,7 +128,7 @@ async fn ask(client: &Client, bytes: Bytes) -> Result<Remark, CliError> {
     match answer {
         Ok((StatusCode::OK, _)) => Ok(Remark::Accepts),
         Ok((_, body)) => Ok(Remark::Refuses(plain(&body["error"]["message"]))),
-        Err(CliError::Unreachable { url, cause }) => {
+        Err(CliError::Unreachable { url, cause } | CliError::Broken { url, cause }) => {
             Ok(Remark::Unreachable(format!("{url}: {cause}")))
         }
         Err(error) => Err(error),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::actions::{kind_of, run_to_end};
 use super::client::{Client, Remote, escaped};
 use super::error::CliError;
-use super::output::{Column, print_json, print_table, print_text};
+use super::output::{Column, plain, print_json, print_table, print_text};
 
 const SANDBOXES: &[Column] = &[
     ("SANDBOX", "/id"),
@@ -112,6 +112,9 @@ struct CreateArgs {
     /// How long it lives, in seconds.
     #[arg(long)]
     ttl_s: Option<u64>,
+    /// Print its name and nothing else.
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -136,7 +139,12 @@ impl SandboxesArgs {
             SandboxesCommand::List => list(&client.get(PATH).await?, json),
             SandboxesCommand::Create(create) => {
                 let body = json!({"image": create.image, "program_id": create.program, "ttl_s": create.ttl_s});
-                one(&client.command(Method::POST, PATH, &body).await?, json)
+                let made = client.command(Method::POST, PATH, &body).await?;
+                match (create.quiet, json) {
+                    (true, true) => print_json(&made["id"]),
+                    (true, false) => print_text(&plain(&made["id"])),
+                    (false, json) => one(&made, json),
+                }
             }
             SandboxesCommand::Show { sandbox } => one(&client.get(&of(&sandbox)).await?, json),
             SandboxesCommand::Run(run) => run.run(&client, json).await,

@@ -54,7 +54,7 @@ impl StatusArgs {
             report(&health)
         } else {
             told_little(&health).ok_or_else(|| CliError::Foreign {
-                url: self.remote.url,
+                url: self.remote.server.url,
                 what: format!("status {} without a health report", status.as_u16()),
             })?
         };

@@ -1,6 +1,6 @@
 //! `treadle what-if`: what-if replay of recorded work under other policies.
 
-use super::client::{Client, Remote, escaped};
+use super::client::{Asking, Client, Server, escaped};
 use super::error::CliError;
 use super::output::{Column, print_json, print_table, print_text};
 use super::progress;
@@ -31,10 +31,11 @@ const NONE: &str = "there are no what-if runs; start one with `treadle what-if r
 /// Arguments of `treadle what-if`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct WhatIfArgs {
-    #[command(flatten)]
-    remote: Remote,
     #[command(subcommand)]
     command: WhatIfCommand,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -42,19 +43,19 @@ enum WhatIfCommand {
     /// Compare policies on a trace, or on the journal of a store file, without a daemon.
     Compare(Box<CompareArgs>),
     /// Let a daemon repeat a window of its journal under other policies.
-    Run(Box<RunArgs>),
+    Run(Box<Asking<RunArgs>>),
     /// List the runs that the daemon keeps.
-    List,
+    List(Server),
     /// Show a run: how far it is, or what it found.
-    Show {
-        /// Its name.
-        run: String,
-    },
+    Show(Asking<NameArgs>),
     /// Cancel a run.
-    Cancel {
-        /// Its name.
-        run: String,
-    },
+    Cancel(Asking<NameArgs>),
+}
+
+#[derive(Args, Clone, Debug)]
+struct NameArgs {
+    /// Its name.
+    run: String,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -73,39 +74,40 @@ struct RunArgs {
 impl WhatIfArgs {
     /// Does what is asked.
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let json = self.remote.json;
+        let json = self.json;
         match &self.command {
             WhatIfCommand::Compare(args) => compare(args, json).await,
-            WhatIfCommand::Run(args) => start(&self.remote.client(), args, json).await,
-            WhatIfCommand::List => {
-                let mut answer = self.remote.client().get("/api/v1/what-if/runs").await?;
-                let Value::Array(mut runs) = answer["runs"].take() else {
-                    return print_text(NONE);
-                };
-                if json {
-                    return print_json(&json!(runs));
-                }
-                for run in &mut runs {
-                    let names = run["sets"].as_array().into_iter().flatten();
-                    let names: Vec<&str> = names.filter_map(Value::as_str).collect();
-                    run["sets"] = names.join(", ").into();
-                    let share = run["progress"]["share"].as_f64().unwrap_or(0.0);
-                    run["progress"]["share"] = format!("{:.0} %", share * 100.0).into();
-                }
-                print_table(RUNS, &runs, NONE)
+            WhatIfCommand::Run(run) => start(&run.server.client(), &run.args, json).await,
+            WhatIfCommand::List(server) => list(&server.client(), json).await,
+            WhatIfCommand::Show(show) => {
+                let path = path_of(&show.args.run);
+                self::show(&show.server.client().get(&path).await?, json)
             }
-            WhatIfCommand::Show { run } => {
-                let path = path_of(run);
-                show(&self.remote.client().get(&path).await?, json)
-            }
-            WhatIfCommand::Cancel { run } => {
-                let client = self.remote.client();
-                let path = path_of(run);
+            WhatIfCommand::Cancel(cancel) => {
+                let (client, path) = (cancel.server.client(), path_of(&cancel.args.run));
                 let answer = client.command(Method::DELETE, &path, &Value::Null).await?;
                 show(&answer, json)
             }
         }
     }
+}
+
+async fn list(client: &Client, json: bool) -> Result<(), CliError> {
+    let mut answer = client.get("/api/v1/what-if/runs").await?;
+    let Value::Array(mut runs) = answer["runs"].take() else {
+        return print_text(NONE);
+    };
+    if json {
+        return print_json(&json!(runs));
+    }
+    for run in &mut runs {
+        let names = run["sets"].as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+        run["sets"] = names.join(", ").into();
+        let share = run["progress"]["share"].as_f64().unwrap_or(0.0);
+        run["progress"]["share"] = format!("{:.0} %", share * 100.0).into();
+    }
+    print_table(RUNS, &runs, NONE)
 }
 
 fn path_of(run: &str) -> String {

@@ -16,20 +16,20 @@ use treadle_server::start::Daemon;
 use crate::cluster::{TIMEOUT, binary, until};
 
 /// A folder with the store of a daemon.
-struct Home {
-    folder: TempDir,
-    config: Config,
+pub(crate) struct Home {
+    pub(crate) folder: TempDir,
+    pub(crate) config: Config,
 }
 
 /// How a command ended.
-struct Ended {
-    success: bool,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Ended {
+    pub(crate) success: bool,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut config = Config::default();
         let path = folder.path().join(".treadle/treadle.db");
@@ -39,11 +39,16 @@ impl Home {
     }
 
     /// Runs a command in the folder, without a token.
-    async fn run(&self, url: &str, line: &str) -> Ended {
+    pub(crate) async fn run(&self, url: &str, line: &str) -> Ended {
+        self.run_within("", url, line).await
+    }
+
+    /// Runs a command in a folder of it.
+    pub(crate) async fn run_within(&self, folder: &str, url: &str, line: &str) -> Ended {
         let mut command = binary(url, line);
         let command = command
             .env_remove("TREADLE_TOKEN")
-            .current_dir(self.folder.path());
+            .current_dir(self.folder.path().join(folder));
         let ended = tokio::time::timeout(TIMEOUT, command.output()).await;
         let output = ended.expect("it ends").expect("it starts");
         Ended {

@@ -1,0 +1,204 @@
+//! A newcomer's terminal: it runs the commands of a page as they are printed, from top to bottom, in
+//! an empty folder, and knows nothing of the environment of whoever runs the tests.
+//!
+//! Two things differ from what is printed: daemons listen on a port of their own instead of 8300, and
+//! `curl` fails where an answer is an error.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::client::TIMEOUT;
+use super::pages::{Block, FOLLOWED, Mark, blocks};
+use super::policy::root;
+use super::process::binary;
+
+/// The address that pages name.
+const PRINTED: &str = "127.0.0.1:8300";
+/// What starts a daemon.
+const SERVES: [&str; 3] = ["treadle up", "treadle serve", "target/release/treadle up"];
+/// Where the state of the shell is between two blocks.
+const STATE: &str = ".terminal";
+/// For a block's end; debug builds compile policies slowly.
+const BLOCK_MAX: Duration = Duration::from_mins(3);
+/// Before each block: names that it sets last, and an answer that is an error fails it.
+const BEFORE: &str = r#"set -euo pipefail -a
+curl() { command curl --fail-with-body --silent --show-error "$@"; }
+if [ -e "$TERMINAL_STATE" ]; then source "$TERMINAL_STATE"; fi
+"#;
+const AFTER: &str = r#"
+{ export -p | grep -v ' TREADLE_URL='; printf 'cd %q\n' "$PWD"; } > "$TERMINAL_STATE"
+"#;
+
+/// A page, and the folder in which it is followed.
+pub struct Terminal {
+    folder: TempDir,
+    page: &'static str,
+    served: Option<Served>,
+}
+
+/// A daemon that a block started.
+struct Served {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Terminal {
+    /// A terminal in an empty folder, where `treadle` is the built one, and so is
+    /// `target/release/treadle`.
+    ///
+    /// # Panics
+    /// The page is not among those that are followed.
+    pub fn open(page: &'static str) -> Self {
+        assert!(FOLLOWED.contains(&page), "{page} is not in FOLLOWED");
+        let folder = tempfile::tempdir().expect("a folder");
+        let release = folder.path().join("target/release");
+        std::fs::create_dir_all(&release).expect("a folder");
+        symlink(binary(), release.join("treadle")).expect("a link");
+        Self {
+            folder,
+            page,
+            served: None,
+        }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The URL of the daemon that was started last.
+    pub fn url(&self) -> Option<&str> {
+        self.served.as_ref().map(|served| &*served.url)
+    }
+
+    /// Follows the whole page.
+    ///
+    /// # Panics
+    /// A block fails.
+    pub async fn follow(&mut self) {
+        let page = std::fs::read_to_string(root().join(self.page)).expect("the page is there");
+        for block in blocks(&page) {
+            match block.mark {
+                Some(Mark::NotRun(_)) => {}
+                Some(Mark::File(name)) => self.write(name, &block.text),
+                None if block.is_commands() => self.run(&block).await,
+                None => {}
+            }
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder().join(name), text).expect("it can be written");
+    }
+
+    async fn run(&mut self, block: &Block<'_>) {
+        let text = self.addressed(&block.text);
+        let lines: Vec<&str> = text.lines().collect();
+        let starts = |line: &&str| SERVES.iter().any(|serves| line.starts_with(serves));
+        let Some(at) = lines.iter().position(starts) else {
+            return self.script(block, &text).await;
+        };
+        self.script(block, &lines[..at].join("\n")).await;
+        // A page that starts another one has stopped the one before.
+        self.served = None;
+        self.served = Some(self.serve(block, &lines[at..].join("\n")).await);
+    }
+
+    /// A text with the address of the daemon in place of the printed one.
+    fn addressed(&self, text: &str) -> String {
+        let address = self.url().and_then(|url| url.strip_prefix("http://"));
+        text.replace(PRINTED, address.unwrap_or(PRINTED))
+    }
+
+    async fn script(&self, block: &Block<'_>, text: &str) {
+        let mut command = self.shell(&format!("{BEFORE}{text}{AFTER}"));
+        let ended = tokio::task::spawn_blocking(move || command.output());
+        let ended = tokio::time::timeout(BLOCK_MAX, ended).await;
+        let place = format!("{}:{}", self.page, block.line);
+        let ended = ended.unwrap_or_else(|_| panic!("{place} does not end:\n{text}"));
+        let output: Output = ended.expect("no panic").expect("bash runs");
+        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert!(
+            output.status.success(),
+            "{place} fails:\n{text}\n{out}{err}"
+        );
+    }
+
+    /// Starts the daemon of a block, on any free port.
+    async fn serve(&self, block: &Block<'_>, text: &str) -> Served {
+        let serves = SERVES.iter().find(|serves| text.starts_with(**serves));
+        let serves = serves.expect("it starts one");
+        let arguments = &text[serves.len()..];
+        let script = format!("{BEFORE}exec {serves} --listen 127.0.0.1:0 --json{arguments}");
+        let errors = self.folder().join("errors");
+        let file = std::fs::File::create(&errors).expect("it can be written");
+        let mut command = self.shell(&script);
+        let child = command.stdout(Stdio::piped()).stderr(file).spawn();
+        let mut served = Served {
+            child: child.expect("bash runs"),
+            url: String::new(),
+        };
+        let output = served.child.stdout.take().expect("its output");
+        let line = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            BufReader::new(output).read_line(&mut line).map(|_| line)
+        });
+        let line = tokio::time::timeout(TIMEOUT, line).await;
+        let line = line.expect("it listens in time").expect("no panic");
+        let line = line.expect("text");
+        let said: Result<Value, _> = serde_json::from_str(&line);
+        let said = said.unwrap_or_else(|error| {
+            let errors = std::fs::read_to_string(&errors).unwrap_or_default();
+            panic!("{}:{}: {error}\n{script}\n{errors}", self.page, block.line)
+        });
+        said["url"]
+            .as_str()
+            .expect("its URL")
+            .clone_into(&mut served.url);
+        served
+    }
+
+    /// A shell in the folder, which is its home too.
+    fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).current_dir(self.folder());
+        command.env_clear().envs(kept()).env("HOME", self.folder());
+        command.env("TERMINAL_STATE", self.folder().join(STATE));
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null");
+        command.envs(self.url().map(|url| ("TREADLE_URL", url)));
+        command
+    }
+}
+
+/// What a newcomer's environment has too: programs, and where the tools of Rust keep what they have.
+fn kept() -> BTreeMap<&'static str, PathBuf> {
+    let programs = binary().parent().expect("a folder").display().to_string();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+    let tool = |name: &'static str, folder: &str| {
+        let place = std::env::var_os(name).map_or_else(|| home.join(folder), PathBuf::from);
+        (name, place)
+    };
+    BTreeMap::from([
+        ("PATH", PathBuf::from(format!("{programs}:{path}"))),
+        tool("CARGO_HOME", ".cargo"),
+        tool("RUSTUP_HOME", ".rustup"),
+        // What policies of Rust are made of was built before, and is not asked for again.
+        ("CARGO_NET_OFFLINE", PathBuf::from("true")),
+        ("CARGO_TARGET_DIR", root().join("target/guest-build")),
+    ])
+}
