@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::section::{Form, Setting, section};
 use super::{Config, ConfigError, Secret, conflict};
-use treadle_trust::base_url;
+use treadle_trust::{base_url, url_remedy, written};
 
 /// What a daemon does beside others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,8 +76,8 @@ impl ClusterConfig {
         if !self.advertise.is_empty() && base_url(&self.advertise).is_err() {
             return Err(conflict(
                 "cluster.advertise",
-                format!("is `{}`", self.advertise),
-                "write it as http://host:port or https://host:port",
+                format!("is `{}`", written(&self.advertise)),
+                &url_remedy(&self.advertise),
             ));
         }
         if config.store.path == "memory" && config.store.url.is_empty() {

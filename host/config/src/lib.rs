@@ -62,7 +62,7 @@ pub use treadle_trust::Secret;
 
 use layers::Layers;
 use section::Section;
-use treadle_trust::base_url;
+use treadle_trust::{base_url, url_remedy, written};
 
 /// All sections, in the order of the reference.
 const SECTIONS: &[Section] = &[
@@ -192,9 +192,9 @@ impl Config {
         let mut seen = std::collections::BTreeSet::new();
         for endpoint in &self.engines.endpoints {
             if let Err(why) = base_url(&endpoint.url) {
-                let problem = format!("has `{}`: {why}", Secret::new(&*endpoint.url));
-                let remedy = "write it as http://host:port or https://host:port";
-                return Err(conflict("engines.endpoints", problem, remedy));
+                let problem = format!("has `{}`: {why}", written(&endpoint.url));
+                let remedy = url_remedy(&endpoint.url);
+                return Err(conflict("engines.endpoints", problem, &remedy));
             }
             if !seen.insert(endpoint.url.trim_end_matches('/')) {
                 return Err(conflict(

@@ -5,7 +5,7 @@ use super::section::section;
 use super::{Config, ConfigError, conflict};
 use treadle_core::ActionsConfig;
 use treadle_model::Span;
-use treadle_trust::base_url;
+use treadle_trust::{base_url, url_remedy, written};
 
 /// Seconds that a node has, once it is back, to tell what ended.
 const AFTER_S: u64 = 10;
@@ -52,8 +52,8 @@ impl Config {
         }
         for url in &self.nodes.daemons {
             if let Err(why) = base_url(url) {
-                let problem = format!("has `{url}`: {why}");
-                return Err(conflict("nodes.daemons", problem, remedy));
+                let problem = format!("has `{}`: {why}", written(url));
+                return Err(conflict("nodes.daemons", problem, &url_remedy(url)));
             }
         }
         if self.cluster.secret.reveal().chars().count() < SECRET_CHARS_MIN {

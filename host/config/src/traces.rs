@@ -2,7 +2,7 @@
 
 use super::section::section;
 use super::{ConfigError, conflict};
-use treadle_trust::base_url;
+use treadle_trust::{base_url, url_remedy, written};
 
 section! {
     /// Traces of steps, from the request to the engine's last token, for an OpenTelemetry collector.
@@ -23,8 +23,8 @@ impl TracesConfig {
         base_url(&self.url).map(|_| ()).map_err(|why| {
             conflict(
                 "traces.url",
-                format!("is `{}`: {why}", self.url),
-                "give an address such as http://127.0.0.1:4318",
+                format!("is `{}`: {why}", written(&self.url)),
+                &url_remedy(&self.url),
             )
         })
     }

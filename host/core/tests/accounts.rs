@@ -188,3 +188,20 @@ fn a_lost_worker_and_one_without_a_ledger_have_nothing_unused() {
     s.arrive("a", 1, 600).wait_s(3);
     assert_eq!(worker(&s, 0), TokenTime::default());
 }
+
+#[test]
+fn every_program_is_counted_once_as_reasoning_acting_or_paused() {
+    let mut s = Scenario::with_workers(&[1_000]);
+    s.arrive("short", 1, 200).finish(1, 200, 0);
+    s.arrive("long", 2, 500).finish(2, 500, 0);
+    s.arrive("grows", 3, 200).finish(3, 200, 0);
+    s.arrive("grows", 4, 450);
+    let counts = |s: &Scenario| {
+        let t = s.core.programs().totals();
+        (t.reasoning, t.acting, t.paused, t.paused_reasoning)
+    };
+    assert_eq!(counts(&s), (1, 2, 1, 0));
+    // Its step waits: it is reasoning, and paused still.
+    s.arrive("short", 5, 900);
+    assert_eq!(counts(&s), (2, 1, 1, 1));
+}

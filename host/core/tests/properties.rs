@@ -373,7 +373,8 @@ proptest! {
         }
         prop_assert!(refused.values().all(|times| *times == 1), "a step is refused once");
         let c = scenario.core.programs().counters;
-        let ended = c.steps_finished + c.steps_refused + c.steps_cancelled + c.steps_failed;
+        let ended = c.steps_finished + c.steps_refused + c.steps_cancelled + c.steps_failed
+            + c.steps_rejected;
         let failed_and_refused = scenario.refusals().iter()
             .filter(|(_, r)| matches!(r, treadle_core::Refusal::EngineFailed { .. })).count() as u64;
         prop_assert_eq!(ended - failed_and_refused, c.steps_arrived, "every step ends once");

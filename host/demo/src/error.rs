@@ -15,6 +15,20 @@ pub enum DemoError {
         /// What makes sense.
         remedy: &'static str,
     },
+    /// The process may not have enough open files.
+    #[error(
+        "{programs} programs over HTTP need about {needed} open files, and this process may have {files}: give --programs {fit} or fewer, raise the limit (ulimit -n {needed}), or run in virtual time with --simulate"
+    )]
+    Files {
+        /// Programs live at once.
+        programs: usize,
+        /// Files that they need.
+        needed: u64,
+        /// Files that the process may have.
+        files: u64,
+        /// Programs for which those are enough.
+        fit: u64,
+    },
     /// The trace does not open.
     #[error("--trace {}: {cause}; leave it out for generated runs", path.display())]
     TraceFile {

@@ -36,6 +36,7 @@ use treadle_report::figures::print;
 pub use error::DemoError;
 use plan::Plan;
 use progress::Progress;
+use treadle_server::start::raise_files;
 
 /// Compare plain routing, sticky routing and treadle on simulated engines.
 ///
@@ -98,6 +99,7 @@ impl DemoArgs {
     /// Runs the workload under each scheduler and prints how they compare.
     pub async fn run(self) -> Result<(), DemoError> {
         let plan = Plan::new(&self)?;
+        plan.check_files(raise_files())?;
         let progress = Progress::new(&plan);
         let outcomes = if plan.simulated_clock {
             virtual_time::measure_all(&plan, &progress).await?

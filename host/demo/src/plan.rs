@@ -1,6 +1,7 @@
 //! What is run: the workload, the engines' memory and the window, the same for
 //! every scheduler.
 
+use super::outcome::VARIANTS;
 use super::run_counters::Window;
 use super::workload::{self, Fitted, Memory};
 use super::{DemoArgs, DemoError};
@@ -36,7 +37,27 @@ pub(super) struct Plan {
     pub(super) policies: Vec<PathBuf>,
 }
 
+/// Open files for each program over HTTP: the agent's connection, the daemon's end of it, and both
+/// ends of the one to an engine, under each scheduler.
+const FILES_PER_PROGRAM: u64 = 4 * VARIANTS.len() as u64;
+/// Open files for the rest: daemons, engines, their probes.
+const FILES_RESERVED: u64 = 1_024;
+
 impl Plan {
+    /// Finds that the process may not have as many open files as the demo needs.
+    pub(super) fn check_files(&self, files: u64) -> Result<(), DemoError> {
+        let needed = self.programs as u64 * FILES_PER_PROGRAM + FILES_RESERVED;
+        if self.simulated_clock || needed <= files {
+            return Ok(());
+        }
+        Err(DemoError::Files {
+            programs: self.programs,
+            needed,
+            files,
+            fit: files.saturating_sub(FILES_RESERVED) / FILES_PER_PROGRAM,
+        })
+    }
+
     /// The plan that the arguments make.
     pub(super) fn new(args: &DemoArgs) -> Result<Self, DemoError> {
         let positive = |option, value: f64, most: f64, remedy| {

@@ -35,6 +35,30 @@ fn options_without_sense_are_refused_by_name() {
     assert!(CommandLine::try_parse_from(["x", "--simulate", "--stream"]).is_err());
 }
 
+#[test]
+fn programs_that_need_more_files_than_there_may_be_are_refused_with_how_many_fit() {
+    let over_http = plan("x --programs 2048").unwrap();
+    let refused = over_http.check_files(20_000).unwrap_err().to_string();
+    for part in [
+        "2048 programs",
+        "25600 open files",
+        "20000",
+        "--programs 1581",
+        "ulimit -n",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(over_http.check_files(25_600).is_ok());
+    assert!(
+        plan("x --programs 1581")
+            .unwrap()
+            .check_files(20_000)
+            .is_ok()
+    );
+    let in_virtual_time = plan("x --simulate --programs 2048").unwrap();
+    assert!(in_virtual_time.check_files(1_024).is_ok());
+}
+
 #[tokio::test]
 async fn virtual_time_gives_all_figures_and_the_same_ones_each_time() {
     let plan = plan("x --simulate --programs 16 --minutes 3 --warmup-minutes 1").unwrap();

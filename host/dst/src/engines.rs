@@ -153,6 +153,7 @@ impl Simulation {
         let failure = StepFailure {
             cause: "400: the prompt is too long".into(),
             retryable: false,
+            rejected: true,
         };
         self.send_report(
             gateway,

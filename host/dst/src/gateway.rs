@@ -311,6 +311,7 @@ impl Simulation {
         let failure = StepFailure {
             cause: cause.into(),
             retryable,
+            rejected: false,
         };
         self.send_report(
             gateway,

@@ -80,20 +80,28 @@ impl StepGuard {
     /// The engine failed the step for good.
     pub(crate) fn failed(&mut self, cause: &str) {
         if !std::mem::replace(&mut self.settled, true) {
-            self.report_failure(cause, false);
+            self.report_failure(cause, false, false);
+        }
+    }
+
+    /// The engine refused the request itself.
+    pub(crate) fn rejected(&mut self, cause: &str) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.report_failure(cause, false, true);
         }
     }
 
     /// The engine failed this attempt; the scheduler decides what follows.
     pub(crate) fn attempt_failed(&self, cause: &str) {
-        self.report_failure(cause, true);
+        self.report_failure(cause, true, false);
     }
 
-    fn report_failure(&self, cause: &str, retryable: bool) {
+    fn report_failure(&self, cause: &str, retryable: bool, rejected: bool) {
         self.trace.failed(cause, !retryable);
         let failure = StepFailure {
             cause: cause.into(),
             retryable,
+            rejected,
         };
         self.client.event(Event::Program(ProgramEvent::StepFailed {
             step: self.step,

@@ -9,12 +9,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// How much of a refused body is read and dropped before its connection closes: more than anybody
-/// sends by mistake.
-const LINGER_BYTES_MAX: usize = 256 << 20;
-/// For how long it is read.
-const LINGER_MAX: Duration = Duration::from_secs(10);
-
 /// Bytes of a body that must come in each second, in the mean, once the time for the first pause is
 /// over.
 const LEAST_BYTES_PER_S: u64 = 64 << 10;
@@ -47,7 +41,6 @@ pub async fn read(
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limits.bytes_max) {
-        tokio::spawn(linger(body));
         return Err(too_large(limits.bytes_max));
     }
     let began = Instant::now();
@@ -59,11 +52,9 @@ pub async fn read(
             break;
         };
         if so_far + data.len() > limits.bytes_max {
-            tokio::spawn(linger(body));
             return Err(too_large(limits.bytes_max));
         }
         if let Err(tally) = limits.in_use.grow(data.len() as u64) {
-            tokio::spawn(linger(body));
             return Err(too_many(tally));
         }
         if first.is_none() {
@@ -134,23 +125,6 @@ fn too_many(tally: usize) -> ErrorBody {
     let message = "the tenant's requests hold as many bytes as they may; send fewer at once, or \
                    have `bodies_bytes` of the tenant raised";
     ErrorBody::new(ErrorCode::TenantBusy, message)
-}
-
-/// Reads the rest of a refused body and drops it. A connection that is closed while its client
-/// still sends is reset, and the reset overtakes the answer with the reason.
-async fn linger(mut body: Body) {
-    let rest = async {
-        let mut left = LINGER_BYTES_MAX;
-        while let Some(Ok(frame)) = body.frame().await {
-            let length = frame.data_ref().map_or(0, Bytes::len);
-            let Some(less) = left.checked_sub(length) else {
-                break;
-            };
-            left = less;
-        }
-    };
-    // Slow or long: either way the connection closes.
-    let _ = tokio::time::timeout(LINGER_MAX, rest).await;
 }
 
 fn too_large(bytes_max: usize) -> ErrorBody {

@@ -7,9 +7,11 @@ mod error;
 mod exposition;
 mod histogram;
 mod peers;
+mod reached_limits;
 mod serve;
 mod steady;
 mod tally;
+mod unread;
 mod upstream;
 
 pub use address::{ClientAddress, Encrypted, ServedAddress};

@@ -3,7 +3,9 @@
 
 use crate::address::{ClientAddress, Encrypted, ServedAddress};
 use crate::peers::Peers;
+use crate::reached_limits::ReachedLimits;
 use crate::steady::Steady;
+use crate::unread::ReadOut;
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
@@ -65,6 +67,7 @@ pub async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout);
+    let reached = ReachedLimits::default();
     let peers = Arc::new(Peers::default());
     let permits = Arc::new(Semaphore::new(limits.connections_max));
     let (closing, _) = watch::channel(false);
@@ -72,6 +75,9 @@ pub async fn serve(
     let (open, mut all_closed) = mpsc::channel::<()>(1);
     tokio::pin!(stop);
     loop {
+        if permits.available_permits() == 0 {
+            reached.connections_max(limits.connections_max);
+        }
         let accepted = async {
             // The semaphore is never closed.
             let permit = permits.clone().acquire_owned().await.ok();
@@ -84,13 +90,13 @@ pub async fn serve(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                reached.no_connection(&error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         let Some(counted) = peers.count(peer.ip(), limits.address_connections_max) else {
-            tracing::debug!(%peer, "a connection is closed: its address has as many as it may");
+            reached.address_max(peer, limits.address_connections_max);
             continue;
         };
         let attended = attend(
@@ -149,7 +155,7 @@ async fn attend(
         if let Some(address) = served {
             extensions.insert(ServedAddress(address));
         }
-        inner.call(request)
+        inner.call(ReadOut::within(request))
     });
     let Some(stream) = secured(stream, tls, limits.first_head_timeout).await else {
         return;

@@ -7,6 +7,7 @@ use treadle_core::worker::Worker;
 use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
 use treadle_model::{ClientName, REWARD_MILLIONTHS_MAX, Tenant, WorkerId};
+use treadle_trust::{base_url, url_remedy};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
@@ -101,7 +102,10 @@ pub(crate) async fn register(
 ) -> Result<(WorkerId, bool), ErrorBody> {
     let admitted = app.node.connector().admit(url).await;
     admitted.map_err(|why| {
-        let message = format!("`url` can't be registered: {why}");
+        let mut message = format!("`url` can't be registered: {why}");
+        if base_url(url).is_err() {
+            message.push_str(&format!("; {}", url_remedy(url)));
+        }
         ErrorBody::new(ErrorCode::InvalidField, message).with_param("url")
     })?;
     let workers = app.driver.workers().await.map_err(|_| {

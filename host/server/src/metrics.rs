@@ -183,6 +183,11 @@ fn step_counters(c: &Counters) -> [CounterRow; 9] {
             c.steps_failed,
         ),
         (
+            "treadle_steps_rejected_total",
+            "Steps whose requests engines refused as wrong, with a status such as 400.",
+            c.steps_rejected,
+        ),
+        (
             "treadle_prompt_tokens_total",
             "Prompt tokens of finished steps.",
             c.prompt_tokens,

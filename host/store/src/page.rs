@@ -221,6 +221,8 @@ pub enum StepColumn {
     FinishedAtUs,
     /// Time from its arrival to its end.
     TookUs,
+    /// When it arrived: for the steps of one program, which several gateways may have numbered.
+    ArrivedAtUs,
     /// Its number: for the steps of one program.
     Step,
 }
@@ -234,6 +236,7 @@ impl StepColumn {
         match self {
             Self::FinishedAtUs => "finished_at_us",
             Self::TookUs => "took_us",
+            Self::ArrivedAtUs => "arrived_at_us",
             Self::Step => "step",
         }
     }
@@ -244,6 +247,7 @@ impl StepColumn {
         Some(match self {
             Self::FinishedAtUs => finished,
             Self::TookUs => finished.saturating_sub(row.arrived_at_us),
+            Self::ArrivedAtUs => row.arrived_at_us,
             Self::Step => row.step,
         })
     }

@@ -7,6 +7,8 @@ mod cluster;
 mod doctor;
 #[path = "cli/identity.rs"]
 mod identity;
+#[path = "cli/limits.rs"]
+mod limits;
 #[path = "cli/lost_store.rs"]
 mod lost_store;
 #[path = "cli/pages.rs"]
@@ -15,6 +17,8 @@ mod pages;
 mod plugins;
 #[path = "cli/provision.rs"]
 mod provision;
+#[path = "cli/refusals.rs"]
+mod refusals;
 #[path = "cli/tokens.rs"]
 mod tokens;
 

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use crate::{Refused, Stream, Targets, Trust, UrlError, base_url};
+use crate::{Refused, Stream, Targets, Trust, UrlError, base_url, note_shortage};
 
 /// Pause after which a silent connection is tested.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -160,7 +160,12 @@ async fn tcp(address: SocketAddr) -> Result<TcpStream, ConnectError> {
     connector.set_keepalive(Some(KEEPALIVE));
     let connected = connector.call(uri).await;
     let connected = connected.map_err(|error| match std::error::Error::source(&error) {
-        Some(cause) => failed(cause),
+        Some(cause) => {
+            if let Some(cause) = cause.downcast_ref() {
+                note_shortage(cause);
+            }
+            failed(cause)
+        }
         None => failed(&error),
     })?;
     Ok(connected.into_inner())

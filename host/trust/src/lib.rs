@@ -1,5 +1,6 @@
 //! What a daemon trusts: which addresses it connects to, whose certificates it accepts, texts that
-//! are never shown, and files that only its user can read.
+//! are never shown, and files that only its user can read. And what its log tells of limits on
+//! connections.
 //!
 //! Every connection that a daemon opens over HTTP is made by a [`Connector`], so that addresses and
 //! certificates are checked in one place.
@@ -7,6 +8,7 @@
 mod connector;
 mod private;
 mod secret;
+mod shortage;
 mod stream;
 mod targets;
 mod tls;
@@ -15,7 +17,8 @@ mod url;
 pub use connector::{ConnectError, Connector};
 pub use private::{make_private, private_file, private_folder};
 pub use secret::Secret;
+pub use shortage::{Rarely, note_shortage};
 pub use stream::Stream;
 pub use targets::{Refused, Targets};
 pub use tls::{Acceptor, TlsError, Trust};
-pub use url::{UrlError, base_url};
+pub use url::{UrlError, base_url, url_remedy, written};

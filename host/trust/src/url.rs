@@ -1,5 +1,6 @@
 //! Base URLs: scheme, host and port, and nothing else.
 
+use crate::Secret;
 use http::Uri;
 
 /// What is wrong with a base URL.
@@ -40,9 +41,46 @@ pub fn base_url(text: &str) -> Result<&str, UrlError> {
     Ok(text.strip_suffix('/').unwrap_or(text))
 }
 
+/// A text that was to be a base URL, as a message shows it: as it was written, unless there may be a
+/// password in it.
+pub fn written(text: &str) -> String {
+    if text.contains(['@', '?']) {
+        return Secret::new(text).to_string();
+    }
+    text.to_owned()
+}
+
+/// What to write instead of a text that is no base URL: the same with a scheme where that is all it
+/// lacks.
+pub fn url_remedy(text: &str) -> String {
+    let form = "write it as http://host:port or https://host:port";
+    let meant = format!("http://{text}");
+    if text.contains("://") || base_url(&meant).is_err() {
+        return form.to_owned();
+    }
+    format!("{form}, such as {meant}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_without_a_scheme_is_shown_with_what_was_meant() {
+        for (text, shown, meant) in [
+            ("gpu-1:8000", "gpu-1:8000", Some("http://gpu-1:8000")),
+            ("10.0.0.1", "10.0.0.1", Some("http://10.0.0.1")),
+            ("u:hunter2@gpu-1:8000", "[redacted]", None),
+            ("http://u:hunter2@gpu-1", "http://u:[redacted]@gpu-1", None),
+            ("gpu-1:8000/v1", "gpu-1:8000/v1", None),
+            ("ftp://gpu-1:8000", "ftp://gpu-1:8000", None),
+        ] {
+            assert_eq!(written(text), shown);
+            let form = "write it as http://host:port or https://host:port";
+            let remedy = meant.map_or(form.to_owned(), |meant| format!("{form}, such as {meant}"));
+            assert_eq!(url_remedy(text), remedy);
+        }
+    }
 
     #[test]
     fn scheme_host_and_port_are_all() {

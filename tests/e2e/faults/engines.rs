@@ -201,6 +201,10 @@ async fn an_error_of_the_engine_is_passed_on_as_it_is() {
         assert_eq!(answer.headers["content-type"], "text/x-odd");
     }
     assert_eq!(latest_step(&fixture, "p").await["outcome"], "failed");
+    // A request that the engine refuses as wrong is no failure of the engine.
+    let metrics = fixture.client.metrics().await;
+    assert_eq!(metrics.count("treadle_steps_failed_total"), 2);
+    assert_eq!(metrics.count("treadle_steps_rejected_total"), 1);
     fixture.finish().await;
 }
 

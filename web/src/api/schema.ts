@@ -537,8 +537,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * A program's steps, by rising number
-         * @description Those that wait or run are among them, with `outcome` null, and with `worker` null while they wait.
+         * A program's steps, in the order in which they came
+         * @description Their numbers rise where one daemon takes requests; where several do, each has its own. Those that wait or run are among them, with `outcome` null, and with `worker` null while they wait.
          */
         get: operations["steps_steps"];
         put?: never;
@@ -2586,7 +2586,7 @@ export interface components {
         DaemonLoad: {
             /**
              * Format: int64
-             * @description Those whose tools are at work.
+             * @description Those whose tools are at work, without those that are paused.
              */
             acting_count?: number;
             /** @description URLs of the engines. */
@@ -2618,7 +2618,7 @@ export interface components {
             programs_count?: number;
             /**
              * Format: int64
-             * @description Those that generate.
+             * @description Those that generate or wait to, without those that are paused.
              */
             reasoning_count?: number;
             /** @description tr where programs are scheduled, else default; clients of ThunderAgent ask for it. */
@@ -4122,7 +4122,7 @@ export interface components {
         };
         /** @description A page of a program's steps. */
         Steps: {
-            /** @description By rising number. */
+            /** @description In the order in which they came. */
             steps: components["schemas"]["StepView"][];
         };
         /** @description An action for treadle to run. */
@@ -8081,7 +8081,10 @@ export interface operations {
     steps_steps: {
         parameters: {
             query?: {
-                /** @description Only those after this number. */
+                /**
+                 * @description Only those that came after the step of this number, or from the next number on if the program
+                 *     has none of this one.
+                 */
                 after?: number | null;
                 /** @description Most steps; 1000 without it. */
                 limit?: number | null;

@@ -108,6 +108,10 @@ pub struct StepFailure {
     pub cause: Box<str>,
     /// True if nothing reached the client, so that it may be tried again.
     pub retryable: bool,
+    /// True if the engine refused the request itself, as any other would: nothing is wrong with the
+    /// engine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rejected: bool,
 }
 
 /// Tokens of a finished step, from the engine's own account where it gave one.

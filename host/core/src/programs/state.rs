@@ -116,6 +116,9 @@ pub struct Counters {
     pub steps_cancelled: u64,
     /// Steps that engines failed permanently.
     pub steps_failed: u64,
+    /// Steps whose requests engines refused as wrong.
+    #[serde(default)]
+    pub steps_rejected: u64,
     /// Pauses.
     pub pauses: u64,
     /// Restores, without first placements.

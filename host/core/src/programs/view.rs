@@ -56,6 +56,9 @@ pub struct Totals {
     pub unplaced: u64,
     /// Unplaced because they were paused.
     pub paused: u64,
+    /// Those of the paused with a step waiting.
+    #[serde(default)]
+    pub paused_reasoning: u64,
     /// Programs in the queue.
     pub queued_programs: u64,
     /// Steps in the queue.
@@ -79,6 +82,7 @@ impl State {
             acting: count(&|p| p.phase == Phase::Acting),
             unplaced: count(&|p| p.placement.is_none()),
             paused: count(&|p| p.status == Status::Paused),
+            paused_reasoning: count(&|p| p.status == Status::Paused && p.phase == Phase::Reasoning),
             queued_programs: self.queue.len() as u64,
             waiting_steps: self.waiting_steps,
             running_steps: self

@@ -237,6 +237,20 @@ impl Scenario {
         let failure = StepFailure {
             cause: "connection reset".into(),
             retryable,
+            rejected: false,
+        };
+        self.handle(Event::Program(ProgramEvent::StepFailed {
+            step: StepId(step),
+            failure,
+        }))
+    }
+
+    /// An engine refuses the step's request.
+    pub(crate) fn reject(&mut self, step: u64) -> &mut Self {
+        let failure = StepFailure {
+            cause: "400".into(),
+            retryable: false,
+            rejected: true,
         };
         self.handle(Event::Program(ProgramEvent::StepFailed {
             step: StepId(step),

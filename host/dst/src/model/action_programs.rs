@@ -4,12 +4,13 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::actions::{ActionFacts, Attempt};
+use super::facts::Ending;
 use std::collections::BTreeMap;
 use treadle_core::Core;
 use treadle_core::action::{Action, SUBAGENT};
 use treadle_core::actions::Outcome;
 use treadle_core::program::Program;
-use treadle_model::{ActionId, ProgramId, Timestamp};
+use treadle_model::{ActionId, ProgramId, StepId, Timestamp};
 
 /// What is known of a program's actions that are over.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +42,25 @@ impl Model {
     pub(super) fn is_kept_by_action(&self, program: ProgramId) -> bool {
         let mut open = self.actions.open.values();
         open.any(|action| action.program == Some(program))
+    }
+
+    /// An engine failed a step for good, or refused its request.
+    pub(super) fn end_failed(&mut self, step: StepId, rejected: bool) -> Checked {
+        let program = self.steps.get(&step).map(|step| step.program);
+        self.end(step, Ending::Failed)?;
+        if let Some(program) = program.filter(|_| rejected) {
+            self.close_unborn(program);
+        }
+        Ok(())
+    }
+
+    /// A request that was wrong ends a program none of whose steps ran.
+    pub(super) fn close_unborn(&mut self, program: ProgramId) {
+        let p = self.programs.get(&program);
+        let is_unborn = p.is_some_and(|p| p.steps_finished == 0 && p.steps.is_empty());
+        if is_unborn && !self.is_kept_by_action(program) {
+            self.close(program);
+        }
     }
 
     /// When the last action of a program ended.

@@ -328,7 +328,7 @@ impl Model {
             return Ok(());
         }
         if !failure.retryable || s.began {
-            return self.end(step, Ending::Failed);
+            return self.end_failed(step, failure.rejected);
         }
         if s.attempts >= self.config.attempts_max {
             // To be refused; what follows shows whether it is.

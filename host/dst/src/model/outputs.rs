@@ -401,7 +401,12 @@ impl Model {
             Refusal::QueueFull { .. } | Refusal::EngineFailed { .. } | Refusal::ProgramReleased => {
             }
         }
-        self.end(step, Ending::Refused)
+        let (program, is_wrong) = (s.program, matches!(refusal, Refusal::ContextTooLong { .. }));
+        self.end(step, Ending::Refused)?;
+        if is_wrong {
+            self.close_unborn(program);
+        }
+        Ok(())
     }
 
     pub(super) fn longest_context(&self) -> u64 {

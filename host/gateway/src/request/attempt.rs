@@ -259,6 +259,13 @@ fn is_passing(status: StatusCode) -> bool {
     )
 }
 
+/// Statuses with which engines refuse a request that is wrong. Others of a client are about the
+/// daemon: it is not let in, or it asks too much.
+fn is_rejection(status: StatusCode) -> bool {
+    let of_daemon = matches!(status.as_u16(), 401 | 403 | 407 | 408 | 421 | 425 | 429);
+    status.is_client_error() && !of_daemon
+}
+
 /// The scheduler's next instruction: those received during an attempt come first.
 pub(super) async fn next_instruction(
     instructions: &mut UnboundedReceiver<Instruction>,
@@ -338,6 +345,11 @@ pub(super) async fn whole(
         if let Some(capture) = call.capture() {
             capture.file(std::slice::from_ref(&body));
         }
+    } else if is_rejection(parts.status) {
+        guard.rejected(&format!(
+            "the engine refused the request with {}",
+            parts.status
+        ));
     } else {
         guard.failed(&format!("the engine answered {}", parts.status));
     }

@@ -34,6 +34,10 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             Command::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
             Command::AbortStep { step, cause } => self.instruct(step, Instruction::Abort(cause)),
             Command::RefuseStep { step, refusal, was } => {
+                // Its program acts again, whatever the event was about.
+                let program = was.as_ref().map(|was| &*was.program);
+                let program = program.and_then(|key| self.core.programs().keys.get(key));
+                self.dirty.extend(program);
                 // One that engines failed has its row, by the event that said so.
                 let by_engines = matches!(refusal, Refusal::EngineFailed { .. });
                 if let Some(was) = was.filter(|_| self.journals && !by_engines) {

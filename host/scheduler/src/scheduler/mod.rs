@@ -281,6 +281,8 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         answers: &mut VecDeque<Event>,
     ) {
         let subject = Subject::of(&self.core, event);
+        self.dirty
+            .extend(projection::changed_beside(&self.core, event));
         self.profiles.observe(&self.core, event, now);
         self.observe_step(event, now);
         self.transfers.observe(&self.core, event, &mut self.outputs);

@@ -95,8 +95,10 @@ impl Outlook {
 #[cfg(test)]
 mod tests {
     use crate::scheduler::{Expected, Input, Observation, Options, Output, Scheduler};
-    use treadle_core::{Core, CoreConfig, Event, ProgramEvent, StepArrival, StepTokens};
-    use treadle_model::{FinishReason, StepId, Timestamp};
+    use treadle_core::{
+        Capacity, Core, CoreConfig, Event, ProgramEvent, StepArrival, StepFailure, StepTokens,
+    };
+    use treadle_model::{EngineKind, FinishReason, GatewayId, StepId, Timestamp, WorkerId};
     use treadle_policy::evaluator::{EvaluatorLimits, Forecast, PolicyEvaluator};
 
     struct Story(Scheduler<PolicyEvaluator>);
@@ -240,6 +242,72 @@ mod tests {
             cause.contains("waited") && cause.contains("0 workers"),
             "{cause}"
         );
+        assert_eq!(rows.programs[0].phase, "acting");
+    }
+
+    #[test]
+    fn a_program_whose_steps_end_with_their_connections_is_on_record_as_acting() {
+        for lost in [
+            Event::DaemonRestarted,
+            Event::GatewayLost {
+                gateway: GatewayId(3),
+            },
+        ] {
+            let mut story = Story::new(false);
+            let gateway = match lost {
+                Event::GatewayLost { gateway } => gateway,
+                _ => GatewayId::LOCAL,
+            };
+            story.arrive(0, StepId::of(gateway, 1).0);
+            let before = story.0.take_records().rows;
+            assert_eq!(before.programs[0].phase, "reasoning");
+            story.0.handle(Timestamp(1), Input::Event(lost));
+            let rows = story.0.take_records().rows;
+            assert_eq!(rows.steps[0].outcome, "interrupted");
+            assert_eq!(rows.programs[0].phase, "acting");
+        }
+    }
+
+    #[test]
+    fn a_program_of_a_lost_worker_is_on_record_without_it() {
+        let mut story = Story::new(false);
+        let worker = WorkerId(0);
+        story.at(
+            0,
+            ProgramEvent::WorkerAdded {
+                worker,
+                url: "http://e:1".into(),
+                engine: EngineKind::Vllm,
+                capacity: Capacity::default(),
+            },
+        );
+        story.step(1, 1, "v1");
+        let before = story.0.take_records().rows;
+        let placed = |row: &treadle_store::ProgramRow| row.worker.clone();
+        assert_eq!(
+            before.programs.last().and_then(placed).as_deref(),
+            Some("http://e:1")
+        );
+        let cause = "killed".into();
+        story.at(5, ProgramEvent::WorkerLost { worker, cause });
+        let rows = story.0.take_records().rows;
+        assert_eq!(rows.programs.last().map(placed), Some(None));
+    }
+
+    #[test]
+    fn a_request_that_an_engine_refuses_is_on_record_as_refused() {
+        let mut story = Story::new(false);
+        story.arrive(0, 1);
+        let failure = StepFailure {
+            cause: "the engine refused the request with 400 Bad Request".into(),
+            retryable: false,
+            rejected: true,
+        };
+        let step = StepId(1);
+        story.at(1, ProgramEvent::StepFailed { step, failure });
+        let rows = story.0.take_records().rows;
+        assert_eq!(rows.steps[0].outcome, "refused");
+        assert!(rows.programs.last().is_some_and(|row| row.ended.is_some()));
     }
 
     #[test]

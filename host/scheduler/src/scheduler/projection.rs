@@ -96,6 +96,26 @@ impl Subject {
     }
 }
 
+/// Programs that an event changes beside its subject, before the core handles it: those whose steps
+/// end with their connections, and those that are placed on a worker that goes away.
+pub(crate) fn changed_beside(core: &Core, event: &Event) -> Vec<ProgramId> {
+    let state = core.programs();
+    let gateway = match event {
+        Event::DaemonRestarted => GatewayId::LOCAL,
+        Event::GatewayLost { gateway } => *gateway,
+        Event::Program(
+            ProgramEvent::WorkerLost { worker, .. } | ProgramEvent::WorkerRemoved { worker },
+        ) => {
+            let worker = state.workers.get(worker);
+            return worker.map_or_else(Vec::new, |w| w.programs.iter().copied().collect());
+        }
+        _ => return Vec::new(),
+    };
+    let steps = state.steps.iter();
+    let ended = steps.filter(|(step, _)| step.gateway() == gateway);
+    ended.map(|(_, step)| step.program).collect()
+}
+
 pub(crate) fn event_row(
     seq: u64,
     at: Timestamp,
@@ -213,7 +233,12 @@ pub(crate) fn step_rows(core: &Core, event: &Event, now: Timestamp) -> Vec<StepR
             return Vec::from_iter(step_row(core, *step, event, now, (finish.as_str(), None)));
         }
         Event::Program(ProgramEvent::StepFailed { step, failure }) => {
-            let outcome = ("failed", Some(failure.cause.to_string()));
+            let what = if failure.rejected {
+                "refused"
+            } else {
+                "failed"
+            };
+            let outcome = (what, Some(failure.cause.to_string()));
             return Vec::from_iter(step_row(core, *step, event, now, outcome));
         }
         Event::Program(ProgramEvent::StepCancelled { step }) => {

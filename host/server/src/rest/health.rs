@@ -82,10 +82,10 @@ struct DaemonLoad {
     /// Live programs.
     #[schema(required = false)]
     programs_count: u64,
-    /// Those that generate.
+    /// Those that generate or wait to, without those that are paused.
     #[schema(required = false)]
     reasoning_count: u64,
-    /// Those whose tools are at work.
+    /// Those whose tools are at work, without those that are paused.
     #[schema(required = false)]
     acting_count: u64,
     /// Those that are paused.
@@ -165,8 +165,8 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
         backends: totals.workers.iter().map(|w| w.url.clone()).collect(),
         healthy_backends: healthy,
         programs_count: totals.programs,
-        reasoning_count: totals.reasoning,
-        acting_count: totals.acting,
+        reasoning_count: totals.reasoning - totals.paused_reasoning,
+        acting_count: (totals.acting + totals.paused_reasoning).saturating_sub(totals.paused),
         paused_count: totals.paused,
         waiting_steps: totals.waiting_steps,
         per_backend: by_url(&totals, |w| BackendPrograms {

@@ -12,7 +12,7 @@ use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
 use treadle_model::{ClientName, Tenant};
 use treadle_scheduler::OpenStep;
-use treadle_store::{ListedPage, ListedStep, SCANNED_ROWS_MAX, StepColumn, StepCursor};
+use treadle_store::{ListedPage, ListedStep, SCANNED_ROWS_MAX, StepColumn, StepCursor, StepPage};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
@@ -24,9 +24,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/programs/{program}/steps", VIEW, steps)
             .around(recorded_first)
-            .summary("A program's steps, by rising number")
+            .summary("A program's steps, in the order in which they came")
             .details(
-                "Those that wait or run are among them, with `outcome` null, and with `worker` null \
+                "Their numbers rise where one daemon takes requests; where several do, each has \
+                 its own. Those that wait or run are among them, with `outcome` null, and with `worker` null \
                  while they wait.",
             ),
         get("/api/v1/steps", VIEW, listed)
@@ -45,7 +46,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct StepQuery {
-    /// Only those after this number.
+    /// Only those that came after the step of this number, or from the next number on if the program
+    /// has none of this one.
     after: Option<u64>,
     /// Most steps; 1000 without it.
     limit: Option<u32>,
@@ -79,7 +81,7 @@ struct ListedQuery {
 /// A page of a program's steps.
 #[derive(Serialize, ToSchema)]
 struct Steps {
-    /// By rising number.
+    /// In the order in which they came.
     steps: Vec<StepView>,
 }
 
@@ -206,14 +208,19 @@ async fn steps(
     let key = caller.principal.inside(&program);
     // Open ones first, so that one that ends meanwhile is seen; nothing is open once all has stopped.
     let open = app.driver.open_steps(&key).await.unwrap_or_default();
+    // No step has the number 0.
+    let place = match query.after.filter(|after| *after > 0) {
+        Some(after) => Some(place_of(&app, &key, after, &open).await?),
+        None => None,
+    };
     let page = ListedPage {
-        after: query.after.map(|step| StepCursor {
-            value: step,
+        after: place.map(|(value, step)| StepCursor {
+            value,
             program: key.clone(),
             step,
         }),
         program: Some(key),
-        column: StepColumn::Step,
+        column: StepColumn::ArrivedAtUs,
         ascending: true,
         limit,
         ..ListedPage::default()
@@ -223,14 +230,38 @@ async fn steps(
     let shown = |row| StepView::of(tenant, row);
     let mut steps: Vec<_> = rows.into_iter().filter_map(shown).collect();
     for open in open {
-        let is_after = query.after.is_none_or(|after| open.id.0 > after);
+        let is_after = place.is_none_or(|place| (open.step.arrived_at.0, open.id.0) > place);
         if is_after && steps.iter().all(|step| step.step != open.id.0) {
             steps.push(StepView::open(tenant, &program, open));
         }
     }
-    steps.sort_by_key(|step| step.step);
+    steps.sort_by_key(|step| (step.arrived_at_us, step.step));
     steps.truncate(limit as usize);
     Ok(Json(Steps { steps }))
+}
+
+/// The time and the number after which the steps of a program come that follow a number: those of
+/// its step, or just before those of the next one that the program has.
+async fn place_of(
+    app: &App,
+    key: &str,
+    after: u64,
+    open: &[OpenStep],
+) -> Result<(u64, u64), Response> {
+    let page = StepPage {
+        after: Some(after - 1),
+        limit: 1,
+    };
+    let rows = app.store.steps(key, &page).await;
+    let rows = rows.map_err(|error| store_failed(&error))?;
+    let stored = rows.iter().map(|row| (row.step, row.arrived_at_us));
+    let open = open.iter().map(|open| (open.id.0, open.step.arrived_at.0));
+    let next = stored.chain(open).filter(|(step, _)| *step >= after).min();
+    Ok(match next {
+        Some((step, at_us)) if step == after => (at_us, step),
+        Some((step, at_us)) => (at_us, step - 1),
+        None => (u64::MAX, u64::MAX),
+    })
 }
 
 async fn listed(

@@ -50,7 +50,7 @@ pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
 }
 
 /// Raises the limit on open files to what the process may have; gives it.
-fn raise_files() -> u64 {
+pub fn raise_files() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(u64::MAX);
     let before = limit.current.unwrap_or(u64::MAX);

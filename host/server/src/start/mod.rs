@@ -10,4 +10,5 @@ pub use crate::start_error::StartError;
 pub use daemon::Daemon;
 pub use end_cause::EndCause;
 pub(crate) use leading::{GatewayContext, Leading, gateway_state, keep_hash_key};
+pub use listen::raise_files;
 pub(crate) use listen::{listen, serve_limits};

@@ -195,6 +195,7 @@ pub(super) fn statement(page: &ListedPage) -> Statement {
     let column = match page.column {
         StepColumn::FinishedAtUs => "s.finished_at_us",
         StepColumn::TookUs => "(s.finished_at_us - s.arrived_at_us)",
+        StepColumn::ArrivedAtUs => "s.arrived_at_us",
         StepColumn::Step => "s.step",
     };
     after(&mut query, page, column);

@@ -41,7 +41,9 @@ pub(super) async fn open(
         return Err(unmade(std::io::ErrorKind::NotFound.into()));
     }
     // A folder that is there may have other files in it, for others to read.
-    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
+    // A bare name lies in the current folder, which is there.
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
+    if let Some(folder) = path.parent().filter(is_missing) {
         private_folder(folder).map_err(unmade)?;
     }
     let opening = Lock::beside(path, "opening");

@@ -164,6 +164,30 @@ pub(crate) async fn listed_steps_are_filtered_and_sorted(store: &dyn Store) {
     };
     let found = store.listed_steps(&by_number).await.unwrap();
     assert_eq!(numbers(&found), [1, 4, 7]);
+    // Another gateway numbers from elsewhere; what it was sent first comes first.
+    let others = Batch {
+        steps: vec![ended("b", 900, 50, 0), ended("b", 901, 5_000_000, 0)],
+        ..Batch::default()
+    };
+    store.append(&others).await.unwrap();
+    let mut by_arrival = ListedPage {
+        column: StepColumn::ArrivedAtUs,
+        ..by_number
+    };
+    let found = store.listed_steps(&by_arrival).await.unwrap();
+    let order = numbers(&found);
+    assert_eq!(
+        (order[0], order[4], order.len()),
+        (900, 901, 5),
+        "{order:?}"
+    );
+    by_arrival.after = Some(StepCursor {
+        value: 50,
+        program: "b".into(),
+        step: 900,
+    });
+    let found = store.listed_steps(&by_arrival).await.unwrap();
+    assert_eq!(numbers(&found), order[1..]);
 }
 
 pub(crate) async fn paging_through_steps_gives_every_one_once(store: &dyn Store) {

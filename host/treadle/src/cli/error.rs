@@ -159,7 +159,9 @@ impl CliError {
             Self::Config(_)
             | Self::Usage(_)
             | Self::Lab(treadle_whatif::WhatIfError::Field { .. })
-            | Self::Demo(DemoError::Option { .. }) => ExitCode::from(USAGE),
+            | Self::Demo(DemoError::Option { .. } | DemoError::Files { .. }) => {
+                ExitCode::from(USAGE)
+            }
             _ => ExitCode::from(FAILURE),
         }
     }

@@ -47,6 +47,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use treadle_policy_runtime::compiler_main;
 use treadle_registry::COMPILE_SUBCOMMAND;
+use treadle_server::start::raise_files;
 use treadle_server::{KEEP_SUBCOMMAND, SUPERVISE_SUBCOMMAND, sandbox_main, supervisor_main};
 
 use error::CliError;
@@ -163,6 +164,7 @@ impl Command {
             Self::Demo(args) => Ok(args.run().await?),
             Self::EngineSim(args) => {
                 logs::start(&Config::default())?;
+                raise_files();
                 Ok(args.run().await?)
             }
             Self::Status(args) => args.run().await,

@@ -28,7 +28,9 @@ impl Programs {
                 prompt_tokens,
                 tokens_max,
             };
+            let program = s.program;
             self.refuse(step, refusal);
+            self.close_if_unborn(program);
         }
         too_long
     }

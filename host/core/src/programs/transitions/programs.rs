@@ -149,6 +149,17 @@ impl Programs {
         }
     }
 
+    /// A program none of whose steps ran is over with a request that was wrong: another one opens it
+    /// again.
+    pub(crate) fn close_if_unborn(&mut self, program: ProgramId) {
+        let p = self.state.live.get(&program);
+        let is_unborn = p
+            .is_some_and(|p| p.steps_finished == 0 && p.is_between_steps() && p.actions.is_empty());
+        if is_unborn {
+            self.close_program(program);
+        }
+    }
+
     /// Ends a program that has no steps left.
     pub(crate) fn close_program(&mut self, program: ProgramId) {
         self.unplace(program);

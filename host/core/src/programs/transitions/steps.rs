@@ -179,6 +179,11 @@ impl Programs {
             return;
         }
         let (program, attempts) = (s.program, s.attempts);
+        if failure.rejected {
+            self.state.counters.steps_rejected += 1;
+            self.end_step(step);
+            return self.close_if_unborn(program);
+        }
         if !failure.retryable || s.first_token_at.is_some() {
             self.state.counters.steps_failed += 1;
             return self.end_step(step);

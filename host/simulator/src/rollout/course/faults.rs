@@ -19,6 +19,7 @@ impl Course<'_> {
             let failure = StepFailure {
                 cause: "the worker failed".into(),
                 retryable: true,
+                rejected: false,
             };
             let step = StepId(finished.id);
             if self.steps.contains_key(&step) {

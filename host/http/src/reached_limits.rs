@@ -1,0 +1,47 @@
+//! What the log tells of limits on connections, each once in a while.
+
+use std::io;
+use std::net::SocketAddr;
+use treadle_trust::{Rarely, note_shortage};
+
+/// How often each limit was reached since that was told.
+#[derive(Default)]
+pub(crate) struct ReachedLimits {
+    all: Rarely,
+    of_address: Rarely,
+    unaccepted: Rarely,
+}
+
+impl ReachedLimits {
+    /// As many connections are open as may be.
+    pub(crate) fn connections_max(&self, limit: usize) {
+        if let Some(times) = self.all.happens() {
+            tracing::warn!(
+                limit,
+                times,
+                "as many connections are open as may be, and further ones wait; let clients keep \
+                 fewer open, or raise server.connections_max and the limit on open files"
+            );
+        }
+    }
+
+    /// An address has as many connections as it may.
+    pub(crate) fn address_max(&self, peer: SocketAddr, limit: usize) {
+        if let Some(closed) = self.of_address.happens() {
+            tracing::warn!(
+                %peer, limit, closed,
+                "connections are closed: their address has as many as it may, three quarters of \
+                 all; let its clients keep fewer open, or raise server.connections_max and the \
+                 limit on open files"
+            );
+        }
+    }
+
+    /// A connection could not be accepted.
+    pub(crate) fn no_connection(&self, error: &io::Error) {
+        note_shortage(error);
+        if let Some(times) = self.unaccepted.happens() {
+            tracing::warn!(%error, times, "connections could not be accepted");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Limits that are reached, told in the log: each once in a while, however often it is met.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between two messages about one limit.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The process has as many open files as it may (`EMFILE`).
+const PROCESS_IS_FULL: i32 = 24;
+/// The machine has as many as it may (`ENFILE`).
+const MACHINE_IS_FULL: i32 = 23;
+
+/// How often something happened since it was last told.
+#[derive(Debug, Default)]
+pub struct Rarely(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl Rarely {
+    /// Nothing has happened yet.
+    pub const fn new() -> Self {
+        Self(Mutex::new(Seen {
+            told: None,
+            untold: 0,
+        }))
+    }
+
+    /// It happens; gives how often it has since it was told, if it is to be told now.
+    pub fn happens(&self) -> Option<u64> {
+        self.happens_at(Instant::now())
+    }
+
+    fn happens_at(&self, now: Instant) -> Option<u64> {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.untold += 1;
+        if seen
+            .told
+            .is_some_and(|told| now.duration_since(told) < PAUSE)
+        {
+            return None;
+        }
+        seen.told = Some(now);
+        Some(std::mem::take(&mut seen.untold))
+    }
+}
+
+/// Tells of a connection that did not come about for want of files.
+pub fn note_shortage(error: &io::Error) {
+    static SHORT: Rarely = Rarely::new();
+    let whose = match error.raw_os_error() {
+        Some(PROCESS_IS_FULL) => "this process has",
+        Some(MACHINE_IS_FULL) => "this machine has",
+        _ => return,
+    };
+    if let Some(connections) = SHORT.happens() {
+        tracing::warn!(
+            connections, %error,
+            "connections do not come about: {whose} as many open files as it may; raise the limit \
+             (ulimit -n, LimitNOFILE), or lower server.connections_max"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_often_is_told_at_once_and_then_with_its_count() {
+        let rarely = Rarely::new();
+        let began = Instant::now();
+        let after = |s: u64| rarely.happens_at(began + Duration::from_secs(s));
+        let told: Vec<_> = [0, 1, 9, 10, 11, 30].into_iter().map(after).collect();
+        assert_eq!(told, [Some(1), None, None, Some(3), None, Some(2)]);
+    }
+}
