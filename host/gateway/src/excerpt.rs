@@ -14,9 +14,11 @@ pub(crate) fn excerpt_of(body: &[u8]) -> Excerpt {
     let Ok(body) = serde_json::from_slice::<Value>(body) else {
         return Excerpt::default();
     };
-    if let Some(messages) = body["messages"].as_array() {
+    let messages = body["messages"].as_array();
+    if let Some(messages) = messages.or(body["input"].as_array()) {
         let mut text = String::new();
-        if let Some(system) = plain(&body["system"]) {
+        let system = plain(&body["system"]).or(plain(&body["instructions"]));
+        if let Some(system) = system {
             text = format!("system: {system}\n");
         }
         for message in messages {
@@ -29,7 +31,7 @@ pub(crate) fn excerpt_of(body: &[u8]) -> Excerpt {
         }
         return of_text(&text);
     }
-    let fields = ["prompt", "text", "token_ids", "input_ids"].map(|name| &body[name]);
+    let fields = ["prompt", "text", "token_ids", "input_ids", "input"].map(|name| &body[name]);
     match fields.into_iter().find(|field| !field.is_null()) {
         Some(Value::String(text)) => of_text(text),
         Some(Value::Array(ids)) => {

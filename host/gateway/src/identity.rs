@@ -107,6 +107,7 @@ impl Identities {
             None => headers::set_by_agents(headers)?,
             named => named,
         };
+        let named = named.or_else(|| head.named_by_cache_key.clone());
         let is_last = headers::is_last(headers)?;
         let group = headers::group_of(headers)?;
         let Some(Named { program, parent }) = named else {

@@ -12,6 +12,7 @@ mod identity;
 mod metrics;
 mod request;
 mod requests;
+mod responses;
 pub mod routing;
 mod trace;
 mod withdraw;
@@ -22,6 +23,7 @@ pub use identity::Identities;
 pub use metrics::Metrics;
 pub use request::{GatewayState, Room, generate, not_recorded};
 pub use requests::RequestIds;
+pub use responses::Responses;
 pub use trace::TRACE_TARGET;
 
 use axum::http::request::Parts;

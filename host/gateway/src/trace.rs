@@ -147,7 +147,7 @@ fn queue_of(step: &Span) -> Span {
 
 const fn operation_of(endpoint: Endpoint) -> &'static str {
     match endpoint {
-        Endpoint::ChatCompletions | Endpoint::Messages => "chat",
+        Endpoint::ChatCompletions | Endpoint::Messages | Endpoint::Responses => "chat",
         Endpoint::Completions | Endpoint::VllmGenerate | Endpoint::SglangGenerate => {
             "text_completion"
         }

@@ -13,16 +13,19 @@ pub enum Endpoint {
     SglangGenerate,
     /// Anthropic messages: `/v1/messages`.
     Messages,
+    /// OpenAI responses: `/v1/responses`.
+    Responses,
 }
 
 impl Endpoint {
     /// Every endpoint.
-    pub const ALL: [Endpoint; 5] = [
+    pub const ALL: [Endpoint; 6] = [
         Endpoint::ChatCompletions,
         Endpoint::Completions,
         Endpoint::VllmGenerate,
         Endpoint::SglangGenerate,
         Endpoint::Messages,
+        Endpoint::Responses,
     ];
 
     /// The path, with its leading slash.
@@ -33,6 +36,7 @@ impl Endpoint {
             Endpoint::VllmGenerate => "/inference/v1/generate",
             Endpoint::SglangGenerate => "/generate",
             Endpoint::Messages => "/v1/messages",
+            Endpoint::Responses => "/v1/responses",
         }
     }
 

@@ -51,6 +51,8 @@ error_codes! {
     UnknownPath = "unknown_path", 404, "not_found_error";
     /// The path exists, but not for this method.
     MethodNotAllowed = "method_not_allowed", 405, "invalid_request_error";
+    /// The answer that a request continues is not held.
+    PreviousResponseNotFound = "previous_response_not_found", 400, "invalid_request_error";
     /// The prompt fits into no worker's context window.
     ContextTooLong = "context_too_long", 400, "invalid_request_error";
     /// No worker is healthy.

@@ -10,6 +10,7 @@ pub mod error;
 pub mod insert_field;
 pub mod prefix_index;
 pub mod request;
+pub mod responses;
 pub mod sse;
 pub mod tenant;
 pub mod usage;
@@ -22,6 +23,7 @@ pub use prefix_index::PrefixIndex;
 pub use request::{
     Named, NamedParent, OwnedField, OwnedKind, PrefixSegment, PromptSize, RequestHead, salt_field,
 };
+pub use responses::{AnswerHead, Answered, ChatForm, ResponseBuilder, ResponsesRequest};
 pub use sse::{SseError, SseScanner};
 pub use tenant::without_tenant;
 pub use usage::{Finish, StepUsage, StreamUsage, WeightVersion, usage_of_body};

@@ -71,6 +71,8 @@ pub struct RequestHead {
     pub max_output_tokens: Option<u64>,
     /// The program that the body names.
     pub named: Option<Named>,
+    /// The program by a key of a provider's cache, which counts if nothing else names one.
+    pub named_by_cache_key: Option<Named>,
     /// The request's own id.
     pub request_id: Option<ClientName>,
     /// Whether the client sets the request's priority (`priority`).
@@ -116,6 +118,7 @@ impl RequestHead {
             include_usage: include_usage(&body)?,
             max_output_tokens: max_output_tokens(&body)?,
             named: identity::program_of(&body)?,
+            named_by_cache_key: identity::program_of_cache_key(endpoint, &body),
             request_id: identity::request_id_of(&body)?,
             has_priority: body.has_priority,
             owned: std::mem::take(&mut body.owned),
@@ -126,7 +129,10 @@ impl RequestHead {
             whole: None,
         };
         match endpoint {
-            Endpoint::ChatCompletions | Endpoint::Messages => head.take_messages(&mut body)?,
+            Endpoint::ChatCompletions | Endpoint::Messages => {
+                head.take_messages("messages", &mut body)?;
+            }
+            Endpoint::Responses => head.take_messages("input", &mut body)?,
             _ => head.take_prompt(endpoint, &mut body)?,
         }
         Ok(head)
@@ -143,16 +149,13 @@ impl RequestHead {
             .ok_or_else(|| missing("model", "name the model that is to answer"))
     }
 
-    fn take_messages(&mut self, body: &mut Draft<'_>) -> Result<(), RequestError> {
+    fn take_messages(&mut self, param: &str, body: &mut Draft<'_>) -> Result<(), RequestError> {
         let messages = body
             .messages
             .take()
-            .ok_or_else(|| missing("messages", "give the conversation as a list of messages"))?;
+            .ok_or_else(|| missing(param, "give the conversation as a list of messages"))?;
         if messages.count == 0 {
-            return Err(fields::invalid(
-                "messages",
-                "a list of at least one message",
-            ));
+            return Err(fields::invalid(param, "a list of at least one message"));
         }
         let preamble_bytes = body.tools.bytes + body.system.bytes;
         self.prompt.bytes = messages.bytes + preamble_bytes;
@@ -215,6 +218,7 @@ fn max_output_tokens(body: &Draft<'_>) -> Result<Option<u64>, RequestError> {
     let limits = [
         (body.max_completion_tokens, "max_completion_tokens"),
         (body.max_tokens, "max_tokens"),
+        (body.max_output_tokens, "max_output_tokens"),
     ];
     if let Some(limit) = first_count(limits)? {
         return Ok(Some(limit));
@@ -243,7 +247,9 @@ fn limit_of_sampling(sampling: &RawValue) -> Result<Option<u64>, RequestError> {
     ])
 }
 
-fn first_count(limits: [(Option<&RawValue>, &str); 2]) -> Result<Option<u64>, RequestError> {
+fn first_count<const N: usize>(
+    limits: [(Option<&RawValue>, &str); N],
+) -> Result<Option<u64>, RequestError> {
     for (raw, param) in limits {
         let count = raw.map_or(Ok(None), |raw| fields::count(raw, param))?;
         if count.is_some() {

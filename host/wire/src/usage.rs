@@ -3,6 +3,7 @@
 mod fast_scan;
 mod lenient;
 mod reply;
+mod response;
 mod weights;
 
 use crate::endpoint::Endpoint;
@@ -37,7 +38,7 @@ impl Finish {
     pub fn of(reason: &str) -> Finish {
         match reason {
             "stop" | "end_turn" | "stop_sequence" => Finish::Stop,
-            "length" | "max_tokens" => Finish::Length,
+            "length" | "max_tokens" | "max_output_tokens" => Finish::Length,
             "tool_calls" | "tool_use" | "function_call" => Finish::ToolCalls,
             "abort" => Finish::Abort,
             _ => Finish::Other,
@@ -169,6 +170,7 @@ impl StreamUsage {
     fn take(&mut self, reply: &Reply<'_>) {
         self.take_opening(reply);
         self.usage.update(&reply.usage.0);
+        self.take_response(reply);
         self.timings.update(&reply.timings.0);
         self.take_metas(reply);
         self.finish = self.finish.max(reply.finish());
@@ -190,6 +192,14 @@ impl StreamUsage {
             let mut opening = reply.message.0.usage.0;
             opening.output_tokens = lenient::Count(None);
             self.usage.update(&opening);
+        }
+    }
+
+    /// The last event of `/v1/responses`, or all of an answer there.
+    fn take_response(&mut self, reply: &Reply<'_>) {
+        if self.endpoint == Endpoint::Responses {
+            self.usage.update(&reply.response.0.usage.0);
+            self.finish = self.finish.max(reply.finish_of_response());
         }
     }
 

@@ -41,6 +41,8 @@ pub(super) enum Outcome {
     Failed(StepGuard),
     /// Taken back by the scheduler before anything came of it.
     Interrupted(StepGuard),
+    /// The engine has no such path, as this status says; the scheduler knows nothing of it.
+    Unserved(StepGuard, StatusCode),
 }
 
 /// Why there is no answer.
@@ -98,6 +100,10 @@ pub(super) async fn attempt(
     };
     match answer {
         Ok(Answer::Whole(response, body)) => {
+            let by_path = call.responses.as_ref();
+            if by_path.is_some_and(|call| call.is_unserved(response.status)) {
+                return Outcome::Unserved(guard, response.status);
+            }
             Outcome::Answered(whole(call, &response, body, guard).await)
         }
         Ok(Answer::Stream(stream)) => {

@@ -59,7 +59,9 @@ impl Continuation {
         let mut request = parse(original)?;
         let answer = match endpoint {
             Endpoint::SglangGenerate => answer_so_far(events)?,
-            Endpoint::Messages => return Err("its API has no way to go on"),
+            Endpoint::Messages | Endpoint::Responses => {
+                return Err("its API has no way to go on");
+            }
             _ => answer_from_parts(endpoint, events)?,
         };
         check_tools(&request, engine, &answer.text)?;

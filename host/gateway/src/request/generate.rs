@@ -1,15 +1,17 @@
 //! Generation endpoints: identify, wait for placement, forward.
 
-use super::attempt::{Outcome, attempt, next_instruction};
+use super::attempt::{Outcome, next_instruction};
 use super::isolation::{clear, isolate, salted};
 use super::native::Pieces;
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
+use super::responses::{ResponsesCall, attempt_by_path, read};
 use crate::Metrics;
 use crate::bodies::{PayloadCapture, PayloadWriter};
 use crate::excerpt::excerpt_of;
 use crate::guard::StepGuard;
 use crate::identity::{Identities, Identity};
 use crate::requests::{Registration, RequestIds};
+use crate::responses::Responses;
 use crate::routing::{Scheduler, SchedulerClient};
 use crate::trace::StepTrace;
 use crate::withdraw::withdrawable;
@@ -44,6 +46,8 @@ pub struct GatewayState {
     pub identities: Identities,
     /// Requests by their clients' ids.
     pub requests: Arc<RequestIds>,
+    /// What requests to `/v1/responses` share.
+    pub responses: Arc<Responses>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Largest request body, in bytes.
@@ -102,8 +106,10 @@ pub(super) struct Call {
     pub(super) principal: Arc<Principal>,
     /// Of its prefix cache, where tenants share engines.
     pub(super) salt: Option<String>,
+    /// What a request to `/v1/responses` has beyond its body.
+    pub(super) responses: Option<ResponsesCall>,
     /// What its body counts to.
-    _room: InUse<2>,
+    pub(super) room: Arc<InUse<2>>,
 }
 
 impl Call {
@@ -173,12 +179,12 @@ async fn accept(
     let (parts, payload) = request.into_parts();
     let principal = crate::principal_of(&parts)?;
     let step_room = step_room(&app, &principal)?;
-    let (body, body_room) =
+    let (body, mut body_room) =
         body::read(&parts.headers, payload, body_limits(&app, &principal)).await?;
-    let mut head = if body.len() > PARSE_INLINE_BYTES_MAX {
-        tokio::task::block_in_place(|| RequestHead::parse(endpoint, &body))?
+    let (body, responses, mut head) = if body.len() > PARSE_INLINE_BYTES_MAX {
+        tokio::task::block_in_place(|| read(&app, &principal, endpoint, body, &mut body_room))?
     } else {
-        RequestHead::parse(endpoint, &body)?
+        read(&app, &principal, endpoint, body, &mut body_room)?
     };
     if endpoint == Endpoint::ChatCompletions {
         head.require_model()?;
@@ -190,6 +196,9 @@ async fn accept(
     let identity =
         app.identities
             .resolve(tenant, session.as_deref(), &parts.headers, &head, step)?;
+    if let Some(responses) = &responses {
+        responses.check_program(principal.outside(&identity.program))?;
+    }
     let target = match parts.uri.query() {
         Some(query) => format!("{}?{query}", endpoint.path()),
         None => endpoint.path().to_owned(),
@@ -220,7 +229,8 @@ async fn accept(
             trace,
             principal,
             salt,
-            _room: body_room,
+            responses,
+            room: Arc::new(body_room),
         },
         arrival,
         step_room,
@@ -360,7 +370,7 @@ async fn follow(
                 let so_far = (&mut last_instruction, &mut pieces);
                 let outcome = tokio::select! {
                     outcome =
-                        attempt(call, &dispatch, &mut instructions, guard, so_far) => outcome,
+                        attempt_by_path(call, &dispatch, &mut instructions, guard, so_far) => outcome,
                     () = registration.withdrawn(answers_aborts) => {
                         return aborted(call, &pieces);
                     }
@@ -376,7 +386,7 @@ async fn follow(
                         }
                         call.interrupted();
                     }
-                    Outcome::Failed(unsettled) => {
+                    Outcome::Failed(unsettled) | Outcome::Unserved(unsettled, _) => {
                         guard = unsettled;
                         call.app.metrics.attempt_failed();
                         call.trace.waits();
@@ -403,100 +413,4 @@ async fn follow(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use treadle_model::ClientName;
-
-    #[test]
-    fn equal_prompts_of_two_tenants_have_no_prefix_in_common() {
-        let text = "x".repeat(10_000);
-        let body = format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}]}}"#);
-        let head = RequestHead::parse(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
-        let identity = Identity {
-            program: "p".into(),
-            job: "j".into(),
-            inferred: false,
-            one_shot: false,
-            parent: None,
-            group: None,
-        };
-        let of = |tenant: &str| {
-            let arrival = arrival(StepId(1), &identity, &head, &Tenant::new(tenant));
-            let hashes = arrival.prefix.iter().map(|segment| segment.hash);
-            hashes.collect::<Vec<_>>()
-        };
-        let tenants = ["default", "acme", "beta"].map(of);
-        assert!(!tenants[0].is_empty());
-        let all: std::collections::BTreeSet<_> = tenants.iter().flatten().collect();
-        assert_eq!(all.len(), 3 * tenants[0].len());
-        assert_eq!(of("acme"), tenants[1]);
-    }
-
-    /// The number of the group of a request.
-    fn group(
-        (tenant, job): (&str, &str),
-        name: Option<&str>,
-        endpoint: Endpoint,
-        body: &str,
-    ) -> Option<u64> {
-        let head = RequestHead::parse(endpoint, body.as_bytes()).unwrap();
-        let group = name.map(|name| ClientName::parse("group", name).unwrap());
-        let identity = Identity {
-            program: "p".into(),
-            job: job.into(),
-            inferred: false,
-            one_shot: false,
-            parent: None,
-            group,
-        };
-        arrival(StepId(1), &identity, &head, &Tenant::new(tenant)).group
-    }
-
-    #[test]
-    fn tasks_behind_one_long_system_prompt_are_groups_of_their_own() {
-        let of = |body: &str, endpoint| group(("default", "j"), None, endpoint, body);
-        let ids = |task: u64, tail: usize| {
-            let ids: Vec<u64> = (0..5_000).chain(std::iter::repeat_n(task, tail)).collect();
-            let body = serde_json::json!({"model": "m", "token_ids": ids}).to_string();
-            of(&body, Endpoint::VllmGenerate)
-        };
-        assert!(ids(7, 30).is_some());
-        assert_eq!(ids(7, 30), ids(7, 30));
-        // Less than a block of ids is enough of a difference, and so is one id.
-        let apart = [ids(7, 30), ids(8, 30), ids(7, 31), ids(7, 0)];
-        assert_eq!(std::collections::BTreeSet::from(apart).len(), 4);
-        let chat = |task: &str| {
-            let system = "be brief ".repeat(2_000);
-            let body = serde_json::json!({"messages": [
-                {"role": "system", "content": system},
-                {"role": "user", "content": "1"}, {"role": "assistant", "content": "2"},
-                {"role": "user", "content": "3"}, {"role": "user", "content": task},
-            ]});
-            of(&body.to_string(), Endpoint::ChatCompletions)
-        };
-        assert_eq!(chat("one"), chat("one"));
-        assert_ne!(chat("one"), chat("other"));
-        let text = |task: &str| {
-            let body = serde_json::json!({"model": "m", "prompt": "x".repeat(9_000) + task});
-            of(&body.to_string(), Endpoint::Completions)
-        };
-        assert_eq!(text("one"), text("one"));
-        assert_ne!(text("one"), text("two"));
-        let batch = r#"{"prompt": ["a", "b"]}"#;
-        assert_eq!(of(batch, Endpoint::Completions), None);
-    }
-
-    #[test]
-    fn a_named_group_is_one_of_its_job() {
-        let of = |scope, name, prompt: &str| {
-            let body = format!(r#"{{"prompt": "{prompt}"}}"#);
-            group(scope, name, Endpoint::Completions, &body)
-        };
-        let job = ("default", "j");
-        let named = of(job, Some("g"), "one");
-        assert_eq!(of(job, Some("g"), "other"), named);
-        assert_ne!(of(job, Some("h"), "one"), named);
-        assert_ne!(of(("default", "k"), Some("g"), "one"), named);
-        assert_ne!(of(("acme", "j"), None, "one"), of(job, None, "one"));
-    }
-}
+mod tests;

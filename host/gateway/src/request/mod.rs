@@ -11,6 +11,7 @@ mod native;
 mod obstacles;
 mod parts;
 mod refusal;
+mod responses;
 mod rest;
 mod stream;
 

@@ -27,6 +27,7 @@ const ERRORS: &[ErrorCode] = &[
     ErrorCode::MissingField,
     ErrorCode::BodyTooLarge,
     ErrorCode::ContextTooLong,
+    ErrorCode::PreviousResponseNotFound,
     ErrorCode::ProgramReleased,
     ErrorCode::QueueFull,
     ErrorCode::ProgramsFull,
@@ -88,6 +89,7 @@ fn summary(kind: treadle_wire::Endpoint) -> &'static str {
         Kind::Messages => "Anthropic messages",
         Kind::VllmGenerate => "vLLM, token ids in and out",
         Kind::SglangGenerate => "SGLang's native endpoint",
+        Kind::Responses => "OpenAI responses",
     }
 }
 

@@ -273,6 +273,7 @@ pub(crate) fn gateway_state(
         identities: Identities::new(INFERRED_PROGRAMS_MAX, INFERRED_PROGRAMS_SUM_MAX),
         bodies,
         requests: context.requests,
+        responses: Arc::default(),
         metrics: context.metrics,
         prompts: context.node.prompts(),
         excerpts: context.excerpts,

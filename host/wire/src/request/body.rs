@@ -25,6 +25,8 @@ pub(super) struct Draft<'a> {
     pub(super) stream_options: Option<&'a RawValue>,
     pub(super) max_tokens: Option<&'a RawValue>,
     pub(super) max_completion_tokens: Option<&'a RawValue>,
+    /// Of `/v1/responses`.
+    pub(super) max_output_tokens: Option<&'a RawValue>,
     pub(super) sampling_params: Option<&'a RawValue>,
     pub(super) program_id: Option<&'a RawValue>,
     pub(super) session_id: Option<&'a RawValue>,
@@ -34,11 +36,14 @@ pub(super) struct Draft<'a> {
     pub(super) vllm_xargs: Option<&'a RawValue>,
     pub(super) rid: Option<&'a RawValue>,
     pub(super) request_id: Option<&'a RawValue>,
+    pub(super) prompt_cache_key: Option<&'a RawValue>,
+    /// `messages`, or `input` of `/v1/responses`.
     pub(super) messages: Option<MessagesDraft>,
     /// `prompt`, `token_ids`, or `input_ids`.
     pub(super) prompt: Option<PromptDraft>,
     /// `text`.
     pub(super) text: Option<PromptDraft>,
+    /// `system`, or `instructions`.
     pub(super) system: Preamble,
     pub(super) tools: Preamble,
     /// A priority that is not `null`.
@@ -71,6 +76,7 @@ enum Field {
     StreamOptions,
     MaxTokens,
     MaxCompletionTokens,
+    MaxOutputTokens,
     SamplingParams,
     ProgramId,
     SessionId,
@@ -84,7 +90,11 @@ enum Field {
     CacheSalt,
     ExtraKey,
     Messages,
+    Input,
     System,
+    Instructions,
+    PreviousResponseId,
+    PromptCacheKey,
     Tools,
     Prompt,
     TokenIds,
@@ -244,6 +254,8 @@ impl<'de> Visitor<'de> for Reader<'_, 'de> {
                 Field::StreamOptions => body.stream_options = map.next_value()?,
                 Field::MaxTokens => body.max_tokens = map.next_value()?,
                 Field::MaxCompletionTokens => body.max_completion_tokens = map.next_value()?,
+                Field::MaxOutputTokens => body.max_output_tokens = map.next_value()?,
+                Field::PromptCacheKey => body.prompt_cache_key = map.next_value()?,
                 Field::SamplingParams => body.sampling_params = map.next_value()?,
                 Field::ProgramId => body.program_id = map.next_value()?,
                 Field::SessionId => body.session_id = map.next_value()?,
@@ -295,15 +307,30 @@ impl<'a> Reader<'_, 'a> {
         body: &mut Draft<'a>,
         map: &mut A,
     ) -> Result<(), A::Error> {
-        use Endpoint::{ChatCompletions, Completions, Messages, SglangGenerate, VllmGenerate};
+        use Endpoint::{
+            ChatCompletions, Completions, Messages, Responses, SglangGenerate, VllmGenerate,
+        };
         match (self.endpoint, field) {
             (ChatCompletions | Messages, Field::Messages) => {
                 self.at_field.set("messages");
                 let at = self.at_message;
-                body.messages = map.next_value_seed(MessagesSeed { at })?;
+                body.messages = map.next_value_seed(MessagesSeed {
+                    at,
+                    may_be_text: false,
+                })?;
             }
-            (ChatCompletions | Messages, Field::Tools) => body.tools = preamble(map)?,
-            (Messages, Field::System) => body.system = preamble(map)?,
+            (Responses, Field::Input) => {
+                self.at_field.set("input");
+                let at = self.at_message;
+                body.messages = map.next_value_seed(MessagesSeed {
+                    at,
+                    may_be_text: true,
+                })?;
+            }
+            (ChatCompletions | Messages | Responses, Field::Tools) => body.tools = preamble(map)?,
+            (Messages, Field::System) | (Responses, Field::Instructions) => {
+                body.system = preamble(map)?;
+            }
             (Completions, Field::Prompt) => {
                 self.at_field.set("prompt");
                 body.prompt = map.next_value_seed(PromptSeed(Accepts::TextOrIds))?;

@@ -2,6 +2,7 @@
 
 use super::body::Draft;
 use super::fields::{flag, id, invalid, pick, text};
+use crate::endpoint::Endpoint;
 use crate::error::RequestError;
 use serde_json::value::RawValue;
 use treadle_model::ClientName;
@@ -62,6 +63,21 @@ pub(super) fn program_of(body: &Draft<'_>) -> Result<Option<Named>, RequestError
         }
     }
     body.agent_hint.map_or(Ok(None), program_of_hint)
+}
+
+/// The program by `prompt_cache_key`, which Codex sets to the id of its thread: others use one key
+/// for many programs, so only an UUID counts.
+pub(super) fn program_of_cache_key(endpoint: Endpoint, body: &Draft<'_>) -> Option<Named> {
+    if endpoint != Endpoint::Responses {
+        return None;
+    }
+    let key = body.prompt_cache_key?.get();
+    let key = key.strip_prefix('"')?.strip_suffix('"')?;
+    let lengths = key.split('-').map(str::len);
+    let is_hex = |byte: u8| byte == b'-' || byte.is_ascii_hexdigit();
+    let is_uuid = lengths.eq([8, 4, 4, 4, 12]) && key.bytes().all(is_hex);
+    let program = ClientName::parse("prompt_cache_key", key).ok();
+    Some(named(program.filter(|_| is_uuid)?, None))
 }
 
 fn named(program: ClientName, parent: Option<ClientName>) -> Named {
@@ -342,5 +358,28 @@ mod tests {
             request_id(r#""rid":[null],"request_id":"q""#).as_deref(),
             Some("q")
         );
+    }
+
+    #[test]
+    fn a_key_of_a_cache_names_a_program_only_if_it_is_unique() {
+        let uuid = "01a22413-7a9e-7851-9857-2cf91cbf99fe";
+        for (endpoint, key, names) in [
+            (Endpoint::Responses, uuid, true),
+            (Endpoint::Responses, "my-app", false),
+            (
+                Endpoint::Responses,
+                "01a22413-7a9e-7851-9857-2cf91cbf99fx",
+                false,
+            ),
+            (Endpoint::ChatCompletions, uuid, false),
+        ] {
+            let messages = r#"[{"role":"user","content":"x"}]"#;
+            let body = format!(
+                r#"{{"input":{messages},"messages":{messages},"prompt_cache_key":"{key}"}}"#
+            );
+            let head = RequestHead::parse(endpoint, body.as_bytes()).unwrap();
+            let program = head.named_by_cache_key.map(|named| named.program);
+            assert_eq!(program.as_deref(), names.then_some(uuid), "{key}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::value_hash::{ValueHash, mix};
 use super::{CHAIN_MESSAGES_MAX, PREFIX_MESSAGES_MAX, PrefixSegment};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use std::cell::Cell;
 use std::fmt;
 
@@ -24,6 +25,8 @@ pub(super) struct MessagesDraft {
 /// Reads `messages`; `None` for `null`. `at` names the one that was being read, for errors.
 pub(super) struct MessagesSeed<'p> {
     pub(super) at: &'p Cell<Option<usize>>,
+    /// Text stands for one message of the user.
+    pub(super) may_be_text: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for MessagesSeed<'_> {
@@ -45,8 +48,23 @@ impl<'de> Visitor<'de> for MessagesSeed<'_> {
         Ok(None)
     }
 
-    fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
-        Err(E::custom("expected a list of messages, not a string"))
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        if !self.may_be_text {
+            return Err(E::custom("expected a list of messages, not a string"));
+        }
+        let message = Message::of_user(text)?;
+        let (hash, bytes) = (mix(0, message.hash), message.bytes);
+        Ok(Some(MessagesDraft {
+            count: 1,
+            bytes,
+            prefix: vec![PrefixSegment {
+                hash,
+                tokens: None,
+                bytes,
+            }],
+            chain: vec![hash],
+            whole: hash,
+        }))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
@@ -61,6 +79,10 @@ impl<'de> Visitor<'de> for MessagesSeed<'_> {
         let mut hash = 0;
         self.at.set(Some(0));
         while let Some(message) = list.next_element_seed(MessageSeed)? {
+            if message.is_reasoning {
+                draft.bytes += message.bytes;
+                continue;
+            }
             hash = mix(hash, message.hash);
             chain.push(hash);
             if draft.prefix.len() < PREFIX_MESSAGES_MAX {
@@ -84,6 +106,23 @@ impl<'de> Visitor<'de> for MessagesSeed<'_> {
 struct Message {
     hash: u64,
     bytes: u64,
+    /// An item of its own, which clients leave out later.
+    is_reasoning: bool,
+}
+
+impl Message {
+    fn of_user<E: Error>(text: &str) -> Result<Self, E> {
+        let mut bytes = 0;
+        let role = ValueHash::new(&mut bytes).visit_str::<E>("user")?;
+        let content = ValueHash::of_content(&mut bytes).visit_str::<E>(text)?;
+        let fields = [(1, role), (2, content)].into_iter();
+        let fields = fields.filter_map(|(tag, value)| Some(mix(tag, value?)));
+        Ok(Self {
+            hash: fields.fold(0, u64::wrapping_add),
+            bytes,
+            is_reasoning: false,
+        })
+    }
 }
 
 /// The fields of a message that make it what it is. Reasoning counts for the size alone, as
@@ -98,6 +137,12 @@ enum MessageField {
     ToolCallId,
     Reasoning,
     ReasoningContent,
+    Summary,
+    Type,
+    CallId,
+    Arguments,
+    Output,
+    Input,
     #[serde(other)]
     Other,
 }
@@ -122,6 +167,7 @@ impl<'de> Visitor<'de> for MessageSeed {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Message, A::Error> {
         let mut bytes = 0;
         let mut sum = 0_u64;
+        let mut is_reasoning = false;
         while let Some(field) = map.next_key::<MessageField>()? {
             let (tag, seed) = match field {
                 MessageField::Role => (1, ValueHash::new(&mut bytes)),
@@ -129,8 +175,17 @@ impl<'de> Visitor<'de> for MessageSeed {
                 MessageField::Name => (3, ValueHash::new(&mut bytes)),
                 MessageField::ToolCalls => (4, ValueHash::new(&mut bytes)),
                 MessageField::ToolCallId => (5, ValueHash::new(&mut bytes)),
-                MessageField::Reasoning | MessageField::ReasoningContent => {
+                MessageField::CallId => (6, ValueHash::new(&mut bytes)),
+                MessageField::Arguments | MessageField::Input => (7, ValueHash::new(&mut bytes)),
+                MessageField::Output => (8, ValueHash::of_content(&mut bytes)),
+                MessageField::Reasoning
+                | MessageField::ReasoningContent
+                | MessageField::Summary => {
                     map.next_value_seed(ValueHash::new(&mut bytes))?;
+                    continue;
+                }
+                MessageField::Type => {
+                    is_reasoning = map.next_value::<&RawValue>()?.get() == "\"reasoning\"";
                     continue;
                 }
                 MessageField::Other => {
@@ -142,7 +197,11 @@ impl<'de> Visitor<'de> for MessageSeed {
                 sum = sum.wrapping_add(mix(tag, value));
             }
         }
-        Ok(Message { hash: sum, bytes })
+        Ok(Message {
+            hash: sum,
+            bytes,
+            is_reasoning,
+        })
     }
 }
 
@@ -153,7 +212,11 @@ mod tests {
     fn read(json: &str) -> MessagesDraft {
         let at = Cell::new(None);
         let mut parser = serde_json::Deserializer::from_str(json);
-        let draft = MessagesSeed { at: &at }.deserialize(&mut parser);
+        let draft = MessagesSeed {
+            at: &at,
+            may_be_text: false,
+        }
+        .deserialize(&mut parser);
         draft.unwrap().unwrap()
     }
 
@@ -199,5 +262,38 @@ mod tests {
         assert_eq!(shorter.chain.last(), long.chain.get(CHAIN_MESSAGES_MAX - 3));
         assert_eq!(long.prefix.len(), PREFIX_MESSAGES_MAX);
         assert_eq!(long.prefix[..], shorter.prefix[..]);
+    }
+
+    #[test]
+    fn text_is_one_message_and_reasoning_is_none() {
+        let input = |json: &str| {
+            let head = crate::RequestHead::parse(crate::Endpoint::Responses, json.as_bytes());
+            head.expect(json)
+        };
+        let text = input(r#"{"input":"hi"}"#);
+        let list = input(r#"{"input":[{"type":"message","role":"user","content":"hi"}]}"#);
+        assert_eq!((&text.chain, text.prompt), (&list.chain, list.prompt));
+        let call = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
+        let output = r#"{"type":"function_call_output","call_id":"c","output":"1"}"#;
+        let thought = r#"{"type":"reasoning","id":"r","summary":[{"text":"hm"}]}"#;
+        let first = r#"{"role":"user","content":"hi"}"#;
+        let all = |items: &[&str]| input(&format!(r#"{{"input":[{}]}}"#, items.join(",")));
+        let with = all(&[first, thought, call, output]);
+        let without = all(&[first, call, output]);
+        assert_eq!(with.chain, without.chain);
+        assert_eq!(with.chain[..1], text.chain[..]);
+        assert_eq!(with.prompt.messages, 3);
+        assert!(with.prompt.bytes > without.prompt.bytes);
+        let other = r#"{"type":"function_call_output","call_id":"c","output":"2"}"#;
+        assert_ne!(all(&[first, call, other]).chain, without.chain);
+        let instructed = input(r#"{"input":"hi","instructions":"be brief","max_output_tokens":7}"#);
+        assert_eq!(instructed.chain, text.chain);
+        assert_ne!(instructed.whole, text.whole);
+        assert_eq!(instructed.max_output_tokens, Some(7));
+        let refused = crate::RequestHead::parse(crate::Endpoint::Responses, b"{}");
+        assert_eq!(
+            refused.expect_err("no input").param.as_deref(),
+            Some("input")
+        );
     }
 }

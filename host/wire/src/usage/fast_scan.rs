@@ -41,7 +41,7 @@ pub(super) fn fast_scan(event: &[u8]) -> FastScan {
                 return FastScan::NeedsParse;
             }
             b"content" | b"reasoning_content" | b"reasoning" | b"text" | b"thinking"
-            | b"partial_json" => {
+            | b"partial_json" | b"delta" => {
                 has_output |= value.starts_with(b"\"") && !value.starts_with(b"\"\"");
             }
             b"tool_calls" => {

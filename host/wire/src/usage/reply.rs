@@ -1,6 +1,7 @@
 //! The parts of a reply that have its cost and its end, of any engine.
 
 use super::lenient::{Count, HasText, ListLength, Many, One, Reason};
+use super::response::{Incomplete, OutputItem, Response, Status, finish_of_response};
 use super::weights::{Metadata, Stretches, WeightVersion};
 use super::{Finish, StepUsage};
 use serde::Deserialize;
@@ -28,6 +29,12 @@ pub(super) struct Reply<'a> {
     pub(super) delta: One<Delta>,
     /// SGLang's, beside an answer in OpenAI's form.
     pub(super) metadata: One<Metadata>,
+    /// OpenAI's responses, in the last event of a stream.
+    pub(super) response: One<Response>,
+    /// The same, of a whole reply.
+    pub(super) status: Status,
+    pub(super) output: Many<OutputItem>,
+    pub(super) incomplete_details: One<Incomplete>,
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
 }
@@ -38,6 +45,7 @@ pub(super) struct Usage {
     prompt_tokens: Count,
     completion_tokens: Count,
     prompt_tokens_details: One<PromptDetails>,
+    input_tokens_details: One<PromptDetails>,
     input_tokens: Count,
     pub(super) output_tokens: Count,
     cache_read_input_tokens: Count,
@@ -115,6 +123,10 @@ impl Usage {
             &mut self.prompt_tokens_details.0.cached_tokens,
             later.prompt_tokens_details.0.cached_tokens,
         );
+        take(
+            &mut self.input_tokens_details.0.cached_tokens,
+            later.input_tokens_details.0.cached_tokens,
+        );
         take(&mut self.input_tokens, later.input_tokens);
         take(&mut self.output_tokens, later.output_tokens);
         take(
@@ -129,7 +141,8 @@ impl Usage {
 
     /// Anthropic counts the cached part of a prompt apart from the rest.
     fn step(&self) -> StepUsage {
-        let cached = self.prompt_tokens_details.0.cached_tokens.0;
+        let details = [self.prompt_tokens_details, self.input_tokens_details];
+        let cached = details.iter().find_map(|details| details.0.cached_tokens.0);
         let read = self.cache_read_input_tokens.0;
         let created = self.cache_creation_input_tokens.0;
         let whole_input = self
@@ -212,6 +225,12 @@ impl Reply<'_> {
         let of_choices = self.choices.0.last().map(|choice| choice.weight_versions);
         let last = of_choices.unwrap_or_default().last;
         last.or(self.metadata.0.weight_version)
+    }
+
+    /// How an answer of `/v1/responses` ended.
+    pub(super) fn finish_of_response(&self) -> Option<Finish> {
+        let own = finish_of_response(self.status, &self.output.0, self.incomplete_details.0);
+        own.max(self.response.0.finish())
     }
 
     /// How it ended, outside of `meta_info`.

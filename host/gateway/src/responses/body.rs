@@ -1,0 +1,153 @@
+//! The body of an answer of `/v1/responses` on its way to the client: made of an engine's chat
+//! completion, and read for what may be continued.
+
+use super::{Held, Responses};
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use treadle_http::InUse;
+use treadle_wire::{Answered, ResponseBuilder, SseScanner};
+
+/// Comments keep connections open; their text means nothing.
+const COMMENT: &[u8] = b":\n\n";
+
+/// Where an answer is held.
+#[derive(Clone)]
+pub(crate) struct Holding {
+    pub(crate) responses: Arc<Responses>,
+    pub(crate) tenant: Box<str>,
+    /// Bytes that the tenant may have.
+    pub(crate) share: u64,
+    pub(crate) program: Arc<str>,
+    /// What the request continued.
+    pub(crate) before: Option<Held>,
+    /// Items of the request itself.
+    pub(crate) items: Arc<str>,
+}
+
+impl Holding {
+    pub(crate) fn hold(&self, answer: &Answered) {
+        let parts = [&*self.items, &answer.items];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        self.responses.held.put(
+            (&self.tenant, self.share),
+            &answer.id,
+            &self.program,
+            self.before.as_ref(),
+            parts.join(",").into(),
+        );
+    }
+}
+
+/// A stream of events.
+pub(crate) struct Responding {
+    inner: Body,
+    scanner: SseScanner,
+    /// Of a chat completion.
+    builder: Option<ResponseBuilder>,
+    /// Holds what the builder holds.
+    room: InUse<1>,
+    /// Nothing if the answer is not to be continued, or is held already.
+    holding: Option<(SseScanner, Holding)>,
+    /// The end, after what has to come before it.
+    end: Option<Option<axum::Error>>,
+}
+
+impl Responding {
+    /// Of the events of a chat completion if there is a builder, else of the engine's own.
+    pub(crate) fn new(
+        inner: Body,
+        builder: Option<ResponseBuilder>,
+        holding: Option<Holding>,
+        room: InUse<1>,
+    ) -> Self {
+        Self {
+            inner,
+            scanner: SseScanner::default(),
+            builder,
+            room,
+            holding: holding.map(|holding| (SseScanner::default(), holding)),
+            end: None,
+        }
+    }
+
+    /// What the client is to see of these bytes.
+    fn passed(&mut self, data: Bytes) -> Bytes {
+        let Some(builder) = &mut self.builder else {
+            self.observe(&data);
+            return data;
+        };
+        let (mut out, before) = (Vec::new(), builder.bytes());
+        let scanned = self.scanner.feed(&data, &mut |event| {
+            out.extend(builder.take(event));
+        });
+        let more = builder.bytes() - before;
+        if scanned.is_err() || self.room.grow(more).is_err() {
+            out.extend(builder.finish());
+        }
+        if out.is_empty() && data.starts_with(b":") {
+            out.extend_from_slice(COMMENT);
+        }
+        self.observe(&out);
+        out.into()
+    }
+
+    /// What is still to be said when the engine says no more.
+    fn rest(&mut self) -> Bytes {
+        let rest = self.builder.as_mut().map(ResponseBuilder::finish);
+        let rest = rest.unwrap_or_default();
+        self.observe(&rest);
+        rest.into()
+    }
+
+    /// Holds the answer before its last event is on its way: a client may continue it at once.
+    fn observe(&mut self, data: &[u8]) {
+        let Some((scanner, holding)) = &mut self.holding else {
+            return;
+        };
+        let mut answered = None;
+        let scanned = scanner.feed(data, &mut |event| {
+            answered = Answered::of_event(event).or(answered.take());
+        });
+        if let Some(answered) = &answered {
+            holding.hold(answered);
+        }
+        if answered.is_some() || scanned.is_err() {
+            self.holding = None;
+        }
+    }
+}
+
+impl HttpBody for Responding {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        loop {
+            if let Some(end) = &mut self.end {
+                return Poll::Ready(end.take().map(Err));
+            }
+            let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+            let out = match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.passed(data),
+                // Trailers are the engine's.
+                Some(Ok(Err(_))) => continue,
+                ended => {
+                    let error = ended.and_then(Result::err);
+                    let rest = self.rest();
+                    self.end = Some(error);
+                    rest
+                }
+            };
+            if !out.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(out))));
+            }
+        }
+    }
+}

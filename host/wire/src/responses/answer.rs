@@ -1,0 +1,383 @@
+//! A chat completion as an answer of `/v1/responses`: event by event, or in one piece.
+
+use super::ResponsesRequest;
+use super::chat::ChatForm;
+use super::chunk::{CallDelta, ChatUsage, Choice, Chunk, Delta};
+use super::events::Events;
+use super::item::{Item, Kind, list};
+use super::tools::ToolNames;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Fields of a request that its answer repeats, with their values if they are not given.
+const REPEATED: [(&str, &str); 18] = [
+    ("instructions", "null"),
+    ("max_output_tokens", "null"),
+    ("max_tool_calls", "null"),
+    ("metadata", "{}"),
+    ("parallel_tool_calls", "true"),
+    ("previous_response_id", "null"),
+    ("prompt_cache_key", "null"),
+    ("reasoning", r#"{"effort":null,"summary":null}"#),
+    ("safety_identifier", "null"),
+    ("service_tier", "\"default\""),
+    ("temperature", "1.0"),
+    ("text", r#"{"format":{"type":"text"}}"#),
+    ("tool_choice", "\"auto\""),
+    ("tools", "[]"),
+    ("top_logprobs", "0"),
+    ("top_p", "1.0"),
+    ("truncation", "\"disabled\""),
+    ("user", "null"),
+];
+
+/// What the head of an answer says that no engine does.
+#[derive(Clone, Debug)]
+pub struct AnswerHead {
+    /// Letters and digits that no other answer has: part of all of its ids.
+    pub name: String,
+    /// When it was begun, in seconds since 1970.
+    pub created_s: u64,
+    /// Whether it can be continued by its id.
+    pub is_stored: bool,
+    /// The answer that it continues.
+    pub previous: Option<String>,
+}
+
+/// Puts an answer together from what an engine says of a chat completion.
+#[derive(Debug)]
+pub struct ResponseBuilder {
+    head: AnswerHead,
+    /// Fields that are repeated, as JSON without braces.
+    repeated: String,
+    model: String,
+    names: ToolNames,
+    sends_reasoning_back: bool,
+    events: Events,
+    is_begun: bool,
+    is_over: bool,
+    items: Vec<Item>,
+    /// The text that is being written.
+    open: Option<usize>,
+    /// Calls by their number in the chat.
+    calls: BTreeMap<usize, usize>,
+    finish: Option<String>,
+    usage: Option<ChatUsage>,
+    error: Option<Value>,
+    bytes: u64,
+}
+
+impl ResponseBuilder {
+    /// Of the answer to `request`, which the engine was asked as `chat`.
+    pub fn new(request: &ResponsesRequest, chat: &ChatForm, head: AnswerHead) -> Self {
+        let given = |name: &str| request.fields.get(name).map(|value| value.get());
+        let repeated = REPEATED.map(|(name, otherwise)| {
+            let previous = head
+                .previous
+                .as_ref()
+                .filter(|_| name == "previous_response_id");
+            match previous {
+                Some(previous) => format!("\"{name}\":{}", json!(previous)),
+                None => format!("\"{name}\":{}", given(name).unwrap_or(otherwise)),
+            }
+        });
+        let model = given("model").and_then(|model| serde_json::from_str(model).ok());
+        Self {
+            repeated: repeated.join(","),
+            model: model.unwrap_or_default(),
+            names: chat.names.clone(),
+            sends_reasoning_back: request.wants("reasoning.encrypted_content"),
+            events: Events::new(request.streams()),
+            head,
+            is_begun: false,
+            is_over: false,
+            items: Vec::new(),
+            open: None,
+            calls: BTreeMap::new(),
+            finish: None,
+            usage: None,
+            error: None,
+            bytes: 0,
+        }
+    }
+
+    /// Takes an event of the engine's stream; what the client is to be sent for it.
+    pub fn take(&mut self, event: &[u8]) -> Vec<u8> {
+        if self.is_over {
+            return Vec::new();
+        }
+        if event == b"[DONE]" {
+            self.end();
+            return self.events.take();
+        }
+        match serde_json::from_slice(event) {
+            Ok(chunk) => self.take_chunk(chunk),
+            Err(error) => self.fail(&format!("the engine's answer is no chat: {error}")),
+        }
+        self.events.take()
+    }
+
+    /// The engine's stream is over, whether or not it said so.
+    pub fn finish(&mut self) -> Vec<u8> {
+        if self.finish.is_some() {
+            self.end();
+        } else {
+            self.fail("the engine ended its stream in the middle");
+        }
+        self.events.take()
+    }
+
+    /// The answer to a whole chat completion; `None` if that is none.
+    pub fn whole(mut self, body: &[u8]) -> Option<Vec<u8>> {
+        let chunk: Chunk = serde_json::from_slice(body).ok()?;
+        chunk.choices.as_ref().filter(|all| !all.is_empty())?;
+        self.take_chunk(chunk);
+        self.finish.get_or_insert_default();
+        self.end();
+        Some(self.json(self.status()).into_bytes())
+    }
+
+    /// Bytes of text that are held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn take_chunk(&mut self, chunk: Chunk) {
+        if let Some(error) = chunk.error {
+            let error = serde_json::from_str::<Value>(error.get()).unwrap_or_default();
+            let message = error["message"].as_str();
+            return self.fail(message.unwrap_or("the engine failed"));
+        }
+        if let Some(model) = chunk.model.filter(|model| !model.is_empty()) {
+            self.model = model;
+        }
+        self.begin();
+        self.usage = chunk.usage.or(self.usage);
+        for choice in chunk.choices.into_iter().flatten() {
+            if choice.index.unwrap_or(0) == 0 {
+                self.take_choice(choice);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.is_begun, true) {
+            let response = self.json("in_progress");
+            self.events
+                .response("response.created", || response.clone());
+            self.events.response("response.in_progress", || response);
+        }
+    }
+
+    fn take_choice(&mut self, choice: Choice) {
+        let logprobs = choice.logprobs.and_then(|all| all.content);
+        let delta = choice.delta.or(choice.message).unwrap_or_default();
+        self.take_delta(delta, logprobs.unwrap_or_default());
+        self.finish = choice.finish_reason.or(self.finish.take());
+    }
+
+    fn take_delta(&mut self, delta: Delta, logprobs: Vec<Box<RawValue>>) {
+        let text = |text: Option<String>| text.filter(|text| !text.is_empty());
+        if let Some(more) = text(delta.reasoning_content).or(text(delta.reasoning)) {
+            let is_sent_back = self.sends_reasoning_back;
+            let at = self.text_item(Kind::Reasoning { is_sent_back });
+            self.write(at, &more, Vec::new());
+        }
+        if let Some(more) = text(delta.content).or(text(delta.refusal)) {
+            let logprobs_so_far = Vec::new();
+            let at = self.text_item(Kind::Message {
+                logprobs: logprobs_so_far,
+            });
+            self.write(at, &more, logprobs);
+        }
+        for (place, call) in delta.tool_calls.into_iter().flatten().enumerate() {
+            self.take_call(place, call);
+        }
+    }
+
+    /// The item of this kind that is being written, or a new one.
+    fn text_item(&mut self, kind: Kind) -> usize {
+        if let Some(at) = self.open {
+            let open = std::mem::discriminant(&self.items[at].kind);
+            if open == std::mem::discriminant(&kind) {
+                return at;
+            }
+            self.close(at);
+        }
+        let prefix = match &kind {
+            Kind::Reasoning { .. } => "rs",
+            _ => "msg",
+        };
+        let at = self.add(prefix, kind);
+        self.open = Some(at);
+        let item = &self.items[at];
+        let part = item.part();
+        let place = (at, item.id.as_str());
+        self.events
+            .part("response.content_part.added", place, "part", &part);
+        at
+    }
+
+    fn add(&mut self, prefix: &str, kind: Kind) -> usize {
+        let at = self.items.len();
+        let item = Item {
+            id: format!("{prefix}_{}_{at}", self.head.name),
+            kind,
+            text: String::new(),
+            is_done: false,
+        };
+        self.events
+            .item("response.output_item.added", at, || item.json(true));
+        self.items.push(item);
+        at
+    }
+
+    fn write(&mut self, at: usize, more: &str, fresh: Vec<Box<RawValue>>) {
+        self.bytes += more.len() as u64;
+        let item = &mut self.items[at];
+        item.text.push_str(more);
+        let delta = json!(more);
+        let place = (at, item.id.as_str());
+        if let Kind::Message { logprobs } = &mut item.kind {
+            let delta = format!("{delta},\"logprobs\":{}", list(&fresh));
+            self.events
+                .part("response.output_text.delta", place, "delta", &delta);
+            self.bytes += fresh.iter().map(|one| one.get().len() as u64).sum::<u64>();
+            logprobs.extend(fresh);
+        } else {
+            let kind = "response.reasoning_text.delta";
+            self.events.part(kind, place, "delta", &delta.to_string());
+        }
+    }
+
+    fn take_call(&mut self, place: usize, call: CallDelta) {
+        let index = call.index.unwrap_or(place);
+        let function = call.function.unwrap_or_default();
+        let at = match self.calls.get(&index) {
+            Some(at) => *at,
+            None => {
+                if let Some(open) = self.open.take() {
+                    self.close(open);
+                }
+                let tool = self.names.of(function.name.as_deref().unwrap_or_default());
+                let prefix = if tool.is_custom { "ctc" } else { "fc" };
+                let own = || format!("call_{}_{index}", self.head.name);
+                let call_id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(own);
+                let at = self.add(prefix, Kind::Call { call_id, tool });
+                self.calls.insert(index, at);
+                at
+            }
+        };
+        let more = function.arguments.unwrap_or_default();
+        self.bytes += more.len() as u64;
+        let item = &mut self.items[at];
+        item.text.push_str(&more);
+        let is_custom = matches!(&item.kind, Kind::Call { tool, .. } if tool.is_custom);
+        if !is_custom && !more.is_empty() {
+            let kind = "response.function_call_arguments.delta";
+            let place = (at, item.id.as_str());
+            self.events.arguments(kind, place, "delta", &more);
+        }
+    }
+
+    /// Ends an item.
+    fn close(&mut self, at: usize) {
+        let is_whole = self.is_whole();
+        let item = &mut self.items[at];
+        if std::mem::replace(&mut item.is_done, true) {
+            return;
+        }
+        let place = (at, item.id.as_str());
+        let (text, part) = (json!(item.text), item.part());
+        let events = &mut self.events;
+        match &item.kind {
+            Kind::Message { logprobs } => {
+                let text = format!("{text},\"logprobs\":{}", list(logprobs));
+                events.part("response.output_text.done", place, "text", &text);
+                events.part("response.content_part.done", place, "part", &part);
+            }
+            Kind::Reasoning { .. } => {
+                let text = text.to_string();
+                events.part("response.reasoning_text.done", place, "text", &text);
+                events.part("response.content_part.done", place, "part", &part);
+            }
+            Kind::Call { .. } => match item.free_text() {
+                Some(input) => {
+                    let kind = "response.custom_tool_call_input";
+                    events.arguments(&format!("{kind}.delta"), place, "delta", &input);
+                    events.arguments(&format!("{kind}.done"), place, "input", &input);
+                }
+                None => {
+                    let kind = "response.function_call_arguments.done";
+                    events.arguments(kind, place, "arguments", &item.text);
+                }
+            },
+        }
+        events.item("response.output_item.done", at, || item.json(is_whole));
+    }
+
+    fn close_all(&mut self) {
+        self.open = None;
+        for at in 0..self.items.len() {
+            self.close(at);
+        }
+    }
+
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        self.begin();
+        self.close_all();
+        let status = self.status();
+        let response = self.json(status);
+        self.events
+            .response(&format!("response.{status}"), || response);
+    }
+
+    fn fail(&mut self, message: &str) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        self.error = Some(json!({"code": "server_error", "message": message}));
+        self.begin();
+        let response = self.json("failed");
+        self.events.response("response.failed", || response);
+    }
+
+    fn is_whole(&self) -> bool {
+        !matches!(
+            self.finish.as_deref(),
+            Some("length" | "content_filter" | "abort")
+        )
+    }
+
+    fn status(&self) -> &'static str {
+        if self.is_whole() {
+            "completed"
+        } else {
+            "incomplete"
+        }
+    }
+
+    fn json(&self, status: &str) -> String {
+        let is_whole = self.is_whole();
+        let items: Vec<String> = self.items.iter().map(|item| item.json(is_whole)).collect();
+        let reason = self.finish.as_deref().filter(|_| !is_whole);
+        let reason = reason.map(|reason| match reason {
+            "length" => "max_output_tokens",
+            other => other,
+        });
+        let details = json!(reason.map(|reason| json!({"reason": reason})));
+        let id = json!(format!("resp_{}", self.head.name));
+        let (error, model) = (json!(self.error), json!(self.model));
+        let usage = self.usage.map_or_else(|| "null".into(), ChatUsage::json);
+        let (created_s, is_stored) = (self.head.created_s, self.head.is_stored);
+        format!(
+            r#"{{"id":{id},"object":"response","created_at":{created_s},"status":"{status}","background":false,"error":{error},"incomplete_details":{details},"model":{model},"output":[{}],"store":{is_stored},{},"usage":{usage}}}"#,
+            items.join(","),
+            self.repeated,
+        )
+    }
+}

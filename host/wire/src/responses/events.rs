@@ -1,0 +1,74 @@
+//! Events of a stream, numbered in their order.
+
+use serde_json::json;
+
+/// Writes events, or leaves that if the answer goes out in one piece.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    out: Vec<u8>,
+    sequence: u64,
+    is_on: bool,
+}
+
+impl Events {
+    pub(super) fn new(is_on: bool) -> Self {
+        Self {
+            is_on,
+            ..Self::default()
+        }
+    }
+
+    /// What was written since the last time.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// An event of this type. `fields` are the rest of it, as JSON without braces.
+    pub(super) fn put(&mut self, kind: &str, fields: &str) {
+        if !self.is_on {
+            return;
+        }
+        let number = self.sequence;
+        self.sequence += 1;
+        let event = format!(
+            "event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{number},{fields}}}\n\n"
+        );
+        self.out.extend_from_slice(event.as_bytes());
+    }
+
+    /// An event about a whole answer.
+    pub(super) fn response(&mut self, kind: &str, response: impl FnOnce() -> String) {
+        if self.is_on {
+            self.put(kind, &format!("\"response\":{}", response()));
+        }
+    }
+
+    /// An event about an item.
+    pub(super) fn item(&mut self, kind: &str, at: usize, item: impl FnOnce() -> String) {
+        if self.is_on {
+            self.put(kind, &format!("\"output_index\":{at},\"item\":{}", item()));
+        }
+    }
+
+    /// An event about a part of an item, or what is in it, with a value by its name.
+    pub(super) fn part(&mut self, kind: &str, at: (usize, &str), name: &str, value: &str) {
+        if self.is_on {
+            let (at, id) = (at.0, json!(at.1));
+            let fields = format!(
+                "\"item_id\":{id},\"output_index\":{at},\"content_index\":0,\"{name}\":{value}"
+            );
+            self.put(kind, &fields);
+        }
+    }
+
+    /// An event about the arguments of a call.
+    pub(super) fn arguments(&mut self, kind: &str, at: (usize, &str), name: &str, value: &str) {
+        if self.is_on {
+            let (at, id, value) = (at.0, json!(at.1), json!(value));
+            self.put(
+                kind,
+                &format!("\"item_id\":{id},\"output_index\":{at},\"{name}\":{value}"),
+            );
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Items of a request's `input` as the messages of a chat.
+
+use super::refused;
+use super::tools::chat_name;
+use crate::error::RequestError;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// What stands before reasoning that comes back by `encrypted_content`: it is the client's own, so
+/// nothing is hidden from it.
+pub(super) const PLAIN_REASONING: &str = "plain:";
+
+/// A message of a chat.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Message {
+    role: &'static str,
+    content: Option<Content>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Value>,
+    /// SGLang's and llama.cpp's name of it, and vLLM's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Value>),
+}
+
+impl Content {
+    fn has_text_only(&self) -> bool {
+        match self {
+            Content::Text(_) => true,
+            Content::Parts(parts) => parts.iter().all(|part| part["type"] == "text"),
+        }
+    }
+
+    /// All of its text, with a line between two parts.
+    fn text(&self) -> String {
+        match self {
+            Content::Text(text) => text.clone(),
+            Content::Parts(parts) => {
+                let texts = parts.iter().filter_map(|part| part["text"].as_str());
+                texts.collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
+
+    /// As text, if it has nothing else.
+    fn plain(self) -> Self {
+        if self.has_text_only() {
+            Content::Text(self.text())
+        } else {
+            self
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Item<'a> {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    role: Option<String>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    call_id: Option<String>,
+    name: Option<String>,
+    namespace: Option<String>,
+    arguments: Option<String>,
+    input: Option<String>,
+    #[serde(borrow)]
+    output: Option<&'a RawValue>,
+    summary: Option<Vec<Text>>,
+    encrypted_content: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Text {
+    text: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    refusal: Option<String>,
+    image_url: Option<String>,
+    detail: Option<String>,
+    file_data: Option<String>,
+    filename: Option<String>,
+    #[serde(borrow)]
+    input_audio: Option<&'a RawValue>,
+}
+
+/// The messages of a request: its instructions, and its items.
+pub(super) fn messages(
+    instructions: Option<&RawValue>,
+    items: &str,
+) -> Result<Vec<Message>, RequestError> {
+    let mut chat = Chat::default();
+    if let Some(instructions) = instructions {
+        let wrong = |_| refused("instructions", "`instructions` must be text");
+        let text: String = serde_json::from_str(instructions.get()).map_err(wrong)?;
+        chat.say_in_front(&text);
+    }
+    let list = format!("[{items}]");
+    let items: Vec<&RawValue> = serde_json::from_str(&list)
+        .map_err(|error| refused("input", &format!("`input` is no list of items: {error}")))?;
+    for (at, item) in items.into_iter().enumerate() {
+        chat.take(item, &format!("input[{at}]"))?;
+    }
+    if chat.messages.is_empty() {
+        return Err(refused("input", "`input` must have at least one item"));
+    }
+    Ok(chat.messages)
+}
+
+#[derive(Default)]
+struct Chat {
+    messages: Vec<Message>,
+    /// Of the message that follows.
+    reasoning: Option<String>,
+}
+
+impl Chat {
+    fn take(&mut self, item: &RawValue, param: &str) -> Result<(), RequestError> {
+        let item: Item<'_> = serde_json::from_str(item.get()).map_err(|error| {
+            let message = format!("`{param}` has the wrong shape: {error}");
+            refused(param, &message)
+        })?;
+        match item.kind.as_deref().unwrap_or("message") {
+            "message" => self.take_message(&item, param),
+            "function_call" | "custom_tool_call" => self.take_call(item, param),
+            "function_call_output" | "custom_tool_call_output" => self.take_output(item, param),
+            "reasoning" => {
+                self.reasoning = reasoning_of(&item).or(self.reasoning.take());
+                Ok(())
+            }
+            // What a provider's own tools did is in no engine's prompt.
+            kind if kind.ends_with("_call") || kind.ends_with("_call_output") => Ok(()),
+            "item_reference" => {
+                let message = format!("`{param}` refers to an item that is not held; send it");
+                Err(refused(param, &message))
+            }
+            kind => {
+                let message = format!("`{param}` has the type `{kind}`, which no engine knows");
+                Err(refused(param, &message))
+            }
+        }
+    }
+
+    fn take_message(&mut self, item: &Item<'_>, param: &str) -> Result<(), RequestError> {
+        let content = content(item.content, &format!("{param}.content"))?;
+        let role = match item.role.as_deref() {
+            Some("assistant") => {
+                self.say(content);
+                return Ok(());
+            }
+            Some("system" | "developer") => {
+                if self.is_at_front() {
+                    self.say_in_front(&content.text());
+                    return Ok(());
+                }
+                "system"
+            }
+            Some("user") | None => "user",
+            Some(role) => {
+                let message = format!("`{param}.role` is `{role}`, which is no role");
+                return Err(refused(&format!("{param}.role"), &message));
+            }
+        };
+        self.reasoning = None;
+        self.push(role, Some(content));
+        Ok(())
+    }
+
+    /// One message of the system is what templates of all models take.
+    fn say_in_front(&mut self, text: &str) {
+        match self.messages.first_mut().and_then(|m| m.content.as_mut()) {
+            Some(Content::Text(so_far)) => {
+                so_far.push_str("\n\n");
+                so_far.push_str(text);
+            }
+            _ => self.push("system", Some(Content::Text(text.to_owned()))),
+        }
+    }
+
+    fn is_at_front(&self) -> bool {
+        self.messages.len() < 2 && self.messages.iter().all(|message| message.role == "system")
+    }
+
+    /// Text of the model, which goes with the calls that follow it.
+    fn say(&mut self, content: Content) {
+        let reasoning = self.reasoning.take();
+        self.push("assistant", Some(content.plain()));
+        if let Some(message) = self.messages.last_mut() {
+            message.reasoning.clone_from(&reasoning);
+            message.reasoning_content = reasoning;
+        }
+    }
+
+    fn take_call(&mut self, item: Item<'_>, param: &str) -> Result<(), RequestError> {
+        let missing = |field: &str| {
+            let path = format!("{param}.{field}");
+            refused(&path, &format!("`{path}` is missing"))
+        };
+        let name = item.name.ok_or_else(|| missing("name"))?;
+        let id = item.call_id.ok_or_else(|| missing("call_id"))?;
+        let arguments = match (item.arguments, item.input) {
+            (Some(arguments), _) => arguments,
+            (None, Some(input)) => json!({"input": input}).to_string(),
+            (None, None) => return Err(missing("arguments")),
+        };
+        let name = chat_name(item.namespace.as_deref(), &name);
+        let function = json!({"name": name, "arguments": arguments});
+        let call = json!({"id": id, "type": "function", "function": function});
+        let reasoning = self.reasoning.take();
+        let last = self.messages.last_mut();
+        match last.filter(|message| message.role == "assistant" && reasoning.is_none()) {
+            Some(message) => message.tool_calls.push(call),
+            None => {
+                self.push("assistant", None);
+                if let Some(message) = self.messages.last_mut() {
+                    message.reasoning.clone_from(&reasoning);
+                    message.reasoning_content = reasoning;
+                    message.tool_calls.push(call);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_output(&mut self, item: Item<'_>, param: &str) -> Result<(), RequestError> {
+        let path = format!("{param}.call_id");
+        let id = item
+            .call_id
+            .ok_or_else(|| refused(&path, &format!("`{path}` is missing")))?;
+        let output = content(item.output, &format!("{param}.output"))?;
+        self.push("tool", Some(output.plain()));
+        if let Some(message) = self.messages.last_mut() {
+            message.tool_call_id = Some(id);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, role: &'static str, content: Option<Content>) {
+        self.messages.push(Message {
+            role,
+            content,
+            ..Message::default()
+        });
+    }
+}
+
+/// Text that a model thought, as far as it is there to be read.
+fn reasoning_of(item: &Item<'_>) -> Option<String> {
+    let parts = item.content.map(RawValue::get);
+    let parts = parts.and_then(|parts| serde_json::from_str::<Vec<Text>>(parts).ok());
+    let joined = |parts: &[Text]| {
+        let texts = parts.iter().filter_map(|part| part.text.as_deref());
+        Some(texts.collect::<Vec<_>>().join("\n")).filter(|text| !text.is_empty())
+    };
+    let plain = item.encrypted_content.as_deref();
+    let plain = plain.and_then(|text| text.strip_prefix(PLAIN_REASONING));
+    parts
+        .as_deref()
+        .and_then(joined)
+        .or_else(|| plain.map(str::to_owned))
+        .or_else(|| item.summary.as_deref().and_then(joined))
+}
+
+/// Text, or a list of parts.
+fn content(content: Option<&RawValue>, param: &str) -> Result<Content, RequestError> {
+    let content = content.map_or("\"\"", RawValue::get);
+    let wrong = |error: serde_json::Error| {
+        let message = format!("`{param}` must be text or a list of parts: {error}");
+        refused(param, &message)
+    };
+    if !content.starts_with('[') {
+        return serde_json::from_str(content)
+            .map(Content::Text)
+            .map_err(wrong);
+    }
+    let parts: Vec<Part<'_>> = serde_json::from_str(content).map_err(wrong)?;
+    let parts = parts.into_iter().enumerate();
+    let parts = parts.map(|(at, part)| chat_part(part, &format!("{param}[{at}]")));
+    let mut parts = parts.collect::<Result<Vec<Value>, RequestError>>()?;
+    if let [Value::Object(part)] = parts.as_mut_slice()
+        && let Some(Value::String(text)) = part.remove("text")
+    {
+        return Ok(Content::Text(text));
+    }
+    Ok(Content::Parts(parts))
+}
+
+fn chat_part(part: Part<'_>, param: &str) -> Result<Value, RequestError> {
+    let missing = |field: &str| {
+        let path = format!("{param}.{field}");
+        let message = format!("`{path}` is missing: files that a provider holds are not there");
+        refused(&path, &message)
+    };
+    match part.kind.as_str() {
+        "input_text" | "output_text" | "text" | "summary_text" | "refusal" => {
+            let text = part.text.or(part.refusal).unwrap_or_default();
+            Ok(json!({"type": "text", "text": text}))
+        }
+        "input_image" => {
+            let mut image = json!({"url": part.image_url.ok_or_else(|| missing("image_url"))?});
+            if let Some(detail) = part.detail {
+                image["detail"] = detail.into();
+            }
+            Ok(json!({"type": "image_url", "image_url": image}))
+        }
+        "input_file" => {
+            let data = part.file_data.ok_or_else(|| missing("file_data"))?;
+            let file = json!({"file_data": data, "filename": part.filename});
+            Ok(json!({"type": "file", "file": file}))
+        }
+        "input_audio" => {
+            let audio = part.input_audio.ok_or_else(|| missing("input_audio"))?;
+            let audio: Value = serde_json::from_str(audio.get()).unwrap_or_default();
+            Ok(json!({"type": "input_audio", "input_audio": audio}))
+        }
+        kind => {
+            let message = format!("`{param}.type` is `{kind}`, which no engine knows");
+            Err(refused(param, &message))
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Tools of a request: those that the client runs become functions of a chat, under names that
+//! lead back to them; those that a provider would run are left out.
+
+use super::refused;
+use crate::error::RequestError;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Between a namespace and the name of a tool within it.
+const NAMESPACE_END: &str = "__";
+/// Parameters of a function that stands for a tool which takes free text.
+const FREE_TEXT: &str = r#"{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}"#;
+/// Parameters of a function that has none.
+const NO_PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
+
+/// What a function of a chat stands for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct ToolName {
+    pub(super) name: String,
+    pub(super) namespace: Option<String>,
+    /// It takes free text, not JSON.
+    pub(super) is_custom: bool,
+}
+
+/// Names in the chat, and what they stand for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToolNames(BTreeMap<String, ToolName>);
+
+impl ToolNames {
+    /// What a function that the model has called stands for.
+    pub(super) fn of(&self, chat_name: &str) -> ToolName {
+        self.0.get(chat_name).cloned().unwrap_or_else(|| ToolName {
+            name: chat_name.to_owned(),
+            ..ToolName::default()
+        })
+    }
+}
+
+/// The name of a tool in the chat.
+pub(super) fn chat_name<'a>(namespace: Option<&str>, name: &'a str) -> Cow<'a, str> {
+    match namespace {
+        Some(namespace) => [namespace, NAMESPACE_END, name].concat().into(),
+        None => name.into(),
+    }
+}
+
+/// The functions of a chat.
+#[derive(Debug, Default)]
+pub(super) struct ChatTools {
+    /// Each as JSON, by its name.
+    functions: Vec<(String, String)>,
+    pub(super) names: ToolNames,
+}
+
+#[derive(Deserialize)]
+struct Tool<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    name: Option<String>,
+    description: Option<String>,
+    #[serde(borrow)]
+    parameters: Option<&'a RawValue>,
+    strict: Option<bool>,
+    #[serde(borrow)]
+    format: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tools: Option<Vec<&'a RawValue>>,
+    /// As chat completions have it.
+    #[serde(borrow)]
+    function: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct ChatTool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    parameters: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+}
+
+/// The list without the tools that a provider would run; `None` if there are none.
+pub(super) fn without_hosted(tools: &RawValue) -> Result<Option<String>, RequestError> {
+    let all = list(tools)?;
+    let mut kept = Vec::with_capacity(all.len());
+    for (at, tool) in all.iter().enumerate() {
+        let param = format!("tools[{at}]");
+        if is_own(&read(tool, &param)?.kind) {
+            kept.push(tool.get());
+        }
+    }
+    let is_whole = kept.len() == all.len();
+    Ok((!is_whole).then(|| format!("[{}]", kept.join(","))))
+}
+
+/// Whether the client runs tools of this type.
+fn is_own(kind: &str) -> bool {
+    matches!(kind, "function" | "custom" | "namespace")
+}
+
+fn list(tools: &RawValue) -> Result<Vec<&RawValue>, RequestError> {
+    serde_json::from_str(tools.get()).map_err(|_| refused("tools", "`tools` must be a list"))
+}
+
+fn read<'a>(tool: &'a RawValue, param: &str) -> Result<Tool<'a>, RequestError> {
+    serde_json::from_str(tool.get()).map_err(|error| {
+        let message = format!("`{param}` is no tool, an object with a type: {error}");
+        refused(param, &message)
+    })
+}
+
+impl ChatTools {
+    /// Reads `tools`.
+    pub(super) fn of(tools: &RawValue) -> Result<Self, RequestError> {
+        let mut chat = Self::default();
+        for (at, tool) in list(tools)?.into_iter().enumerate() {
+            chat.add(None, tool, &format!("tools[{at}]"))?;
+        }
+        Ok(chat)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// The list of them.
+    pub(super) fn json(&self) -> String {
+        let all = self.functions.iter().map(|(_, function)| function.as_str());
+        format!("[{}]", all.collect::<Vec<_>>().join(","))
+    }
+
+    fn add(
+        &mut self,
+        namespace: Option<&str>,
+        tool: &RawValue,
+        param: &str,
+    ) -> Result<(), RequestError> {
+        let read = read(tool, param)?;
+        if let Some(function) = read.function {
+            #[derive(Deserialize)]
+            struct Named {
+                name: String,
+            }
+            let named: Named = serde_json::from_str(function.get())
+                .map_err(|_| refused(param, &format!("`{param}.function` must have a name")))?;
+            self.functions.push((named.name, tool.get().to_owned()));
+            return Ok(());
+        }
+        if !is_own(&read.kind) {
+            return Ok(());
+        }
+        let name = read.name.as_deref().filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| refused(param, &format!("`{param}` must have a name")))?;
+        if read.kind != "namespace" {
+            return self.add_function(namespace, name, &read);
+        }
+        if namespace.is_some() {
+            let message = format!("`{param}` is a namespace within another, which has no meaning");
+            return Err(refused(param, &message));
+        }
+        for (at, tool) in read.tools.into_iter().flatten().enumerate() {
+            self.add(Some(name), tool, &format!("{param}.tools[{at}]"))?;
+        }
+        Ok(())
+    }
+
+    fn add_function(
+        &mut self,
+        namespace: Option<&str>,
+        name: &str,
+        tool: &Tool<'_>,
+    ) -> Result<(), RequestError> {
+        let is_custom = tool.kind == "custom";
+        let own: &RawValue = constant(if is_custom { FREE_TEXT } else { NO_PARAMETERS })?;
+        let chat_name = chat_name(namespace, name).into_owned();
+        let function = Function {
+            name: &chat_name,
+            description: description(tool),
+            parameters: tool.parameters.filter(|_| !is_custom).unwrap_or(own),
+            strict: tool.strict.filter(|_| !is_custom),
+        };
+        let kind = "function";
+        let json = serde_json::to_string(&ChatTool { kind, function })
+            .map_err(|error| refused("tools", &format!("`tools` can't be written: {error}")))?;
+        let stands_for = ToolName {
+            name: name.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            is_custom,
+        };
+        self.names.0.insert(chat_name.clone(), stands_for);
+        self.functions.push((chat_name, json));
+        Ok(())
+    }
+
+    /// `tool_choice` as a chat has it; `allowed_tools` leaves the others out.
+    pub(super) fn choice(&mut self, choice: &RawValue) -> Result<String, RequestError> {
+        #[derive(Deserialize)]
+        struct Choice {
+            #[serde(rename = "type")]
+            kind: String,
+            name: Option<String>,
+            namespace: Option<String>,
+            mode: Option<String>,
+            tools: Option<Vec<Choice>>,
+        }
+        const PARAM: &str = "tool_choice";
+        let text = choice.get();
+        if text.starts_with('"') {
+            return Ok(text.to_owned());
+        }
+        let wrong = |_| refused(PARAM, "`tool_choice` must be a mode or name a tool");
+        let choice: Choice = serde_json::from_str(text).map_err(wrong)?;
+        let hosted = |kind: &str| {
+            let message = format!(
+                "`tool_choice` wants a tool of type `{kind}`, which no engine runs; name a \
+                 function or leave it out"
+            );
+            refused(PARAM, &message)
+        };
+        let name_of = |choice: &Choice| {
+            let name = choice.name.as_deref().filter(|_| is_own(&choice.kind));
+            name.map(|name| chat_name(choice.namespace.as_deref(), name).into_owned())
+        };
+        if choice.kind == "allowed_tools" {
+            let allowed = choice.tools.iter().flatten().filter_map(name_of);
+            let allowed: Vec<String> = allowed.collect();
+            self.functions.retain(|(name, _)| allowed.contains(name));
+            let mode = choice.mode.as_deref().unwrap_or("auto");
+            return Ok(serde_json::json!(mode).to_string());
+        }
+        let name = name_of(&choice).ok_or_else(|| hosted(&choice.kind))?;
+        Ok(serde_json::json!({"type": "function", "function": {"name": name}}).to_string())
+    }
+}
+
+/// A tool that takes free text may say which: models are told in words.
+fn description(tool: &Tool<'_>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Grammar {
+        syntax: String,
+        definition: String,
+    }
+    let grammar = tool.format.filter(|_| tool.kind == "custom");
+    let grammar = grammar.and_then(|format| serde_json::from_str::<Grammar>(format.get()).ok());
+    let Some(Grammar { syntax, definition }) = grammar else {
+        return tool.description.clone();
+    };
+    let own = tool.description.as_deref().unwrap_or_default();
+    Some(format!(
+        "{own}\n\n`input` follows this grammar ({syntax}):\n{definition}"
+    ))
+}
+
+fn constant(json: &'static str) -> Result<&'static RawValue, RequestError> {
+    serde_json::from_str(json).map_err(|error| refused("tools", &error.to_string()))
+}
