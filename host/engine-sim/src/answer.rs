@@ -19,8 +19,9 @@ use super::driver::{EngineClient, OpenRequest, Progress};
 use super::error::{ApiError, OpenError};
 use super::faults::{self, Faults};
 use super::frames::{event_response, json_string, now_s, whole_response};
-use super::request::{self, Generation};
+use super::request::{self, Generation, Limit};
 use super::shape::{Encoder, End, Shape};
+use super::tools::Call;
 use super::{Shared, instant, tokens};
 
 /// Answers one generation request.
@@ -30,13 +31,27 @@ pub(super) async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    answer_within(shared, shape, headers, body, Limit::Exactly).await
+}
+
+/// Answers one generation request, of which the number of tokens has this meaning.
+pub(super) async fn answer_within(
+    shared: Arc<Shared>,
+    shape: Shape,
+    headers: HeaderMap,
+    body: Bytes,
+    limit: Limit,
+) -> Response {
     let faults = shared.faults.take();
     if let Err(error) = misbehave_before(&shared, &faults).await {
         return error.into_response();
     }
     let answered = match &shared.client {
         None => instant::answer(&shared, shape, &body, &faults),
-        Some(client) => modelled(&shared, client, shape, &headers, &body, &faults).await,
+        Some(client) => {
+            let request = (shape, &headers, &*body, limit);
+            modelled(&shared, client, request, &faults).await
+        }
     };
     answered.unwrap_or_else(IntoResponse::into_response)
 }
@@ -60,53 +75,54 @@ async fn misbehave_before(shared: &Shared, faults: &Faults) -> Result<(), ApiErr
 async fn modelled(
     shared: &Arc<Shared>,
     client: &EngineClient,
-    shape: Shape,
-    headers: &HeaderMap,
-    body: &[u8],
+    (shape, headers, body, limit): (Shape, &HeaderMap, &[u8], Limit),
     faults: &Faults,
 ) -> Result<Response, ApiError> {
     let fallback_id = shared.next_id.fetch_add(1, Ordering::Relaxed).to_string();
-    let generation = request::read(shape, body, headers, &shared.options, &fallback_id)?;
+    let mut generation = request::read(shape, body, headers, &shared.options, &fallback_id)?;
+    if limit == Limit::AtMost {
+        generation.limit = limit;
+    }
     let stream = generation.stream;
-    let end = if generation.max_tokens.is_some() {
-        End::Length
-    } else {
-        End::Stop
-    };
-    let (encoder, spec) = prepare(shared, &generation)?;
-    let name = serde_json::from_str(&encoder.id).unwrap_or_default();
-    let total_tokens = spec.output_tokens as usize;
-    let open = client.open(spec, name).await?;
-    let answer = Answer {
-        shared: Arc::clone(shared),
-        encoder,
-        open,
-        end,
-        total_tokens,
-    };
+    let mut choices = Vec::with_capacity(generation.choices);
+    for choice in 0..generation.choices {
+        let (encoder, spec, end) = prepare(shared, &generation, choice)?;
+        let name = serde_json::from_str(&encoder.id).unwrap_or_default();
+        let total_tokens = spec.output_tokens as usize;
+        let open = client.open(spec, name).await?;
+        choices.push(Answer {
+            shared: Arc::clone(shared),
+            encoder,
+            open,
+            end,
+            total_tokens,
+            is_over: false,
+        });
+    }
     if stream {
         let events = EventStream {
-            answer,
+            choices,
             queue: VecDeque::new(),
             done: false,
         };
         return Ok(event_response(faults::event_body(events, faults)));
     }
-    let body = answer.collect().await?;
+    let body = collect(choices).await?;
     Ok(whole_response(faults::whole_body(body, faults)))
 }
 
 /// Works out what the engine model must know: lengths and block hashes, and with them the text.
-fn prepare(shared: &Shared, generation: &Generation) -> Result<(Encoder, RequestSpec), ApiError> {
+fn prepare(
+    shared: &Shared,
+    generation: &Generation,
+    choice: usize,
+) -> Result<(Encoder, RequestSpec, End), ApiError> {
     let prompt = &generation.prompt;
-    let seed = shared.options.seed ^ generation.seed;
+    let seed = shared.options.seed ^ generation.seed ^ ((choice as u64) << 32);
     let prompt_tokens = tokens::count(prompt);
     let limit_tokens = shared.profile.sequence_limit_tokens();
     let room = (limit_tokens as usize).saturating_sub(prompt_tokens);
-    let output_tokens = generation.max_tokens.map_or_else(
-        || chosen_tokens(prompt, seed).min(room.max(1)),
-        |wanted| wanted as usize,
-    );
+    let (output_tokens, call, end) = length_of(generation, room, seed);
     if output_tokens > room {
         let wanted_tokens = (prompt_tokens + output_tokens) as u64;
         return Err(OpenError::Refused(SubmitError::TooLong {
@@ -115,7 +131,10 @@ fn prepare(shared: &Shared, generation: &Generation) -> Result<(Encoder, Request
         })
         .into());
     }
-    let output = tokens::generated(seed, prompt_tokens, output_tokens);
+    let output = match &call {
+        Some(call) => tokens::padded(&call.arguments),
+        None => tokens::generated(seed, prompt_tokens, output_tokens),
+    };
     let spec = RequestSpec {
         id: 0,
         prompt_tokens: prompt_tokens as u32,
@@ -131,14 +150,42 @@ fn prepare(shared: &Shared, generation: &Generation) -> Result<(Encoder, Request
         prompt_tokens,
         prompt_ids: generation.return_token_ids.then(|| tokens::ids(prompt)),
         return_token_ids: generation.return_token_ids,
-        return_logprobs: generation.return_logprobs,
+        return_logprobs: generation.return_logprobs && call.is_none(),
+        top_logprobs: generation.top_logprobs,
         include_usage: generation.include_usage,
         continuous_usage: generation.continuous_usage,
         output: output.into(),
         cached_tokens: 0,
         written_tokens: 0,
+        choice,
+        other_tokens: 0,
+        call,
     };
-    Ok((encoder, spec))
+    Ok((encoder, spec, end))
+}
+
+/// Tokens of the answer, the call that it is, and how it ends.
+fn length_of(generation: &Generation, room: usize, seed: u64) -> (usize, Option<Call>, End) {
+    let wanted = generation.max_tokens.map(|wanted| wanted as usize);
+    let at_most = wanted.unwrap_or(usize::MAX).min(room.max(1));
+    if let Some(call) = &generation.call {
+        let tokens = tokens::count(call.arguments.as_bytes());
+        if tokens <= at_most {
+            return (tokens, Some(call.clone()), End::ToolCalls);
+        }
+    }
+    match wanted {
+        Some(wanted) if generation.limit == Limit::Exactly => (wanted, None, End::Length),
+        _ => {
+            let chosen = chosen_tokens(&generation.prompt, seed);
+            let end = if wanted.is_some_and(|wanted| wanted < chosen) {
+                End::Length
+            } else {
+                End::Stop
+            };
+            (chosen.min(at_most), None, end)
+        }
+    }
 }
 
 /// Length of the answer if the request does not give one: 16 to 256 tokens, by its prompt.
@@ -146,7 +193,7 @@ fn chosen_tokens(prompt: &[u8], seed: u64) -> usize {
     16 + (xxh3_64_with_seed(prompt, seed) % 241) as usize
 }
 
-/// An answer under way.
+/// One choice of an answer under way.
 struct Answer {
     shared: Arc<Shared>,
     encoder: Encoder,
@@ -154,6 +201,7 @@ struct Answer {
     /// How it ends if all goes well.
     end: End,
     total_tokens: usize,
+    is_over: bool,
 }
 
 impl Answer {
@@ -177,37 +225,69 @@ impl Answer {
         }
         (count, end)
     }
+}
 
-    async fn collect(mut self) -> Result<Bytes, ApiError> {
-        while let Some(progress) = self.open.progress.recv().await {
-            let (count, end) = self.take(progress);
-            self.encoder.written_tokens += count;
+/// All choices in one piece.
+async fn collect(choices: Vec<Answer>) -> Result<Bytes, ApiError> {
+    let mut written = Vec::with_capacity(choices.len());
+    let mut last = None;
+    for mut choice in choices {
+        let end = loop {
+            let Some(progress) = choice.open.progress.recv().await else {
+                return Err(OpenError::Closed.into());
+            };
+            let (count, end) = choice.take(progress);
+            choice.encoder.written_tokens += count;
             if let Some(end) = end {
-                return Ok(self.encoder.body(end));
+                break end;
             }
-        }
-        Err(OpenError::Closed.into())
+        };
+        let before = last.map_or(0, |(before, _): (Encoder, End)| before.all_tokens());
+        choice.encoder.other_tokens = before;
+        written.push(choice.encoder.choice_json(end));
+        last = Some((choice.encoder, end));
     }
+    let (encoder, end) = last.ok_or(OpenError::Closed)?;
+    Ok(encoder.body(&written, end))
 }
 
 /// The events of one answer. Dropping it aborts the rest.
 struct EventStream {
-    answer: Answer,
+    choices: Vec<Answer>,
     queue: VecDeque<Bytes>,
     done: bool,
 }
 
 impl EventStream {
-    fn push(&mut self, progress: Progress) {
+    fn push(&mut self, at: usize, progress: Progress) {
+        let choice = &mut self.choices[at];
         if matches!(progress, Progress::First { .. }) {
-            self.queue.extend(self.answer.encoder.opening());
+            self.queue.extend(choice.encoder.opening());
         }
-        let (count, end) = self.answer.take(progress);
-        self.queue.push_back(self.answer.encoder.tokens(count, end));
-        if end.is_some() {
-            self.queue.push_back(self.answer.encoder.closing());
+        let (count, end) = choice.take(progress);
+        self.queue.push_back(choice.encoder.tokens(count, end));
+        choice.is_over = end.is_some();
+        if choice.is_over && self.choices.iter().all(|choice| choice.is_over) {
+            let written = self.choices.iter().map(|each| each.encoder.written_tokens);
+            let written: usize = written.sum();
+            let encoder = &mut self.choices[at].encoder;
+            encoder.other_tokens = written - encoder.written_tokens;
+            self.queue.push_back(encoder.closing());
             self.done = true;
         }
+    }
+
+    /// News of any choice that goes on.
+    fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Option<Progress>)> {
+        for (at, choice) in self.choices.iter_mut().enumerate() {
+            if choice.is_over {
+                continue;
+            }
+            if let Poll::Ready(progress) = choice.open.progress.poll_recv(cx) {
+                return Poll::Ready((at, progress));
+            }
+        }
+        Poll::Pending
     }
 }
 
@@ -222,10 +302,10 @@ impl Stream for EventStream {
             if self.done {
                 return Poll::Ready(None);
             }
-            match self.answer.open.progress.poll_recv(cx) {
+            match self.poll_progress(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(progress)) => self.push(progress),
-                Poll::Ready(None) => {
+                Poll::Ready((at, Some(progress))) => self.push(at, progress),
+                Poll::Ready((_, None)) => {
                     self.done = true;
                     let gone = io::Error::new(io::ErrorKind::UnexpectedEof, "the engine is gone");
                     return Poll::Ready(Some(Err(gone)));

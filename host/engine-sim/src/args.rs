@@ -54,7 +54,7 @@ pub struct EngineSimArgs {
     /// Host memory for copies of KV caches, in bytes.
     #[arg(long, default_value_t = EngineSimOptions::default().host_bytes_max)]
     pub host_bytes_max: u64,
-    /// Misbehave: close-after-events=N, garbage-sse, never-answer, error-status=CODE,
+    /// Misbehave: close-after-events=N, garbage-sse, never-answer, no-responses, error-status=CODE,
     /// header-delay-ms=N; requests=N limits it to the first N requests. Can be given several times.
     #[arg(long = "fault", value_name = "FAULT")]
     pub faults: Vec<Faults>,

@@ -21,6 +21,8 @@ pub struct Faults {
     pub never_answer: bool,
     /// Answer with this HTTP status (400 to 599) and an error body.
     pub error_status: Option<u16>,
+    /// Have no `/v1/responses`, as engines had none once; whatever `requests` says.
+    pub no_responses: bool,
     /// Wait this long in real time before the response's headers, in milliseconds.
     pub header_delay_ms: u64,
     /// How many generation requests are affected; all if absent.
@@ -35,6 +37,7 @@ impl Faults {
             close_after_events: other.close_after_events.or(self.close_after_events),
             garbage_sse: self.garbage_sse || other.garbage_sse,
             never_answer: self.never_answer || other.never_answer,
+            no_responses: self.no_responses || other.no_responses,
             error_status: other.error_status.or(self.error_status),
             header_delay_ms: self.header_delay_ms.max(other.header_delay_ms),
             requests: other.requests.or(self.requests),
@@ -63,6 +66,7 @@ impl FromStr for Faults {
             "close-after-events" => faults.close_after_events = Some(number()?),
             "garbage-sse" if value.is_empty() => faults.garbage_sse = true,
             "never-answer" if value.is_empty() => faults.never_answer = true,
+            "no-responses" if value.is_empty() => faults.no_responses = true,
             "error-status" => {
                 let status = number()? as u16;
                 faults.error_status = Some(status).filter(|each| (400..600).contains(each));

@@ -57,7 +57,7 @@ pub(super) fn answer(
     faults: &Faults,
 ) -> Result<Response, ApiError> {
     let fields: CommonFields = parse(body)?;
-    fields.check(&shared.options.model)?;
+    fields.check(&shared.options.model, 1)?;
     let total = fields.tokens_wanted().unwrap_or(DEFAULT_TOKENS);
     let limit = shared.profile.context_limit_tokens;
     if total > limit {
@@ -74,7 +74,7 @@ pub(super) fn answer(
     if !fields.stream() {
         encoder.written_tokens = total;
         return Ok(whole_response(faults::whole_body(
-            encoder.body(End::Length),
+            encoder.body(&[encoder.choice_json(End::Length)], End::Length),
             faults,
         )));
     }
@@ -105,6 +105,10 @@ fn encoder(
         prompt_ids: None,
         return_token_ids: false,
         return_logprobs: false,
+        top_logprobs: 0,
+        choice: 0,
+        other_tokens: 0,
+        call: None,
         include_usage: fields.include_usage(),
         continuous_usage: false,
         output: tokens::generated(shared.options.seed, 0, total).into(),

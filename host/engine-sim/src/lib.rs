@@ -6,13 +6,14 @@
 //! Everything that the server answers is marked as simulated: response header `x-engine`, and
 //! `owned_by` in `/v1/models`.
 //!
-//! It speaks vLLM's surface (`/v1/chat/completions`, `/v1/completions`, `/inference/v1/generate`,
-//! `/v1/models`, `/tokenize`, `/detokenize`, `/abort_requests`, `/reset_prefix_cache`, `/health`,
+//! It speaks vLLM's surface (`/v1/chat/completions`, `/v1/completions`, `/v1/responses`,
+//! `/v1/messages`, `/inference/v1/generate`, `/v1/models`, `/tokenize`, `/detokenize`, `/abort_requests`, `/reset_prefix_cache`, `/health`,
 //! `/metrics`) and some of SGLang's (`/generate`, `/abort_request`, `/flush_cache`,
 //! `/server_info`). `/sim/faults` makes it misbehave, and `/kv` takes KV caches out of it and
 //! brings them back.
 
 mod answer;
+mod anthropic;
 mod args;
 mod caches;
 mod driver;
@@ -28,6 +29,9 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod tools;
+mod translated;
+mod translation;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

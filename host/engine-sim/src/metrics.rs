@@ -26,7 +26,7 @@ impl Totals {
     pub(super) fn count(&self, end: End) {
         let counter = match end {
             End::Length => &self.length,
-            End::Stop => &self.stop,
+            End::Stop | End::ToolCalls => &self.stop,
             End::Abort => &self.abort,
         };
         counter.fetch_add(1, Ordering::Relaxed);

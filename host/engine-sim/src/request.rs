@@ -11,6 +11,8 @@ use super::EngineSimOptions;
 use super::error::ApiError;
 use super::shape::Shape;
 use super::tokens;
+use super::tools::{Call, Tool, call_for};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// One request to generate.
 #[allow(clippy::struct_excessive_bools, reason = "as the APIs have them")]
@@ -27,10 +29,32 @@ pub(super) struct Generation {
     pub(super) continuous_usage: bool,
     pub(super) return_token_ids: bool,
     pub(super) return_logprobs: bool,
+    /// Other tokens beside each, with their log-probabilities.
+    pub(super) top_logprobs: usize,
+    /// Answers to give.
+    pub(super) choices: usize,
+    /// What `max_tokens` means.
+    pub(super) limit: Limit,
+    /// The answer, unless it is text.
+    pub(super) call: Option<Call>,
     pub(super) priority: i32,
     pub(super) salt: Option<String>,
     pub(super) seed: u64,
 }
+
+/// What a number of tokens is taken for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Limit {
+    /// The length of the answer: a benchmark says what is generated.
+    Exactly,
+    /// The most that an agent has a use for.
+    AtMost,
+}
+
+/// Answers to one request, at most.
+const CHOICES_MAX: u32 = 128;
+/// Other tokens beside each, at most.
+const TOP_LOGPROBS_MAX: u64 = 20;
 
 /// Fields of all bodies beside the prompt. Unknown fields are ignored, as the engines do.
 #[derive(Deserialize, Default)]
@@ -53,6 +77,7 @@ pub(super) struct CommonFields {
     return_logprob: Option<bool>,
     /// A flag or a number.
     logprobs: Value,
+    top_logprobs: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -98,21 +123,28 @@ impl CommonFields {
     }
 
     /// Fails for another model than the one served and for what the simulation cannot do.
-    pub(super) fn check(&self, served: &str) -> Result<(), ApiError> {
+    pub(super) fn check(&self, served: &str, choices_max: u32) -> Result<(), ApiError> {
         if let Some(model) = self.model.as_deref().filter(|model| *model != served) {
             let message = format!("The model `{model}` does not exist: this engine has `{served}`");
             return Err(ApiError::new(StatusCode::NOT_FOUND, message));
         }
         let sampled = self.sampling_params.as_ref().and_then(|each| each.n);
-        if self.n.or(sampled).is_some_and(|n| n != 1) {
-            return Err(ApiError::invalid(
-                "n: the simulated engine gives one choice: use 1",
-            ));
+        let choices = self.n.or(sampled).unwrap_or(1);
+        if !(1..=choices_max).contains(&choices) {
+            return Err(ApiError::invalid(format!(
+                "n: the simulated engine gives 1 to {choices_max} choices here"
+            )));
         }
         if self.tokens_wanted() == Some(0) {
             return Err(ApiError::invalid("max_tokens must be at least 1"));
         }
         Ok(())
+    }
+
+    /// Of completions `logprobs` is the number itself.
+    fn top_logprobs(&self) -> usize {
+        let number = self.top_logprobs.or(self.logprobs.as_u64());
+        number.unwrap_or(0).min(TOP_LOGPROBS_MAX) as usize
     }
 
     fn generation(self, shape: Shape, prompt: Vec<u8>, id: &str) -> Result<Generation, ApiError> {
@@ -136,6 +168,10 @@ impl CommonFields {
             continuous_usage: self.continuous_usage(),
             return_token_ids: self.return_token_ids.unwrap_or(false),
             return_logprobs,
+            top_logprobs: self.top_logprobs(),
+            choices: self.n.unwrap_or(1) as usize,
+            limit: Limit::Exactly,
+            call: None,
             priority: self.priority.unwrap_or(0),
             salt: self.cache_salt.or(self.extra_key),
             seed: self.seed.or(sampled_seed).unwrap_or(0).cast_unsigned(),
@@ -168,16 +204,21 @@ struct Part {
 /// One token of what a template adds in front of a chat.
 const TEMPLATE_TOKEN: [u8; 4] = *b"<t> ";
 
-/// The prompt of a chat, behind so many tokens of the template.
-pub(super) fn render(messages: &[Message], template_tokens: u32) -> Vec<u8> {
+/// The prompt of a chat, behind so many tokens of the template and the tools that it offers.
+pub(super) fn render(messages: &[Message], tools: Option<&str>, template_tokens: u32) -> Vec<u8> {
     let contents: Vec<String> = messages.iter().map(Message::text).collect();
     let pairs = messages.iter().zip(&contents);
     let chat =
         render_prompt(pairs.map(|(message, content)| (message.role.as_str(), content.as_str())));
-    if template_tokens == 0 {
+    if template_tokens == 0 && tools.is_none() {
         return chat;
     }
     let mut prompt = TEMPLATE_TOKEN.repeat(template_tokens as usize);
+    if let Some(tools) = tools {
+        for part in ["<|tools|>", tools, "\n"] {
+            prompt.extend_from_slice(part.as_bytes());
+        }
+    }
     prompt.extend_from_slice(&chat);
     prompt
 }
@@ -201,11 +242,33 @@ struct ChatBody {
     messages: Vec<Message>,
     #[serde(default)]
     continue_final_message: bool,
+    tools: Option<Box<RawValue>>,
+    #[serde(default)]
+    tool_choice: Value,
+}
+
+impl ChatBody {
+    /// Tools as they stand in the body; an empty list is none.
+    fn tools(&self) -> Option<&str> {
+        let tools = self.tools.as_ref().map(|tools| tools.get());
+        tools.filter(|tools| !matches!(*tools, "null" | "[]"))
+    }
+
+    /// The call that this chat leads to, if it does.
+    fn call(&self, prompt: &[u8], seed: u64) -> Result<Option<Call>, ApiError> {
+        let Some(tools) = self.tools() else {
+            return Ok(None);
+        };
+        let tools: Vec<Tool> = parse(tools.as_bytes())?;
+        let results = self.messages.iter().filter(|each| each.role == "tool");
+        let number = xxh3_64_with_seed(prompt, seed);
+        Ok(call_for(&tools, &self.tool_choice, results.count(), number))
+    }
 }
 
 /// The prompt of a chat; if the last message is to be continued, it ends with that.
 fn render_chat(chat: &ChatBody, template_tokens: u32) -> Vec<u8> {
-    let mut prompt = render(&chat.messages, template_tokens);
+    let mut prompt = render(&chat.messages, chat.tools(), template_tokens);
     if chat.continue_final_message {
         prompt.truncate(prompt.len() - "\n<|assistant|>".len());
     }
@@ -256,6 +319,12 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("body: {error}")))
 }
 
+/// Tokens of a chat's prompt.
+pub(super) fn count_chat(body: &[u8], options: &EngineSimOptions) -> Result<usize, ApiError> {
+    let prompt = render_chat(&parse(body)?, options.template_tokens);
+    Ok(tokens::count(&prompt))
+}
+
 /// Reads a generation request. `fallback_id` is used where neither body nor headers name one.
 pub(super) fn read(
     shape: Shape,
@@ -265,9 +334,19 @@ pub(super) fn read(
     fallback_id: &str,
 ) -> Result<Generation, ApiError> {
     let mut fields: CommonFields = parse(body)?;
-    fields.check(&options.model)?;
+    let choices_max = match shape {
+        Shape::Chat | Shape::Completion => CHOICES_MAX,
+        Shape::Tokens | Shape::Sglang => 1,
+    };
+    fields.check(&options.model, choices_max)?;
+    let chat: Option<ChatBody> = match shape {
+        Shape::Chat => Some(parse(body)?),
+        _ => None,
+    };
     let prompt = match shape {
-        Shape::Chat => render_chat(&parse(body)?, options.template_tokens),
+        Shape::Chat => chat
+            .as_ref()
+            .map_or_else(Vec::new, |chat| render_chat(chat, options.template_tokens)),
         Shape::Completion => parse::<CompletionBody>(body)?.prompt.bytes()?,
         Shape::Tokens => tokens::bytes(&parse::<TokenBody>(body)?.token_ids),
         Shape::Sglang => match parse::<SglangBody>(body)? {
@@ -287,7 +366,15 @@ pub(super) fn read(
         .and_then(|value| value.to_str().ok());
     let id = fields.request_id.take().or(fields.rid.take());
     let id = id.unwrap_or_else(|| header.unwrap_or(fallback_id).to_owned());
-    fields.generation(shape, prompt, &id)
+    let mut generation = fields.generation(shape, prompt, &id)?;
+    if let Some(chat) = &chat
+        && chat.tools().is_some()
+    {
+        let seed = options.seed ^ generation.seed;
+        generation.call = chat.call(&generation.prompt, seed)?;
+        generation.limit = Limit::AtMost;
+    }
+    Ok(generation)
 }
 
 #[cfg(test)]
@@ -370,7 +457,9 @@ mod tests {
     fn what_cannot_be_done_is_named() {
         let error = read_error(Shape::Chat, r#"{"model":"other","messages":[]}"#);
         assert!(error.contains("`other` does not exist"));
-        assert!(read_error(Shape::Completion, r#"{"prompt":"x","n":2}"#).starts_with("n:"));
+        assert!(read_error(Shape::Completion, r#"{"prompt":"x","n":0}"#).starts_with("n:"));
+        let two = r#"{"token_ids":[1],"sampling_params":{"n":2}}"#;
+        assert!(read_error(Shape::Tokens, two).starts_with("n:"));
         assert!(read_error(Shape::Completion, r#"{"prompt":""}"#).contains("empty"));
         assert!(read_error(Shape::Completion, r#"{"prompt":["a","b"]}"#).starts_with("prompt:"));
         assert!(read_error(Shape::Sglang, "{}").contains("text or input_ids"));

@@ -18,7 +18,7 @@ use super::faults::Faults;
 use super::frames::now_s;
 use super::request::{Message, parse, render};
 use super::shape::Shape;
-use super::{Shared, kv_routes, metrics, tokens};
+use super::{Shared, kv_routes, metrics, tokens, translated};
 
 /// Longest request body, in bytes: as long as one that a daemon passes on by default.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -40,6 +40,9 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/completions", generate(Shape::Completion))
         .route("/inference/v1/generate", generate(Shape::Tokens))
         .route("/generate", generate(Shape::Sglang))
+        .route("/v1/messages", post(translated::messages))
+        .route("/v1/messages/count_tokens", post(translated::count_tokens))
+        .route("/v1/responses", post(translated::responses))
         .route("/v1/models", get(list_models))
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
@@ -97,13 +100,21 @@ async fn list_models(State(shared): SharedState) -> Json<Value> {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum TokenizeBody {
-    Chat { messages: Vec<Message> },
-    Text { prompt: String },
+    Chat {
+        messages: Vec<Message>,
+        tools: Option<Value>,
+    },
+    Text {
+        prompt: String,
+    },
 }
 
 async fn tokenize(State(shared): SharedState, body: Bytes) -> Result<Json<Value>, ApiError> {
     let bytes = match parse::<TokenizeBody>(&body)? {
-        TokenizeBody::Chat { messages } => render(&messages, shared.options.template_tokens),
+        TokenizeBody::Chat { messages, tools } => {
+            let tools = tools.map(|tools| tools.to_string());
+            render(&messages, tools.as_deref(), shared.options.template_tokens)
+        }
         TokenizeBody::Text { prompt } => prompt.into_bytes(),
     };
     let ids = tokens::ids(&bytes);

@@ -5,7 +5,9 @@ mod logprobs;
 
 use std::fmt::Write as _;
 
+use super::frames::json_string;
 use super::tokens::{self, TOKEN_BYTES};
+use super::tools::Call;
 use bytes::Bytes;
 
 /// Which API a request came by.
@@ -41,6 +43,8 @@ pub(super) enum End {
     Length,
     /// The engine's own choice.
     Stop,
+    /// With a call of a tool.
+    ToolCalls,
     /// Aborted.
     Abort,
 }
@@ -50,6 +54,7 @@ impl End {
         match self {
             Self::Length => "length",
             Self::Stop => "stop",
+            Self::ToolCalls => "tool_calls",
             Self::Abort => "abort",
         }
     }
@@ -70,6 +75,8 @@ pub(super) struct Encoder {
     pub(super) prompt_ids: Option<Vec<u32>>,
     pub(super) return_token_ids: bool,
     pub(super) return_logprobs: bool,
+    /// Other tokens beside each.
+    pub(super) top_logprobs: usize,
     pub(super) include_usage: bool,
     /// Each event of OpenAI's APIs has the usage so far.
     pub(super) continuous_usage: bool,
@@ -78,6 +85,12 @@ pub(super) struct Encoder {
     pub(super) cached_tokens: u32,
     /// Tokens written so far.
     pub(super) written_tokens: usize,
+    /// Its place among the choices.
+    pub(super) choice: usize,
+    /// Tokens of the other choices.
+    pub(super) other_tokens: usize,
+    /// Nothing if the output is text.
+    pub(super) call: Option<Call>,
 }
 
 impl Encoder {
@@ -87,8 +100,10 @@ impl Encoder {
             return None;
         }
         let mut event = self.event_head("chat.completion.chunk");
-        event.push_str(
-            r#""choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]"#,
+        let choice = self.choice;
+        let _ = write!(
+            event,
+            r#""choices":[{{"index":{choice},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}}]"#
         );
         self.write_prompt_ids(&mut event);
         event.push_str("}\n\n");
@@ -104,13 +119,14 @@ impl Encoder {
             .slice(from * TOKEN_BYTES..self.written_tokens * TOKEN_BYTES);
         let text = std::str::from_utf8(&fresh).unwrap_or_default();
         let end = end.map_or_else(|| "null".to_owned(), |end| format!("\"{}\"", end.name()));
-        let logprobs = self.logprobs(text, from);
+        let (logprobs, choice) = (self.logprobs(text, from), self.choice);
         let mut event = match self.shape {
             Shape::Chat => {
                 let mut event = self.event_head("chat.completion.chunk");
+                let delta = self.delta(text, from);
                 let _ = write!(
                     event,
-                    r#""choices":[{{"index":0,"delta":{{"content":"{text}"}},"logprobs":{logprobs},"finish_reason":{end}"#
+                    r#""choices":[{{"index":{choice},"delta":{delta},"logprobs":{logprobs},"finish_reason":{end}"#
                 );
                 event
             }
@@ -118,7 +134,7 @@ impl Encoder {
                 let mut event = self.event_head("text_completion");
                 let _ = write!(
                     event,
-                    r#""choices":[{{"index":0,"text":"{text}","logprobs":{logprobs},"finish_reason":{end},"stop_reason":null"#
+                    r#""choices":[{{"index":{choice},"text":"{text}","logprobs":{logprobs},"finish_reason":{end},"stop_reason":null"#
                 );
                 event
             }
@@ -167,44 +183,71 @@ impl Encoder {
         events.into()
     }
 
-    /// The body of an answer that is not streamed; all tokens written so far are in it.
-    pub(super) fn body(&self, end: End) -> Bytes {
+    /// What a piece of a chat's answer adds.
+    fn delta(&self, text: &str, from: usize) -> String {
+        let Some(Call { id, name, .. }) = &self.call else {
+            return format!(r#"{{"content":"{text}"}}"#);
+        };
+        let text = json_string(text);
+        if from > 0 {
+            return format!(
+                r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{text}}}}}]}}"#
+            );
+        }
+        format!(
+            r#"{{"tool_calls":[{{"index":0,"id":{id},"type":"function","function":{{"name":{name},"arguments":{text}}}}}]}}"#
+        )
+    }
+
+    /// One choice of an answer in one piece: all tokens written so far are in it.
+    pub(super) fn choice_json(&self, end: End) -> String {
         let text = self.written_text();
-        let end_name = end.name();
-        let ids = tokens::ids(text.as_bytes());
+        let (choice, end_name) = (self.choice, end.name());
         let logprobs = self.logprobs(text, 0);
-        let mut body = match self.shape {
+        let mut json = match self.shape {
             Shape::Chat => {
-                let mut body = self.head("{", "chat.completion");
-                let _ = write!(
-                    body,
-                    r#""choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}","tool_calls":[]}},"logprobs":{logprobs},"finish_reason":"{end_name}","stop_reason":null"#
-                );
-                body
+                let message = self.message(text);
+                format!(
+                    r#"{{"index":{choice},"message":{message},"logprobs":{logprobs},"finish_reason":"{end_name}","stop_reason":null"#
+                )
             }
-            Shape::Completion => {
-                let mut body = self.head("{", "text_completion");
-                let _ = write!(
-                    body,
-                    r#""choices":[{{"index":0,"text":"{text}","logprobs":{logprobs},"finish_reason":"{end_name}","stop_reason":null"#
-                );
-                body
-            }
-            Shape::Tokens => format!(
-                r#"{{"request_id":{},"choices":[{{"index":0,"logprobs":{logprobs},"finish_reason":"{end_name}","weight_versions":[{{"version":"default","start":0,"end":{}}}]"#,
-                self.id,
-                ids.len()
+            Shape::Completion => format!(
+                r#"{{"index":{choice},"text":"{text}","logprobs":{logprobs},"finish_reason":"{end_name}","stop_reason":null"#
             ),
-            Shape::Sglang => {
-                return self
-                    .sglang_body(&self.sglang_end(&format!("\"{end_name}\"")))
-                    .into();
-            }
+            Shape::Tokens | Shape::Sglang => format!(
+                r#"{{"index":0,"logprobs":{logprobs},"finish_reason":"{end_name}","weight_versions":[{{"version":"default","start":0,"end":{}}}]"#,
+                self.written_tokens
+            ),
         };
         if self.return_token_ids || self.shape == Shape::Tokens {
-            write_ids(&mut body, ",\"token_ids\":", &ids);
+            write_ids(&mut json, ",\"token_ids\":", &tokens::ids(text.as_bytes()));
         }
-        body.push_str("}]");
+        json.push('}');
+        json
+    }
+
+    fn message(&self, text: &str) -> String {
+        let Some(Call { id, name, .. }) = &self.call else {
+            return format!(r#"{{"role":"assistant","content":"{text}","tool_calls":[]}}"#);
+        };
+        let arguments = json_string(text);
+        format!(
+            r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":{id},"type":"function","function":{{"name":{name},"arguments":{arguments}}}}}]}}"#
+        )
+    }
+
+    /// The body of an answer that is not streamed, of its choices. SGLang's is of this one.
+    pub(super) fn body(&self, choices: &[String], end: End) -> Bytes {
+        let mut body = match self.shape {
+            Shape::Chat => self.head("{", "chat.completion"),
+            Shape::Completion => self.head("{", "text_completion"),
+            Shape::Tokens => format!(r#"{{"request_id":{},"#, self.id),
+            Shape::Sglang => {
+                let end = self.sglang_end(&format!("\"{}\"", end.name()));
+                return self.sglang_body(&end).into();
+            }
+        };
+        let _ = write!(body, r#""choices":[{}]"#, choices.join(","));
         if let Some(ids) = &self.prompt_ids {
             write_ids(&mut body, ",\"prompt_token_ids\":", ids);
         }
@@ -215,7 +258,7 @@ impl Encoder {
     /// Those of a text that begins behind so many tokens, if they are asked for.
     fn logprobs(&self, text: &str, from: usize) -> String {
         if self.return_logprobs {
-            logprobs::of(self.shape, text, from)
+            logprobs::of(self.shape, text, from, self.top_logprobs)
         } else {
             "null".to_owned()
         }
@@ -240,8 +283,13 @@ impl Encoder {
         format!(r#"{start}"id":{id},"object":"{object}","created":{created_s},"model":{model},"#)
     }
 
+    /// Tokens written of all choices.
+    pub(super) const fn all_tokens(&self) -> usize {
+        self.written_tokens + self.other_tokens
+    }
+
     fn usage(&self) -> String {
-        let (prompt, written) = (self.prompt_tokens, self.written_tokens);
+        let (prompt, written) = (self.prompt_tokens, self.all_tokens());
         let (total, cached) = (prompt + written, self.cached_tokens);
         format!(
             r#"{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{written},"prompt_tokens_details":{{"cached_tokens":{cached}}}}}"#
@@ -273,7 +321,7 @@ impl Encoder {
             self.id, self.prompt_tokens, self.written_tokens, self.cached_tokens
         );
         if self.return_logprobs {
-            let all = logprobs::of(self.shape, text, 0);
+            let all = logprobs::of(self.shape, text, 0, 0);
             let _ = write!(body, ",\"output_token_logprobs\":{all}");
         }
         body.push_str("}}");
@@ -307,12 +355,20 @@ mod tests {
             prompt_ids: Some(vec![1, 2]),
             return_token_ids: true,
             return_logprobs: true,
+            top_logprobs: 2,
             include_usage: true,
             continuous_usage: false,
             output: tokens::generated(1, 0, 6).into(),
             cached_tokens: 4,
             written_tokens: 0,
+            choice: 0,
+            other_tokens: 0,
+            call: None,
         }
+    }
+
+    fn body(encoder: &Encoder, end: End) -> Bytes {
+        encoder.body(&[encoder.choice_json(end)], end)
     }
 
     fn events(bytes: &[u8]) -> Vec<Value> {
@@ -351,7 +407,7 @@ mod tests {
             stream.extend_from_slice(&encoder.tokens(4, Some(End::Length)));
             stream.extend_from_slice(&encoder.closing());
             let events = events(&stream);
-            let body: Value = serde_json::from_slice(&encoder.body(End::Length)).unwrap();
+            let body: Value = serde_json::from_slice(&body(&encoder, End::Length)).unwrap();
             let joined = |pointer: &str| {
                 events
                     .iter()

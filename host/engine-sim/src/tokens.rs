@@ -24,6 +24,13 @@ pub(super) fn ids(text: &[u8]) -> Vec<u32> {
         .collect()
 }
 
+/// A text of ASCII as whole tokens, with blanks behind it.
+pub(super) fn padded(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(TOKEN_BYTES), b' ');
+    bytes
+}
+
 /// The bytes of token ids.
 pub(super) fn bytes(ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()

@@ -12,24 +12,50 @@ fn logprob(id: u32) -> f64 {
     -((xxh3_64(&id.to_le_bytes()) % 20_000) as f64) / 10_000.0
 }
 
-/// Those of the tokens of a text, which begins so many tokens behind the answer's beginning.
-pub(super) fn of(shape: Shape, text: &str, from: usize) -> String {
+/// The other tokens beside one, made up too, the token itself first.
+fn top(id: u32, text: &str, others: usize) -> Vec<(String, f64)> {
+    let letters = text.bytes().next().unwrap_or(b'a');
+    let other = |place: usize| {
+        let letter = char::from(b'a' + (letters.wrapping_add(place as u8)) % 26);
+        (letter.to_string(), logprob(id) - place as f64)
+    };
+    let own = (text.to_owned(), logprob(id));
+    std::iter::once(own)
+        .chain((1..others).map(other))
+        .take(others)
+        .collect()
+}
+
+/// Those of the tokens of a text, which begins so many tokens behind the answer's beginning, with
+/// so many others beside each.
+pub(super) fn of(shape: Shape, text: &str, from: usize, others: usize) -> String {
     let all = tokens::ids(text.as_bytes());
     let texts = text.as_bytes().chunks(TOKEN_BYTES);
     let tokens = all.iter().zip(texts).enumerate();
     let entry = |(place, (id, bytes)): (usize, (&u32, &[u8]))| {
         let (logprob, text) = (logprob(*id), String::from_utf8_lossy(bytes));
         match shape {
-            Shape::Chat => format!(
-                r#"{{"token":"{text}","logprob":{logprob:.4},"bytes":{bytes:?},"top_logprobs":[]}}"#
-            ),
+            Shape::Chat => {
+                let top = top(*id, &text, others).into_iter();
+                let top = top.map(|(text, logprob)| {
+                    let bytes = text.as_bytes();
+                    format!(r#"{{"token":"{text}","logprob":{logprob:.4},"bytes":{bytes:?}}}"#)
+                });
+                let top = top.collect::<Vec<_>>().join(",");
+                format!(
+                    r#"{{"token":"{text}","logprob":{logprob:.4},"bytes":{bytes:?},"top_logprobs":[{top}]}}"#
+                )
+            }
             Shape::Tokens => {
                 format!(r#"{{"token_id":{id},"logprob":{logprob:.4},"rank":1,"top_logprobs":[]}}"#)
             }
             Shape::Sglang => format!("[{logprob:.4},{id},null]"),
             Shape::Completion => {
                 let at = (from + place) * TOKEN_BYTES;
-                format!(r#"[{at},{logprob:.4},"{text}",{{"{text}":{logprob:.4}}}]"#)
+                let top = top(*id, &text, others.max(1)).into_iter();
+                let top = top.map(|(text, logprob)| format!(r#""{text}":{logprob:.4}"#));
+                let top = top.collect::<Vec<_>>().join(",");
+                format!(r#"[{at},{logprob:.4},"{text}",{{{top}}}]"#)
             }
         }
     };

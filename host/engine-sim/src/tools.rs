@@ -1,0 +1,119 @@
+//! Calls of tools: a chat that offers tools is sometimes answered by a call of one, with arguments
+//! that fit its schema. Which, and whether at all, follows from the prompt. After a few results the
+//! answer is always text, so that every agent comes to its end.
+
+mod arguments;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Results in a conversation after which no tool is called, unless the request insists.
+const RESULTS_MAX: usize = 3;
+/// Of so many answers one is text although tools are offered.
+const TEXT_EVERY: u64 = 4;
+/// What is in the names of tools that run a command or read: rehearsals use these where there are
+/// any, as they leave nothing behind.
+const PREFERRED: [&str; 6] = ["bash", "command", "exec", "python", "read", "shell"];
+
+#[derive(Deserialize)]
+pub(super) struct Tool {
+    function: Function,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: String,
+    #[serde(default)]
+    parameters: Value,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Call {
+    /// As JSON, quotes included.
+    pub(super) id: String,
+    /// Likewise.
+    pub(super) name: String,
+    /// A JSON object of ASCII.
+    pub(super) arguments: String,
+}
+
+/// What a conversation leads to: a call, or nothing if the answer is text. `number` is the same for
+/// the same prompt.
+pub(super) fn call_for(
+    tools: &[Tool],
+    choice: &Value,
+    results: usize,
+    number: u64,
+) -> Option<Call> {
+    let named = choice["function"]["name"].as_str();
+    let is_wanted = named.is_some() || choice == "required";
+    if choice == "none" || !(is_wanted || wants_one(results, number)) {
+        return None;
+    }
+    let is_named = |tool: &&Tool| named.is_none_or(|name| tool.function.name == name);
+    let mut fitting: Vec<&Tool> = tools.iter().filter(is_named).collect();
+    let is_preferred = |tool: &&Tool| {
+        let name = tool.function.name.to_ascii_lowercase();
+        PREFERRED.iter().any(|part| name.contains(part))
+    };
+    // A stable order: those first that leave nothing behind, each part in the order of the request.
+    fitting.sort_by_key(|tool| !is_preferred(tool));
+    let preferred = fitting.iter().filter(|tool| is_preferred(tool)).count();
+    let among = if preferred > 0 {
+        preferred
+    } else {
+        fitting.len()
+    };
+    fitting[..among].rotate_left((number >> 8) as usize % among.max(1));
+    fitting.into_iter().find_map(|tool| call_of(tool, number))
+}
+
+fn wants_one(results: usize, number: u64) -> bool {
+    results < RESULTS_MAX && number % TEXT_EVERY != 0
+}
+
+/// Nothing if no arguments are known to fit.
+fn call_of(tool: &Tool, number: u64) -> Option<Call> {
+    let arguments = arguments::fitting(&tool.function.parameters, number)?;
+    Some(Call {
+        id: format!("\"call_{number:016x}\""),
+        name: super::frames::json_string(&tool.function.name),
+        arguments,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn tools(names: &[&str]) -> Vec<Tool> {
+        let tool = |name: &&str| json!({"type": "function", "function": {"name": name}});
+        serde_json::from_value(names.iter().map(tool).collect()).expect("tools")
+    }
+
+    fn name(tools: &[Tool], choice: &Value, results: usize, number: u64) -> Option<String> {
+        Some(call_for(tools, choice, results, number)?.name)
+    }
+
+    #[test]
+    fn the_choice_is_followed_and_results_end_it() {
+        let tools = tools(&["write", "read_file", "Bash"]);
+        let (auto, none) = (json!("auto"), json!("none"));
+        let required = json!("required");
+        let named = json!({"type": "function", "function": {"name": "write"}});
+        for number in 0..200 {
+            let called = name(&tools, &auto, 0, number);
+            assert_eq!(called, name(&tools, &auto, 0, number), "the same again");
+            assert_eq!(called.is_none(), number % TEXT_EVERY == 0);
+            assert!(called.is_none_or(|name| name != "\"write\""));
+            assert_eq!(name(&tools, &auto, RESULTS_MAX, number), None);
+            assert_eq!(name(&tools, &none, 0, number), None);
+            assert!(name(&tools, &required, 99, number).is_some());
+            let write = name(&tools, &named, 0, number);
+            assert_eq!(write.as_deref(), Some("\"write\""));
+        }
+        assert_eq!(name(&[], &required, 0, 1), None);
+    }
+}
