@@ -57,6 +57,10 @@ screenshots: guests console ## Take pictures of every page of the console, into 
 	@scripts/setup.sh browser
 	@scripts/test-console.sh screenshots
 
+.PHONY: test-agents
+test-agents: guests ## Run Codex and Claude Code (800 MB from npm are installed) with simulated engines
+	@scripts/test-agents.sh
+
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need vLLM servers: two here (6 GB are installed), or VLLM_URL=a,b
 	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh

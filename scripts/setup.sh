@@ -238,6 +238,7 @@ need_clients() {
   fi
   scripts/e2b-clients.sh
   scripts/swerex-clients.sh
+  scripts/llm-clients.sh
 }
 
 need_deny() {

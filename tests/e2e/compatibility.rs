@@ -2,4 +2,5 @@
 
 mod identity;
 mod passthrough;
+mod responses;
 mod routers;

@@ -3,6 +3,7 @@
 mod actions;
 mod bodies;
 mod calibration;
+mod clients;
 mod cluster;
 mod compatibility;
 mod console;
