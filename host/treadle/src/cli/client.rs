@@ -16,7 +16,7 @@ use super::environment;
 use super::error::CliError;
 use super::local_token::{self, Challenge, ChallengeOutcome, LocalToken};
 use treadle_auth::credentials::TENANT_HEADER;
-use treadle_trust::Trust;
+use treadle_trust::{Trust, url_remedy};
 
 /// The default address of a daemon.
 const DEFAULT_URL: &str = "http://127.0.0.1:8300";
@@ -92,7 +92,7 @@ pub(super) fn base_url(text: &str) -> Result<String, String> {
     let is_base = |uri: &Uri| is_http(uri) && uri.query().is_none();
     match text.parse::<Uri>() {
         Ok(uri) if is_base(&uri) => Ok(text.trim_end_matches('/').to_owned()),
-        _ => Err("write it as http://host:port or https://host:port".to_owned()),
+        _ => Err(url_remedy(text)),
     }
 }
 

@@ -65,7 +65,7 @@ async fn an_address_without_a_scheme_is_shown_with_one() {
         ("status --url gpu-1:8000", "--url"),
     ] {
         let (code, text) = failure(nobody, line).await;
-        assert_eq!(code, Some(2), "{line}: {text}");
+        assert!(matches!(code, Some(1 | 2)), "{line}: {text}");
         for part in [key, "gpu-1:8000", "http://gpu-1:8000"] {
             assert!(text.contains(part), "{line}: {text}");
         }
