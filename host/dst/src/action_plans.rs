@@ -4,6 +4,7 @@ use super::stream::Stream;
 use treadle_core::ActionsConfig;
 use treadle_core::actions::{ActionSpec, Demand, Outcome, Resource, Supply};
 use treadle_model::Span;
+use treadle_model::tenant::MARK;
 
 const SECOND_US: u64 = 1_000_000;
 /// The quota that refuses.
@@ -36,6 +37,8 @@ pub(crate) struct ActionPlan {
 pub(crate) struct ActionsPlan {
     pub(crate) resources: Vec<Resource>,
     pub(crate) actions: Vec<ActionPlan>,
+    /// How many groups of jobs share the resources, if any do.
+    pub(crate) parts: Option<u64>,
 }
 
 /// Actions of a simulation, which all begin by `end_us`.
@@ -75,6 +78,7 @@ pub(crate) fn draw(s: &mut Stream, end_us: u64, settings: &mut ActionsConfig) ->
     ActionsPlan {
         actions: actions.collect(),
         resources,
+        parts: None,
     }
 }
 
@@ -162,6 +166,19 @@ pub(crate) fn give_programs(
         action.late = s.percent(20);
         action.spec.program = Some(if stranger { "nobody".into() } else { key });
     }
+}
+
+/// The jobs of actions are those of some groups, which share what there is.
+pub(crate) fn share(s: &mut Stream, plan: &mut ActionsPlan) {
+    if !s.percent(35) {
+        return;
+    }
+    let parts = s.between(2, 5);
+    for action in &mut plan.actions {
+        let group = s.between_low(0, parts - 1);
+        action.spec.job = format!("{MARK}g{group}{MARK}{}", action.spec.job).into();
+    }
+    plan.parts = Some(parts);
 }
 
 fn durations(s: &mut Stream, action: &ActionPlan) -> Vec<Span> {

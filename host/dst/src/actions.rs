@@ -8,7 +8,7 @@ use super::injected_bug::InjectedBug;
 use super::outcome::{Checked, broken};
 use std::collections::{BTreeMap, VecDeque};
 use treadle_core::Event;
-use treadle_core::actions::{ActionCommand, ActionError, ActionEvent, Admission, Outcome};
+use treadle_core::actions::{ActionCommand, ActionError, ActionEvent, Admission, Outcome, Shares};
 use treadle_model::{ActionId, Span};
 
 const SECOND_US: u64 = 1_000_000;
@@ -149,6 +149,10 @@ impl Simulation {
                 self.executor.answered[client] = is_hopeless;
                 Ok(())
             }
+            Err(ActionError::BeyondShare { .. }) => {
+                self.executor.answered[client] = true;
+                Ok(())
+            }
             Err(error) => broken("action-once", error.to_string()),
         }
     }
@@ -179,6 +183,13 @@ impl Simulation {
         }
         let resources = self.plan.actions.resources.clone();
         self.handle(ActionEvent::ResourcesSet { resources }.into(), None)?;
+        let percent = BTreeMap::new();
+        let shares = self
+            .plan
+            .actions
+            .parts
+            .map(|parts| Shares { parts, percent });
+        self.handle(ActionEvent::SharesSet { shares }.into(), None)?;
         for service in SERVICES {
             let load = Span(SECOND_US);
             let service = service.into();

@@ -108,6 +108,7 @@ impl Plan {
             let stream = &mut Stream::new(seed, "actions of programs");
             let list = &mut actions.actions;
             action_plans::give_programs(stream, list, &starts, faults_end_us, settings);
+            action_plans::share(&mut Stream::new(seed, "shares of actions"), &mut actions);
         }
         let ordinary = FaultKind::ordinary();
         let mut faults = schedule::draw(&mut Stream::new(seed, "faults"), &ordinary, faults_end_us);

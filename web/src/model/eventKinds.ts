@@ -32,6 +32,7 @@ export const EVENT_KINDS = [
   "resources_lost",
   "resources_set",
   "service_declared",
+  "shares_set",
   "step_adopted",
   "step_arrived",
   "step_cancelled",

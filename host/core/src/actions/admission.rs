@@ -2,8 +2,10 @@
 //! served, that fits together with the least of everything (line 2 of Algorithm 1).
 
 use crate::actions::Actions;
+use crate::actions::action::Rank;
 use crate::actions::trial::Trial;
 use std::cmp::Reverse;
+use std::collections::btree_set::Iter;
 use std::collections::{BTreeSet, BinaryHeap};
 use treadle_model::ActionId;
 
@@ -20,20 +22,22 @@ pub(crate) struct Candidates {
 
 impl Actions {
     /// Looks at the first of each queue in turn. One that can't start holds up its whole queue, all
-    /// of which needs the same key resource, so that each queue is looked at up to there.
+    /// of which needs the same key resource, so that each queue is looked at up to there. Where groups
+    /// share, each has queues of its own, and who had its last turn longest ago is looked at first.
     pub(crate) fn candidates(&self) -> Candidates {
         let bounds = &self.config;
         let startable = bounds.started_max.saturating_sub(self.index.started);
         let most = usize::try_from(startable).unwrap_or(usize::MAX);
         let most = most.min(bounds.candidates_max.max(1));
         let mut found = Candidates::default();
-        let mut trial = Trial::of(&self.state.pools, self.state.now);
-        let mut queues: Vec<_> = self.index.queues.values().map(|q| q.iter()).collect();
+        let shares = self.state.shares.is_some();
+        let mut trial = Trial::of(self);
+        let mut queues = self.queues();
         let mut heads = BinaryHeap::new();
-        for (number, queue) in queues.iter_mut().enumerate() {
-            heads.extend(queue.next().map(|head| Reverse((*head, number))));
+        for (number, (turn, queue)) in queues.iter_mut().enumerate() {
+            heads.extend(queue.next().map(|head| Reverse((*turn, *head, number))));
         }
-        while let Some(Reverse(((_, id), number))) = heads.pop() {
+        while let Some(Reverse((_, (_, id), number))) = heads.pop() {
             if found.rows.len() >= most {
                 found.more = !found.rows.is_empty();
                 break;
@@ -45,8 +49,11 @@ impl Actions {
                 trial.set_aside(needs);
             } else if trial.take(needs, needs.least_of_key()) {
                 found.rows.push(id);
-                let next = queues.get_mut(number).and_then(Iterator::next);
-                heads.extend(next.map(|head| Reverse((*head, number))));
+                let started = found.rows.len() as u64;
+                let next = queues.get_mut(number).and_then(|(_, queue)| queue.next());
+                let turn = shares.then_some(self.state.counters.started + started);
+                let turn = turn.unwrap_or_default();
+                heads.extend(next.map(|head| Reverse((turn, *head, number))));
             } else {
                 found
                     .short
@@ -55,6 +62,16 @@ impl Actions {
             }
         }
         found
+    }
+
+    /// Those that wait, by queue, and when each had its last turn.
+    fn queues(&self) -> Vec<(u64, Iter<'_, (Rank, ActionId)>)> {
+        if self.state.shares.is_none() {
+            return self.index.queues.values().map(|q| (0, q.iter())).collect();
+        }
+        let queues = self.index.group_queues.iter();
+        let queues = queues.map(|((pool, group), q)| (self.turn_of(group, *pool), q.iter()));
+        queues.collect()
     }
 
     /// The next actions of some queues, beyond their first ones, in the order in which they are

@@ -53,7 +53,7 @@ impl Actions {
 
     /// Everybody with the least that it can do with.
     fn answer_self(&mut self, rows: &[ActionId]) {
-        let mut trial = Trial::of(&self.state.pools, self.state.now);
+        let mut trial = Trial::of(self);
         let mut starts = Vec::new();
         for id in rows {
             let Some(needs) = self.index.needs.get(id) else {
@@ -86,8 +86,7 @@ impl Actions {
         let mut plan = Plan::new();
         for id in rows {
             let least = self.least(*id);
-            let key = self.index.needs.get(id).map(|needs| needs.key);
-            let is_first = firsts.insert(key);
+            let is_first = firsts.insert(self.queue_of(*id));
             let units = match named.get(id) {
                 Some(units) if self.can_do_with(*id, *units) => Some(*units),
                 None if !is_first && !self.is_starved(*id) => None,
@@ -99,6 +98,13 @@ impl Actions {
             plan.push((*id, units));
         }
         (plan, corrected)
+    }
+
+    /// Its key resource; where groups share, with its group: the first of each goes in any case.
+    fn queue_of(&self, id: ActionId) -> Option<(u32, &str)> {
+        let needs = self.index.needs.get(&id)?;
+        let group = self.state.shares.as_ref().map_or("", |_| &*needs.group);
+        Some((needs.key, group))
     }
 
     fn can_do_with(&self, id: ActionId, units: u64) -> bool {
@@ -116,7 +122,7 @@ impl Actions {
     /// What can be started of a plan; none where it takes more than there is. Nobody is started
     /// after one that waits for the same key resource.
     fn try_out(&self, plan: &Plan, corrected: &mut bool) -> Option<Vec<(ActionId, u64)>> {
-        let mut trial = Trial::of(&self.state.pools, self.state.now);
+        let mut trial = Trial::of(self);
         let mut starts = Vec::new();
         for (id, units) in plan {
             let Some(needs) = self.index.needs.get(id) else {
@@ -131,11 +137,28 @@ impl Actions {
                 trial.set_aside(needs);
             } else if trial.take(needs, *units) {
                 starts.push((*id, *units));
-            } else {
+            } else if trial.is_within_share(needs, *units) {
                 return None;
+            } else {
+                *corrected = true;
+                match self.most_within_share(&trial, *id) {
+                    Some(units) if trial.take(needs, units) => starts.push((*id, units)),
+                    _ => trial.set_aside(needs),
+                }
             }
         }
         Some(starts)
+    }
+
+    /// The most that an action can have of its key resource within its group's share.
+    fn most_within_share(&self, trial: &Trial<'_>, id: ActionId) -> Option<u64> {
+        let needs = self.index.needs.get(&id)?;
+        let spec = &self.state.live.get(&id)?.spec;
+        let options = spec.demands.get(needs.key_demand)?.options.iter().rev();
+        let mut options = options.filter(|units| trial.short_of(needs, **units).is_none());
+        options
+            .find(|units| trial.is_within_share(needs, **units))
+            .copied()
     }
 
     fn carry_out(

@@ -3,6 +3,7 @@
 use crate::actions::action::Action;
 use crate::actions::command::ActionCommand;
 use crate::actions::index::Needs;
+use crate::actions::pool::Pool;
 use crate::actions::question::{ElasticQuestion, RUNNING_MAX};
 use crate::actions::spec::ActionSpec;
 use crate::actions::state::{Ask, Timer};
@@ -120,7 +121,14 @@ impl Actions {
         let waited = self.state.now.since(action.submitted);
         question.waited_us.push(waited.micros());
         let known = self.state.profiles.of(&spec.job, &spec.kind);
-        for (option, units) in spec.demands[needs.key_demand].options.iter().enumerate() {
+        let total = self
+            .state
+            .pools
+            .get(needs.key as usize)
+            .map_or(0, Pool::total);
+        let most = self.most_of(&needs.group, total).max(needs.least_of_key());
+        let options = spec.demands[needs.key_demand].options.iter().enumerate();
+        for (option, units) in options.filter(|(_, units)| **units <= most) {
             let said = spec.durations.get(option).copied();
             let learnt = || known?.get(units).map(|known| known.mean);
             let expected = said.or_else(learnt);
@@ -164,7 +172,7 @@ impl Actions {
         candidates: &[ActionId],
         numbers: &BTreeMap<u32, u32>,
     ) {
-        let mut trial = Trial::of(&self.state.pools, self.state.now);
+        let mut trial = Trial::of(self);
         for needs in candidates.iter().filter_map(|id| self.index.needs.get(id)) {
             for (demand, (pool, units)) in needs.least.iter().enumerate() {
                 if demand != needs.key_demand {

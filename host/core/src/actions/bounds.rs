@@ -20,6 +20,9 @@ impl ActionEvent {
                     cut(&mut resource.supply);
                 }
             }
+            Self::SharesSet {
+                shares: Some(shares),
+            } => shares.within_bounds(),
             Self::ServiceDeclared { load, .. } => *load = SPAN_MAX.min(*load),
             Self::QuotaRefused { retry_after, .. } => *retry_after = SPAN_MAX.min(*retry_after),
             Self::ActionSubmitted { spec, .. } => {

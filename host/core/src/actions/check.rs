@@ -86,6 +86,20 @@ pub enum ActionError {
         /// What there is.
         most: u64,
     },
+    /// It is more than its group may hold.
+    #[error(
+        "demands asks for {least} of {resource:?} at least: the share of its jobs is {most} of {total}; ask for less"
+    )]
+    BeyondShare {
+        /// The resource.
+        resource: Box<str>,
+        /// What it needs.
+        least: u64,
+        /// What its group may hold.
+        most: u64,
+        /// What there is.
+        total: u64,
+    },
     /// More than one demand has several amounts.
     #[error("demands has several options for {first:?} and for {second:?}: one may be elastic")]
     TwoElastic {
@@ -213,6 +227,7 @@ impl Actions {
             let pool = pool.and_then(|pool| self.state.pools.get(pool as usize));
             let pool = pool.ok_or(ActionError::UnknownResource { resource })?;
             check_options(demand, pool)?;
+            self.check_share(prefix_of(&spec.job), demand, pool)?;
         }
         let mut elastic = demands.iter().filter(|d| d.options.len() > 1);
         if let (Some(first), Some(second)) = (elastic.next(), elastic.next()) {
@@ -250,15 +265,31 @@ impl Actions {
         }
     }
 
+    fn check_share(&self, group: &str, demand: &Demand, pool: &Pool) -> Result<(), ActionError> {
+        let (least, total) = (demand.options[0], pool.total());
+        let most = self.most_of(group, total);
+        if least <= most {
+            return Ok(());
+        }
+        Err(ActionError::BeyondShare {
+            resource: demand.resource.clone(),
+            least,
+            most,
+            total,
+        })
+    }
+
     fn check_queue(&self, job: &str) -> Result<(), ActionError> {
         let of = |counts: &std::collections::BTreeMap<Box<str>, u64>, name: &str| {
             counts.get(name).copied().unwrap_or(0)
         };
         let (index, bounds) = (&self.index, &self.config);
         let of_tenant = of(&index.by_tenant, prefix_of(job));
+        let tenant_max = self.most_of(prefix_of(job), bounds.waiting_max);
+        let tenant_max = tenant_max.min(bounds.tenant_waiting_max);
         let queues = [
             ("the daemon", index.waiting, bounds.waiting_max),
-            ("a tenant", of_tenant, bounds.tenant_waiting_max),
+            ("a tenant", of_tenant, tenant_max),
             ("a job", of(&index.by_job, job), bounds.job_waiting_max),
         ];
         let full = queues.iter().find(|(_, waiting, most)| waiting >= most);

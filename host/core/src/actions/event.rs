@@ -2,6 +2,7 @@
 
 use crate::actions::question::ElasticAnswer;
 use crate::actions::resource::Resource;
+use crate::actions::shares::Shares;
 use crate::actions::spec::ActionSpec;
 use serde::{Deserialize, Serialize};
 use treadle_model::{ActionId, AskId, PolicyRef, Span};
@@ -58,6 +59,12 @@ pub enum ActionEvent {
         service: Box<str>,
         /// How long it takes to get it onto devices; learnt from then on.
         load: Span,
+    },
+    /// What groups of jobs may hold of each resource at once; none where all may hold all of it.
+    SharesSet {
+        /// Their shares.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shares: Option<Shares>,
     },
     /// A client submitted an action, with an id that its driver chose.
     ActionSubmitted {
@@ -121,6 +128,7 @@ impl ActionEvent {
             Self::ResourcesSet { .. } => "resources_set",
             Self::ResourcesLost { .. } => "resources_lost",
             Self::ServiceDeclared { .. } => "service_declared",
+            Self::SharesSet { .. } => "shares_set",
             Self::ActionSubmitted { .. } => "action_submitted",
             Self::ActionBegan { .. } => "action_began",
             Self::ActionEnded { .. } => "action_ended",

@@ -3,9 +3,11 @@
 
 use crate::actions::action::{Action, Rank, Stage};
 use crate::actions::pool::Pool;
+use crate::actions::resource::Grant;
+use crate::actions::shares::Holdings;
 use crate::actions::spec::ActionSpec;
 use crate::actions::state::State;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use treadle_model::tenant::prefix_of;
 use treadle_model::{ActionId, Timestamp};
 
@@ -18,6 +20,8 @@ pub(crate) struct Needs {
     pub(crate) key_demand: usize,
     /// Resources and the least units that it can do with of each, as its demands are listed.
     pub(crate) least: Vec<(u32, u64)>,
+    /// The group of its job.
+    pub(crate) group: Box<str>,
 }
 
 impl Needs {
@@ -34,15 +38,17 @@ impl Needs {
             key,
             key_demand,
             least,
+            group: prefix_of(&spec.job).into(),
         })
     }
 
     /// Those of a started action whose resources are gone.
-    pub(crate) fn gone() -> Self {
+    pub(crate) fn gone(spec: &ActionSpec) -> Self {
         Self {
             key: u32::MAX,
             key_demand: 0,
             least: Vec::new(),
+            group: prefix_of(&spec.job).into(),
         }
     }
 
@@ -78,6 +84,10 @@ pub(crate) struct Index {
     pub(crate) needs: BTreeMap<ActionId, Needs>,
     /// Those that wait, by key resource and then by when they are served.
     pub(crate) queues: BTreeMap<u32, BTreeSet<(Rank, ActionId)>>,
+    /// The same by key resource and group.
+    pub(crate) group_queues: BTreeMap<(u32, Box<str>), BTreeSet<(Rank, ActionId)>>,
+    /// What started actions of each group hold.
+    pub(crate) holdings: BTreeMap<Box<str>, Holdings>,
     /// Those that wait and are not served as they came.
     pub(crate) overtaken: BTreeSet<ActionId>,
     /// Those that run, by key resource and then by their expected end.
@@ -95,6 +105,8 @@ pub(crate) struct Index {
     pub(crate) waiting: u64,
     /// How many have been started.
     pub(crate) started: u64,
+    /// Those that have ended and are remembered, oldest first, by group.
+    pub(crate) ended: BTreeMap<Box<str>, VecDeque<ActionId>>,
     /// Idempotency keys by job, of all that are remembered.
     pub(crate) keys: BTreeMap<Box<str>, BTreeMap<Box<str>, ActionId>>,
 }
@@ -114,16 +126,52 @@ fn count(counts: &mut BTreeMap<Box<str>, u64>, name: &str, adds: bool) {
     }
 }
 
+fn leave<K: Ord>(
+    queues: &mut BTreeMap<K, BTreeSet<(Rank, ActionId)>>,
+    key: K,
+    entry: (Rank, ActionId),
+) {
+    if let Some(queue) = queues.get_mut(&key) {
+        queue.remove(&entry);
+        if queue.is_empty() {
+            queues.remove(&key);
+        }
+    }
+}
+
 impl Index {
+    fn hold_no_more(&mut self, group: &str, grants: &[Grant]) {
+        let Some(holdings) = self.holdings.get_mut(group) else {
+            return;
+        };
+        holdings.started -= 1;
+        for grant in grants {
+            if let Some(units) = holdings.units.get_mut(&grant.resource) {
+                *units = units.saturating_sub(grant.units);
+                if *units == 0 {
+                    holdings.units.remove(&grant.resource);
+                }
+            }
+        }
+        if holdings.started == 0 {
+            self.holdings.remove(group);
+        }
+    }
+
     pub(crate) fn of(state: &State) -> Self {
         let mut index = Self::default();
         let positions = positions(&state.pools);
         for (id, action) in &state.live {
             let needs = Needs::of(&action.spec, &positions);
-            index.open(*id, needs.unwrap_or_else(Needs::gone), action);
+            let needs = needs.unwrap_or_else(|| Needs::gone(&action.spec));
+            index.open(*id, needs, action);
         }
         for (id, action) in state.live.iter().chain(&state.ended) {
             index.remember(*id, &action.spec);
+        }
+        for id in &state.ended_order {
+            let ended = state.ended.get(id);
+            index.ended(*id, ended.map_or("", |action| &action.spec.job));
         }
         index
     }
@@ -151,6 +199,18 @@ impl Index {
         }
     }
 
+    /// An action of a job has ended.
+    pub(crate) fn ended(&mut self, id: ActionId, job: &str) {
+        let of_group = self.ended.entry(prefix_of(job).into()).or_default();
+        of_group.push_back(id);
+    }
+
+    /// The oldest that has ended of the group with most of them.
+    pub(crate) fn oldest_of_most(&self) -> Option<ActionId> {
+        let most = self.ended.values().max_by_key(|of_group| of_group.len());
+        most.and_then(|of_group| of_group.front()).copied()
+    }
+
     /// Its key is taken.
     pub(crate) fn remember(&mut self, id: ActionId, spec: &ActionSpec) {
         if let Some(key) = &spec.idempotency_key {
@@ -159,8 +219,15 @@ impl Index {
         }
     }
 
-    /// Its key is free again.
+    /// It is remembered no more, and its key is free again.
     pub(crate) fn forget(&mut self, id: ActionId, spec: &ActionSpec) {
+        let group = prefix_of(&spec.job);
+        if let Some(of_group) = self.ended.get_mut(group) {
+            of_group.pop_front_if(|oldest| *oldest == id);
+            if of_group.is_empty() {
+                self.ended.remove(group);
+            }
+        }
         if let Some(key) = &spec.idempotency_key
             && let Some(of_job) = self.keys.get_mut(&spec.job)
             && of_job.get(key) == Some(&id)
@@ -174,12 +241,15 @@ impl Index {
 
     /// Files an action under its stage.
     pub(crate) fn add(&mut self, id: ActionId, action: &Action) {
-        let Some(key) = self.needs.get(&id).map(|needs| needs.key) else {
+        let needs = self.needs.get(&id);
+        let Some((key, group)) = needs.map(|needs| (needs.key, needs.group.clone())) else {
             return;
         };
         match &action.stage {
             Stage::Waiting { rank, work } => {
                 self.queues.entry(key).or_default().insert((*rank, id));
+                let of_group = self.group_queues.entry((key, group)).or_default();
+                of_group.insert((*rank, id));
                 if *work > 0 {
                     *self.work.entry((key, rank.class)).or_default() += u128::from(*work);
                 }
@@ -194,6 +264,11 @@ impl Index {
                 self.started += 1;
                 let entry = (started.expected.unwrap_or_default(), id, started.units);
                 self.running.entry(key).or_default().insert(entry);
+                let holdings = self.holdings.entry(group).or_default();
+                holdings.started += 1;
+                for grant in &started.grants {
+                    *holdings.units.entry(grant.resource.clone()).or_default() += grant.units;
+                }
             }
             Stage::Ended(_) => {}
         }
@@ -201,17 +276,14 @@ impl Index {
 
     /// Takes an action out of its stage.
     pub(crate) fn remove(&mut self, id: ActionId, action: &Action) {
-        let Some(key) = self.needs.get(&id).map(|needs| needs.key) else {
+        let needs = self.needs.get(&id);
+        let Some((key, group)) = needs.map(|needs| (needs.key, needs.group.clone())) else {
             return;
         };
         match &action.stage {
             Stage::Waiting { rank, work } => {
-                if let Some(queue) = self.queues.get_mut(&key) {
-                    queue.remove(&(*rank, id));
-                    if queue.is_empty() {
-                        self.queues.remove(&key);
-                    }
-                }
+                leave(&mut self.queues, key, (*rank, id));
+                leave(&mut self.group_queues, (key, group), (*rank, id));
                 let place = (key, rank.class);
                 if let Some(sum) = self.work.get_mut(&place) {
                     *sum = sum.saturating_sub(u128::from(*work));
@@ -226,6 +298,7 @@ impl Index {
             }
             Stage::Started(started) => {
                 self.started -= 1;
+                self.hold_no_more(&group, &started.grants);
                 if let Some(running) = self.running.get_mut(&key) {
                     let entry = (started.expected.unwrap_or_default(), id, started.units);
                     running.remove(&entry);

@@ -11,6 +11,12 @@
 //! needs. Actions of other queues that draw on other resources are not held up. A pass looks at no
 //! action beyond the first of each queue that can't start, so its cost does not grow with what waits.
 //!
+//! # Shares
+//!
+//! Where groups of jobs share ([`Shares`]), each has a queue of its own for each key resource, they take
+//! turns, and what started actions of one hold is bounded. The first of a group's queue holds up its
+//! own group where it waits for its share, and everybody where it waits for what there is.
+//!
 //! # Units
 //!
 //! Where a candidate has a choice, the allocation policy is asked for the candidates of its key
@@ -44,6 +50,7 @@ mod question;
 mod quota;
 mod resource;
 mod restarts;
+mod shares;
 mod spec;
 mod starts;
 mod state;
@@ -61,6 +68,7 @@ pub use profiles::{Profile, Profiles};
 pub use question::{ElasticAnswer, ElasticQuestion};
 pub use quota::Quota;
 pub use resource::{Chunk, Grant, Instance, NODE_DEVICES, RESOURCES_MAX, Resource, Supply};
+pub use shares::Shares;
 pub use spec::{ActionSpec, DEMANDS_MAX, Demand, OPTIONS_MAX};
 pub use state::{Ask, Counters, SERVICES_MAX, Service, State, Timer};
 

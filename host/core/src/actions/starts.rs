@@ -81,6 +81,11 @@ impl Actions {
         self.set_deadline(id, Some(now + self.config.begin_max));
         let attempt = self.count_attempt(id);
         self.state.counters.started += 1;
+        if let Some(needs) = self.index.needs.get(&id).cloned()
+            && let Some(key) = grants.get(needs.key_demand)
+        {
+            self.had_turn(&needs.group, &key.resource);
+        }
         self.state.counters.loads += u64::from(loads.is_some());
         let service = loads.map(|loads| loads.service);
         let changes = service.is_some() || !evicted.is_empty();
@@ -188,6 +193,7 @@ impl Actions {
             begun,
             units: started.map_or(0, |started| started.units),
         });
+        self.index.ended(id, &action.spec.job);
         self.state.ended.insert(id, action);
         self.state.ended_order.push_back(id);
         self.forget_oldest();
@@ -258,11 +264,19 @@ impl Actions {
         }
     }
 
-    /// Beyond the bound the oldest ends are forgotten.
+    /// Beyond the bound the oldest ends are forgotten; where groups share, those of the group that has
+    /// most of them.
     pub(crate) fn forget_oldest(&mut self) {
         let most = usize::try_from(self.config.ended_max).unwrap_or(usize::MAX);
         while self.state.ended_order.len() > most {
-            let Some(oldest) = self.state.ended_order.pop_front() else {
+            let order = &mut self.state.ended_order;
+            let of_most = self
+                .state
+                .shares
+                .as_ref()
+                .and_then(|_| self.index.oldest_of_most());
+            let at = of_most.and_then(|oldest| order.iter().position(|id| *id == oldest));
+            let Some(oldest) = order.remove(at.unwrap_or(0)) else {
                 return;
             };
             if let Some(action) = self.state.ended.remove(&oldest) {

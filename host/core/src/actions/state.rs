@@ -3,6 +3,7 @@
 use crate::actions::action::{Action, Stage};
 use crate::actions::pool::Pool;
 use crate::actions::profiles::Profiles;
+use crate::actions::shares::Shares;
 use crate::timers::Timers;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -89,6 +90,12 @@ pub struct State {
     pub now: Timestamp,
     /// The resources.
     pub pools: Vec<Pool>,
+    /// What groups of jobs may hold; none where all may hold all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
+    /// When each group had its last turn at each resource, as the number of the start.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub turns: BTreeMap<Box<str>, BTreeMap<Box<str>, u64>>,
     /// Services that devices may hold.
     pub services: BTreeMap<Box<str>, Service>,
     /// Actions that have not ended.

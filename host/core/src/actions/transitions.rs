@@ -15,6 +15,7 @@ impl Actions {
             ActionEvent::ResourcesSet { resources } => self.resources_set(resources),
             ActionEvent::ResourcesLost { resources } => self.resources_lost(resources),
             ActionEvent::ServiceDeclared { service, load } => self.service_declared(service, *load),
+            ActionEvent::SharesSet { shares } => self.shares_set(shares.as_ref()),
             ActionEvent::ActionSubmitted { action, spec } => self.action_submitted(*action, spec),
             ActionEvent::ActionBegan { action, attempt } => self.action_began(*action, *attempt),
             ActionEvent::ActionEnded {
@@ -76,8 +77,8 @@ impl Actions {
         let missing = self.missing(spec);
         let needs = Needs::of(spec, &positions(&self.state.pools));
         self.index.remember(id, spec);
-        self.index
-            .open(id, needs.unwrap_or_else(Needs::gone), &action);
+        let needs = needs.unwrap_or_else(|| Needs::gone(spec));
+        self.index.open(id, needs, &action);
         self.state.live.insert(id, action);
         if let Some(cause) = missing {
             return self.end(id, Outcome::InfrastructureFailure { cause }, None);

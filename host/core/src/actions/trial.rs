@@ -1,9 +1,11 @@
 //! What is left if actions are started: a pass tries out what fits before it starts anything.
 
+use crate::actions::Actions;
 use crate::actions::devices::FreeDevices;
 use crate::actions::index::Needs;
 use crate::actions::pool::Pool;
-use treadle_model::Timestamp;
+use crate::actions::shares::Holdings;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is left of one resource.
 #[derive(Clone, Debug)]
@@ -12,12 +14,17 @@ struct Left {
     devices: Option<FreeDevices>,
     /// An action before this one waits for it.
     blocked: bool,
+    /// Groups of which one waits for more of their share of it.
+    blocked_groups: BTreeSet<Box<str>>,
 }
 
 /// What is left of all resources.
 #[derive(Clone, Debug)]
-pub(crate) struct Trial {
+pub(crate) struct Trial<'a> {
     pools: Vec<Left>,
+    actions: &'a Actions,
+    /// What each group has been given.
+    taken: BTreeMap<Box<str>, (u64, BTreeMap<u32, u64>)>,
 }
 
 impl Left {
@@ -34,15 +41,19 @@ impl Left {
     }
 }
 
-impl Trial {
-    pub(crate) fn of(pools: &[Pool], now: Timestamp) -> Self {
+impl<'a> Trial<'a> {
+    pub(crate) fn of(actions: &'a Actions) -> Self {
+        let state = &actions.state;
         let left = |pool: &Pool| Left {
-            units: pool.free(now),
+            units: pool.free(state.now),
             devices: pool.devices.as_ref().map(|devices| devices.free.clone()),
             blocked: false,
+            blocked_groups: BTreeSet::new(),
         };
         Self {
-            pools: pools.iter().map(left).collect(),
+            pools: state.pools.iter().map(left).collect(),
+            actions,
+            taken: BTreeMap::new(),
         }
     }
 
@@ -52,7 +63,10 @@ impl Trial {
 
     /// Whether an action before this one waits for something that it needs.
     pub(crate) fn is_blocked(&self, needs: &Needs) -> bool {
-        let blocked = |(pool, _): &(u32, u64)| self.left(*pool).is_none_or(|left| left.blocked);
+        let blocked = |(pool, _): &(u32, u64)| {
+            let left = self.left(*pool);
+            left.is_none_or(|left| left.blocked || left.blocked_groups.contains(&needs.group))
+        };
         needs.least.iter().any(blocked)
     }
 
@@ -65,13 +79,56 @@ impl Trial {
             .map(|(pool, _)| pool)
     }
 
-    /// Takes what an action needs, if it is left and nobody waits for it.
+    /// Whether its group may hold that much more. What was submitted when the share was larger may have
+    /// its least once the group holds nothing else of it.
+    pub(crate) fn is_within_share(&self, needs: &Needs, units: u64) -> bool {
+        let actions = self.actions;
+        if actions.state.shares.is_none() {
+            return true;
+        }
+        let held = actions.index.holdings.get(&needs.group);
+        let taken = self.taken.get(&needs.group);
+        let started =
+            held.map_or(0, |held| held.started) + taken.map_or(0, |(started, _)| *started);
+        let started_max = actions.most_of(&needs.group, actions.config.started_max);
+        let mut least = needs.least.iter().map(|(_, least)| *least);
+        started < started_max
+            && needs.with(units).all(|(pool, units)| {
+                let least = least.next().unwrap_or(0);
+                let before = taken.and_then(|(_, taken)| taken.get(&pool)).copied();
+                let before = self.held_of(held, pool) + before.unwrap_or(0);
+                let known = actions.state.pools.get(pool as usize);
+                let total = known.map_or(0, Pool::total);
+                before.saturating_add(units) <= actions.most_of(&needs.group, total)
+                    || (before == 0 && units == least)
+            })
+    }
+
+    fn held_of(&self, held: Option<&Holdings>, pool: u32) -> u64 {
+        let pool = self.actions.state.pools.get(pool as usize);
+        let units = held
+            .zip(pool)
+            .and_then(|(held, pool)| held.units.get(&pool.resource.name));
+        units.copied().unwrap_or(0)
+    }
+
+    /// Takes what an action needs, if it is left, nobody waits for it and its group may have it.
     pub(crate) fn take(&mut self, needs: &Needs, units: u64) -> bool {
-        if self.is_blocked(needs) || self.short_of(needs, units).is_some() {
+        if self.is_blocked(needs)
+            || self.short_of(needs, units).is_some()
+            || !self.is_within_share(needs, units)
+        {
             return false;
         }
         for (pool, units) in needs.with(units) {
             self.take_of(pool, units);
+        }
+        if self.actions.state.shares.is_some() {
+            let (started, taken) = self.taken.entry(needs.group.clone()).or_default();
+            *started += 1;
+            for (pool, units) in needs.with(units) {
+                *taken.entry(pool).or_default() += units;
+            }
         }
         true
     }
@@ -83,29 +140,39 @@ impl Trial {
         }
     }
 
-    /// An action waits: none after it takes of what it needs.
+    /// An action waits: none after it takes of what it needs. One that waits for its group's share
+    /// holds up that group alone.
     pub(crate) fn block(&mut self, needs: &Needs) {
+        let least = needs.least_of_key();
+        let of_group = self.short_of(needs, least).is_none() && !self.is_within_share(needs, least);
         for (pool, _) in &needs.least {
-            self.block_pool(*pool);
+            self.block_pool(*pool, of_group.then_some(&needs.group));
         }
     }
 
     /// An action waits although it could start: none after it takes of its key resource, nor the
-    /// least that it needs of others.
+    /// least that it needs of others. Where groups share, it holds up its own.
     pub(crate) fn set_aside(&mut self, needs: &Needs) {
+        let shares = self.actions.state.shares.is_some();
         for (demand, (pool, units)) in needs.least.iter().enumerate() {
             let fits = self.left(*pool).is_some_and(|left| left.fits(*units));
             if demand == needs.key_demand || !fits {
-                self.block_pool(*pool);
+                self.block_pool(*pool, shares.then_some(&needs.group));
             } else {
                 self.take_of(*pool, *units);
             }
         }
     }
 
-    fn block_pool(&mut self, pool: u32) {
-        if let Some(left) = self.pools.get_mut(pool as usize) {
-            left.blocked = true;
+    fn block_pool(&mut self, pool: u32, group: Option<&Box<str>>) {
+        let Some(left) = self.pools.get_mut(pool as usize) else {
+            return;
+        };
+        match group {
+            Some(group) => {
+                left.blocked_groups.insert(group.clone());
+            }
+            None => left.blocked = true,
         }
     }
 

@@ -5,9 +5,10 @@ use super::Model;
 use super::action_programs::ProgramsActions;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::actions::{
-    ActionCommand, ActionEvent, ActionSpec, Grant, Outcome, Resource, Supply,
+    ActionCommand, ActionEvent, ActionSpec, Grant, Outcome, Pool, Resource, Shares, Supply,
 };
 use treadle_core::{Core, Event};
+use treadle_model::tenant::prefix_of;
 use treadle_model::{ActionId, ProgramId, Timestamp};
 
 /// An attempt under way.
@@ -46,6 +47,8 @@ pub(super) struct ActionFacts {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActionsFacts {
     resources: Vec<Resource>,
+    /// What groups of jobs may hold of them.
+    shares: Option<Shares>,
     pub(super) open: BTreeMap<ActionId, ActionFacts>,
     pub(super) of_programs: ProgramsActions,
     now: Timestamp,
@@ -158,6 +161,7 @@ impl ActionsFacts {
     fn learn(&mut self, event: &ActionEvent) {
         match event {
             ActionEvent::ResourcesSet { resources } => self.resources.clone_from(resources),
+            ActionEvent::SharesSet { shares } => self.shares.clone_from(shares),
             ActionEvent::ResourcesLost { resources } => {
                 self.resources
                     .retain(|known| !resources.contains(&known.name));
@@ -217,6 +221,30 @@ impl ActionsFacts {
             requests.or_default().push((now, grant.units));
         }
         Ok(())
+    }
+
+    /// The group of an action's job, where groups share.
+    fn group<'a>(&self, action: &'a ActionFacts) -> &'a str {
+        self.shares
+            .as_ref()
+            .map_or("", |_| prefix_of(&action.spec.job))
+    }
+
+    /// A group that holds more of a resource than its share.
+    fn beyond_share(&self, resource: &str, total: u64) -> Option<String> {
+        let shares = self.shares.as_ref()?;
+        let mut held = BTreeMap::<&str, u64>::new();
+        for action in self.open.values() {
+            let grants = action.runs.iter().flat_map(|runs| &runs.grants);
+            let units = grants.filter(|grant| &*grant.resource == resource);
+            *held.entry(self.group(action)).or_default() += units.map(|g| g.units).sum::<u64>();
+        }
+        let mut beyond = held
+            .iter()
+            .filter(|(group, units)| **units > shares.most(group, total));
+        beyond
+            .next()
+            .map(|(group, units)| format!("{group:?} holds {units} of {total}"))
     }
 
     fn used(&self, resource: &str) -> u64 {
@@ -317,6 +345,10 @@ impl Model {
                 .pools
                 .iter()
                 .find(|p| p.resource.name == resource.name);
+            let total = pool.map_or(0, Pool::total);
+            if let Some(beyond) = facts.beyond_share(&resource.name, total) {
+                return broken("action-shares", format!("{}: {beyond}", resource.name));
+            }
             let (used, known) = (facts.used(&resource.name), pool.map(|pool| pool.used));
             if known != Some(used) {
                 let name = &resource.name;
@@ -378,6 +410,7 @@ impl Model {
             };
             let is_overtaken = |(id, waits): &(&ActionId, &ActionFacts)| {
                 let is_first = *id < later && waits.runs.is_none() && !facts.asked.contains(id);
+                let is_first = is_first && facts.group(waits) == facts.group(started);
                 is_first && self.is_served_before(**id, waits, started)
             };
             if let Some((first, _)) = facts.open.iter().find(is_overtaken) {
@@ -406,6 +439,9 @@ impl Model {
         };
         let mut demands = other.spec.demands.iter();
         demands.any(|demand| needs(&demand.resource))
-            && !before.any(|(_, a)| a.runs.is_none() && key(a) == key(waits))
+            && !before.any(|(_, a)| {
+                let is_of_queue = key(a) == key(waits) && facts.group(a) == facts.group(waits);
+                a.runs.is_none() && is_of_queue
+            })
     }
 }

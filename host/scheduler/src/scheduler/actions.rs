@@ -17,6 +17,7 @@ pub(crate) fn about(event: &ActionEvent) -> Option<ActionId> {
         ActionEvent::ResourcesSet { .. }
         | ActionEvent::ResourcesLost { .. }
         | ActionEvent::ServiceDeclared { .. }
+        | ActionEvent::SharesSet { .. }
         | ActionEvent::ElasticAnswered { .. }
         | ActionEvent::ActionsRecovered => None,
     }
