@@ -1,12 +1,15 @@
 //! What all sandboxes of an agent share.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::config::SandboxConfig;
+use crate::error::SandboxError;
 use crate::platform::Platform;
+use crate::shares::Shared;
 use crate::turns::Turns;
 
 #[derive(Debug)]
@@ -20,6 +23,33 @@ pub(crate) struct Agent {
     pub(crate) turns: Turns,
     /// What became of sandboxes that were asked for.
     pub(crate) preparations: Preparations,
+    /// Tenants whose sandboxes have more on disk than their share.
+    pub(crate) beyond: Mutex<BTreeMap<String, Beyond>>,
+}
+
+/// A tenant whose sandboxes have more on disk than its share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beyond {
+    pub(crate) has: u64,
+    pub(crate) most: u64,
+    /// With so much another one is stopped.
+    pub(crate) next: u64,
+}
+
+impl Agent {
+    /// Whether a tenant's sandboxes may begin to write.
+    pub(crate) fn check_share(&self, tenant: &str) -> Result<(), SandboxError> {
+        let beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
+        match beyond.get(tenant) {
+            None => Ok(()),
+            Some(Beyond { has, most, .. }) => Err(SandboxError::BeyondShare {
+                tenant: tenant.to_owned(),
+                of: Shared::FilesBytes,
+                has: *has,
+                most: *most,
+            }),
+        }
+    }
 }
 
 /// What became of sandboxes that were asked for.

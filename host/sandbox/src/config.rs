@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{MachineClock, ThisMachine};
+use crate::shares::{Shares, Undivided};
 use crate::wire::Guard;
 
 /// What an agent is given by its operator.
@@ -33,6 +34,13 @@ pub struct SandboxConfig {
     /// What images and snapshots take of the disk before those go that were not used for the
     /// longest; 0 for no bound.
     pub images_bytes_max: u64,
+    /// What snapshots and other copies of sandboxes' files take of the disk at most.
+    pub copies_bytes_max: u64,
+    /// What the files of all sandboxes take of the disk before one is stopped; 0 for nine tenths of
+    /// the disk.
+    pub files_bytes_max: u64,
+    /// What a tenant may have of all that is shared.
+    pub shares: Arc<dyn Shares>,
     /// Snapshots at once.
     pub snapshots_max: usize,
     /// The first of 65,536 users of the machine that are the users of sandboxes; no others may be.
@@ -61,6 +69,9 @@ impl SandboxConfig {
             processes_max: 1_024,
             disk_bytes_max: 10 << 30,
             images_bytes_max: 0,
+            copies_bytes_max: 40 << 30,
+            files_bytes_max: 0,
+            shares: Arc::new(Undivided),
             snapshots_max: 1_024,
             uid: 231_072,
             ttl: Duration::from_hours(1),

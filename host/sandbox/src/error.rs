@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::shares::Shared;
+
 /// Why something can't be done with sandboxes.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
@@ -11,6 +13,26 @@ pub enum SandboxError {
     /// As many as may be are there.
     #[error("{0} sandboxes are there, as many as may be; remove some, or try again later")]
     Full(usize),
+    /// A tenant has its share.
+    #[error(
+        "the tenant `{tenant}` has {has} of {most} {}, its share; {}{}",
+        of.what(), of.remedy(), raise(tenant, *of)
+    )]
+    BeyondShare {
+        /// Whose share it is.
+        tenant: String,
+        /// Of what.
+        of: Shared,
+        /// How much it has.
+        has: u64,
+        /// How much it may have.
+        most: u64,
+    },
+    /// Snapshots and copies take as much of the disk as they may.
+    #[error(
+        "snapshots and copies of sandboxes take {0} bytes of the {1} that they may; remove snapshots or forked sandboxes, or raise sandboxes.copies_bytes_max"
+    )]
+    CopiesFull(u64, u64),
     /// Where sandboxes are made there is no room for another one.
     #[error("there is no room for another sandbox: {0}; remove some, or try again later")]
     NoRoom(String),
@@ -52,4 +74,13 @@ pub enum SandboxError {
     /// The system's error.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
+}
+
+/// How a tenant gets another share, where it can.
+fn raise(tenant: &str, of: Shared) -> String {
+    of.limit().map_or_else(String::new, |limit| {
+        format!(
+            ", or have an admin of the daemon set its limit: treadle access tenants set {tenant} --limit {limit}=N"
+        )
+    })
 }

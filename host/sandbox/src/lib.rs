@@ -23,6 +23,7 @@ mod cgroup;
 mod channel;
 mod clock;
 mod config;
+mod copies;
 mod digest;
 mod error;
 mod files;
@@ -37,6 +38,7 @@ mod platform;
 mod record;
 mod sandbox;
 mod sandboxes;
+mod shares;
 mod snapshot;
 mod turns;
 mod usage;
@@ -56,5 +58,6 @@ pub use sandbox::{
     End, Event, Exec, Grant, Input, Running, Sandbox, Share, State, Status, Stopper,
 };
 pub use sandboxes::{Sandboxes, random_name};
+pub use shares::{Shared, Shares, Undivided};
 pub use snapshot::Snapshot;
 pub use wire::Guard;

@@ -259,7 +259,7 @@ impl Sandbox {
         let config = &self.agent.config;
         let (bytes, max) = (self.lock().disk_bytes, config.disk_bytes_max);
         if bytes <= max.saturating_mul(FULL_TIMES) || config.without.contains(&Guard::Disk) {
-            return Ok(());
+            return self.agent.check_share(&self.tenant());
         }
         Err(SandboxError::Command(format!(
             "the sandbox has {bytes} bytes on disk, and may have {max}; remove files from outside first"
@@ -324,6 +324,11 @@ impl Sandbox {
         let borne = bytes.saturating_add(max / BORNE_PART);
         inner.borne_bytes = inner.borne_bytes.min(borne);
         bytes > max.max(inner.borne_bytes)
+    }
+
+    /// Whether it was ever measured.
+    pub(crate) fn was_measured(&self) -> bool {
+        self.lock().measured.is_some()
     }
 
     /// Measures what was ended for having too much: it may start again with that, to take some away.

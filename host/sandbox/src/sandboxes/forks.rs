@@ -10,9 +10,12 @@ use crate::error::SandboxError;
 use crate::layers;
 use crate::record::{Record, SandboxSpec};
 use crate::sandbox::{Sandbox, State};
+use crate::usage;
 
 /// Copies that may lie between an image and a sandbox's own files.
 const LAYERS_MAX: usize = 32;
+/// What is counted to find out whether a copy fits; no layer has this name.
+const PROBE: &str = ".probe";
 
 impl Sandboxes {
     /// Makes sandboxes with the files that one has now; its processes stay its own. All of them lie
@@ -40,10 +43,8 @@ impl Sandboxes {
         spec: SandboxSpec,
     ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
         parent.made().await?;
-        let there = self.0.lock().len();
-        if there >= self.0.agent.config.sandboxes_max {
-            return Err(SandboxError::Full(there));
-        }
+        self.check_room(&self.0.lock(), &spec.tenant)?;
+        self.make_room_for_copies(parent).await;
         let _copying = self.0.copying.read().await;
         let (_, layers) = self.copy_of(parent).await?;
         let mut children = Vec::new();
@@ -73,11 +74,56 @@ impl Sandboxes {
             let problem = format!("was copied {LAYERS_MAX} times in a row, as often as may be");
             return Err(SandboxError::Value("sandbox", problem));
         }
-        let copied = sandbox.copy(&layer).await;
-        copied.map_err(|error| SandboxError::System("copying the sandbox's files", error))?;
+        self.copy_within_share(sandbox, &layer, &record.spec.tenant)
+            .await?;
         let mut layers = vec![layer];
         layers.extend(record.layers.iter().cloned());
         Ok((record, layers))
+    }
+
+    /// Copies a sandbox's files where its tenant has room for them.
+    async fn copy_within_share(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        layer: &str,
+        tenant: &str,
+    ) -> Result<(), SandboxError> {
+        let (config, copies) = (&self.0.agent.config, &self.0.copies);
+        sandbox.measure(true).await;
+        let about = sandbox.lock().disk_bytes;
+        copies.take(layer, tenant, about, config)?;
+        let copied = sandbox.copy(layer).await;
+        let copied =
+            copied.map_err(|error| SandboxError::System("copying the sandbox's files", error));
+        let folder = self.layers_folder().join(layer);
+        let taken = match copied {
+            Ok(()) => {
+                let measured = folder.clone();
+                let bytes = blocking(move || Ok(usage::of_folder(&measured))).await;
+                copies.take(layer, tenant, bytes.unwrap_or(about), config)
+            }
+            failed => failed,
+        };
+        if taken.is_err() {
+            match blocking(move || layers::remove(&folder)).await {
+                Ok(()) => copies.gone(layer),
+                Err(error) => tracing::warn!(layer, %error, "a copy stays until it is collected"),
+            }
+        }
+        taken
+    }
+
+    /// Has copies removed that nobody has any more, where another one does not fit beside them.
+    pub(super) async fn make_room_for_copies(&self, sandbox: &Arc<Sandbox>) {
+        let (tenant, bytes) = (sandbox.tenant(), sandbox.lock().disk_bytes);
+        let copies = &self.0.copies;
+        if copies
+            .take(PROBE, &tenant, bytes, &self.0.agent.config)
+            .is_err()
+        {
+            self.collect_copies().await;
+        }
+        copies.gone(PROBE);
     }
 
     /// Ends all processes of all sandboxes, and starts none any more. Their files stay.

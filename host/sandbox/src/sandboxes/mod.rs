@@ -9,13 +9,15 @@ mod sweep;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::agent::{Agent, Counters};
 use crate::blocking::{blocking, whole};
+use crate::copies::Copies;
 use crate::error::SandboxError;
 use crate::record::{OnExpiry, Record, SandboxSpec};
 use crate::sandbox::{Sandbox, State, Status};
+use crate::shares;
 use crate::snapshot::Snapshot;
 
 /// Bytes of all labels and variables of a sandbox.
@@ -41,6 +43,10 @@ struct Shared {
     has_unread: bool,
     /// Held while images and snapshots are looked for that may go.
     making_room: tokio::sync::Mutex<()>,
+    /// What files may take of the disk where nothing else is configured.
+    disk_part: OnceLock<u64>,
+    /// What copies of sandboxes' files take.
+    copies: Copies,
     /// Read while a sandbox's files are copied, until what lies over the copy is on record.
     copying: tokio::sync::RwLock<()>,
     /// No other agent uses the folder while it is open.
@@ -108,9 +114,7 @@ impl Sandboxes {
         let changing = sandbox.changing.lock().await;
         {
             let mut all = self.0.lock();
-            if all.len() >= self.0.agent.config.sandboxes_max {
-                return Err(SandboxError::Full(all.len()));
-            }
+            self.check_room(&all, &record.spec.tenant)?;
             all.insert(id.clone(), sandbox.clone());
         }
         let (folder, to_write) = (sandbox.folder.clone(), record.clone());
@@ -133,6 +137,44 @@ impl Sandboxes {
         }
         drop(changing);
         Ok(sandbox)
+    }
+
+    /// Whether a tenant may have another one.
+    fn check_room(
+        &self,
+        all: &BTreeMap<String, Arc<Sandbox>>,
+        tenant: &str,
+    ) -> Result<(), SandboxError> {
+        let config = &self.0.agent.config;
+        let sandboxes_max = config.sandboxes_max;
+        let most = config
+            .shares
+            .most(tenant, shares::Shared::Sandboxes, sandboxes_max as u64);
+        let (mut has, mut bytes) = (0, 0);
+        for own in all.values().filter(|own| own.tenant() == tenant) {
+            has += 1;
+            bytes += own.lock().disk_bytes;
+        }
+        let of_files = self.files_bytes_max();
+        let bytes_max = config
+            .shares
+            .most(tenant, shares::Shared::FilesBytes, of_files);
+        let beyond = |of, has, most| SandboxError::BeyondShare {
+            tenant: tenant.to_owned(),
+            of,
+            has,
+            most,
+        };
+        if has >= most {
+            return Err(beyond(shares::Shared::Sandboxes, has, most));
+        }
+        if bytes >= bytes_max {
+            return Err(beyond(shares::Shared::FilesBytes, bytes, bytes_max));
+        }
+        if all.len() >= sandboxes_max {
+            return Err(SandboxError::Full(all.len()));
+        }
+        Ok(())
     }
 
     /// The sandbox of this name.

@@ -11,6 +11,7 @@ use crate::error::SandboxError;
 use crate::images;
 use crate::record::SandboxSpec;
 use crate::sandbox::Sandbox;
+use crate::shares::Shared;
 use crate::snapshot::Snapshot;
 use crate::usage;
 
@@ -53,6 +54,7 @@ impl Sandboxes {
         self.check_count(&self.0.snapshots(), &tenant, name.as_deref())?;
         let id = super::name(FIRST, &self.0.agent.config.mark);
         let id = id.map_err(|error| SandboxError::System("a name", error))?;
+        self.make_room_for_copies(sandbox).await;
         let copying = self.0.copying.read().await;
         let (record, layers) = self.copy_of(sandbox).await?;
         let now = self.after_namesakes(&tenant, name.as_deref());
@@ -132,9 +134,16 @@ impl Sandboxes {
             |one: &&Snapshot| name.is_none() || one.tenant != tenant || one.name.as_deref() != name;
         let stay = all.values().filter(stays);
         let own = stay.clone().filter(|one| one.tenant == tenant).count();
-        let most_own = most.div_ceil(TENANTS_PART);
-        if own >= most_own {
-            return Err(SandboxError::SnapshotsFull(most_own));
+        let shares = &self.0.agent.config.shares;
+        let share = shares.most(tenant, Shared::Snapshots, most as u64);
+        let most_own = (most.div_ceil(TENANTS_PART) as u64).min(share);
+        if own as u64 >= most_own {
+            return Err(SandboxError::BeyondShare {
+                tenant: tenant.to_owned(),
+                of: Shared::Snapshots,
+                has: own as u64,
+                most: most_own,
+            });
         }
         if stay.count() >= most {
             return Err(SandboxError::SnapshotsFull(most));

@@ -1,10 +1,10 @@
 //! The start of an agent: what an earlier one left is ended, and what it had is taken in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::RwLock;
@@ -14,6 +14,7 @@ use crate::agent::{Agent, Preparations};
 use crate::blocking::blocking;
 use crate::clock::Clock;
 use crate::config::SandboxConfig;
+use crate::copies::Copies;
 use crate::error::SandboxError;
 use crate::layers;
 use crate::namespaces::Namespaces;
@@ -22,6 +23,7 @@ use crate::record::Record;
 use crate::sandbox::{Sandbox, State};
 use crate::snapshot::Snapshot;
 use crate::turns::Turns;
+use crate::usage;
 
 impl Sandboxes {
     /// Starts an agent whose sandboxes are on this machine. What runs of an earlier one in this folder
@@ -76,6 +78,7 @@ impl Sandboxes {
             turns: Turns::new(config.creations_max),
             platform,
             preparations: Preparations::default(),
+            beyond: Mutex::default(),
             config,
             clock,
         });
@@ -89,12 +92,46 @@ impl Sandboxes {
             has_unread,
             making_room: tokio::sync::Mutex::default(),
             agent: agent.clone(),
+            disk_part: OnceLock::new(),
+            copies: Copies::default(),
             copying: RwLock::default(),
             _owned: owned,
         }));
+        sandboxes.count_copies().await;
         sandboxes.collect_copies().await;
         sandboxes.watch();
         Ok(sandboxes)
+    }
+}
+
+impl Sandboxes {
+    /// Counts the copies that an earlier agent left, each measured once: those of snapshots were.
+    async fn count_copies(&self) {
+        let snapshots = self.snapshots();
+        for snapshot in &snapshots {
+            self.0
+                .copies
+                .put(&snapshot.layers[0], &snapshot.tenant, snapshot.disk_bytes);
+        }
+        let all: Vec<_> = self.0.lock().values().cloned().collect();
+        let mut owners: BTreeMap<String, String> = BTreeMap::new();
+        for sandbox in all {
+            let record = &sandbox.lock().record;
+            let layers = record.layers.iter().cloned();
+            owners.extend(layers.map(|layer| (layer, record.spec.tenant.clone())));
+        }
+        for snapshot in &snapshots {
+            owners.remove(&snapshot.layers[0]);
+        }
+        let (own, folder) = (self.clone(), self.layers_folder());
+        let counted = blocking(move || {
+            for (layer, tenant) in owners {
+                let bytes = usage::of_folder(&folder.join(&layer));
+                own.0.copies.put(&layer, &tenant, bytes);
+            }
+            Ok(())
+        });
+        let _ = counted.await;
     }
 }
 

@@ -3,17 +3,19 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Sandboxes;
+use crate::agent::Beyond;
 use crate::blocking::blocking;
 use crate::layers;
 use crate::record::OnExpiry;
 use crate::sandbox::{Sandbox, State};
+use crate::shares::Shared;
 use crate::wire::Guard;
 
 /// How often time and disks are looked at.
@@ -50,6 +52,7 @@ impl Sandboxes {
                 let sandboxes = Self(shared);
                 sandboxes.expire();
                 sandboxes.measure(&mut free);
+                sandboxes.hold_to_shares();
                 if collected.elapsed() >= COLLECTION_PERIOD && sandboxes.set_aside().await {
                     collected = Instant::now();
                     sandboxes.note_time();
@@ -132,7 +135,12 @@ impl Sandboxes {
         }
         for sandbox in self.all() {
             // Files of a paused one may be written from outside.
-            let is_there = matches!(*sandbox.state.borrow(), State::Ready | State::Paused);
+            // What has ended has what it had, and what an earlier agent left is to be known.
+            let is_there = match *sandbox.state.borrow() {
+                State::Ready | State::Paused => true,
+                State::Stopped => !sandbox.was_measured(),
+                _ => false,
+            };
             if !is_there || sandbox.lock().is_over_disk {
                 continue;
             }
@@ -192,16 +200,73 @@ impl Sandboxes {
 
     async fn remove_set_aside(&self) {
         let folder = self.layers_folder();
+        let own = self.clone();
         let removed = blocking(move || {
             for layer in layers::names(&folder) {
-                if layer.starts_with('.') {
-                    layers::remove(&folder.join(layer))?;
+                if let Some(name) = layer.strip_prefix('.') {
+                    layers::remove(&folder.join(&layer))?;
+                    own.0.copies.gone(name);
                 }
             }
             Ok(())
         });
         if let Err(error) = removed.await {
             tracing::warn!(%error, "copies of sandboxes stay");
+        }
+    }
+}
+
+impl Sandboxes {
+    /// What the files of all sandboxes may take of the disk.
+    pub(super) fn files_bytes_max(&self) -> u64 {
+        let config = &self.0.agent.config;
+        match config.files_bytes_max {
+            0 => *self
+                .0
+                .disk_part
+                .get_or_init(|| disk_bytes(&config.folder) / 10 * 9),
+            most => most,
+        }
+    }
+
+    /// Stops the largest sandbox at work of a tenant whose sandboxes have more on disk than its share,
+    /// and another one each time that they have more yet.
+    fn hold_to_shares(&self) {
+        let (agent, all_max) = (&self.0.agent, self.files_bytes_max());
+        if agent.config.without.contains(&Guard::Disk) {
+            return;
+        }
+        let mut of_tenants: BTreeMap<String, (u64, Option<(u64, Arc<Sandbox>)>)> = BTreeMap::new();
+        for sandbox in self.all() {
+            let bytes = sandbox.lock().disk_bytes;
+            let (sum, largest) = of_tenants.entry(sandbox.tenant()).or_default();
+            *sum += bytes;
+            let is_larger = largest.as_ref().is_none_or(|(most, _)| bytes > *most);
+            if is_larger && *sandbox.state.borrow() == State::Ready {
+                *largest = Some((bytes, sandbox));
+            }
+        }
+        let mut beyond = agent.beyond.lock().unwrap_or_else(PoisonError::into_inner);
+        beyond.retain(|tenant, _| of_tenants.contains_key(tenant));
+        for (tenant, (has, largest)) in of_tenants {
+            let most = agent
+                .config
+                .shares
+                .most(&tenant, Shared::FilesBytes, all_max);
+            if has <= most {
+                beyond.remove(&tenant);
+                continue;
+            }
+            let next = beyond.get(&tenant).map_or(0, |before| before.next);
+            let next = match largest.filter(|_| has >= next) {
+                Some((_, sandbox)) => {
+                    tracing::warn!(tenant, has, most, "its sandboxes wrote more than its share");
+                    tokio::spawn(async move { end_writing(&sandbox).await });
+                    has + most / URGENT_PART
+                }
+                None => next,
+            };
+            beyond.insert(tenant, Beyond { has, most, next });
         }
     }
 }
@@ -215,6 +280,12 @@ async fn end_writing(sandbox: &Arc<Sandbox>) {
     sandbox.end_processes().await;
     sandbox.bear().await;
     sandbox.set(State::Stopped);
+}
+
+/// Bytes of the disk that a folder is on.
+fn disk_bytes(folder: &Path) -> u64 {
+    let told = rustix::fs::statvfs(folder);
+    told.map_or(u64::MAX, |told| told.f_blocks.saturating_mul(told.f_frsize))
 }
 
 /// Bytes that are left of the disk that a folder is on.

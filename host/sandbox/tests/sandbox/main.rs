@@ -7,5 +7,6 @@ mod course;
 mod ends;
 mod escapes;
 mod files;
+mod shares;
 mod snapshots;
 mod stage;

@@ -1,0 +1,106 @@
+//! What copies of sandboxes' files take of the disk, and whose they are. A copy lies under snapshots and
+//! under forked sandboxes, and counts until its folder is removed.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::config::SandboxConfig;
+use crate::error::SandboxError;
+use crate::shares::Shared;
+
+/// A copy.
+#[derive(Clone, Debug)]
+struct Copy {
+    tenant: String,
+    bytes: u64,
+}
+
+/// All copies of an agent, by the name of their layer.
+#[derive(Debug, Default)]
+pub(crate) struct Copies(Mutex<BTreeMap<String, Copy>>);
+
+impl Copies {
+    /// One is there, or its size is known now.
+    pub(crate) fn put(&self, layer: &str, tenant: &str, bytes: u64) {
+        let tenant = tenant.to_owned();
+        self.lock().insert(layer.to_owned(), Copy { tenant, bytes });
+    }
+
+    /// It is gone from the disk, or was not made.
+    pub(crate) fn gone(&self, layer: &str) {
+        self.lock().remove(layer);
+    }
+
+    /// Counts one that is about to be made, of about so many bytes, or one that turned out to have so
+    /// many.
+    ///
+    /// # Errors
+    /// Its tenant, or all of them, would have more than they may.
+    pub(crate) fn take(
+        &self,
+        layer: &str,
+        tenant: &str,
+        bytes: u64,
+        config: &SandboxConfig,
+    ) -> Result<(), SandboxError> {
+        let mut copies = self.lock();
+        let others = || copies.iter().filter(|(name, _)| *name != layer);
+        let own = others().filter(|(_, copy)| copy.tenant == tenant);
+        let own: u64 = own.map(|(_, copy)| copy.bytes).sum();
+        let all: u64 = others().map(|(_, copy)| copy.bytes).sum();
+        let all_max = config.copies_bytes_max;
+        let own_max = config.shares.most(tenant, Shared::CopiesBytes, all_max);
+        if own.saturating_add(bytes) > own_max {
+            return Err(SandboxError::BeyondShare {
+                tenant: tenant.to_owned(),
+                of: Shared::CopiesBytes,
+                has: own,
+                most: own_max,
+            });
+        }
+        if all.saturating_add(bytes) > all_max {
+            return Err(SandboxError::CopiesFull(all, all_max));
+        }
+        let tenant = tenant.to_owned();
+        copies.insert(layer.to_owned(), Copy { tenant, bytes });
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Copy>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shares::Shares;
+    use std::sync::Arc;
+
+    #[derive(Debug)]
+    struct Halves;
+
+    impl Shares for Halves {
+        fn most(&self, _: &str, _: Shared, all: u64) -> u64 {
+            all / 2
+        }
+    }
+
+    #[test]
+    fn copies_count_until_they_are_gone_and_no_tenant_has_more_than_its_share() {
+        let program = (std::path::PathBuf::new(), Vec::new());
+        let mut config = SandboxConfig::new(program, std::path::PathBuf::new(), vec![0]);
+        config.copies_bytes_max = 100;
+        config.shares = Arc::new(Halves);
+        let copies = Copies::default();
+        let take = |layer, tenant, bytes| copies.take(layer, tenant, bytes, &config);
+        take("a", "red", 30).expect("it fits");
+        assert!(take("b", "red", 21).is_err(), "a half is its share");
+        take("a", "red", 50).expect("it turned out to be larger");
+        take("c", "blue", 50).expect("the other half is left");
+        let full = take("d", "green", 1).expect_err("all of it is taken");
+        assert!(matches!(full, SandboxError::CopiesFull(100, 100)), "{full}");
+        copies.gone("a");
+        take("d", "green", 50).expect("there is room again");
+    }
+}

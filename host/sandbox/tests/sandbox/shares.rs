@@ -1,0 +1,135 @@
+//! Tenants that share an agent: one takes what it can, and the other still has its share.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use treadle_sandbox::{Sandbox, SandboxConfig, SandboxError, SandboxSpec, Shared, Shares, State};
+
+use crate::stage::{Stage, sh};
+
+/// Two tenants, each of which may have a half of everything.
+#[derive(Debug)]
+struct Halves;
+
+impl Shares for Halves {
+    fn most(&self, _: &str, _: Shared, all: u64) -> u64 {
+        all / 2
+    }
+}
+
+async fn stage(change: impl FnOnce(&mut SandboxConfig)) -> Stage {
+    let halves = |config: &mut SandboxConfig| {
+        config.shares = Arc::new(Halves);
+        change(config);
+    };
+    Stage::with(halves).await
+}
+
+async fn made(stage: &Stage, tenant: &str) -> Result<Arc<Sandbox>, SandboxError> {
+    let tenant = tenant.to_owned();
+    let spec = SandboxSpec {
+        tenant,
+        ..SandboxSpec::default()
+    };
+    stage.sandboxes.create(spec).await
+}
+
+fn is_beyond<T>(made: Result<T, SandboxError>, shared: Shared) -> bool {
+    matches!(made, Err(SandboxError::BeyondShare { of, .. }) if of == shared)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_has_its_share_of_sandboxes_by_whatever_way_they_are_made() {
+    let stage = stage(|config| config.sandboxes_max = 4).await;
+    let first = made(&stage, "red").await.unwrap();
+    let forked = stage.sandboxes.fork(&first, 5, |_| {}).await.unwrap();
+    assert_eq!(forked.len(), 1, "as many as there is room for");
+    assert!(is_beyond(made(&stage, "red").await, Shared::Sandboxes));
+    let refused = stage.sandboxes.fork(&first, 1, |_| {}).await;
+    assert!(is_beyond(refused, Shared::Sandboxes));
+    first.pause().await.unwrap();
+    assert!(
+        is_beyond(made(&stage, "red").await, Shared::Sandboxes),
+        "paused ones count"
+    );
+    for _ in 0..2 {
+        made(&stage, "blue").await.unwrap();
+    }
+    stage.sandboxes.remove(first.id()).await;
+    made(&stage, "red").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_has_its_share_of_bytes_for_snapshots_and_copies() {
+    let stage = stage(|config| config.copies_bytes_max = 6_000_000).await;
+    let sandboxes = &stage.sandboxes;
+    let [red, blue] = [
+        made(&stage, "red").await.unwrap(),
+        made(&stage, "blue").await.unwrap(),
+    ];
+    for sandbox in [&red, &blue] {
+        sh(sandbox, "head -c 1200000 /dev/urandom > /root/data").await;
+    }
+    let named = || Some("state".to_owned());
+    let first = sandboxes.snapshot(&red, None).await.unwrap();
+    let fork = sandboxes.fork(&red, 1, |_| {}).await.unwrap().remove(0);
+    assert!(is_beyond(
+        sandboxes.snapshot(&red, named()).await,
+        Shared::CopiesBytes
+    ));
+    assert!(is_beyond(
+        sandboxes.fork(&red, 1, |_| {}).await,
+        Shared::CopiesBytes
+    ));
+    for _ in 0..2 {
+        sandboxes.snapshot(&blue, None).await.unwrap();
+    }
+    // What is removed makes room at once, though its files are not collected yet.
+    sandboxes.remove_snapshot("red", &first.id).await.unwrap();
+    sandboxes.snapshot(&red, named()).await.unwrap();
+    sandboxes.remove(fork.id()).await;
+    for _ in 0..3 {
+        sandboxes.snapshot(&red, named()).await.unwrap();
+    }
+    let layers = stage.folder.path().join("agent/layers");
+    assert!(
+        std::fs::read_dir(layers).unwrap().count() <= 4,
+        "nothing is left over"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_has_its_share_of_bytes_for_files() {
+    let stage = stage(|config| config.files_bytes_max = 40_000_000).await;
+    let mut red = Vec::new();
+    for _ in 0..2 {
+        let sandbox = made(&stage, "red").await.unwrap();
+        sh(&sandbox, "head -c 15000000 /dev/urandom > /root/data").await;
+        red.push(sandbox);
+    }
+    let began = Instant::now();
+    let stopped = || red.iter().any(|one| one.status().state == State::Stopped);
+    while !stopped() {
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "one of them is stopped"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(is_beyond(made(&stage, "red").await, Shared::FilesBytes));
+    let blue = made(&stage, "blue").await.unwrap();
+    let (_, end) = sh(
+        &blue,
+        "head -c 15000000 /dev/urandom > /root/data; echo done",
+    )
+    .await;
+    assert_eq!(end, treadle_sandbox::End::Exited(0));
+    stage.sandboxes.remove(red[0].id()).await;
+    while made(&stage, "red").await.is_err() {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "it goes on with less"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
