@@ -91,6 +91,8 @@ pub const SINKS_MAX: usize = 64;
 pub const GATEWAYS_MAX: u32 = (1 << 20) - 1;
 /// Largest body of a step, in bytes, before it is compressed.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
+/// The kind of a body that describes an action, or, written by earlier builds, is its output.
+pub const DESCRIPTION: &str = "blob";
 /// Most bodies that one [`Store::prune_bodies`] removes.
 pub const PRUNE_BODIES_MAX: u64 = 1_000;
 /// Schema of a PostgreSQL database, if no other is named.
@@ -328,6 +330,14 @@ pub trait Store: Send + Sync {
     /// Removes bodies that came before this time, at most [`PRUNE_BODIES_MAX`]; returns their
     /// number.
     fn prune_bodies(&self, before_us: u64) -> Answer<'_, u64>;
+
+    /// Bytes of all bodies of these programs, before they are compressed.
+    fn body_bytes<'a>(&'a self, programs: &'a Names) -> Answer<'a, u64>;
+
+    /// Removes the oldest bodies of these programs until so many bytes have gone, at most
+    /// [`PRUNE_BODIES_MAX`]; returns their number. Of descriptions of actions ([`DESCRIPTION`]) only
+    /// those go that are older than an hour and than all actions that have not ended.
+    fn shed_bodies<'a>(&'a self, programs: &'a Names, bytes: u64) -> Answer<'a, u64>;
 
     /// Tries to lead. `Some(epoch)` if this handle leads now, `None` if another one does.
     ///

@@ -18,7 +18,7 @@ use crate::leadership::Term;
 use crate::{
     About, ActionPage, ActionRow, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow,
     Candidate, CommandRow, Condition, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow,
-    Leadership, LengthRow, ListedPage, ListedStep, Placeholder, PluginHead, PluginRow,
+    Leadership, LengthRow, ListedPage, ListedStep, Names, Placeholder, PluginHead, PluginRow,
     PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow,
     SeqPage, ServiceRow, SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow,
     TokenRow, WorkerRow,
@@ -408,6 +408,26 @@ impl<E: Engine> Store for SqlStore<E> {
             let gone = bodies::prune(&mut work, before_us, limit).await?;
             work.commit().await?;
             Ok(gone)
+        })
+    }
+
+    fn body_bytes<'a>(&'a self, programs: &'a Names) -> Answer<'a, u64> {
+        Box::pin(bodies::bytes_of(&*self.engine, programs))
+    }
+
+    fn shed_bodies<'a>(&'a self, programs: &'a Names, bytes: u64) -> Answer<'a, u64> {
+        self.watched("bodies", async move {
+            let mut work = self.begin().await?;
+            let oldest = bodies::oldest_of(&mut work, programs, crate::PRUNE_BODIES_MAX).await?;
+            let gone = bodies::first_of(oldest, bytes);
+            let count = gone.len() as u64;
+            bodies::remove(&mut work, &gone).await?;
+            // The objects first: a row without its object is found again, an object without its
+            // row is not.
+            let held = gone.into_iter().filter(|body| body.object.is_some());
+            self.blobs.remove(held.collect()).await?;
+            work.commit().await?;
+            Ok(count)
         })
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use treadle_store::{
     About, ActionPage, ActionRow, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow,
     Candidate, CommandRow, Condition, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow,
-    Leadership, LengthRow, ListedPage, ListedStep, Location, Placeholder, PluginHead, PluginRow,
+    Leadership, LengthRow, ListedPage, ListedStep, Location, Names, Placeholder, PluginHead, PluginRow,
     PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow,
     ServiceRow, SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
 };
@@ -87,6 +87,8 @@ impl Store for Restarted {
         put_bodies(bodies: &'a [BodyRow]) -> ();
         bodies(program: &'a str, step: u64) -> Vec<BodyRow>;
         prune_bodies(before_us: u64) -> u64;
+        body_bytes(programs: &'a Names) -> u64;
+        shed_bodies(programs: &'a Names, bytes: u64) -> u64;
         campaign(candidate: &'a Candidate) -> Option<u64>;
         leader() -> Option<LeaderRow>;
         resign() -> ();
