@@ -89,3 +89,34 @@ fn dashboards_and_alerts_show_metrics_that_there_are() {
         .collect();
     none("metrics that no code has", &missing);
 }
+
+/// Rows of the table of what tenants share: each names the test that shows it.
+#[test]
+fn each_share_of_tenants_is_tested() {
+    let page = crate::tree::read("docs/security.md");
+    let section = page.split("## Shares").nth(1).expect("it is there");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows: Vec<_> = section
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1)
+        .collect();
+    assert!(rows.len() >= 20, "{} rows", rows.len());
+    let code: Vec<_> = ["host", "tests"]
+        .iter()
+        .flat_map(|top| sources(&[top], ".rs"))
+        .collect();
+    let mut missing = Vec::new();
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
+        let test = cells
+            .last()
+            .map_or("", |cell| cell.trim().trim_matches('`'));
+        let function = format!("fn {test}(");
+        if cells.len() != 5 || test.is_empty() || !code.iter().any(|at| at.text.contains(&function))
+        {
+            missing.push(row.to_owned());
+        }
+    }
+    none("shares of tenants without a test", &missing);
+}

@@ -6,5 +6,6 @@ mod guides;
 mod mini;
 mod nodes;
 mod rest;
+mod shares;
 mod stage;
 mod swerex;

@@ -15,12 +15,12 @@ pub struct OutputError(pub String);
 /// Keeps outputs under their digests.
 #[async_trait]
 pub trait Outputs: Send + Sync {
-    /// Keeps some bytes, durably where the implementation is durable; gives their digest. The same
-    /// bytes may come twice.
+    /// Keeps some bytes of a tenant's action, durably where the implementation is durable; gives their
+    /// digest. The same bytes may come twice.
     ///
     /// # Errors
     /// They are not kept.
-    async fn put(&self, bytes: Vec<u8>) -> Result<Box<str>, OutputError>;
+    async fn put(&self, tenant: &str, bytes: Vec<u8>) -> Result<Box<str>, OutputError>;
 }
 
 /// Outputs in memory, for tests.
@@ -37,7 +37,7 @@ impl MemoryOutputs {
 
 #[async_trait]
 impl Outputs for MemoryOutputs {
-    async fn put(&self, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
+    async fn put(&self, _: &str, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
         let digest: Box<str> = hex(&bytes).into();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.insert(digest.clone(), bytes);

@@ -57,12 +57,13 @@ impl ServiceHost {
 
     /// Makes a service known, in the place of its tenant's one of that name: that is replaced where
     /// it is next asked for. Gives whether there was room and the name is no other tenant's.
-    pub(crate) fn declare(&self, tenant: &str, spec: ServiceSpec) -> bool {
+    pub(crate) fn declare(&self, tenant: &str, spec: ServiceSpec, tenants: usize) -> bool {
+        let own_max = TENANT_SERVICES_MAX.min(SERVICES_MAX / tenants.max(1));
         let mut held = self.lock();
         let has_room = || {
             let declared = held.declared.values();
             let own = declared.filter(|declared| declared.tenant == tenant);
-            own.count() < TENANT_SERVICES_MAX && held.declared.len() < SERVICES_MAX
+            own.count() < own_max && held.declared.len() < SERVICES_MAX
         };
         let same = held.declared.get(&spec.name);
         let may = same.map_or_else(has_room, |declared| declared.tenant == tenant);

@@ -1,7 +1,7 @@
 //! Changes of tenants and tokens: made in the store, then in the picture, then written down.
 
 use super::audit::{Change, NotAudited};
-use super::directory::TokenState;
+use super::directory::{Directory, TokenState};
 use super::limits::TenantLimits;
 use super::principal::Caller;
 use super::scope::Scope;
@@ -38,6 +38,20 @@ pub enum ChangeError {
     /// No secret can be made.
     #[error("{0}")]
     Randomness(#[from] secret::NoRandomness),
+}
+
+/// Tenants have equal shares of the tokens that there may be, and so has the whole daemon.
+fn check_token_room(directory: &Directory, tenant: &str) -> Result<(), ChangeError> {
+    let most = TOKENS_MAX / (directory.tenants.len() + 1);
+    let tokens = directory.tokens.iter();
+    let own = tokens.filter(|token| token.row.tenant == tenant).count();
+    if own < most.max(1) {
+        return Ok(());
+    }
+    let message = format!(
+        "the tenant `{tenant}` has {own} tokens, its share of the {TOKENS_MAX} that there may be; revoke some and wait"
+    );
+    Err(refused(ErrorCode::TenantLimit, message))
 }
 
 fn refused(code: ErrorCode, message: impl Into<String>) -> ChangeError {
@@ -176,8 +190,9 @@ impl Auth {
         let held = directory.tenants.get(name).map(|held| &held.limits);
         let held = held.unwrap_or(&tenant.limits);
         if !caller.principal.root && !limits.are_within(held) {
-            let message = "an admin of the tenant may only tighten its limits; an admin of the \
-                           whole daemon may loosen them";
+            let message = "an admin of the tenant may only tighten its limits, and set none that are \
+                           equal shares of the daemon so far; an admin of the whole daemon may \
+                           loosen and set them";
             return Err(refused(ErrorCode::Forbidden, message));
         }
         self.put_tenant(name, tenant.created_at_us, limits).await?;
@@ -253,11 +268,7 @@ impl Auth {
             let message = format!("no tenant `{}`; create it first", new.tenant);
             return Err(refused(ErrorCode::TenantUnknown, message));
         }
-        if directory.tokens.len() >= TOKENS_MAX {
-            let message = format!("there are {TOKENS_MAX} tokens; revoke some and wait");
-            return Err(refused(ErrorCode::TenantLimit, message));
-        }
-        Ok(())
+        check_token_room(&directory, &new.tenant)
     }
 
     /// Gives a token a new secret; the one before stays good for a while.
@@ -349,4 +360,41 @@ impl Auth {
 
 fn is_visible(caller: &Caller, row: &TokenRow) -> bool {
     caller.principal.whole || row.tenant == caller.principal.tenant.tenant.name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_with_many_tokens_leaves_others_theirs() {
+        let token = |number: usize| TokenRow {
+            token: format!("t{number}"),
+            tenant: "red".to_owned(),
+            name: "n".to_owned(),
+            scope: "job".to_owned(),
+            hash: number.to_be_bytes().repeat(4),
+            previous_hash: None,
+            previous_until_us: None,
+            created_at_us: 1,
+            expires_at_us: None,
+            revoked_at_us: None,
+            last_used_at_us: None,
+        };
+        let tenant = |name: &str| TenantRow {
+            tenant: name.to_owned(),
+            created_at_us: 1,
+            limits: "{}".to_owned(),
+        };
+        let with = |count: usize| {
+            let tenants = ["default", "red", "blue"].map(tenant).into();
+            Directory::new(tenants, (0..count).map(token).collect(), None, None)
+        };
+        let (some, full) = (with(TOKENS_MAX / 4 - 1), with(TOKENS_MAX / 4));
+        assert!(check_token_room(&some, "red").is_ok());
+        assert!(check_token_room(&full, "red").is_err());
+        for other in ["default", "blue", WHOLE_DAEMON] {
+            assert!(check_token_room(&full, other).is_ok(), "{other}");
+        }
+    }
 }

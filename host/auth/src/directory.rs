@@ -2,7 +2,7 @@
 //! replaced as a whole after each change.
 
 use super::identity;
-use super::limits::TenantLimits;
+use super::limits::{self, TenantLimits};
 use super::principal::{Principal, PrincipalKind};
 use super::rate::Rate;
 use super::scope::Scope;
@@ -129,6 +129,19 @@ impl Directory {
             token.used_at_us.store(now_us, Ordering::Relaxed);
         }
         Ok(token.principal.clone())
+    }
+
+    /// What a tenant may have of something of which there is `all`: what its limit says, else an equal
+    /// share.
+    pub fn most(
+        &self,
+        tenant: &str,
+        limit: impl Fn(&TenantLimits) -> Option<u64>,
+        all: u64,
+    ) -> u64 {
+        let state = self.tenants.get(tenant);
+        let own = state.and_then(|state| limit(&state.limits));
+        limits::share(own, all, self.tenants.len())
     }
 
     /// The hash of the good token that [`identity::name`] names so.

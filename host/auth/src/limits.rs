@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A tenant's limits; `None` is no limit beyond those of the daemon. Once there are several tenants,
-/// `None` for live programs, steps and bytes of bodies is an equal share of what the daemon has.
+/// `None` is an equal share of what all of them share: of all below but `plugins`, `plugin_bytes`,
+/// `body_bytes` and `requests_per_s`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantLimits {
@@ -22,6 +23,16 @@ pub struct TenantLimits {
     pub steps: Option<u64>,
     /// Bytes of its requests' bodies that each daemon holds at once.
     pub bodies_bytes: Option<u64>,
+    /// Sandboxes at once, those that are paused too, of each machine that has any.
+    pub sandboxes: Option<u64>,
+    /// Bytes of its sandboxes' files, of each machine that has any.
+    pub sandbox_bytes: Option<u64>,
+    /// Bytes of its snapshots, and of other copies of sandboxes' files, of each machine that has any.
+    pub snapshot_bytes: Option<u64>,
+    /// Bytes of what is kept of its actions and steps: descriptions, outputs, requests and answers.
+    pub kept_bytes: Option<u64>,
+    /// Hundredths of each resource of actions (cores, memory, devices, quotas) that its started actions hold at once, and of the places of those that wait.
+    pub action_percent: Option<u64>,
     /// Whether it may store unsigned plugins.
     pub unsigned_plugins: bool,
 }
@@ -36,29 +47,56 @@ impl Default for TenantLimits {
             live_programs: None,
             steps: None,
             bodies_bytes: None,
+            sandboxes: None,
+            sandbox_bytes: None,
+            snapshot_bytes: None,
+            kept_bytes: None,
+            action_percent: None,
             unsigned_plugins: true,
         }
     }
 }
 
+/// What one of several tenants may have of something of which there is `all`: what its limit says, else
+/// an equal share, so that no tenant takes what the others need.
+pub fn share(own: Option<u64>, all: u64, tenants: usize) -> u64 {
+    own.unwrap_or_else(|| (all / tenants.max(1) as u64).max(1))
+}
+
 impl TenantLimits {
-    /// Whether these allow nothing that `other` does not.
+    /// Whether these allow nothing that `other` does not. Of what is a share where nothing is set, no
+    /// number is known to be less.
     pub fn are_within(&self, other: &Self) -> bool {
-        fn within<T: PartialOrd>(ours: Option<&T>, theirs: Option<&T>) -> bool {
-            match (ours, theirs) {
-                (_, None) => true,
-                (None, Some(_)) => false,
-                (Some(ours), Some(theirs)) => ours <= theirs,
-            }
-        }
-        within(self.plugins.as_ref(), other.plugins.as_ref())
-            && within(self.plugin_bytes.as_ref(), other.plugin_bytes.as_ref())
-            && within(self.body_bytes.as_ref(), other.body_bytes.as_ref())
-            && within(self.requests_per_s.as_ref(), other.requests_per_s.as_ref())
-            && within(self.live_programs.as_ref(), other.live_programs.as_ref())
-            && within(self.steps.as_ref(), other.steps.as_ref())
-            && within(self.bodies_bytes.as_ref(), other.bodies_bytes.as_ref())
+        let within = |ours: Option<u64>, theirs: Option<u64>| match (ours, theirs) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(ours), Some(theirs)) => ours <= theirs,
+        };
+        let shares = self.shares().into_iter().zip(other.shares());
+        let mut shares = shares.filter(|(ours, theirs)| ours != theirs);
+        within(self.plugins, other.plugins)
+            && within(self.plugin_bytes, other.plugin_bytes)
+            && within(self.body_bytes, other.body_bytes)
+            && within(
+                self.requests_per_s.map(u64::from),
+                other.requests_per_s.map(u64::from),
+            )
+            && shares.all(|(ours, theirs)| theirs.is_some() && within(ours, theirs))
             && self.unsigned_plugins <= other.unsigned_plugins
+    }
+
+    /// What is an equal share where it is not set.
+    fn shares(&self) -> [Option<u64>; 8] {
+        [
+            self.live_programs,
+            self.steps,
+            self.bodies_bytes,
+            self.sandboxes,
+            self.sandbox_bytes,
+            self.snapshot_bytes,
+            self.kept_bytes,
+            self.action_percent,
+        ]
     }
 }
 
@@ -80,5 +118,12 @@ mod tests {
         };
         assert!(base.are_within(&base) && tighter.are_within(&base));
         assert!(!base.are_within(&tighter) && !looser.are_within(&base));
+        // A number may be more than the share that it takes the place of.
+        let with = |sandboxes| TenantLimits {
+            sandboxes,
+            ..base.clone()
+        };
+        assert!(!with(Some(5)).are_within(&base) && !base.are_within(&with(Some(5))));
+        assert!(with(Some(4)).are_within(&with(Some(5))));
     }
 }

@@ -1,5 +1,6 @@
 //! The caller, its tenant and its scope.
 
+use super::limits::share;
 use super::scope::Scope;
 use super::tenant_state::TenantState;
 use axum::extract::FromRequestParts;
@@ -85,7 +86,7 @@ impl Principal {
     /// What its tenant may have of something of which the daemon has `all`: what its limit says, else
     /// an equal share, so that no tenant takes what the others need.
     pub fn share(&self, own: Option<u64>, all: u64) -> u64 {
-        own.unwrap_or_else(|| (all / self.tenants.max(1) as u64).max(1))
+        share(own, all, self.tenants)
     }
 
     /// Largest body that it may send, where the daemon takes `daemon_max`, in bytes.

@@ -4,18 +4,42 @@
 //! the client goes along, with an HMAC over it and over what is asked, keyed by the secret that
 //! daemons share: only a daemon of the cluster can say for whom it asks.
 
+use super::limits::TenantLimits;
 use super::scope::Scope;
 use super::secret::hex;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use ring::hmac::{HMAC_SHA256, Key, sign};
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// Marks a request that was passed on once, and proves it; it is not passed on again.
 const PASSED_ON: HeaderName = HeaderName::from_static("x-treadle-passed-on");
 /// For whom a daemon asks one of its nodes.
 const VOUCHED: HeaderName = HeaderName::from_static("x-treadle-vouched");
+/// What that tenant may use.
+const ALLOWED: HeaderName = HeaderName::from_static("x-treadle-allowed");
 /// The address that the request came from.
 const CLIENT: HeaderName = HeaderName::from_static("x-treadle-client");
+
+/// What a tenant may use, and how many tenants there are that share.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Allowed {
+    /// How many tenants there are.
+    pub tenants: usize,
+    /// What this one may use.
+    pub limits: TenantLimits,
+}
+
+/// Whom a daemon vouches for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Vouched {
+    /// The tenant.
+    pub tenant: String,
+    /// What the caller may do.
+    pub scope: Option<Scope>,
+    /// What the tenant may use, where that matters.
+    pub allowed: Option<Allowed>,
+}
 
 /// What a request says of how it came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -59,40 +83,46 @@ pub fn take(secret: &str, (method, uri): (&Method, &Uri), headers: &mut HeaderMa
     Way::PassedOn(client.parse().ok())
 }
 
-/// Vouches to a node for a request of a tenant's, with a scope or without any.
+/// Vouches to a node for a request of a tenant's, with a scope or without any, and tells what the tenant
+/// may use.
 pub fn vouch(
     secret: &str,
     (tenant, scope): (&str, Option<Scope>),
+    allowed: Option<&Allowed>,
     (method, uri): (&Method, &Uri),
     headers: &mut HeaderMap,
 ) {
     let who = format!("{}:{tenant}", scope.map_or("none", Scope::as_str));
-    let proof = proof(secret, &format!("vouched {who}"), method, uri);
-    for (name, text) in [(VOUCHED, who), (PASSED_ON, proof)] {
+    let allowed = allowed.and_then(|allowed| serde_json::to_string(allowed).ok());
+    let allowed = allowed.unwrap_or_default();
+    let proof = proof(secret, &format!("vouched {who} {allowed}"), method, uri);
+    for (name, text) in [(VOUCHED, who), (ALLOWED, allowed), (PASSED_ON, proof)] {
         if let Ok(value) = HeaderValue::from_str(&text) {
             headers.insert(name, value);
         }
     }
 }
 
-/// The tenant and the scope that a node's daemon vouches for; `None` where it does not.
+/// Whom a node's daemon vouches for, and what it is told of that tenant; `None` where it does not.
 pub fn vouched(
     secret: &str,
     (method, uri): (&Method, &Uri),
     headers: &mut HeaderMap,
-) -> Option<(String, Option<Scope>)> {
+) -> Option<Vouched> {
+    let allowed = headers.remove(ALLOWED);
     let (who, marked) = (headers.remove(VOUCHED)?, headers.remove(PASSED_ON)?);
-    let who = who.to_str().ok()?;
-    if secret.is_empty()
-        || !is_same(
-            &marked,
-            &proof(secret, &format!("vouched {who}"), method, uri),
-        )
-    {
+    let (who, allowed) = (who.to_str().ok()?, allowed.as_ref());
+    let allowed = allowed.map_or(Some(""), |text| text.to_str().ok())?;
+    let told = format!("vouched {who} {allowed}");
+    if secret.is_empty() || !is_same(&marked, &proof(secret, &told, method, uri)) {
         return None;
     }
     let (scope, tenant) = who.split_once(':')?;
-    Some((tenant.to_owned(), Scope::from_name(scope)))
+    Some(Vouched {
+        tenant: tenant.to_owned(),
+        scope: Scope::from_name(scope),
+        allowed: serde_json::from_str(allowed).ok(),
+    })
 }
 
 /// Digests are compared, so that time reveals nothing of the proof.
@@ -161,25 +191,41 @@ mod tests {
         let (get, post) = (Method::GET, Method::POST);
         let uri: Uri = "http://n:1/sandboxes/s1?x=1".parse().unwrap();
         let here: Uri = "/sandboxes/s1?x=1".parse().unwrap();
+        let allowed = Allowed {
+            tenants: 3,
+            limits: TenantLimits::default(),
+        };
         let mut headers = HeaderMap::new();
         assert_eq!(vouched(SECRET, (&get, &here), &mut headers), None);
         vouch(
             SECRET,
             ("red", Some(Scope::Job)),
+            Some(&allowed),
             (&get, &uri),
             &mut headers,
         );
         let of = |secret: &str, method: &Method, headers: &HeaderMap| {
             vouched(secret, (method, &here), &mut headers.clone())
         };
-        let who = Some(("red".to_owned(), Some(Scope::Job)));
-        assert_eq!(of(SECRET, &get, &headers), who);
+        let who = |scope, allowed: Option<&Allowed>| {
+            Some(Vouched {
+                tenant: "red".to_owned(),
+                scope,
+                allowed: allowed.cloned(),
+            })
+        };
+        let job = who(Some(Scope::Job), Some(&allowed));
+        assert_eq!(of(SECRET, &get, &headers), job);
+        let mut more = headers.clone();
+        more.insert(ALLOWED, HeaderValue::from_static("{}"));
+        assert_eq!(of(SECRET, &get, &more), None);
         assert_eq!(of(SECRET, &post, &headers), None);
         assert_eq!(of("another secret", &get, &headers), None);
         headers.insert(VOUCHED, HeaderValue::from_static("admin:red"));
         assert_eq!(of(SECRET, &get, &headers), None);
-        vouch(SECRET, ("red", None), (&get, &uri), &mut headers);
-        assert_eq!(of(SECRET, &get, &headers), Some(("red".to_owned(), None)));
+        let mut headers = HeaderMap::new();
+        vouch(SECRET, ("red", None), None, (&get, &uri), &mut headers);
+        assert_eq!(of(SECRET, &get, &headers), who(None, None));
         // What proves where a request of a daemon's came from proves nothing here.
         let mut passed = HeaderMap::new();
         mark(SECRET, None, (&get, &uri), &mut passed);

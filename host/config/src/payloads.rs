@@ -32,6 +32,8 @@ section! {
         location: String = "table".to_owned(), "";
         /// How long they are kept.
         keep_s: u64 = 604_800, "seconds", 1 ..= 3_153_600_000_u64;
+        /// What may be kept at once, before it is compressed: of steps, and descriptions and outputs of actions. Tenants have equal shares of it. Beyond its share the oldest of a tenant go, though not what its actions that wait or run need; where that is not enough its next action is refused.
+        bytes_max: u64 = 34_359_738_368, "bytes", 1_048_576 ..= 1_125_899_906_842_624_u64;
         fixed {
             /// Longest body; longer ones are left out.
             body_bytes_max: u64 = 16_777_216, "bytes", 1 ..= 67_108_864;

@@ -3,6 +3,9 @@
 use super::section::section;
 use super::{Config, ConfigError, Role, conflict};
 
+/// How many times what one sandbox may write its copies may take, where that is not configured.
+const COPIES_FACTOR: u64 = 4;
+
 section! {
     /// Sandboxes of programs: namespaces of their own, a private writable folder over a read-only system, and bounds (docs/sandboxes.md). They take root, cgroups and overlayfs.
     SandboxesSection in "sandboxes" {
@@ -23,6 +26,10 @@ section! {
         /// What images and snapshots may take of the disk; beyond it snapshots and then images go that
         /// no sandbox has. 0 for no bound.
         images_bytes_max: u64 = 0, "bytes", 0 ..= 1_125_899_906_842_624_u64;
+        /// What snapshots, and copies under forked sandboxes, may take of the disk; tenants have equal shares of it. A further one is refused. 0 for four times `sandboxes.disk_bytes_max`.
+        copies_bytes_max: u64 = 0, "bytes", 0 ..= 1_125_899_906_842_624_u64;
+        /// What the files of all sandboxes may take of the disk; tenants have equal shares of it. Of a tenant that has more the largest sandbox at work is stopped, and it gets no new one. 0 for nine tenths of the disk.
+        files_bytes_max: u64 = 0, "bytes", 0 ..= 1_125_899_906_842_624_u64;
         /// How long a sandbox lives that says nothing else, from when it is ready.
         ttl_s: u64 = 3_600, "seconds", 1 ..= 31_536_000;
         fixed {
@@ -35,6 +42,14 @@ section! {
 }
 
 impl SandboxesSection {
+    /// What snapshots and copies may take of the disk.
+    pub fn copies_bytes_max(&self) -> u64 {
+        match self.copies_bytes_max {
+            0 => self.disk_bytes_max.saturating_mul(COPIES_FACTOR),
+            most => most,
+        }
+    }
+
     /// Rules across several values.
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         if self.enabled && !config.actions.enabled {

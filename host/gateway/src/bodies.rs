@@ -16,6 +16,9 @@ const ROWS_AT_ONCE: usize = 64;
 /// Pause after a write that failed; the bodies of that write are left out.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
+/// Told of each body that is kept: the program's name, and how many bytes.
+pub type Counted = Arc<dyn Fn(&str, u64) + Send + Sync>;
+
 /// Takes bodies for the store.
 pub struct PayloadWriter {
     keep: Keep,
@@ -42,13 +45,14 @@ impl PayloadWriter {
         config: &PayloadsConfig,
         shards: Vec<String>,
         stores: Vec<Arc<dyn Store>>,
+        counted: Option<Counted>,
     ) -> Option<Arc<Self>> {
         if config.keep == Keep::None {
             return None;
         }
         let (rows, received) = unbounded_channel();
         let waiting_bytes = Arc::new(AtomicU64::new(0));
-        tokio::spawn(write(stores, received, waiting_bytes.clone()));
+        tokio::spawn(write(stores, received, waiting_bytes.clone(), counted));
         Some(Arc::new(Self {
             keep: config.keep,
             body_bytes_max: config.body_bytes_max,
@@ -105,6 +109,7 @@ async fn write(
     stores: Vec<Arc<dyn Store>>,
     mut rows: UnboundedReceiver<(usize, BodyRow)>,
     waiting_bytes: Arc<AtomicU64>,
+    counted: Option<Counted>,
 ) {
     let mut taken = Vec::new();
     while rows.recv_many(&mut taken, ROWS_AT_ONCE).await > 0 {
@@ -118,6 +123,10 @@ async fn write(
             if let Err(error) = store.put_bodies(&own).await {
                 tracing::warn!(%error, bodies = own.len(), "bodies of steps were not kept");
                 tokio::time::sleep(FAILURE_PAUSE).await;
+            } else if let Some(counted) = &counted {
+                for row in &own {
+                    counted(&row.program, row.body.len() as u64);
+                }
             }
         }
         taken.clear();

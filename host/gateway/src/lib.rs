@@ -17,7 +17,7 @@ pub mod routing;
 mod trace;
 mod withdraw;
 
-pub use bodies::PayloadWriter;
+pub use bodies::{Counted, PayloadWriter};
 pub use forward::forward;
 pub use identity::Identities;
 pub use metrics::Metrics;

@@ -4,6 +4,7 @@ use super::lock;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
+use treadle_model::tenant::prefix_of;
 use treadle_policy_runtime::{LogLine, LogSink, LogTail};
 use treadle_store::PluginHead;
 
@@ -11,7 +12,8 @@ use treadle_store::PluginHead;
 const LINES_MAX: usize = 512;
 /// Lines on their way from a policy to the book.
 const UNREAD_MAX: usize = 256;
-/// Uploads whose lines are kept; the one that was bound longest ago goes first.
+/// Uploads whose lines are kept; of the tenant with most of them the one goes first that was bound longest
+/// ago.
 const UPLOADS_MAX: usize = 256;
 
 /// A line and its position in the log of its upload.
@@ -46,7 +48,9 @@ impl PolicyLogs {
         let (bound, logs) = &mut *guard;
         *bound += 1;
         if logs.len() >= UPLOADS_MAX && !logs.contains_key(&key) {
-            let oldest = logs.iter().min_by_key(|(_, log)| log.bound);
+            let most = tenant_with_most(logs.keys());
+            let own = logs.iter().filter(|(key, _)| prefix_of(key) == most);
+            let oldest = own.min_by_key(|(_, log)| log.bound);
             if let Some(oldest) = oldest.map(|(digest, _)| digest.clone()) {
                 logs.remove(&oldest);
             }
@@ -87,7 +91,51 @@ impl PolicyLogs {
     }
 }
 
+/// The prefix of the tenant that has most of these.
+fn tenant_with_most<'k>(keys: impl Iterator<Item = &'k String>) -> String {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for key in keys {
+        *counts.entry(prefix_of(key)).or_default() += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    most.map_or_else(String::new, |(prefix, _)| prefix.to_owned())
+}
+
 /// Tenants that upload the same bytes have logs of their own.
 fn key(digest: &str, tenant_prefix: &str) -> String {
     format!("{tenant_prefix}{digest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treadle_model::Tenant;
+
+    fn head(number: usize) -> PluginHead {
+        PluginHead {
+            digest: format!("{number:04}"),
+            world: "eviction".to_owned(),
+            name: "p".to_owned(),
+            version: "1".to_owned(),
+            summary: String::new(),
+            size_bytes: 1,
+            uploaded_at_us: 1,
+            signed_by: None,
+        }
+    }
+
+    #[test]
+    fn a_tenant_with_many_logs_loses_its_own_first() {
+        let logs = PolicyLogs::default();
+        let [red, blue] = ["red", "blue"].map(Tenant::new);
+        let _other = logs.sink(&head(0), blue.prefix());
+        for number in 0..UPLOADS_MAX + 10 {
+            let _sink = logs.sink(&head(number), red.prefix());
+        }
+        let kept = lock(&logs.logs);
+        let has = |number, prefix| kept.1.contains_key(&key(&head(number).digest, prefix));
+        assert_eq!(kept.1.len(), UPLOADS_MAX);
+        assert!(has(0, blue.prefix()) && has(UPLOADS_MAX + 9, red.prefix()));
+        assert!(!has(0, red.prefix()));
+    }
 }

@@ -14,6 +14,7 @@ mod engine_profiles;
 mod held_action;
 mod history;
 mod instant;
+mod kept;
 mod links;
 mod machine;
 mod maintenance;

@@ -35,19 +35,24 @@ pub(crate) struct OpenStream {
 }
 
 impl OpenStreams {
-    /// Opens one more for a tenant.
+    /// Opens one more for one of so many tenants.
     ///
     /// # Errors
     /// [`ErrorCode::StreamsFull`] when as many are open as may be.
-    pub(crate) fn open(self: &Arc<Self>, tenant: &str) -> Result<OpenStream, ErrorBody> {
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        tenant: &str,
+        tenants: usize,
+    ) -> Result<OpenStream, ErrorBody> {
+        let own_max = STREAMS_OF_TENANT_MAX.min((STREAMS_MAX / tenants.max(1)).max(1));
         let mut by_tenant = self
             .by_tenant
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let own = by_tenant.get(tenant).copied().unwrap_or(0);
         let all: usize = by_tenant.values().sum();
-        let (count, max, whose) = if own >= STREAMS_OF_TENANT_MAX {
-            (own, STREAMS_OF_TENANT_MAX, "the tenant has")
+        let (count, max, whose) = if own >= own_max {
+            (own, own_max, "the tenant has")
         } else {
             (all, STREAMS_MAX, "there are")
         };
@@ -105,9 +110,9 @@ mod tests {
         let streams = Arc::new(OpenStreams::default());
         let mut open = Vec::new();
         for _ in 0..STREAMS_OF_TENANT_MAX {
-            open.push(streams.open("acme").expect("there is room"));
+            open.push(streams.open("acme", 2).expect("there is room"));
         }
-        let full = streams.open("acme").expect_err("it is full");
+        let full = streams.open("acme", 2).expect_err("it is full");
         assert_eq!(full.code, ErrorCode::StreamsFull);
         assert!(
             full.message.contains("the tenant has 32"),
@@ -116,15 +121,21 @@ mod tests {
         );
         let mut tenant = 0;
         let full = loop {
-            match streams.open(&format!("t{}", tenant / STREAMS_OF_TENANT_MAX)) {
+            match streams.open(&format!("t{}", tenant / STREAMS_OF_TENANT_MAX), 8) {
                 Ok(stream) => open.push(stream),
                 Err(full) => break full,
             }
             tenant += 1;
         };
         assert!(full.message.contains("there are 256"), "{}", full.message);
+        let many = streams.open("t0", 128).expect_err("two are its share");
+        assert!(
+            many.message.contains("which is the most"),
+            "{}",
+            many.message
+        );
         open.pop();
-        open.push(streams.open("beta").expect("one was closed"));
+        open.push(streams.open("beta", 8).expect("one was closed"));
         drop(open);
         assert!(streams.by_tenant.lock().expect("it is whole").is_empty());
     }

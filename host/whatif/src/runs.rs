@@ -13,7 +13,7 @@ use treadle_model::Tenant;
 use treadle_wire::ErrorBody;
 use utoipa::ToSchema;
 
-/// Runs that wait or are at work, all tenants together.
+/// Runs that wait or are at work, all tenants together, beside the first of each.
 const OPEN_MAX: usize = 12;
 /// The same of one tenant.
 pub(super) const OPEN_OF_TENANT_MAX: usize = 3;
@@ -182,7 +182,8 @@ impl Runs {
         } else {
             (open().count(), OPEN_MAX, "there are")
         };
-        if count < max {
+        // One of each tenant waits in any case, and tenants take turns.
+        if count < max || of_tenant == 0 {
             return Ok(());
         }
         Err(WhatIfError::Full(format!(
@@ -311,6 +312,21 @@ mod tests {
         assert_eq!(runs.kept.len(), KEPT_MAX);
         assert!(runs.find(&Tenant::new("beta"), &others).is_some());
         assert!(of(&runs, "acme") <= 2, "those who have most go first");
+    }
+
+    #[test]
+    fn those_who_fill_the_queue_leave_each_tenant_a_place() {
+        let mut runs = Runs::default();
+        for tenant in ["a", "b", "c", "d"] {
+            for _ in 0..OPEN_OF_TENANT_MAX {
+                assert!(runs.check_room(&Tenant::new(tenant)).is_ok());
+                run(&mut runs, tenant, RunStatus::Queued);
+            }
+        }
+        assert!(runs.check_room(&Tenant::new("a")).is_err());
+        assert!(runs.check_room(&Tenant::new("e")).is_ok());
+        run(&mut runs, "e", RunStatus::Queued);
+        assert!(runs.check_room(&Tenant::new("e")).is_err());
     }
 
     #[test]

@@ -135,7 +135,7 @@ error_codes! {
     RateLimited = "rate_limited", 429, "rate_limit_error";
     /// The tenant has as many live programs as it may.
     TenantProgramsFull = "tenant_programs_full", 429, "overloaded_error";
-    /// The tenant has as many steps, or as many bytes of requests, under way as it may.
+    /// The tenant has as many steps, bytes of requests, sandboxes, waiting clients or kept bytes as it may.
     TenantBusy = "tenant_busy", 429, "overloaded_error";
     /// As many event streams are open as may be.
     StreamsFull = "streams_full", 429, "overloaded_error";

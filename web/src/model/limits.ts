@@ -12,6 +12,11 @@ export const LIMITS: (Field & { key: Key })[] = [
   limit("requests_per_s", "Requests in a second; as many may come at once. Beyond it: 429."),
   limit("body_bytes", "Largest body of a request, in bytes. Beyond it: 413."),
   limit("bodies_bytes", "Bodies that each daemon holds at once, in bytes. Beyond it: 429."),
+  limit("sandboxes", "Sandboxes at once on each machine, paused ones too. Beyond it: 429."),
+  limit("sandbox_bytes", "Files of its sandboxes on each machine, in bytes. Beyond it: stopped."),
+  limit("snapshot_bytes", "Snapshots and copies on each machine, in bytes. Beyond it: 403."),
+  limit("kept_bytes", "Kept of its actions and steps, in bytes. Beyond it the oldest go."),
+  limit("action_percent", "Hundredths of each resource that its actions hold at once."),
   limit("plugins", "Policies that it may store. Beyond it: 403."),
   limit("plugin_bytes", "All of them together, in bytes. Beyond it: 403."),
   {

@@ -51,6 +51,7 @@ pub(super) async fn refuse(parts: Arc<Parts>, id: AttemptId) {
 pub(super) async fn run(slot: Slot, order: ActionOrder, stop: watch::Receiver<Stop>) {
     let (parts, id) = (slot.parts.clone(), slot.id);
     let quota = order.body.quota().map(Box::from);
+    let tenant = order.tenant.clone();
     let attempt = Attempt {
         parts: parts.clone(),
         id,
@@ -59,7 +60,7 @@ pub(super) async fn run(slot: Slot, order: ActionOrder, stop: watch::Receiver<St
         stop,
     };
     let event = match attempt.course().await {
-        Course::Over(outcome, output) => record(&parts, id, outcome, output).await,
+        Course::Over(outcome, output) => record(&parts, id, outcome, (&tenant, output)).await,
         Course::Refused(retry_after) => {
             forget(&parts, id, quota.unwrap_or_default(), retry_after).await
         }
@@ -85,12 +86,12 @@ async fn record(
     parts: &Arc<Parts>,
     id: AttemptId,
     outcome: Outcome,
-    bytes: Vec<u8>,
+    (tenant, bytes): (&str, Vec<u8>),
 ) -> ActionEvent {
     let kept = if bytes.is_empty() {
         Ok(None)
     } else {
-        parts.outputs.put(bytes).await.map(Some)
+        parts.outputs.put(tenant, bytes).await.map(Some)
     };
     let (outcome, output) = match kept {
         Ok(output) => (outcome, output),
@@ -114,7 +115,7 @@ async fn forget(
     let markers = parts.markers.clone();
     if let Err(error) = blocking(move || markers.erase(id)).await {
         let outcome = failed(format!("its marker can't be removed: {error}"));
-        return record(parts, id, outcome, Vec::new()).await;
+        return record(parts, id, outcome, ("", Vec::new())).await;
     }
     parts.lock().held.remove(&id);
     let action = Some((id.action, id.attempt));

@@ -171,8 +171,8 @@ impl Executor {
 
     /// Makes a service known to its tenant's actions, or replaces the one of its name. Gives whether
     /// there was room for it and the name is no other tenant's.
-    pub fn declare(&self, tenant: &str, service: ServiceSpec) -> bool {
-        self.0.services.declare(tenant, service)
+    pub fn declare(&self, tenant: &str, service: ServiceSpec, tenants: usize) -> bool {
+        self.0.services.declare(tenant, service, tenants)
     }
 
     /// A tenant's service as it was declared.

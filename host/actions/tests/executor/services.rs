@@ -168,8 +168,8 @@ async fn a_declaration_reaches_no_further_than_its_tenant() {
     let mut stage = Stage::new().await;
     let remote = spec("judge", &json!({ "control": { "url": answers.url("") } }));
     let remote = ServiceSpec::parse(remote.to_string().as_bytes()).unwrap();
-    assert!(stage.executor.declare("another", remote.clone()));
-    assert!(!stage.executor.declare("default", remote));
+    assert!(stage.executor.declare("another", remote.clone(), 2));
+    assert!(!stage.executor.declare("default", remote, 2));
     let body = json!({ "service": { "name": "judge", "path": "/score" } });
     for (tenant, told) in [
         ("default", "there is no service judge"),
@@ -207,4 +207,28 @@ async fn commands_bring_a_service_and_take_it_away() {
     stage.executor.shutdown().await;
     let log = std::fs::read_to_string(stage.path().join("log")).unwrap();
     assert_eq!(log, "start 0,1\nstop 0,1\nrestore 0,1\nstop 0,1\n");
+}
+
+#[tokio::test]
+async fn a_tenant_with_many_services_leaves_others_theirs() {
+    let stage = Stage::new().await;
+    let declare = |tenant: &str, number: usize, tenants| {
+        let remote = spec(
+            &format!("{tenant}-{number}"),
+            &json!({ "control": { "url": "http://127.0.0.1:1" } }),
+        );
+        let remote = ServiceSpec::parse(remote.to_string().as_bytes()).unwrap();
+        stage.executor.declare(tenant, remote, tenants)
+    };
+    // 4,096 for 40 tenants.
+    let own = (0..)
+        .take_while(|number| declare("red", *number, 40))
+        .count();
+    assert_eq!(own, 102);
+    assert!(declare("red", 0, 40), "what is there may be declared anew");
+    assert!(declare("blue", 0, 40));
+    let own = (1..)
+        .take_while(|number| declare("blue", *number, 2))
+        .count();
+    assert_eq!(own, 255, "no tenant has more");
 }

@@ -61,7 +61,7 @@ impl Stage {
 
     pub(crate) fn declare(&self, spec: &Value) {
         let spec = ServiceSpec::parse(spec.to_string().as_bytes()).unwrap();
-        assert!(self.executor.declare("default", spec));
+        assert!(self.executor.declare("default", spec, 1));
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -8,6 +8,7 @@ use crate::nodes::{Asked, Start};
 use async_trait::async_trait;
 use std::sync::Arc;
 use treadle_actions::Outputs;
+use treadle_model::tenant::split;
 use treadle_model::{ActionId, Tenant};
 use treadle_wire::ErrorBody;
 
@@ -15,7 +16,7 @@ use treadle_wire::ErrorBody;
 impl Asked for Arc<Actions> {
     async fn start(&self, action: ActionId, attempt: u32) -> Option<Start> {
         let start = start_of(&self.driver, action, attempt).await?;
-        match self.blobs.body(&start.spec.body).await {
+        match self.blobs.body(&start.spec).await {
             Ok(body) => Some(for_node(start, &body)),
             Err(cause) => {
                 tracing::error!(%action, cause, "what an action runs can't be read");
@@ -24,11 +25,18 @@ impl Asked for Arc<Actions> {
         }
     }
 
-    async fn keep_output(&self, bytes: Vec<u8>) -> Result<Option<Box<str>>, Box<str>> {
+    async fn keep_output(
+        &self,
+        action: ActionId,
+        bytes: Vec<u8>,
+    ) -> Result<Option<Box<str>>, Box<str>> {
         if bytes.is_empty() {
             return Ok(None);
         }
-        let kept = Outputs::put(&self.blobs, bytes).await;
+        let known = self.driver.action(action).await.ok().flatten();
+        let known = known.ok_or("treadle is being stopped")?;
+        let (tenant, _) = split(&known.spec.job);
+        let kept = Outputs::put(&self.blobs, tenant, bytes).await;
         kept.map(Some).map_err(|error| error.to_string().into())
     }
 

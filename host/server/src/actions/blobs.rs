@@ -1,5 +1,6 @@
 //! What actions run and what they write, kept by digest.
 
+use crate::kept::Kept;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -7,12 +8,15 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use treadle_actions::{ActionBody, OutputError, Outputs};
-use treadle_store::{BodyRow, Store, StoreError};
+use treadle_core::actions::ActionSpec;
+use treadle_model::Tenant;
+use treadle_model::tenant::split;
+use treadle_store::{BodyRow, DESCRIPTION, Store, StoreError};
 
 /// What keys of blobs begin with; no program's begins so.
 const MARK: char = '\u{1}';
-/// The kind of all blobs.
-const KIND: &str = "blob";
+/// The kind of what outputs are.
+const OUTPUT: &str = "output";
 /// Bytes of descriptions that are held until their actions start; others are read again.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
@@ -21,10 +25,11 @@ const STORE_AWAY_MAX: Duration = Duration::from_mins(1);
 /// Pause between two attempts.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Blobs in the store, and descriptions of actions that start soon.
+/// Blobs in the store, each tenant's apart, and descriptions of actions that start soon.
 #[derive(Clone)]
 pub(super) struct Blobs {
     store: Arc<dyn Store>,
+    kept: Arc<Kept>,
     held: Arc<Mutex<Held>>,
 }
 
@@ -49,22 +54,24 @@ pub(super) fn digest(bytes: &[u8]) -> Box<str> {
 }
 
 impl Blobs {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, kept: Arc<Kept>) -> Self {
         Self {
             store,
+            kept,
             held: Arc::default(),
         }
     }
 
-    /// Keeps a submission under its digest, durably.
+    /// Keeps a tenant's submission under its digest, durably.
     pub(super) async fn keep(
         &self,
+        tenant: &Tenant,
         digest: &str,
         written: Vec<u8>,
         body: Option<ActionBody>,
     ) -> Result<(), StoreError> {
         let size = written.len();
-        self.put(digest, written).await?;
+        self.put((tenant, DESCRIPTION), digest, written).await?;
         if let Some(body) = body {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             let fits = held.bytes + size <= HELD_BYTES_MAX;
@@ -77,11 +84,13 @@ impl Blobs {
     }
 
     /// What an action runs that is about to start.
-    pub(super) async fn body(&self, digest: &str) -> Result<Arc<ActionBody>, String> {
-        if let Some(body) = self.taken(digest) {
+    pub(super) async fn body(&self, spec: &ActionSpec) -> Result<Arc<ActionBody>, String> {
+        if let Some(body) = self.taken(&spec.body) {
             return Ok(body);
         }
-        let written = self.read(digest).await.map_err(|error| error.to_string())?;
+        let (tenant, _) = split(&spec.job);
+        let written = self.read(&Tenant::new(tenant), &spec.body).await;
+        let written = written.map_err(|error| error.to_string())?;
         let written = written.ok_or("what it runs is no longer kept; see payloads.keep_s")?;
         let value: Value = serde_json::from_slice(&written).map_err(|error| error.to_string())?;
         let body = ActionBody::parse(&canonical(&value["run"]));
@@ -95,35 +104,52 @@ impl Blobs {
         Some(body)
     }
 
-    async fn put(&self, digest: &str, body: Vec<u8>) -> Result<(), StoreError> {
+    async fn put(
+        &self,
+        (tenant, kind): (&Tenant, &str),
+        digest: &str,
+        body: Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let bytes = body.len() as u64;
         let row = BodyRow {
-            program: key(digest),
+            program: key(tenant.prefix(), digest),
             step: 0,
-            kind: KIND.to_owned(),
+            kind: kind.to_owned(),
             at_us: treadle_auth::now_us(),
             body,
         };
-        self.store.put_bodies(&[row]).await
+        self.store.put_bodies(&[row]).await?;
+        self.kept.added(tenant.name(), bytes);
+        Ok(())
     }
 
-    /// The bytes of a digest, if they are still kept.
-    pub(super) async fn read(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let rows = self.store.bodies(&key(digest), 0).await?;
+    /// What a tenant's digest is of, if that is still kept.
+    pub(super) async fn read(
+        &self,
+        tenant: &Tenant,
+        digest: &str,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut rows = self.store.bodies(&key(tenant.prefix(), digest), 0).await?;
+        if rows.is_empty() && !tenant.prefix().is_empty() {
+            // Earlier builds kept those of all tenants together.
+            rows = self.store.bodies(&key("", digest), 0).await?;
+        }
         Ok(rows.into_iter().next().map(|row| row.body))
     }
 }
 
-fn key(digest: &str) -> String {
-    format!("{MARK}{digest}")
+fn key(prefix: &str, digest: &str) -> String {
+    format!("{prefix}{MARK}{digest}")
 }
 
 #[async_trait::async_trait]
 impl Outputs for Blobs {
     /// While the store is away this waits, as the journal does: what has run need not run again.
-    async fn put(&self, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
-        let (digest, began) = (digest(&bytes), Instant::now());
+    async fn put(&self, tenant: &str, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
+        let (digest, began, tenant) = (digest(&bytes), Instant::now(), Tenant::new(tenant));
         loop {
-            let Err(error) = Self::put(self, &digest, bytes.clone()).await else {
+            let whose = (&tenant, OUTPUT);
+            let Err(error) = Self::put(self, whose, &digest, bytes.clone()).await else {
                 return Ok(digest);
             };
             if began.elapsed() >= STORE_AWAY_MAX {
@@ -139,26 +165,53 @@ mod tests {
     use super::*;
     use treadle_store::Location;
 
+    fn spec(job: &str, body: &str) -> ActionSpec {
+        let spec = serde_json::json!({
+            "job": job, "kind": "sh", "demands": [], "run_max": 1, "body": body,
+        });
+        serde_json::from_value(spec).expect("a specification")
+    }
+
     #[tokio::test]
-    async fn what_was_kept_is_read_again_whether_it_was_held_or_not() {
-        let store = treadle_store::open(&Location::Memory).await;
-        let blobs = Blobs::new(store.expect("it opens"));
+    async fn what_was_kept_is_read_again_by_its_tenant_whether_it_was_held_or_not() {
+        let store = treadle_store::open(&Location::Memory)
+            .await
+            .expect("it opens");
+        let blobs = Blobs::new(store.clone(), Kept::unbounded(store.clone()));
+        let [red, blue] = ["red", "blue"].map(Tenant::new);
         let run = serde_json::json!({"run": {"process": {"command": ["true"]}}, "kind": "sh"});
         let written = canonical(&run);
         let digest = digest(&written);
         let body = ActionBody::parse(&canonical(&run["run"])).expect("it is read");
         blobs
-            .keep(&digest, written, Some(body.clone()))
+            .keep(&red, &digest, written.clone(), Some(body.clone()))
             .await
             .expect("it is kept");
+        let own = spec("\u{1f}red\u{1f}job", &digest);
         for _ in 0..2 {
-            let known = blobs.body(&digest).await.expect("it is there");
+            let known = blobs.body(&own).await.expect("it is there");
             assert_eq!(*known, body);
         }
-        let missing = blobs.body("0").await.expect_err("it is not there");
+        let missing = blobs.body(&spec("\u{1f}blue\u{1f}job", &digest)).await;
+        let missing = missing.expect_err("it is another tenant's");
         assert!(missing.contains("payloads.keep_s"), "{missing}");
-        let output = Outputs::put(&blobs, b"out".to_vec()).await.expect("kept");
-        let read = blobs.read(&output).await.expect("it is read");
-        assert_eq!(read.as_deref(), Some(&b"out"[..]));
+        let output = Outputs::put(&blobs, "red", b"out".to_vec())
+            .await
+            .expect("kept");
+        let read = async |tenant| blobs.read(tenant, &output).await.expect("it is read");
+        assert_eq!(read(&red).await.as_deref(), Some(&b"out"[..]));
+        assert_eq!(read(&blue).await, None);
+        // As an earlier build kept it.
+        let default = Tenant::new("default");
+        blobs
+            .put((&default, DESCRIPTION), "old", written)
+            .await
+            .expect("kept");
+        assert!(
+            blobs
+                .body(&spec("\u{1f}blue\u{1f}job", "old"))
+                .await
+                .is_ok()
+        );
     }
 }

@@ -8,6 +8,7 @@ mod devices;
 mod held;
 mod refusal;
 mod running;
+mod shares;
 mod start;
 mod submission;
 mod view;
@@ -19,9 +20,11 @@ pub(crate) use start::{actions_folder, settings};
 pub(crate) use submission::Submission;
 pub(crate) use view::{ActionView, OutputView};
 
+use crate::kept::Kept;
 use crate::nodes::{Nodes, draw_from, mark_of_sandbox};
 use blobs::Blobs;
 use counts::Times;
+use shares::ToldShares;
 use std::sync::Arc;
 use std::time::Duration;
 use submission::Submitted;
@@ -37,6 +40,8 @@ pub(crate) struct Actions {
     driver: DriverHandle,
     store: Arc<dyn Store>,
     blobs: Blobs,
+    kept: Arc<Kept>,
+    shares: ToldShares,
     waiters: Waiters,
     times: Times,
     executor: treadle_actions::Executor,
@@ -181,10 +186,14 @@ impl Actions {
         }
         let written = blobs::canonical(written);
         spec.body = blobs::digest(&written);
+        self.shares.tell(&self.driver);
         // What is refused leaves nothing behind.
         let checked = self.driver.check_action(spec.clone()).await?;
         if let Admission::New(_) = checked.map_err(|error| refusal::of(tenant, error))? {
-            self.blobs.keep(&spec.body, written, Some(body)).await?;
+            self.kept.check(tenant.name(), written.len() as u64).await?;
+            self.blobs
+                .keep(tenant, &spec.body, written, Some(body))
+                .await?;
         }
         let admitted = self.driver.submit_action(spec, start_max).await?;
         Ok(
@@ -221,8 +230,8 @@ impl Actions {
         let waiting = if wait.is_zero() {
             None
         } else {
-            let full = || ErrorBody::new(ErrorCode::Overloaded, waiters::FULL);
-            Some(self.waiters.enter(action).ok_or_else(full)?)
+            let most = self.shares.waiters(tenant, self.waiters.most());
+            Some(self.waiters.enter(tenant.name(), action, most)?)
         };
         let row = self.row(tenant, action).await?;
         match waiting {
@@ -255,9 +264,13 @@ impl Actions {
         self.row(tenant, action).await
     }
 
-    /// What an action has written, as far as it is kept.
-    pub(crate) async fn output(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.blobs.read(digest).await
+    /// What a tenant's action has written, as far as it is kept.
+    pub(crate) async fn output(
+        &self,
+        tenant: &Tenant,
+        digest: &str,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        self.blobs.read(tenant, digest).await
     }
 
     /// What was counted, in Prometheus' text format.
@@ -287,8 +300,9 @@ impl Actions {
             declared_at_us: treadle_auth::now_us(),
         };
         let name: Box<str> = service.name.as_str().into();
-        if !self.executor.declare(tenant.name(), service) {
-            let message = "another tenant has a service of this name, or as many are declared as may be (256 of a tenant); take the name of one that you have";
+        let tenants = self.shares.tenants();
+        if !self.executor.declare(tenant.name(), service, tenants) {
+            let message = "another tenant has a service of this name, or as many are declared as may be (256 of a tenant, and its share of 4,096 in all); take the name of one that you have";
             return Err(ErrorBody::new(ErrorCode::TenantLimit, message).into());
         }
         self.store.put_service(&row).await?;

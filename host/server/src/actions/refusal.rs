@@ -87,6 +87,25 @@ fn of_resource(error: &ActionError) -> Option<ErrorBody> {
                 format_args!("asks for {least} at least; this daemon has {most}; ask for less"),
             )
         }
+        ActionError::BeyondShare {
+            resource,
+            least,
+            most,
+            total,
+        } => {
+            let amounts = [*least, *most, *total].map(|units| amount(resource, units));
+            let [least, most, total] = amounts;
+            let refused = of_cost(
+                resource,
+                format_args!(
+                    "asks for {least} at least; of {total} the tenant's actions may hold {most} at once, its share; ask for less, or have an admin of the daemon raise its limit `action_percent`"
+                ),
+            );
+            ErrorBody {
+                code: ErrorCode::TenantLimit,
+                ..refused
+            }
+        }
         ActionError::TwoElastic { first, second } => of_cost(
             second,
             format_args!("has several amounts, and so has `cost.{first}`; fix one of them"),

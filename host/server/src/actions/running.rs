@@ -4,6 +4,7 @@
 use super::Actions;
 use crate::nodes::{Start, node_of};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 use tokio::task::JoinHandle;
 use treadle_actions::{ActionBody, ActionOrder};
@@ -12,12 +13,16 @@ use treadle_model::ActionId;
 use treadle_model::tenant::split;
 use treadle_scheduler::{ActionInstruction, ActionStart, ActionWork, DriverHandle, NotRecorded};
 
+/// How often it is looked whether tenants have come or changed.
+const SHARES_LOOK: Duration = Duration::from_secs(1);
+
 /// Actions at work.
 pub(crate) struct Running {
     /// What handlers share.
     pub(crate) actions: Arc<Actions>,
     instructed: JoinHandle<()>,
     reported: JoinHandle<()>,
+    shared: JoinHandle<()>,
 }
 
 impl Running {
@@ -31,6 +36,7 @@ impl Running {
         Self {
             instructed: tokio::spawn(instruct(actions.clone(), instructions)),
             reported: tokio::spawn(report(driver, reports)),
+            shared: tokio::spawn(tell_shares(actions.clone())),
             actions,
         }
     }
@@ -40,12 +46,21 @@ impl Running {
         self.actions.executor.shutdown().await;
         self.instructed.abort();
         self.reported.abort();
+        self.shared.abort();
     }
 }
 
 async fn report(driver: DriverHandle, mut reports: Receiver<ActionEvent>) {
     while let Some(event) = reports.recv().await {
         driver.event(event.into());
+    }
+}
+
+/// What waits is held to the shares of tenants that come later, too.
+async fn tell_shares(actions: Arc<Actions>) {
+    loop {
+        tokio::time::sleep(SHARES_LOOK).await;
+        actions.shares.tell(&actions.driver);
     }
 }
 
@@ -99,7 +114,7 @@ impl Actions {
             // That one is over: its successor is on record.
             self.acknowledge(action, attempt - 1);
         }
-        let body = match self.blobs.body(&start.spec.body).await {
+        let body = match self.blobs.body(&start.spec).await {
             Ok(body) => body,
             Err(cause) => return self.failed(action, attempt, &cause),
         };

@@ -2,8 +2,10 @@
 
 use super::blobs::Blobs;
 use super::counts::Times;
+use super::shares::ToldShares;
 use super::waiters::Waiters;
 use super::{Actions, Running};
+use crate::kept::Kept;
 use crate::machine;
 use crate::nodes::{Nodes, node_of};
 use crate::proxy::{Proxy, connector};
@@ -15,6 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, channel};
 use treadle_actions::{
     Executor, ExecutorConfig, Gpus, Recovery, ServiceSpec, SupervisorCommand, recover,
 };
+use treadle_auth::Auth;
 use treadle_config::{Config, Role};
 use treadle_core::actions::{ActionEvent, Load, Resource};
 use treadle_model::{ActionId, Span};
@@ -38,6 +41,7 @@ impl Running {
         store: &Arc<dyn Store>,
         epoch: u64,
         (instructions, sandboxes): (UnboundedReceiver<ActionInstruction>, Option<Sandboxes>),
+        (auth, kept): (Arc<Auth>, Arc<Kept>),
     ) -> Result<Option<Self>, StartError> {
         if !config.actions.enabled {
             give_up(driver).await;
@@ -57,13 +61,13 @@ impl Running {
         let nodes_and_own = (nodes.as_deref(), own);
         let again = restore(driver, nodes_and_own, (&recovery, &services)).await;
         let stale = stale(driver, &recovery).await;
-        let blobs = Blobs::new(store.clone());
+        let blobs = Blobs::new(store.clone(), kept.clone());
         let (reporter, reports) = channel(REPORTS_MAX);
         let outputs = Arc::new(blobs.clone());
         let executor = Executor::start(settings, recovery, outputs, reporter).await?;
         for row in services {
             if let Ok(spec) = ServiceSpec::parse(row.spec.as_bytes())
-                && !executor.declare(&row.tenant, spec)
+                && !executor.declare(&row.tenant, spec, 1)
             {
                 tracing::warn!(service = row.service, "a service is one too many");
             }
@@ -75,12 +79,15 @@ impl Running {
             driver: driver.clone(),
             store: store.clone(),
             blobs,
+            kept,
+            shares: ToldShares::new(auth),
             times: Times::default(),
             waiters: Waiters::new(config.actions.waiters_max),
             executor,
             nodes: nodes.clone(),
             sandboxes_only: config.sandboxes.required,
         });
+        actions.shares.tell(driver);
         for start in again {
             actions.execute(start).await;
         }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use treadle_model::ActionId;
+use treadle_wire::{ErrorBody, ErrorCode};
 
 /// What a client is told for which there is no room.
-pub(super) const FULL: &str =
-    "as many clients wait for actions as may; ask without `wait_s`, or again later";
+const FULL: &str = "as many clients wait for actions as may; ask without `wait_s`, or again later";
 
 /// All of them.
 #[derive(Clone, Debug)]
@@ -21,6 +21,7 @@ pub(super) struct Waiters {
 struct Open {
     /// Nothing is ever sent: the channel ends with the action.
     by_action: HashMap<ActionId, (watch::Sender<()>, usize)>,
+    by_tenant: HashMap<Box<str>, usize>,
     count: usize,
 }
 
@@ -28,6 +29,7 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Waiting {
     open: Arc<Mutex<Open>>,
+    tenant: Box<str>,
     action: ActionId,
     ended: watch::Receiver<()>,
 }
@@ -40,18 +42,40 @@ impl Waiters {
         }
     }
 
-    /// One more, if there is room.
-    pub(super) fn enter(&self, action: ActionId) -> Option<Waiting> {
+    /// How many there may be.
+    pub(super) fn most(&self) -> usize {
+        self.waiters_max
+    }
+
+    /// One more of a tenant, which may have so many.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub(super) fn enter(
+        &self,
+        tenant: &str,
+        action: ActionId,
+        own_max: usize,
+    ) -> Result<Waiting, ErrorBody> {
         let mut open = lock(&self.open);
         if open.count >= self.waiters_max {
-            return None;
+            return Err(ErrorBody::new(ErrorCode::Overloaded, FULL));
         }
+        let own = open.by_tenant.entry(tenant.into()).or_default();
+        if *own >= own_max {
+            let message = format!(
+                "{own} clients of the tenant `{tenant}` wait for actions, its share; ask without `wait_s`, or again later"
+            );
+            return Err(ErrorBody::new(ErrorCode::TenantBusy, message));
+        }
+        *own += 1;
         open.count += 1;
         let entry = open.by_action.entry(action);
         let (sender, waiting) = entry.or_insert_with(|| (watch::Sender::new(()), 0));
         *waiting += 1;
-        Some(Waiting {
+        Ok(Waiting {
             open: self.open.clone(),
+            tenant: tenant.into(),
             action,
             ended: sender.subscribe(),
         })
@@ -74,6 +98,12 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let mut open = lock(&self.open);
         open.count -= 1;
+        if let Some(own) = open.by_tenant.get_mut(&self.tenant) {
+            *own -= 1;
+            if *own == 0 {
+                open.by_tenant.remove(&self.tenant);
+            }
+        }
         if let Some((_, waiting)) = open.by_action.get_mut(&self.action) {
             *waiting -= 1;
             if *waiting == 0 {
@@ -93,18 +123,26 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_is_told_and_leaves_nothing_behind() {
-        let waiters = Waiters::new(2);
-        let (one, two) = (waiters.enter(ActionId(1)), waiters.enter(ActionId(1)));
-        assert!(waiters.enter(ActionId(2)).is_none());
-        drop(two);
+        let waiters = Waiters::new(3);
+        let enter = |tenant, action| waiters.enter(tenant, ActionId(action), 2);
+        let (one, two) = (enter("red", 1), enter("red", 1));
+        let busy = enter("red", 2).err().map(|error| error.code);
+        assert_eq!(busy, Some(ErrorCode::TenantBusy), "that is its share");
+        let other = enter("blue", 2).expect("it has a share of its own");
+        let full = enter("green", 2).err().map(|error| error.code);
+        assert_eq!(full, Some(ErrorCode::Overloaded));
+        drop((two, other));
         let hour = Duration::from_hours(1);
         let told = tokio::spawn(one.expect("there is room").told(hour));
         tokio::task::yield_now().await;
         waiters.over(ActionId(1));
         told.await.expect("it does not panic");
-        let late = waiters.enter(ActionId(3)).expect("there is room");
+        let late = enter("red", 3).expect("there is room");
         late.told(Duration::from_millis(1)).await;
         let open = lock(&waiters.open);
-        assert_eq!((open.count, open.by_action.len()), (0, 0));
+        assert_eq!(
+            (open.count, open.by_action.len(), open.by_tenant.len()),
+            (0, 0, 0)
+        );
     }
 }

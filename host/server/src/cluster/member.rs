@@ -91,7 +91,7 @@ impl Member {
         let context = GatewayContext::new(config, Node::open(config).await?)?;
         let scheduler = Scheduler::Shards(clients.clone());
         let stores = shards.iter().map(|shard| shard.store.clone()).collect();
-        let bodies = PayloadWriter::start(&config.payloads, names.clone(), stores);
+        let bodies = PayloadWriter::start(&config.payloads, names.clone(), stores, None);
         let parts = Arc::new(Parts {
             role: config.cluster.role,
             name: candidate.name.clone(),

@@ -186,7 +186,7 @@ async fn ended(actions: &Actions, tenant: &Tenant, admitted: Admitted) -> Option
     };
     let view = ActionView::of(tenant, row)?;
     let output = match view.output_digest() {
-        Some(digest) => actions.output(digest).await.ok().flatten(),
+        Some(digest) => actions.output(tenant, digest).await.ok().flatten(),
         None => None,
     };
     let view = view.with_output(output.as_deref().map(OutputView::of));

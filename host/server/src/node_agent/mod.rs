@@ -74,7 +74,8 @@ impl NodeAgent {
         config.actions.folder = in_folder("actions");
         let config = &config;
         let identity = Identity::open(&folder).map_err(|error| no_folder(&folder, error))?;
-        let sandboxes = sandboxes::start(config, identity.mark()).await?;
+        let tenants = Tenants::let_in();
+        let sandboxes = sandboxes::start(config, identity.mark(), tenants.clone()).await?;
         let settings = settings(config, EPOCH);
         let settings = ExecutorConfig {
             sandboxes: Some(sandboxes.clone()),
@@ -113,7 +114,7 @@ impl NodeAgent {
             host: Some(host.clone()),
             node: Some(name.clone()),
             nodes: None,
-            tenants: Tenants::let_in(),
+            tenants,
             bodies: (Arc::default(), config.server.bodies_bytes_max),
             body_timeout: Duration::from_secs(config.server.body_read_timeout_s),
         };

@@ -48,7 +48,7 @@ impl FileOutputs {
 
 #[async_trait]
 impl Outputs for FileOutputs {
-    async fn put(&self, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
+    async fn put(&self, _: &str, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
         let name = random_name(NAME_CHARS).map_err(|error| OutputError(error.to_string()))?;
         let written = tokio::fs::write(self.0.join(&name), bytes).await;
         written.map_err(|error| OutputError(error.to_string()))?;
@@ -64,12 +64,12 @@ mod tests {
     async fn attempts_that_write_the_same_have_one_each() {
         let root = tempfile::tempdir().expect("a folder");
         let outputs = FileOutputs::open(root.path()).expect("it opens");
-        let one = outputs.put(b"OK".to_vec()).await.expect("it is kept");
-        let other = outputs.put(b"OK".to_vec()).await.expect("it is kept");
+        let one = outputs.put("", b"OK".to_vec()).await.expect("it is kept");
+        let other = outputs.put("", b"OK".to_vec()).await.expect("it is kept");
         outputs.remove(&one);
         assert_eq!(outputs.read(&other).await, b"OK");
         assert!(outputs.read(&one).await.is_empty());
-        let left = outputs.put(b"of nobody".to_vec()).await.expect("kept");
+        let left = outputs.put("", b"of nobody".to_vec()).await.expect("kept");
         outputs.keep(&BTreeSet::from([other.clone()]));
         assert!(outputs.read(&left).await.is_empty());
         assert_eq!(outputs.read(&other).await, b"OK");

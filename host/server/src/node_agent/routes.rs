@@ -12,6 +12,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use std::sync::Arc;
+use treadle_auth::relay::Vouched;
 use treadle_auth::{Caller, Principal, PrincipalKind, relay};
 use treadle_config::Secret;
 use treadle_http::refuse;
@@ -57,14 +58,19 @@ async fn let_in(State(door): State<Door>, mut request: Request, next: Next) -> R
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let asked = (&method, &uri);
     let vouched = relay::vouched(door.secret.reveal(), asked, request.headers_mut());
-    let Some((tenant, scope)) = vouched else {
+    let Some(Vouched {
+        tenant,
+        scope,
+        allowed,
+    }) = vouched
+    else {
         if uri.path() == "/health" {
             return StatusCode::NO_CONTENT.into_response();
         }
         let message = "ask the daemon of this node, which passes requests on";
         return refuse(ErrorCode::Forbidden, message);
     };
-    let Some(tenant) = door.app.tenants.get(&tenant) else {
+    let Some((tenant, tenants)) = door.app.tenants.let_in_as(&tenant, allowed) else {
         return refuse(ErrorCode::TenantUnknown, "there is no such tenant");
     };
     let principal = Principal {
@@ -73,7 +79,7 @@ async fn let_in(State(door): State<Door>, mut request: Request, next: Next) -> R
         global: false,
         root: false,
         whole: false,
-        tenants: 1,
+        tenants,
         who: PrincipalKind::Subject("a daemon".to_owned()),
     };
     request.extensions_mut().insert(Arc::new(principal));

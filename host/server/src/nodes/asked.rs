@@ -13,8 +13,12 @@ pub(crate) trait Asked: Send + Sync {
     /// not to run any more.
     async fn start(&self, action: ActionId, attempt: u32) -> Option<Start>;
 
-    /// Keeps what an attempt wrote; gives its digest.
-    async fn keep_output(&self, bytes: Vec<u8>) -> Result<Option<Box<str>>, Box<str>>;
+    /// Keeps what an attempt of an action wrote; gives its digest.
+    async fn keep_output(
+        &self,
+        action: ActionId,
+        bytes: Vec<u8>,
+    ) -> Result<Option<Box<str>>, Box<str>>;
 
     /// Puts a handler's action on record.
     async fn hold(

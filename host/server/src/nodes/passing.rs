@@ -4,9 +4,10 @@ use super::Nodes;
 use crate::proxy::Unreachable;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
-use axum::http::{HeaderMap, Method, Response, Uri};
+use axum::http::Response;
 use std::sync::Arc;
 use std::time::Duration;
+use treadle_auth::relay::Allowed;
 use treadle_auth::{Principal, Scope, relay};
 
 /// How long a node may take to answer the daemon itself.
@@ -40,11 +41,16 @@ impl Nodes {
         request: Request,
     ) -> Result<Response<Body>, Unreachable> {
         let principal = request.extensions().get::<Arc<Principal>>().cloned();
-        let (tenant, scope) = principal.map_or((String::new(), None), |principal| {
-            (principal.tenant.tenant.name().to_owned(), principal.scope)
+        let (tenant, scope) = principal.as_ref().map_or(("", None), |principal| {
+            (principal.tenant.tenant.name(), principal.scope)
         });
+        let allowed = principal.as_ref().map(|principal| Allowed {
+            tenants: principal.tenants,
+            limits: principal.tenant.limits.clone(),
+        });
+        let (secret, allowed) = (self.secret.reveal(), allowed.as_ref());
         let passed = self.proxy.pass_on(url, request, |method, uri, headers| {
-            self.vouch(&tenant, scope, (method, uri), headers);
+            relay::vouch(secret, (tenant, scope), allowed, (method, uri), headers);
         });
         passed.await.inspect_err(|error| {
             tracing::warn!(url, %error, "a request could not be passed on to a node");
@@ -57,7 +63,8 @@ impl Nodes {
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = path.parse().ok()?;
             let passed = self.proxy.pass_on(url, request, |method, uri, headers| {
-                self.vouch(tenant, Some(Scope::Viewer), (method, uri), headers);
+                let (secret, who) = (self.secret.reveal(), (tenant, Some(Scope::Viewer)));
+                relay::vouch(secret, who, None, (method, uri), headers);
             });
             let response = passed.await.ok()?;
             if !response.status().is_success() {
@@ -69,15 +76,5 @@ impl Nodes {
             .await
             .ok()
             .flatten()
-    }
-
-    fn vouch(
-        &self,
-        tenant: &str,
-        scope: Option<Scope>,
-        asked: (&Method, &Uri),
-        headers: &mut HeaderMap,
-    ) {
-        relay::vouch(self.secret.reveal(), (tenant, scope), asked, headers);
     }
 }

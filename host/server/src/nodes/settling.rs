@@ -127,7 +127,7 @@ impl Nodes {
             return Ok(());
         }
         let bytes = STANDARD.decode(&end.output).unwrap_or_default();
-        let (outcome, output) = match actions.keep_output(bytes).await {
+        let (outcome, output) = match actions.keep_output(action, bytes).await {
             Ok(output) => (end.outcome, output),
             Err(cause) => (Outcome::InfrastructureFailure { cause }, None),
         };

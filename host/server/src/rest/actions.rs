@@ -42,6 +42,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 ErrorCode::ActionsDisabled,
                 ErrorCode::ProgramUnknown,
                 ErrorCode::QueueFull,
+                ErrorCode::TenantLimit,
+                ErrorCode::TenantBusy,
                 ErrorCode::IdempotencyKeyTaken,
             ]),
         get("/api/v1/actions", VIEW, list)
@@ -53,6 +55,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 ErrorCode::ActionUnknown,
                 ErrorCode::ActionsDisabled,
                 ErrorCode::Overloaded,
+                ErrorCode::TenantBusy,
             ]),
         delete("/api/v1/actions/{action}", RUN, cancel)
             .summary("Withdraws an action: it is stopped if it runs")
@@ -256,7 +259,9 @@ async fn shown(
     let Some(digest) = view.output_digest() else {
         return Ok(Json(view));
     };
-    let output = actions.output(digest).await;
+    let output = actions
+        .output(&caller.principal.tenant.tenant, digest)
+        .await;
     let output = output.map_err(|error| store_failed(&error))?;
     Ok(Json(
         view.with_output(output.as_deref().map(OutputView::of)),

@@ -43,6 +43,8 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
             .fails(&[
                 ErrorCode::SandboxesDisabled,
                 ErrorCode::Overloaded,
+                ErrorCode::TenantBusy,
+                ErrorCode::TenantLimit,
                 ErrorCode::SandboxFailed,
                 ErrorCode::Unserved,
             ]),
@@ -66,6 +68,8 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
                 codes[1],
                 ErrorCode::SandboxFailed,
                 ErrorCode::Overloaded,
+                ErrorCode::TenantBusy,
+                ErrorCode::TenantLimit,
                 ErrorCode::Unserved,
             ]),
         get("/api/v1/images", VIEW, images)

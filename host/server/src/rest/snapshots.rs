@@ -28,6 +28,7 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
                 ErrorCode::SandboxUnknown,
                 ErrorCode::SandboxFailed,
                 ErrorCode::Overloaded,
+                ErrorCode::TenantLimit,
             ]),
         get("/api/v1/snapshots", VIEW, list)
             .summary("Snapshots of sandboxes, oldest first")

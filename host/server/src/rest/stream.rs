@@ -78,7 +78,7 @@ async fn stream(
     let after = last_seen(&headers)?.or(query.after);
     let page = visible(&caller, query.job, query.program, query.kind)?;
     let tenant = caller.principal.tenant.tenant.clone();
-    let open = app.streams.open(tenant.name());
+    let open = app.streams.open(tenant.name(), caller.principal.tenants);
     let open = open.map_err(|error| error_response(&error))?;
     let after = if let Some(after) = after {
         after

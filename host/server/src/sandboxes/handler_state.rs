@@ -3,12 +3,16 @@
 use super::Host;
 use crate::nodes::Nodes;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use treadle_auth::limits::share;
 use treadle_auth::rate::Rate;
+use treadle_auth::relay::Allowed;
 use treadle_auth::{Auth, TenantLimits, TenantState};
 use treadle_http::Bounded;
 use treadle_model::Tenant;
+use treadle_sandbox::{Shared, Shares};
 
 /// Tenants that an agent remembers at most.
 const TENANTS_MAX: usize = 10_000;
@@ -35,8 +39,16 @@ pub(crate) struct SandboxApp {
 pub(crate) enum Tenants {
     /// Those that a daemon knows.
     Known(Arc<Auth>),
-    /// Those that an agent's daemon lets in, which has checked their limits.
-    LetIn(Arc<Mutex<BTreeMap<String, Arc<TenantState>>>>),
+    /// Those that an agent's daemon lets in, with what it said of them last.
+    LetIn(Arc<Mutex<LetIn>>),
+}
+
+/// Tenants that an agent's daemon let in.
+#[derive(Default)]
+pub(crate) struct LetIn {
+    by_name: BTreeMap<String, Arc<TenantState>>,
+    /// How many tenants there are; 0 until that was told.
+    tenants: usize,
 }
 
 impl Tenants {
@@ -47,27 +59,115 @@ impl Tenants {
 
     /// A tenant, if it is known.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<TenantState>> {
+        Some(self.let_in_as(name, None)?.0)
+    }
+
+    /// A tenant and how many there are, with what its daemon says of it now.
+    pub(crate) fn let_in_as(
+        &self,
+        name: &str,
+        allowed: Option<Allowed>,
+    ) -> Option<(Arc<TenantState>, usize)> {
         match self {
-            Self::Known(auth) => auth.directory().tenants.get(name).cloned(),
+            Self::Known(auth) => {
+                let directory = auth.directory();
+                let state = directory.tenants.get(name)?.clone();
+                Some((state, directory.tenants.len()))
+            }
+            Self::LetIn(seen) => Some(lock(seen).take_in(name, allowed)),
+        }
+    }
+}
+
+impl LetIn {
+    fn take_in(&mut self, name: &str, allowed: Option<Allowed>) -> (Arc<TenantState>, usize) {
+        if self.by_name.len() >= TENANTS_MAX {
+            self.by_name.clear();
+        }
+        let known = self.by_name.get(name);
+        let limits = match allowed {
+            Some(Allowed { tenants, limits }) => {
+                self.tenants = tenants;
+                limits
+            }
+            None => known.map_or_else(TenantLimits::default, |known| known.limits.clone()),
+        };
+        let state = match known.filter(|known| known.limits == limits) {
+            Some(known) => known.clone(),
+            None => Arc::new(state_of(name, limits, known)),
+        };
+        self.by_name.insert(name.to_owned(), state.clone());
+        (state, self.tenants.max(1))
+    }
+}
+
+impl fmt::Debug for Tenants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tenants")
+    }
+}
+
+impl Shares for Tenants {
+    fn most(&self, tenant: &str, of: Shared, all: u64) -> u64 {
+        let limit = |limits: &TenantLimits| match of {
+            Shared::Sandboxes => limits.sandboxes,
+            Shared::Snapshots => None,
+            Shared::CopiesBytes => limits.snapshot_bytes,
+            Shared::FilesBytes => limits.sandbox_bytes,
+        };
+        match self {
+            Self::Known(auth) => auth.directory().most(tenant, limit, all),
             Self::LetIn(seen) => {
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                if seen.len() >= TENANTS_MAX {
-                    seen.clear();
-                }
-                let state = seen.entry(name.to_owned());
-                Some(state.or_insert_with(|| Arc::new(unlimited(name))).clone())
+                let seen = lock(seen);
+                let state = seen.by_name.get(tenant);
+                let own = state.and_then(|state| limit(&state.limits));
+                share(own, all, seen.tenants)
             }
         }
     }
 }
 
-fn unlimited(name: &str) -> TenantState {
+fn lock(seen: &Mutex<LetIn>) -> MutexGuard<'_, LetIn> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A tenant as its daemon tells of it, which has checked how many requests it sends. What is under way
+/// stays so.
+fn state_of(name: &str, limits: TenantLimits, known: Option<&Arc<TenantState>>) -> TenantState {
     TenantState {
         tenant: Tenant::new(name),
         created_at_us: 0,
-        limits: TenantLimits::default(),
         rate: Rate::new(None),
-        steps: Arc::default(),
-        bodies_bytes: Arc::default(),
+        steps: known.map(|known| known.steps.clone()).unwrap_or_default(),
+        bodies_bytes: known
+            .map(|known| known.bodies_bytes.clone())
+            .unwrap_or_default(),
+        limits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_holds_tenants_to_what_their_daemon_said_of_them_last() {
+        let tenants = Tenants::let_in();
+        let most = |tenant| tenants.most(tenant, Shared::Sandboxes, 12);
+        assert_eq!(most("red"), 12, "nothing was said of other tenants");
+        let with = |sandboxes| TenantLimits {
+            sandboxes,
+            ..TenantLimits::default()
+        };
+        let allowed = |tenants, limits| Some(Allowed { tenants, limits });
+        tenants.let_in_as("red", allowed(3, with(None)));
+        let (blue, count) = tenants
+            .let_in_as("blue", allowed(3, with(Some(7))))
+            .expect("known");
+        assert_eq!((most("red"), most("blue"), count), (4, 7, 3));
+        let again = tenants.get("blue").expect("known");
+        assert!(Arc::ptr_eq(&blue, &again), "who only looks changes nothing");
+        tenants.let_in_as("red", allowed(2, with(None)));
+        assert_eq!(most("red"), 6);
     }
 }

@@ -5,6 +5,7 @@ mod handler_state;
 mod listed;
 mod processes;
 mod shells;
+mod singles;
 mod start;
 mod trial;
 mod turns;
@@ -26,11 +27,14 @@ pub(crate) use watches::{Change, Watch, Watches};
 pub(crate) use work::{Task, WITHDRAWN, Work};
 
 use crate::actions::Failure;
+use singles::Singles;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use treadle_model::{ClientName, Tenant};
-use treadle_sandbox::{SYSTEM_IMAGE, Sandbox, SandboxError, SandboxSpec, Sandboxes, Status};
+use treadle_sandbox::{
+    SYSTEM_IMAGE, Sandbox, SandboxError, SandboxSpec, Sandboxes, Shared, Status,
+};
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// How often ended programs are looked for.
@@ -51,7 +55,7 @@ pub(crate) struct Host {
     /// Shells that outlive the requests that type into them.
     pub(crate) shells: Shells,
     /// Turns of requests that have a sandbox of their own.
-    pub(crate) singles: tokio::sync::Semaphore,
+    pub(crate) singles: Singles,
     /// Held while a sandbox is made that a client names, so that each name is one sandbox's.
     pub(crate) naming: tokio::sync::Mutex<()>,
     /// The most memory that a sandbox may have, and what one has that asks for none.
@@ -64,9 +68,16 @@ pub(crate) struct Host {
 /// What clients are told.
 pub(crate) fn refused(error: &SandboxError) -> ErrorBody {
     let code = match error {
-        SandboxError::Full(_) | SandboxError::NoRoom(_) | SandboxError::SnapshotsFull(_) => {
-            ErrorCode::Overloaded
-        }
+        SandboxError::Full(_)
+        | SandboxError::NoRoom(_)
+        | SandboxError::SnapshotsFull(_)
+        | SandboxError::CopiesFull(..) => ErrorCode::Overloaded,
+        // Sandboxes end by themselves.
+        SandboxError::BeyondShare {
+            of: Shared::Sandboxes,
+            ..
+        } => ErrorCode::TenantBusy,
+        SandboxError::BeyondShare { .. } => ErrorCode::TenantLimit,
         SandboxError::Unsupported(_) => ErrorCode::Unserved,
         SandboxError::Unknown(_) => ErrorCode::SandboxUnknown,
         SandboxError::SnapshotUnknown(_) => ErrorCode::ImageUnknown,
@@ -108,7 +119,7 @@ impl Host {
             processes: Arc::default(),
             watches: Watches::default(),
             shells: Shells::default(),
-            singles: tokio::sync::Semaphore::new(SINGLES_PER_CORE * cores),
+            singles: Singles::new(SINGLES_PER_CORE * cores),
             naming: tokio::sync::Mutex::default(),
             memory_bytes_max,
             turns,

@@ -1,5 +1,6 @@
 //! Bringing up sandboxes.
 
+use super::Tenants;
 use crate::machine;
 use crate::start_error::StartError;
 use std::path::PathBuf;
@@ -18,8 +19,15 @@ const FOLDER: &str = "/var/lib/treadle";
 const PODS_MAX: usize = 256;
 
 /// Starts them. Their names end with the mark.
-pub(crate) async fn start(config: &Config, mark: &str) -> Result<Sandboxes, StartError> {
-    let settings = settings(config, mark);
+pub(crate) async fn start(
+    config: &Config,
+    mark: &str,
+    tenants: Tenants,
+) -> Result<Sandboxes, StartError> {
+    let settings = SandboxConfig {
+        shares: Arc::new(tenants),
+        ..settings(config, mark)
+    };
     if !config.kubernetes.enabled {
         return Ok(Sandboxes::start(settings).await?);
     }
@@ -45,6 +53,8 @@ pub(super) fn settings(config: &Config, mark: &str) -> SandboxConfig {
         processes_max: section.processes_max,
         disk_bytes_max: section.disk_bytes_max,
         images_bytes_max: section.images_bytes_max,
+        copies_bytes_max: section.copies_bytes_max(),
+        files_bytes_max: section.files_bytes_max,
         uid: section.uid,
         ttl: Duration::from_secs(section.ttl_s),
         mark: mark.to_owned(),
@@ -110,7 +120,7 @@ mod tests {
         config.kubernetes.enabled = true;
         config.kubernetes.images = vec!["system=debian:13".to_owned()];
         config.kubernetes.kubeconfig = "/no/such/kubeconfig".to_owned();
-        let failed = start(&config, "")
+        let failed = start(&config, "", Tenants::let_in())
             .await
             .err()
             .map(|error| error.to_string());

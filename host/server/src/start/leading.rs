@@ -6,9 +6,10 @@ use crate::actions::{Actions, Running};
 use crate::app::App;
 use crate::engine_profiles;
 use crate::history::sample_forever;
+use crate::kept::Kept;
 use crate::maintenance::keep_up;
 use crate::messaging::Messaging;
-use crate::sandboxes::{self, Host};
+use crate::sandboxes::{self, Host, Tenants};
 use crate::streams::OpenStreams;
 use futures_util::future::{join_all, try_join_all};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use treadle_engines::transfers::{Node, TransferExecutor};
 use treadle_engines::{Declared, EngineWatch, WatchOptions};
 use treadle_gateway::Metrics;
 use treadle_gateway::routing::Scheduler;
-use treadle_gateway::{GatewayState, Identities, PayloadWriter, RequestIds, Room};
+use treadle_gateway::{Counted, GatewayState, Identities, PayloadWriter, RequestIds, Room};
 use treadle_http::{Tally, Upstream};
 use treadle_model::WorkerId;
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
@@ -141,9 +142,11 @@ impl Leading {
         .await?;
         let transfer_executor =
             TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner(config));
-        let sandboxes = own_sandboxes(config).await?;
+        let sandboxes = own_sandboxes(config, &auth).await?;
         let feeds = (instructed, sandboxes.clone());
-        let running = Running::start(config, &driver, &store, epoch, feeds).await?;
+        let kept = Kept::new(store.clone(), auth.clone(), config.payloads.bytes_max);
+        let shared = (auth.clone(), kept.clone());
+        let running = Running::start(config, &driver, &store, epoch, feeds, shared).await?;
         let actions = running.as_ref().map(|running| running.actions.clone());
         let sandboxes = host(config, sandboxes, actions.as_ref());
         let messaging = Messaging::connect(&config.broker)?;
@@ -164,7 +167,7 @@ impl Leading {
                 store,
                 auth,
                 (wanted, notices),
-                context,
+                (context, kept.clone()),
             )
             .await?
         };
@@ -175,7 +178,7 @@ impl Leading {
             messaging.start(&app, committed);
         }
         let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
-        let pruning = prune_forever(config.clone(), app.clone());
+        let pruning = prune_forever(config.clone(), app.clone(), kept);
         let sampling = sample_forever(app.clone(), config.scheduler.time_scale);
         // Its address was checked with the configuration.
         let remote = RemotePredictor::of(&config.prediction, config.tls.trust(), excerpts)
@@ -242,11 +245,12 @@ fn owner(config: &Config) -> Box<str> {
 }
 
 /// Sandboxes of this machine, where it is to have any.
-async fn own_sandboxes(config: &Config) -> Result<Option<Sandboxes>, StartError> {
+async fn own_sandboxes(config: &Config, auth: &Arc<Auth>) -> Result<Option<Sandboxes>, StartError> {
     if !config.sandboxes.enabled {
         return Ok(None);
     }
-    Ok(Some(sandboxes::start(config, "").await?))
+    let tenants = Tenants::Known(auth.clone());
+    Ok(Some(sandboxes::start(config, "", tenants).await?))
 }
 
 /// Sandboxes, with what runs their commands.
@@ -355,14 +359,16 @@ async fn assemble(
     store: Arc<dyn Store>,
     auth: Arc<Auth>,
     (forecasts_wanted, notices): (Arc<AtomicBool>, UnboundedSender<Notice>),
-    context: GatewayContext,
+    (context, kept): (GatewayContext, Arc<Kept>),
 ) -> Result<App, StartError> {
     let scheduler = Scheduler::Local(driver.clone());
     // A gateway beside others keeps bodies itself; this one's would never see any.
     let alone = config.cluster.role == Role::Single;
     let bodies = alone.then(|| {
         let (shards, stores) = (vec![String::new()], vec![store.clone()]);
-        PayloadWriter::start(&config.payloads, shards, stores)
+        let kept: Counted =
+            Arc::new(move |program: &str, bytes: u64| kept.added_of(program, bytes));
+        PayloadWriter::start(&config.payloads, shards, stores, Some(kept))
     });
     let (node, streams) = (context.node.clone(), context.streams.clone());
     let gateway = gateway_state(config, scheduler, context, bodies.flatten());
@@ -457,7 +463,7 @@ async fn declared(config: &Config, endpoint: &config::Endpoint) -> Result<Declar
 }
 
 /// Begins at once: where terms are shorter than the pause, old rows would stay for ever.
-async fn prune_forever(config: Config, app: App) {
+async fn prune_forever(config: Config, app: App, kept: Arc<Kept>) {
     loop {
         app.auth.run_maintenance().await;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -483,7 +489,24 @@ async fn prune_forever(config: Config, app: App) {
             }
         }
         prune_bodies(&config, &app).await;
-        tokio::time::sleep(PRUNE_PAUSE).await;
+        hold_to_shares(&kept).await;
+    }
+}
+
+/// Until old rows are looked for again, and each time that a tenant has more than its share.
+async fn hold_to_shares(kept: &Kept) {
+    let until = tokio::time::Instant::now() + PRUNE_PAUSE;
+    loop {
+        if let Err(error) = kept.keep_within().await {
+            tracing::warn!(%error, "what is kept of tenants could not be held to their shares");
+            tokio::time::sleep_until(until).await;
+        }
+        if tokio::time::timeout_at(until, kept.is_full())
+            .await
+            .is_err()
+        {
+            return;
+        }
     }
 }
 

@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use treadle_store::{
     About, ActionPage, ActionRow, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow,
     Candidate, CommandRow, Condition, DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow,
-    Leadership, LengthRow, ListedPage, ListedStep, Location, Names, Placeholder, PluginHead, PluginRow,
-    PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage, SampleRow,
-    ServiceRow, SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
+    Leadership, LengthRow, ListedPage, ListedStep, Location, Names, Placeholder, PluginHead,
+    PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SamplePage,
+    SampleRow, ServiceRow, SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow,
+    WorkerRow, open,
 };
 
 pub(crate) struct Restarted(pub(crate) Location);

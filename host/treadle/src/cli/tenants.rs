@@ -16,6 +16,9 @@ const TENANTS: &[Column] = &[
     ("BODY BYTES", "/limits/body_bytes"),
     ("REQUESTS/S", "/limits/requests_per_s"),
     ("LIVE PROGRAMS", "/limits/live_programs"),
+    ("SANDBOXES", "/limits/sandboxes"),
+    ("KEPT BYTES", "/limits/kept_bytes"),
+    ("ACTIONS %", "/limits/action_percent"),
     ("UNSIGNED PLUGINS", "/limits/unsigned_plugins"),
 ];
 
@@ -41,7 +44,8 @@ struct TenantArgs {
     /// The tenant.
     name: String,
     /// A limit, `none` for no limit: plugins, plugin_bytes, body_bytes, requests_per_s,
-    /// live_programs, steps, bodies_bytes, unsigned_plugins; can be given several times.
+    /// live_programs, steps, bodies_bytes, sandboxes, sandbox_bytes, snapshot_bytes, kept_bytes,
+    /// action_percent, unsigned_plugins; can be given several times.
     #[arg(long = "limit", value_parser = limit, value_name = "LIMIT=VALUE")]
     limits: Vec<(String, Value)>,
 }

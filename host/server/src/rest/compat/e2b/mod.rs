@@ -78,6 +78,8 @@ fn of_both(start: &str) -> Vec<Endpoint<SandboxApp>> {
                 ErrorCode::IdempotencyKeyTaken,
                 ErrorCode::Unserved,
                 ErrorCode::Overloaded,
+                ErrorCode::TenantBusy,
+                ErrorCode::TenantLimit,
             ]),
         post(
             &format!("{start}/{{sandbox}}/connect"),

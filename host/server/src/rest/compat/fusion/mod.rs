@@ -158,7 +158,11 @@ async fn run_code(
         image: query.image.unwrap_or_default(),
         job: job.unwrap_or_else(|| KIND.to_owned()),
     };
-    let Ok(_turn) = host.singles.acquire().await else {
+    let principal = &caller.principal;
+    let turn = host
+        .singles
+        .turn(principal.tenant.tenant.name(), principal.tenants);
+    let Some(_turn) = turn.await else {
         return Ok(Json(FusionAnswer::failed("treadle is shutting down")));
     };
     let request: FusionRequest = read_json(&body)?;

@@ -47,7 +47,8 @@ async fn made(
     loop {
         match host.create(tenant, spec.clone()).await {
             Err(Failure::Refused(error))
-                if error.code == ErrorCode::Overloaded && Instant::now() < until =>
+                if matches!(error.code, ErrorCode::Overloaded | ErrorCode::TenantBusy)
+                    && Instant::now() < until =>
             {
                 sleep(LOOK).await;
             }
