@@ -154,6 +154,7 @@ impl Simulation {
             cause: "400: the prompt is too long".into(),
             retryable: false,
             rejected: true,
+            busy: None,
         };
         self.send_report(
             gateway,

@@ -312,6 +312,7 @@ impl Simulation {
             cause: cause.into(),
             retryable,
             rejected: false,
+            busy: None,
         };
         self.send_report(
             gateway,

@@ -3,6 +3,7 @@
 mod adapter;
 mod drift;
 mod means;
+mod rest_pages;
 mod samples;
 mod speed;
 pub mod transfers;

@@ -4,6 +4,7 @@
 use super::adapter::{Declared, check_health, model_of, read_engine, read_facts, read_load};
 use super::drift::{Drift, DriftWatch};
 use super::means::Means;
+use super::rest_pages::RestPages;
 use super::samples::count_samples;
 use super::speed::speeds;
 use super::transfers::{Abilities, Node};
@@ -11,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::AbortHandle;
+use treadle_core::worker::Rest;
 use treadle_core::{Capacity, CoreConfig, Event, ProgramEvent, RunningUse};
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, WorkerId};
@@ -55,6 +57,13 @@ impl WatchOptions {
             declared: false,
         }))
     }
+}
+
+/// Why nothing is sent to an engine that sleeps.
+const ASLEEP: &str = "the engine is asleep, and is used again once it was woken";
+
+fn rest_read(worker: WorkerId, rest: Option<Rest>) -> Event {
+    Event::Program(ProgramEvent::WorkerRestRead { worker, rest })
 }
 
 /// How fast an engine is, as its owner says.
@@ -126,8 +135,13 @@ impl EngineWatch {
     pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
         let read = read_engine(&self.upstream, url, declared).await;
         let told = told(worker, declared);
+        let mut pages = RestPages::default();
+        let rest = match &read {
+            Ok((kind, _)) => pages.read(&self.upstream, url, *kind).await,
+            Err(_) => None,
+        };
         let speed = match &read {
-            Ok(read) if told.is_none() => {
+            Ok(read) if told.is_none() && rest.is_none() => {
                 let engine = (&self.driver, &self.upstream, worker, url);
                 self.options.measure(engine, *read).await
             }
@@ -150,6 +164,9 @@ impl EngineWatch {
         if let Some(told) = told {
             self.driver.event(told);
         }
+        if rest.is_some() {
+            self.driver.event(rest_read(worker, rest));
+        }
         if read.is_ok()
             && let Some(model) = model_of(&self.upstream, url).await
         {
@@ -159,6 +176,10 @@ impl EngineWatch {
                     model,
                 }));
         }
+        let read = read.and_then(|read| match rest {
+            Some(Rest::Asleep) => Err(ASLEEP.to_owned()),
+            _ => Ok(read),
+        });
         let answers = match read {
             Ok(_) => {
                 self.driver
@@ -235,6 +256,8 @@ impl EngineWatch {
             declared,
             known,
             healthy,
+            rest: None,
+            pages: RestPages::default(),
             misses: 0,
             loads: self.loads.clone(),
             node: self.node.clone(),
@@ -270,6 +293,9 @@ struct Look {
     declared: Declared,
     known: (EngineKind, Capacity),
     healthy: bool,
+    /// Why it takes no steps, as the scheduler knows it.
+    rest: Option<Rest>,
+    pages: RestPages,
     misses: u32,
     loads: Loads,
     node: Arc<Node>,
@@ -289,7 +315,9 @@ impl Look {
         loop {
             tokio::time::sleep(interval).await;
             // The gateway may have found it dead between two looks.
-            self.healthy = self.is_held_healthy().await;
+            let held = self.driver.worker(self.worker).await.ok().flatten();
+            self.healthy = held.as_ref().is_some_and(|worker| worker.is_healthy());
+            self.rest = held.and_then(|worker| worker.rest);
             match check_health(&self.upstream, &self.url, self.known.0).await {
                 Ok(()) => self.answered().await,
                 Err(cause) => self.missed(cause),
@@ -312,13 +340,15 @@ impl Look {
         }
     }
 
-    async fn is_held_healthy(&self) -> bool {
-        let held = self.driver.worker(self.worker).await.ok().flatten();
-        held.is_some_and(|worker| worker.is_healthy())
-    }
-
     async fn answered(&mut self) {
         self.misses = 0;
+        if self.rests().await == Some(Rest::Asleep) {
+            // Its caches are gone, and what was sent to it hangs.
+            if self.healthy {
+                self.lose(ASLEEP);
+            }
+            return;
+        }
         if self.healthy {
             return self.read_load().await;
         }
@@ -345,6 +375,7 @@ impl Look {
             }
             let look = (&self.driver, &self.upstream, self.worker, &*self.url);
             if self.declared.speeds.is_none()
+                && self.rest.is_none()
                 && let Some(speed) = self.options.measure(look, self.known).await
             {
                 self.driver.event(speed);
@@ -356,6 +387,18 @@ impl Look {
                 }));
             self.find().await;
         }
+    }
+
+    /// Finds out whether it takes steps, and reports it.
+    async fn rests(&mut self) -> Option<Rest> {
+        let kind = self.known.0;
+        let rest = self.pages.read(&self.upstream, &self.url, kind).await;
+        if std::mem::replace(&mut self.rest, rest) != rest {
+            let state = rest.map_or("awake", Rest::as_str);
+            tracing::info!(worker = %self.worker, url = %self.url, state, "the engine's state");
+            self.driver.event(rest_read(self.worker, rest));
+        }
+        rest
     }
 
     async fn read_load(&mut self) {
@@ -408,9 +451,14 @@ impl Look {
 
     fn missed(&mut self, cause: String) {
         self.misses += 1;
-        if !self.healthy || self.misses < MISSES_MAX {
-            return;
+        if self.healthy && self.misses >= MISSES_MAX {
+            self.lose(&cause);
         }
+    }
+
+    fn lose(&mut self, cause: &str) {
+        // It may be another process once it answers.
+        self.pages = RestPages::default();
         tracing::warn!(worker = %self.worker, url = %self.url, %cause, "the engine is lost");
         (self.watch, self.drift) = (DriftWatch::default(), Drift::default());
         self.untracked_tokens = 0;

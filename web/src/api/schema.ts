@@ -5239,7 +5239,10 @@ export interface components {
              * @description Prompt tokens that it computes in a second, once measured.
              */
             prefill_tokens_per_s?: number | null;
-            /** @description Why programs that leave it, or would be placed on it, go nowhere; absent if they do. */
+            /**
+             * @description Why it is given no steps, or why programs that leave it, or would be placed on it, go nowhere;
+             *     absent otherwise.
+             */
             problem?: string | null;
             /** @description Programs that are placed on it. */
             programs: number;
@@ -5253,7 +5256,8 @@ export interface components {
             /**
              * @description What its operator lets it do. It is given programs if it is active. If it is cordoned, none
              *     comes, and those that are placed there go on; if it is draining, they leave once their
-             *     running steps have ended, and then it is drained.
+             *     running steps have ended, and then it is drained. If its operator lets it be active, but its
+             *     engine says that it is asleep or paused, it is given no steps until it says otherwise.
              */
             state: string;
             /**

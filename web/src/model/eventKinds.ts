@@ -49,6 +49,7 @@ export const EVENT_KINDS = [
   "worker_model_read",
   "worker_recovered",
   "worker_removed",
+  "worker_rest_read",
   "worker_speed_read",
   "worker_state_set",
   "worker_use_read",

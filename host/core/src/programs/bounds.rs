@@ -2,8 +2,11 @@
 
 use crate::{Capacity, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
 use treadle_model::{
-    BYTES_MAX, NAME_BYTES_MAX, REWARD_MILLIONTHS_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX,
+    BYTES_MAX, NAME_BYTES_MAX, REWARD_MILLIONTHS_MAX, Span, TOKENS_MAX, WEIGHTS_BYTES_MAX,
 };
+
+/// For no longer is an engine taken to be busy.
+const BUSY_MAX: Span = Span::from_secs(60);
 
 impl ProgramEvent {
     /// The event with each number that came from outside cut to its bound.
@@ -35,6 +38,9 @@ impl ProgramEvent {
                 cut(tokens, TOKENS_MAX);
             }
             Self::StepArrived(arrival) => cut_arrival(arrival),
+            Self::StepFailed { failure, .. } => {
+                failure.busy = failure.busy.map(|busy| busy.min(BUSY_MAX));
+            }
             Self::StepProgressed { output_tokens, .. } => cut(output_tokens, TOKENS_MAX),
             Self::StepFinished {
                 tokens, weights, ..
@@ -98,7 +104,7 @@ fn cut_tokens(tokens: &mut StepTokens) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Core, CoreConfig};
+    use crate::{Core, CoreConfig, StepFailure};
     use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
 
     /// Every event that has numbers from outside, all of them as large as can be.
@@ -142,6 +148,14 @@ mod tests {
                 parent: None,
                 group: None,
             }),
+            ProgramEvent::StepFailed {
+                step,
+                failure: StepFailure {
+                    cause: "busy".into(),
+                    retryable: true,
+                    busy: Some(Span(u64::MAX)),
+                },
+            },
             largest_speed(worker, true),
             largest_speed(worker, false),
             ProgramEvent::StepProgressed {

@@ -2,9 +2,11 @@
 
 use super::question::{Attribution, PolicyAnswer};
 use super::tokens::TextSize;
-use super::worker::WorkerState;
+use super::worker::{Rest, WorkerState};
 use serde::{Deserialize, Serialize};
-use treadle_model::{AskId, EngineKind, FinishReason, PolicyRef, ProgramId, StepId, WorkerId};
+use treadle_model::{
+    AskId, EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, WorkerId,
+};
 
 /// A part of a prompt that other programs may share, as a chained hash: the
 /// second segment's hash covers the first segment too.
@@ -112,6 +114,10 @@ pub struct StepFailure {
     /// engine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rejected: bool,
+    /// For how long the engine said, or is taken, to have no room for it: it is as healthy as ever,
+    /// and is not asked again before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<Span>,
 }
 
 /// Tokens of a finished step, from the engine's own account where it gave one.
@@ -212,6 +218,13 @@ pub enum ProgramEvent {
         worker: WorkerId,
         /// What it may do from now on.
         state: WorkerState,
+    },
+    /// An engine that answers began to take no steps, or takes them again.
+    WorkerRestRead {
+        /// The engine.
+        worker: WorkerId,
+        /// Why it takes none; nothing if it takes them.
+        rest: Option<Rest>,
     },
     /// A client sent a step.
     StepArrived(StepArrival),
@@ -389,6 +402,7 @@ impl ProgramEvent {
             Self::WorkerRecovered { .. } => "worker_recovered",
             Self::WorkerRemoved { .. } => "worker_removed",
             Self::WorkerStateSet { .. } => "worker_state_set",
+            Self::WorkerRestRead { .. } => "worker_rest_read",
             Self::StepArrived(_) => "step_arrived",
             Self::StepFirstToken { .. } => "step_first_token",
             Self::StepProgressed { .. } => "step_progressed",
@@ -444,6 +458,7 @@ impl ProgramEvent {
             | Self::WorkerLost { worker, .. }
             | Self::WorkerRecovered { worker }
             | Self::WorkerStateSet { worker, .. }
+            | Self::WorkerRestRead { worker, .. }
             | Self::WorkerRemoved { worker } => About::Worker(*worker),
             Self::PolicyAnswered { .. } | Self::PromptCounted { .. } => About::Daemon,
         }

@@ -52,6 +52,26 @@ impl WorkerState {
     }
 }
 
+/// Why an engine that answers takes no steps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rest {
+    /// It was put to sleep: its caches are gone, and requests may crash it.
+    Asleep,
+    /// Its generation is paused, as for new weights: what it has goes on later.
+    Paused,
+}
+
+impl Rest {
+    /// The state's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Asleep => "asleep",
+            Self::Paused => "paused",
+        }
+    }
+}
+
 /// A prefix that is charged once, however many programs share it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct SharedPrefix {
@@ -98,6 +118,12 @@ pub struct Worker {
     /// What its operator lets it do.
     #[serde(default, skip_serializing_if = "WorkerState::is_active")]
     pub state: WorkerState,
+    /// Why it takes no steps at present, as its engine says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Rest>,
+    /// Until when it is busy, as its engine said.
+    #[serde(default, skip_serializing_if = "is_start")]
+    pub busy_until: Timestamp,
     /// What it can hold.
     pub capacity: Capacity,
     /// The model that it serves, where it tells.
@@ -159,6 +185,11 @@ fn is_zero(tokens: &u64) -> bool {
     *tokens == 0
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_start(time: &Timestamp) -> bool {
+    time.0 == 0
+}
+
 impl Worker {
     /// A healthy worker that holds nothing.
     pub fn new(id: WorkerId, url: Box<str>, engine: EngineKind, capacity: Capacity) -> Self {
@@ -169,6 +200,8 @@ impl Worker {
             health: Health::Healthy,
             leaving: false,
             state: WorkerState::Active,
+            rest: None,
+            busy_until: Timestamp(0),
             capacity,
             model: None,
             programs: BTreeSet::new(),
@@ -197,9 +230,19 @@ impl Worker {
         self.health == Health::Healthy
     }
 
-    /// True if it may be given programs: it answers, and is not taken out of service.
+    /// True if steps may be sent to it: it answers, and neither sleeps nor is paused.
+    pub fn takes_steps(&self) -> bool {
+        self.is_healthy() && self.rest.is_none()
+    }
+
+    /// True if it may be given programs: it takes steps, and is not taken out of service.
     pub fn takes_programs(&self) -> bool {
-        self.is_healthy() && self.state.is_active()
+        self.takes_steps() && self.state.is_active()
+    }
+
+    /// True if it has said that it has no room for now.
+    pub fn is_busy(&self, now: Timestamp) -> bool {
+        now < self.busy_until
     }
 
     /// True if it was to lose its programs, and has.
@@ -208,12 +251,13 @@ impl Worker {
         self.state == WorkerState::Draining && is_empty
     }
 
-    /// What its operator lets it do, and whether that is done, for people.
+    /// What its operator lets it do, and whether that is done, else why its engine takes no steps,
+    /// for people.
     pub fn state_name(&self) -> &'static str {
-        if self.is_drained() {
-            "drained"
-        } else {
-            self.state.as_str()
+        match self.rest.filter(|_| self.state.is_active()) {
+            Some(rest) => rest.as_str(),
+            None if self.is_drained() => "drained",
+            None => self.state.as_str(),
         }
     }
 

@@ -238,6 +238,7 @@ impl Scenario {
             cause: "connection reset".into(),
             retryable,
             rejected: false,
+            busy: None,
         };
         self.handle(Event::Program(ProgramEvent::StepFailed {
             step: StepId(step),
@@ -251,6 +252,7 @@ impl Scenario {
             cause: "400".into(),
             retryable: false,
             rejected: true,
+            busy: None,
         };
         self.handle(Event::Program(ProgramEvent::StepFailed {
             step: StepId(step),

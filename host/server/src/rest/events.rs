@@ -27,6 +27,7 @@ const SHARED_KINDS: &[&str] = &[
     "worker_lost",
     "worker_recovered",
     "worker_removed",
+    "worker_rest_read",
     "worker_state_set",
     "timer_fired",
     "daemon_restarted",

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
-use treadle_core::worker::{Worker, WorkerState};
+use treadle_core::worker::{Rest, Worker, WorkerState};
 use treadle_core::{Event, ProgramEvent};
 use treadle_engines::{Declared, Found};
 use treadle_http::error_response;
@@ -60,9 +60,11 @@ pub(crate) struct WorkerView {
     is_healthy: bool,
     /// What its operator lets it do. It is given programs if it is active. If it is cordoned, none
     /// comes, and those that are placed there go on; if it is draining, they leave once their
-    /// running steps have ended, and then it is drained.
+    /// running steps have ended, and then it is drained. If its operator lets it be active, but its
+    /// engine says that it is asleep or paused, it is given no steps until it says otherwise.
     state: &'static str,
-    /// Why programs that leave it, or would be placed on it, go nowhere; absent if they do.
+    /// Why it is given no steps, or why programs that leave it, or would be placed on it, go nowhere;
+    /// absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<&'static str>,
     /// What it is: vllm, sglang, llamacpp or another.
@@ -157,6 +159,20 @@ struct ReportedLoad {
 const NO_OTHER: &str =
     "no engine takes programs, so their steps wait in the queue; activate or register one";
 
+/// Why an engine gets no steps.
+const fn rests(rest: Rest) -> &'static str {
+    match rest {
+        Rest::Asleep => {
+            "its engine is asleep, so it gets no steps; wake it (POST /wake_up of vLLM), and it is \
+             used again"
+        }
+        Rest::Paused => {
+            "its engine is paused, so it gets no steps; let it go on (POST /resume of vLLM, \
+             /continue_generation of SGLang), and it is used again"
+        }
+    }
+}
+
 /// The registered engines; an error if treadle is stopping.
 pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
     let workers = app.driver.workers().await.map_err(|_| stopped())?;
@@ -169,13 +185,14 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
 /// A worker, and whether programs wait because none takes any.
 fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
     let found = app.engines.found(w.id).unwrap_or_default();
+    let no_other = (waits && w.state != WorkerState::Active).then_some(NO_OTHER);
     WorkerView {
         id: w.id.0.to_string(),
         url: w.url.clone(),
         worker_type: "regular",
         is_healthy: w.is_healthy(),
         state: w.state_name(),
-        problem: (waits && w.state != WorkerState::Active).then_some(NO_OTHER),
+        problem: w.rest.map(rests).or(no_other),
         engine: w.engine,
         model: w.model.clone(),
         capabilities: Capabilities::of(w, &found),

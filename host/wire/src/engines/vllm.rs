@@ -36,6 +36,21 @@ pub fn facts_of_version(body: &[u8]) -> EngineFacts {
     }
 }
 
+/// Reads `/is_sleeping`.
+pub fn is_sleeping(body: &[u8]) -> bool {
+    flag(body, "is_sleeping")
+}
+
+/// Reads `/is_paused`.
+pub fn is_paused(body: &[u8]) -> bool {
+    flag(body, "is_paused")
+}
+
+fn flag(body: &[u8], name: &str) -> bool {
+    let page: Value = serde_json::from_slice(body).unwrap_or_default();
+    page[name] == true
+}
+
 /// Blocks may be shared by several kinds of layers, so the engine's own figure goes first.
 fn capacity_of(sample: &Sample<'_>) -> Option<u64> {
     let number = |name| sample.label(name)?.parse::<u64>().ok();
@@ -120,6 +135,24 @@ vllm:prefix_cache_hits_total{engine="0"} 640.0
             ("lmcache:num_retrieve_requests_total{model=\"m\"} 0.0", true),
         ] {
             assert_eq!(reading_of_metrics(text).offloads, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn whether_it_sleeps_is_read() {
+        assert!(is_sleeping(br#"{"is_sleeping":true}"#));
+        assert!(is_paused(br#"{"is_paused":true}"#));
+        for body in [
+            r#"{"is_sleeping":false}"#,
+            "{}",
+            "true",
+            "Not Found",
+            r#"{"is_sleeping":"x"}"#,
+        ] {
+            assert!(
+                !is_sleeping(body.as_bytes()) && !is_paused(body.as_bytes()),
+                "{body}"
+            );
         }
     }
 

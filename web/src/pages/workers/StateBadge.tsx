@@ -8,12 +8,13 @@ import { stateOf, WORKER_STATES } from "./parts";
 export function StateBadge({ worker }: { worker: WorkerView }) {
   const state = stateOf(worker);
   const { tone = "neutral", meaning = "" } = WORKER_STATES[state] ?? {};
+  const stuck = Boolean(worker.problem) && state !== "asleep" && state !== "paused";
   return (
     <span className="nowrap" title={worker.problem ? visibleText(worker.problem, 300) : meaning}>
-      <Badge tone={worker.problem ? "bad" : tone}>
+      <Badge tone={stuck ? "bad" : tone}>
         {state}
         {state === "draining" ? ` · ${count(worker.programs)} left` : ""}
-        {worker.problem ? " · stuck" : ""}
+        {stuck ? " · stuck" : ""}
       </Badge>
     </span>
   );

@@ -33,7 +33,7 @@ export function abilitiesOf(capabilities: Capabilities): { can: string[]; cannot
   return { can: those(true), cannot: those(false) };
 }
 
-/** What its operator lets a worker do; a daemon that knows no states has active ones. */
+/** What its operator lets a worker do, or why its engine takes no steps; a daemon that knows no states has active ones. */
 export function stateOf(worker: WorkerView): string {
   return worker.state ?? "active";
 }
@@ -46,5 +46,7 @@ export const WORKER_STATES: Record<
   active: { tone: "neutral", meaning: "It is given programs." },
   cordoned: { tone: "warn", meaning: "It is given no more programs; those that it has stay." },
   draining: { tone: "warn", meaning: "It is given no more programs; those that it has leave it." },
+  asleep: { tone: "warn", meaning: "Its engine sleeps: it gets no steps until it is woken." },
+  paused: { tone: "warn", meaning: "Its engine is paused: it gets no steps until it goes on." },
   drained: { tone: "accent", meaning: "No program is left on it: it can be removed." },
 };

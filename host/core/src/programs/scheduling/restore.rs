@@ -365,14 +365,30 @@ impl Programs {
 
     /// True if the worker could take the program, were there room: it takes
     /// its prompts, which have `least` tokens at least, and has not just failed
-    /// it while another one could.
+    /// it, nor said that it is busy, while another one could.
     pub(crate) fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
+        let now = self.state.now;
         let could = |w: &Worker| w.takes_programs() && least <= w.context_tokens_max();
-        let another = || {
-            let mut others = self.state.workers.values().filter(|w| w.id != worker.id);
-            others.any(could)
+        let mut others = self.state.workers.values().filter(|w| w.id != worker.id);
+        let is_passed_over = if worker.is_busy(now) {
+            others.any(|w| could(w) && !w.is_busy(now))
+        } else {
+            program.avoid == Some(worker.id) && others.any(could)
         };
-        could(worker) && !(program.avoid == Some(worker.id) && another())
+        could(worker) && !is_passed_over
+    }
+
+    /// True if another worker than a busy one could take a program that has just been turned away
+    /// there: it is not bound there by other steps.
+    pub(crate) fn has_another(&self, program: ProgramId, busy: WorkerId) -> bool {
+        let Some(p) = self.state.live.get(&program) else {
+            return false;
+        };
+        let (now, least) = (self.state.now, self.prompt_tokens_least(p));
+        let could = |w: &Worker| {
+            w.id != busy && w.takes_programs() && !w.is_busy(now) && least <= w.context_tokens_max()
+        };
+        p.running.len() <= 1 && self.state.workers.values().any(could)
     }
 
     /// The most private tokens that any worker has room for. Most candidates

@@ -24,10 +24,12 @@ impl Programs {
         if let Some(s) = self.state.steps.get_mut(&step) {
             s.routed = false;
         }
-        let stays = |worker: &WorkerId| self.holds_context(*worker, step, program);
+        let stays = |worker: &WorkerId| {
+            self.takes_steps(*worker) && self.holds_context(*worker, step, program)
+        };
         let Some(worker) = self.healthy_worker_of(program).filter(stays) else {
             // A placement on a lost worker is worth nothing to a new step, nor is one on a worker
-            // that takes no context so long.
+            // that rests, or takes no context so long.
             self.unplace(program);
             return self.enqueue(step);
         };
@@ -105,15 +107,22 @@ impl Programs {
             .then_some(place.worker)
     }
 
-    /// The same, unless the program is to leave it.
+    /// The same, if steps may be sent there and the program is not to leave it.
     pub(crate) fn serving_worker_of(&self, program: ProgramId) -> Option<WorkerId> {
         let worker = self.healthy_worker_of(program);
-        worker.filter(|_| !self.is_to_leave(program))
+        worker.filter(|worker| self.takes_steps(*worker) && !self.is_to_leave(program))
+    }
+
+    fn takes_steps(&self, worker: WorkerId) -> bool {
+        let w = self.state.workers.get(&worker);
+        w.is_some_and(Worker::takes_steps)
     }
 
     fn least(&self, load: impl Fn(&Worker) -> u64) -> Option<WorkerId> {
+        let now = self.state.now;
         let open = self.state.workers.values().filter(|w| w.takes_programs());
-        open.min_by_key(|w| (load(w), w.id)).map(|w| w.id)
+        open.min_by_key(|w| (w.is_busy(now), load(w), w.id))
+            .map(|w| w.id)
     }
 
     fn explain_plain(&mut self, program: ProgramId, worker: WorkerId) {

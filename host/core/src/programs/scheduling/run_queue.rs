@@ -75,7 +75,7 @@ impl Programs {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
-        if w.line.is_empty() || !w.is_healthy() {
+        if w.line.is_empty() || !w.takes_steps() {
             return;
         }
         while self.takes_a_step(worker) {

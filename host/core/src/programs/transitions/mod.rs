@@ -69,6 +69,9 @@ impl Programs {
             ProgramEvent::WorkerStateSet { worker, state } => {
                 self.worker_state_set(*worker, *state);
             }
+            ProgramEvent::WorkerRestRead { worker, rest } => {
+                self.worker_rest_read(*worker, *rest);
+            }
             ProgramEvent::StepArrived(arrival) => self.step_arrived(arrival),
             ProgramEvent::StepFirstToken { step } => self.step_first_token(*step),
             ProgramEvent::StepProgressed {

@@ -4,7 +4,7 @@ use crate::programs::program::{Outcome, Program};
 use crate::programs::state::JobStatistics;
 use crate::programs::step::{GivesWay, Step, StepState};
 use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
-use treadle_model::{GatewayId, Phase, ProgramId, StepId, WorkerId};
+use treadle_model::{GatewayId, Phase, ProgramId, Span, StepId, WorkerId};
 
 impl Programs {
     pub(crate) fn step_arrived(&mut self, arrival: &StepArrival) {
@@ -188,7 +188,9 @@ impl Programs {
             self.state.counters.steps_failed += 1;
             return self.end_step(step);
         }
-        if attempts >= self.config.attempts_max {
+        let failed_at = s.state.worker();
+        let has_another = self.turned_away(step, failed_at, failure.busy);
+        if !has_another.unwrap_or(attempts < self.config.attempts_max) {
             self.state.counters.steps_failed += 1;
             let refusal = Refusal::EngineFailed {
                 cause: failure.cause.clone(),
@@ -196,15 +198,37 @@ impl Programs {
             };
             return self.refuse(step, refusal);
         }
-        let failed_at = s.state.worker();
         self.resume_waiting(step);
         self.leave_engine(step);
         self.leave_lost_worker(program);
         self.leave_failed_worker(program, failed_at);
+        let p = self.state.live.get_mut(&program);
+        if let Some(p) = p.filter(|_| has_another.is_some()) {
+            // It may come back there, once that worker is busy no more.
+            p.avoid = None;
+        }
         self.refresh_idle(program);
         if !self.refuse_if_too_long(step) {
             self.route(step);
         }
+    }
+
+    /// A busy engine turned a step away: whether another one could take it, each of which may be
+    /// asked beyond the bound. Nothing if the engine is not busy.
+    fn turned_away(
+        &mut self,
+        step: StepId,
+        at: Option<WorkerId>,
+        busy: Option<Span>,
+    ) -> Option<bool> {
+        let (at, busy) = (at?, busy?);
+        let until = self.state.now + busy;
+        let w = self.state.workers.get_mut(&at)?;
+        w.busy_until = w.busy_until.max(until);
+        let s = self.state.steps.get(&step)?;
+        let workers = self.state.workers.len() as u64;
+        let is_bounded = u64::from(s.attempts) < u64::from(self.config.attempts_max) + workers;
+        Some(is_bounded && self.has_another(s.program, at))
     }
 
     pub(crate) fn step_cancelled(&mut self, step: StepId) {

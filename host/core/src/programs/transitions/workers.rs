@@ -4,7 +4,7 @@ use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::pace::{DecodePace, DecodeTime};
 use crate::programs::scheduling::why::Why;
 use crate::programs::speed::PrefillSpeed;
-use crate::programs::worker::{Health, Worker, WorkerState};
+use crate::programs::worker::{Health, Rest, Worker, WorkerState};
 use crate::{Capacity, Command, Mode, Programs};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
@@ -183,6 +183,25 @@ impl Programs {
         if self.config.mode != Mode::ProgramAware {
             // No other worker may take those that are placed there.
             self.route_waiting();
+        }
+    }
+
+    /// Its engine takes no steps, or takes them again. What runs there goes on: an engine that is
+    /// paused keeps it. Steps that wait there look for another worker; without one they wait.
+    pub(crate) fn worker_rest_read(&mut self, worker: WorkerId, rest: Option<Rest>) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        if std::mem::replace(&mut w.rest, rest) == rest {
+            return;
+        }
+        self.state.restore_wanted = true;
+        if rest.is_some() {
+            self.state.reservations.remove(&worker);
+            self.end_moves_to(worker);
+            self.unplace_waiting(worker);
+        } else {
+            self.due.serve.insert(worker);
         }
     }
 

@@ -20,6 +20,7 @@ impl Course<'_> {
                 cause: "the worker failed".into(),
                 retryable: true,
                 rejected: false,
+                busy: None,
             };
             let step = StepId(finished.id);
             if self.steps.contains_key(&step) {

@@ -1,0 +1,154 @@
+//! Whether an engine that answers takes steps. vLLM can be put to sleep, and the generation of vLLM
+//! and SGLang be paused: their health pages say nothing of that, and a step would hang or break.
+
+use super::adapter::fetch;
+use http::{Method, StatusCode};
+use treadle_core::worker::Rest;
+use treadle_http::Upstream;
+use treadle_model::EngineKind;
+use treadle_wire::engines::vllm;
+
+/// The pages of one engine. One that it does not have is asked for once only: vLLM has them in its
+/// development mode.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RestPages {
+    has_no: [bool; 3],
+    last: Option<Rest>,
+}
+
+/// Which page.
+#[derive(Clone, Copy)]
+enum Page {
+    Sleeping,
+    Paused,
+    Ready,
+}
+
+impl Page {
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Sleeping => "/is_sleeping",
+            Self::Paused => "/is_paused",
+            Self::Ready => "/ready",
+        }
+    }
+
+    /// What the engine's answer says.
+    fn read(self, status: StatusCode, body: &[u8]) -> Option<Rest> {
+        let is_ok = status.is_success();
+        match self {
+            Self::Sleeping => (is_ok && vllm::is_sleeping(body)).then_some(Rest::Asleep),
+            Self::Paused => (is_ok && vllm::is_paused(body)).then_some(Rest::Paused),
+            // It is asked only of an engine that is well otherwise.
+            Self::Ready => (status == StatusCode::SERVICE_UNAVAILABLE).then_some(Rest::Paused),
+        }
+    }
+}
+
+impl RestPages {
+    /// Why an engine whose health page is well takes no steps, if it does not; what it said last
+    /// where it does not say it now.
+    pub(super) async fn read(
+        &mut self,
+        upstream: &Upstream,
+        url: &str,
+        kind: EngineKind,
+    ) -> Option<Rest> {
+        let pages: &[Page] = match kind {
+            EngineKind::Vllm => &[Page::Sleeping, Page::Paused],
+            EngineKind::Sglang => &[Page::Ready],
+            EngineKind::Llamacpp | EngineKind::Openai => &[],
+        };
+        let mut rest = None;
+        for page in pages {
+            if self.has_no[*page as usize] || rest.is_some() {
+                continue;
+            }
+            match fetch(upstream, Method::GET, url, page.path(), None).await {
+                Ok((StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)) => {
+                    self.has_no[*page as usize] = true;
+                }
+                Ok((status, body)) => rest = page.read(status, &body),
+                Err(_) => return self.last,
+            }
+        }
+        self.last = rest;
+        rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// An engine's pages, by path, and the paths that were asked for.
+    type Pages = Arc<Mutex<(Vec<(&'static str, &'static str, &'static str)>, Vec<String>)>>;
+
+    /// Serves them; 404 for any other.
+    async fn serve(pages: Pages) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 1_024];
+                let read = stream.read(&mut request).await.unwrap_or(0);
+                let head = String::from_utf8_lossy(&request[..read]).into_owned();
+                let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                let answer = {
+                    let mut pages = pages.lock().unwrap();
+                    pages.1.push(path.clone());
+                    let known = pages.0.iter().find(|page| page.0 == path);
+                    let (status, body) = known.map_or(("404 No", ""), |page| (page.1, page.2));
+                    format!(
+                        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                        body.len()
+                    )
+                };
+                stream.write_all(answer.as_bytes()).await.ok();
+            }
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn engines_that_sleep_or_are_paused_say_so() {
+        let asleep = ("/is_sleeping", "200 OK", r#"{"is_sleeping":true}"#);
+        let awake = ("/is_sleeping", "200 OK", r#"{"is_sleeping":false}"#);
+        let paused = ("/is_paused", "200 OK", r#"{"is_paused":true}"#);
+        let not_ready = ("/ready", "503 No", "");
+        let upstream = Upstream::new(Duration::from_secs(3));
+        for (kind, pages, expected) in [
+            (EngineKind::Vllm, vec![asleep, paused], Some(Rest::Asleep)),
+            (EngineKind::Vllm, vec![awake, paused], Some(Rest::Paused)),
+            (EngineKind::Vllm, vec![paused], Some(Rest::Paused)),
+            (EngineKind::Vllm, vec![awake, not_ready], None),
+            (EngineKind::Sglang, vec![not_ready], Some(Rest::Paused)),
+            (
+                EngineKind::Sglang,
+                vec![("/ready", "200 OK", ""), asleep],
+                None,
+            ),
+            (EngineKind::Llamacpp, vec![asleep, not_ready], None),
+            (EngineKind::Openai, vec![asleep, not_ready], None),
+        ] {
+            let url = serve(Arc::new(Mutex::new((pages.clone(), Vec::new())))).await;
+            let found = RestPages::default().read(&upstream, &url, kind).await;
+            assert_eq!(found, expected, "{kind:?} {pages:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_not_there_is_asked_for_once() {
+        let pages = Pages::default();
+        let url = serve(pages.clone()).await;
+        let upstream = Upstream::new(Duration::from_secs(3));
+        let mut read = RestPages::default();
+        for _ in 0..3 {
+            assert_eq!(read.read(&upstream, &url, EngineKind::Vllm).await, None);
+        }
+        assert_eq!(pages.lock().unwrap().1, ["/is_sleeping", "/is_paused"]);
+    }
+}
