@@ -1,8 +1,6 @@
 //! Requests on behalf of actions: only to where the tenant may go, answers within a bound, refusals
 //! for a time told apart from ends.
 
-mod retry_after;
-
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +16,6 @@ use treadle_trust::{ConnectError, Connector, Targets, Trust};
 
 use crate::body::{BodyError, HttpRequest, ServiceCall, split_url};
 use crate::capture::Capture;
-use retry_after::retry_after;
 
 /// Where an operator lets tenants' requests go.
 const EGRESS: &str = "actions.egress";
@@ -130,7 +127,10 @@ impl Requests {
         };
         let status = answer.status();
         let is_refusal = status == StatusCode::TOO_MANY_REQUESTS;
-        let retry_after = is_refusal.then(|| retry_after(answer.headers()));
+        let retry_after = is_refusal.then(|| {
+            let wait = treadle_http::retry_after(answer.headers());
+            Span::from_micros(wait.as_micros() as u64)
+        });
         match take(answer.into_body(), self.output_bytes_max).await {
             Ok(output) => Answer::Answered {
                 status,

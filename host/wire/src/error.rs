@@ -71,6 +71,9 @@ error_codes! {
     EngineUnreachable = "engine_unreachable", 502, "engine_error";
     /// The engine's stream ended in the middle.
     EngineStreamBroken = "engine_stream_broken", 502, "engine_error";
+    /// The engine's answer is larger than what the daemon can put together; it is not asked for
+    /// again.
+    AnswerTooLarge = "answer_too_large", 502, "engine_error";
     /// The engine did not answer in time.
     EngineTimeout = "engine_timeout", 504, "engine_error";
     /// No such program.

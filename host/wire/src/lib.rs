@@ -4,20 +4,25 @@
 //! It is on the path of every request, so bodies are read in one pass into borrowed structs
 //! and never into a tree of values.
 
+pub mod elided;
 pub mod endpoint;
 pub mod engines;
 pub mod error;
+pub mod error_event;
 pub mod insert_field;
 pub mod prefix_index;
 pub mod request;
 pub mod responses;
 pub mod sse;
 pub mod tenant;
+pub mod turned_away;
 pub mod usage;
 
+pub use elided::Elided;
 pub use endpoint::Endpoint;
 pub use engines::{EngineReading, ModelInfo, models_of};
 pub use error::{ErrorBody, ErrorCode, RequestError};
+pub use error_event::{event_of_answer, words_of};
 pub use insert_field::{insert_fields, remove_fields};
 pub use prefix_index::PrefixIndex;
 pub use request::{
@@ -26,4 +31,5 @@ pub use request::{
 pub use responses::{AnswerHead, Answered, ChatForm, ResponseBuilder, ResponsesRequest};
 pub use sse::{SseError, SseScanner};
 pub use tenant::without_tenant;
+pub use turned_away::TurnedAway;
 pub use usage::{Finish, StepUsage, StreamUsage, WeightVersion, usage_of_body};

@@ -12,6 +12,7 @@ mod fields;
 mod hash_key;
 mod identity;
 mod messages;
+mod outputs;
 mod prefix_hasher;
 mod prompt;
 mod value_hash;

@@ -1,9 +1,12 @@
 //! Looking at a stream of server-sent events while its bytes pass unchanged.
 
+use crate::elided::Elided;
 use memchr::memchr2;
 
 /// Bytes of one event, at most, unless given otherwise.
 pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of a line that an observer holds as they are; a longer one is held without its long strings.
+const PLAIN_LINE_BYTES_MAX: usize = 1 << 20;
 
 const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -40,6 +43,13 @@ enum EventState {
 #[derive(Debug)]
 pub struct SseScanner {
     bytes_max: usize,
+    /// Long events are cut short rather than refused.
+    is_observer: bool,
+    /// In place of `line`, once that is long.
+    long_line: Option<LongLine>,
+    /// The event at hand is beyond the bound, and is not handed out.
+    is_unread: bool,
+    saw_unread: bool,
     /// The beginning of a line whose end has not come.
     line: Vec<u8>,
     /// The data of the event so far, as far as it is not in the piece at hand.
@@ -50,6 +60,13 @@ pub struct SseScanner {
     skip_line_feed: bool,
     saw_done: bool,
     failure: Option<SseError>,
+}
+
+/// The beginning of a long line.
+#[derive(Debug)]
+struct LongLine {
+    is_data: bool,
+    text: Elided,
 }
 
 impl Default for SseScanner {
@@ -63,6 +80,10 @@ impl SseScanner {
     pub fn new(bytes_max: usize) -> Self {
         SseScanner {
             bytes_max,
+            is_observer: false,
+            long_line: None,
+            is_unread: false,
+            saw_unread: false,
             line: Vec::new(),
             data: Vec::new(),
             event: EventState::None,
@@ -70,6 +91,16 @@ impl SseScanner {
             skip_line_feed: false,
             saw_done: false,
             failure: None,
+        }
+    }
+
+    /// A scanner that only looks at events of JSON while they pass: of an event longer than a
+    /// mebibyte it hands out what is left without its long strings, and one that is longer than 16
+    /// MiB even so is passed over. No event is too large for it.
+    pub fn observing() -> Self {
+        SseScanner {
+            is_observer: true,
+            ..SseScanner::default()
         }
     }
 
@@ -89,7 +120,33 @@ impl SseScanner {
 
     /// Whether the stream may end here: not in the middle of a line or an event.
     pub fn ended_cleanly(&self) -> bool {
-        self.failure.is_none() && self.line.is_empty() && self.event == EventState::None
+        let is_between_lines = self.line.is_empty() && self.long_line.is_none();
+        self.failure.is_none() && is_between_lines && self.event == EventState::None
+    }
+
+    /// Whether data has come of an event that has not ended.
+    pub fn is_within_data(&self) -> bool {
+        let is_long = self.long_line.as_ref().is_some_and(|long| long.is_data);
+        self.event == EventState::WithData || is_long || self.line.starts_with(b"data")
+    }
+
+    /// Whether an event was passed over, as it was too long to be read.
+    pub fn saw_unread(&self) -> bool {
+        self.saw_unread
+    }
+
+    /// The stream has ended: hands out the event at hand as if the lines that end it had come, for
+    /// servers that leave them out. The bytes with which to end it for others, if there is one.
+    pub fn finish(&mut self, on_event: &mut dyn FnMut(&[u8])) -> Option<&'static [u8]> {
+        if self.ended_cleanly() || self.failure.is_some() {
+            return None;
+        }
+        let is_within_line = !self.line.is_empty() || self.long_line.is_some();
+        // A line feed behind a carriage return ends no line.
+        let is_half = is_within_line || self.skip_line_feed;
+        let end: &[u8] = if is_half { b"\n\n" } else { b"\n" };
+        self.feed(end, on_event).ok()?;
+        Some(end)
     }
 
     /// Whether `[DONE]` was seen, OpenAI's last event.
@@ -115,12 +172,17 @@ impl SseScanner {
             let (line, tail) = (&rest[..end], &rest[end + 1..]);
             self.skip_line_feed = rest[end] == b'\r';
             rest = tail;
-            if self.line.is_empty() {
+            let is_short = self.long_line.is_none() && !self.is_long(line.len());
+            if self.line.is_empty() && is_short {
                 // The same bound as on a line that comes in pieces.
                 self.check_size(line.len())?;
                 self.take_line(line, &mut in_place, on_event)?;
+                continue;
+            }
+            self.keep(line)?;
+            if self.long_line.is_some() {
+                self.take_long_line(&mut in_place, on_event)?;
             } else {
-                self.keep(line)?;
                 let whole = std::mem::take(&mut self.line);
                 self.take_split_line(&whole, &mut in_place, on_event)?;
                 self.line = whole;
@@ -132,16 +194,59 @@ impl SseScanner {
         }
         if !rest.is_empty() {
             self.keep(rest)?;
-            self.check_begin()?;
+            if self.long_line.is_none() {
+                self.check_begin()?;
+            }
         }
         Ok(())
     }
 
     /// Adds to the line whose end has not come.
     fn keep(&mut self, part: &[u8]) -> Result<(), SseError> {
-        self.check_size(self.line.len() + part.len())?;
-        self.line.extend_from_slice(part);
+        if let Some(long) = &mut self.long_line {
+            long.text.push(part);
+        } else if self.is_long(self.line.len() + part.len()) {
+            let mut text = Elided::new(self.bytes_max);
+            text.push(&self.line);
+            text.push(part);
+            let begin = if self.line.is_empty() {
+                part
+            } else {
+                &self.line[..]
+            };
+            let is_data = begin.starts_with(b"data");
+            self.long_line = Some(LongLine { is_data, text });
+            self.line = Vec::new();
+        } else {
+            self.check_size(self.line.len() + part.len())?;
+            self.line.extend_from_slice(part);
+        }
         Ok(())
+    }
+
+    /// Whether a line of so many bytes is held without its long strings.
+    fn is_long(&self, bytes: usize) -> bool {
+        self.is_observer && bytes > PLAIN_LINE_BYTES_MAX
+    }
+
+    fn take_long_line(
+        &mut self,
+        in_place: &mut Option<&[u8]>,
+        on_event: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), SseError> {
+        let Some(long) = self.long_line.take() else {
+            return Ok(());
+        };
+        match long.text.text() {
+            Some(line) => self.take_split_line(line, in_place, on_event),
+            None => {
+                if long.is_data {
+                    self.event = EventState::WithData;
+                    self.is_unread = true;
+                }
+                Ok(())
+            }
+        }
     }
 
     /// A line that spanned pieces: its data cannot stay in place.
@@ -183,21 +288,28 @@ impl SseScanner {
         self.event = self.event.max(EventState::Begun);
         if let Some(value) = data_of(line) {
             let before = self.data.len() + in_place.map_or(0, <[u8]>::len);
-            self.check_size(before + value.len() + 1)?;
+            let bytes = before + value.len() + 1;
+            if self.is_unread || (self.is_observer && bytes > self.bytes_max) {
+                (self.event, self.is_unread) = (EventState::WithData, true);
+                return Ok(());
+            }
+            self.check_size(bytes)?;
             if self.event == EventState::WithData {
                 self.data
                     .extend_from_slice(in_place.take().unwrap_or_default());
                 self.data.push(b'\n');
             }
             self.event = EventState::WithData;
-            self.saw_done |= value == b"[DONE]";
+            self.saw_done |= value.trim_ascii() == b"[DONE]";
             *in_place = Some(value);
         }
         Ok(())
     }
 
     fn end_event(&mut self, in_place: Option<&[u8]>, on_event: &mut dyn FnMut(&[u8])) {
-        if self.event == EventState::WithData {
+        if std::mem::take(&mut self.is_unread) {
+            self.saw_unread = true;
+        } else if self.event == EventState::WithData {
             if self.data.is_empty() {
                 on_event(in_place.unwrap_or_default());
             } else {

@@ -8,9 +8,10 @@ mod weights;
 
 use crate::endpoint::Endpoint;
 use fast_scan::{FastScan, fast_scan};
+use lenient::Kind;
 use reply::{MetaInfo, Reply, Timings, Usage, account};
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 pub use weights::WeightVersion;
 
 /// Outputs of one batch that are distinguished, at most; further ones are not counted.
@@ -95,6 +96,10 @@ pub struct StreamUsage {
     timings: Timings,
     /// SGLang's running account of each output.
     metas: BTreeMap<u64, MetaInfo>,
+    /// Numbers of the outputs that have ended, but for SGLang's own.
+    ended: BTreeSet<u64>,
+    /// Nothing more was announced to come.
+    is_over: bool,
     finish: Option<Finish>,
     weights: WeightVersion,
     error: Option<String>,
@@ -110,6 +115,8 @@ impl StreamUsage {
             usage: Usage::default(),
             timings: Timings::default(),
             metas: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            is_over: false,
             finish: None,
             weights: WeightVersion::default(),
             error: None,
@@ -118,7 +125,8 @@ impl StreamUsage {
 
     /// Takes the data of the next event. What is not JSON is passed over.
     pub fn observe(&mut self, event: &[u8]) {
-        if event == b"[DONE]" {
+        if event.trim_ascii() == b"[DONE]" {
+            self.is_over = true;
             return;
         }
         match fast_scan(event) {
@@ -140,6 +148,19 @@ impl StreamUsage {
     /// Tokens generated so far, by the engine's last report.
     pub fn output_tokens_reported(&self) -> Option<u64> {
         self.reported().output_tokens
+    }
+
+    /// Whether the answer is complete, of which so many outputs were asked for: the engine has said
+    /// that it is over, or how each of them ended.
+    pub fn is_complete(&self, outputs: u64) -> bool {
+        let metas = self.metas.values().filter(|meta| meta.has_ended()).count();
+        let ended = self.ended.len().max(metas) as u64;
+        self.is_over || ended >= outputs.clamp(1, OUTPUTS_MAX as u64)
+    }
+
+    /// Whether the engine has said that nothing more comes.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// The message of an error that came as an event.
@@ -174,6 +195,12 @@ impl StreamUsage {
         self.timings.update(&reply.timings.0);
         self.take_metas(reply);
         self.finish = self.finish.max(reply.finish());
+        for output in reply.ended() {
+            if self.ended.len() < OUTPUTS_MAX {
+                self.ended.insert(output);
+            }
+        }
+        self.is_over |= reply.kind == Kind::MessageStop;
         self.weights = reply.weights().or(self.weights);
         if let Some(ids) = reply.token_ids() {
             *self.token_ids.get_or_insert(0) += ids;
@@ -183,6 +210,8 @@ impl StreamUsage {
         }
         if let Some(error) = reply.error {
             self.error = Some(message_of(error));
+        } else if [reply.kind, reply.object].contains(&Kind::Error) {
+            self.error = Some("the engine reported an error".to_owned());
         }
     }
 

@@ -174,3 +174,76 @@ proptest! {
         prop_assert_eq!(found, reference(&stream));
     }
 }
+
+#[test]
+fn a_stream_that_ends_early_is_ended_as_if_in_order() {
+    for (stream, end, event) in [
+        ("data: a", Some("\n\n"), Some("a")),
+        ("data: a\n", Some("\n"), Some("a")),
+        ("data: a\r\n", Some("\n"), Some("a")),
+        ("data: a\r", Some("\n\n"), Some("a")),
+        ("data: a\ndata: b", Some("\n\n"), Some("a\nb")),
+        ("data: a\n\n", None, None),
+        ("data: a\r\r", None, None),
+        (": c", Some("\n\n"), None),
+        ("event: e\n", Some("\n"), None),
+        ("", None, None),
+    ] {
+        for mut scanner in [SseScanner::default(), SseScanner::observing()] {
+            scanner.feed(stream.as_bytes(), &mut |_| {}).unwrap();
+            let mut last = None;
+            let ended = scanner.finish(&mut |event| last = Some(event.to_vec()));
+            assert_eq!(ended, end.map(str::as_bytes), "{stream:?}");
+            assert_eq!(last.as_deref(), event.map(str::as_bytes), "{stream:?}");
+            assert!(scanner.ended_cleanly(), "{stream:?}");
+            // Who reads on sees the same.
+            let whole = format!("{stream}{}", end.unwrap_or_default());
+            let expected = reference(&whole).last().cloned();
+            let before = reference(stream).last().cloned();
+            assert_eq!(expected, event.map(str::to_owned).or(before), "{stream:?}");
+        }
+    }
+}
+
+#[test]
+fn an_observer_takes_events_of_any_size() {
+    let long = "A".repeat(20 << 20);
+    let first = "data: {\"a\":1}\n\n";
+    let stream = format!("{first}data: {{\"b\":\"{long}\",\"c\":2}}\n\ndata: {{\"d\":3}}\n\n");
+    for size in [60_000, stream.len()] {
+        let (mut scanner, mut seen) = (SseScanner::observing(), Vec::new());
+        for piece in stream.as_bytes().chunks(size) {
+            let mut on_event = |event: &[u8]| seen.push(event.to_vec());
+            scanner.feed(piece, &mut on_event).unwrap();
+        }
+        assert_eq!(seen.len(), 3);
+        let long: serde_json::Value = serde_json::from_slice(&seen[1]).expect("it is JSON");
+        assert_eq!(long["c"], 2);
+        assert!(seen[1].len() < 100_000 && scanner.ended_cleanly() && !scanner.saw_unread());
+    }
+}
+
+#[test]
+fn an_observer_passes_over_what_it_can_not_shorten() {
+    let numbers = "1,".repeat(9 << 20);
+    let in_lines = "data: 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n".repeat(500_000);
+    for long in [format!("data: [{numbers}1]\n\n"), format!("{in_lines}\n")] {
+        let stream = format!("{long}data: {{\"d\":3}}\n\n");
+        for size in [60_000, stream.len()] {
+            let (mut scanner, mut seen) = (SseScanner::observing(), Vec::new());
+            for piece in stream.as_bytes().chunks(size) {
+                let mut on_event = |event: &[u8]| seen.push(event.to_vec());
+                scanner.feed(piece, &mut on_event).unwrap();
+            }
+            assert_eq!(seen, [b"{\"d\":3}"]);
+            assert!(scanner.ended_cleanly() && scanner.saw_unread());
+        }
+    }
+}
+
+#[test]
+fn done_may_have_space_around_it() {
+    let mut scanner = SseScanner::default();
+    scanner.feed(b"data:  [DONE] \n\n", &mut |_| {}).unwrap();
+    assert!(scanner.saw_done());
+}

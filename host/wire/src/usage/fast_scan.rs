@@ -40,6 +40,11 @@ pub(super) fn fast_scan(event: &[u8]) -> FastScan {
             {
                 return FastScan::NeedsParse;
             }
+            b"type" | b"object"
+                if value.starts_with(b"\"message_stop\"") || value.starts_with(b"\"error\"") =>
+            {
+                return FastScan::NeedsParse;
+            }
             b"content" | b"reasoning_content" | b"reasoning" | b"text" | b"thinking"
             | b"partial_json" | b"delta" => {
                 has_output |= value.starts_with(b"\"") && !value.starts_with(b"\"\"");

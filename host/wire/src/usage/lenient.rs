@@ -115,6 +115,34 @@ impl<'de> Deserialize<'de> for HasText {
     }
 }
 
+/// What an object is, as far as it matters here.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Kind {
+    /// Some other.
+    #[default]
+    Other,
+    /// The last event of Anthropic's streams.
+    MessageStop,
+    /// An error.
+    Error,
+}
+
+impl Lenient<'_> for Kind {
+    fn of_text(text: &str) -> Self {
+        match text {
+            "message_stop" => Kind::MessageStop,
+            "error" => Kind::Error,
+            _ => Kind::Other,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        lenient(deserializer)
+    }
+}
+
 /// How long a list is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ListLength(pub(super) Option<u64>);

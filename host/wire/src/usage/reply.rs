@@ -1,6 +1,6 @@
 //! The parts of a reply that have its cost and its end, of any engine.
 
-use super::lenient::{Count, HasText, ListLength, Many, One, Reason};
+use super::lenient::{Count, HasText, Kind, ListLength, Many, One, Reason};
 use super::response::{Incomplete, OutputItem, Response, Status, finish_of_response};
 use super::weights::{Metadata, Stretches, WeightVersion};
 use super::{Finish, StepUsage};
@@ -35,6 +35,11 @@ pub(super) struct Reply<'a> {
     pub(super) status: Status,
     pub(super) output: Many<OutputItem>,
     pub(super) incomplete_details: One<Incomplete>,
+    /// Anthropic's name of an event.
+    #[serde(rename = "type")]
+    pub(super) kind: Kind,
+    /// OpenAI's name of an object.
+    pub(super) object: Kind,
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
 }
@@ -82,6 +87,7 @@ pub(super) struct MetaInfo {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Choice {
+    index: Count,
     finish_reason: Reason,
     weight_versions: Stretches,
     token_ids: ListLength,
@@ -181,6 +187,10 @@ impl Timings {
 }
 
 impl MetaInfo {
+    pub(super) fn has_ended(&self) -> bool {
+        self.finish_reason.0.is_some()
+    }
+
     fn step(&self) -> StepUsage {
         StepUsage {
             prompt_tokens: self.prompt_tokens.0,
@@ -218,6 +228,17 @@ impl Reply<'_> {
     pub(super) fn has_output(&self) -> bool {
         let of_choice = |choice: &Choice| choice.text.0 || choice.delta.0.has_output();
         self.delta.0.has_output() || self.choices.0.iter().any(of_choice)
+    }
+
+    /// Numbers of the outputs that end here, outside of `meta_info`.
+    pub(super) fn ended(&self) -> impl Iterator<Item = u64> {
+        let ends = |choice: &Choice| choice.finish_reason.0.is_some();
+        let choices = (0..)
+            .zip(&self.choices.0)
+            .filter(move |(_, choice)| ends(choice));
+        let of_choices = choices.map(|(at, choice)| choice.index.0.unwrap_or(at));
+        let of_message = self.stop_reason.0.or(self.delta.0.stop_reason.0);
+        of_choices.chain(of_message.map(|_| 0))
     }
 
     /// The version of the weights, outside of `meta_info`.

@@ -308,3 +308,78 @@ fn the_version_of_the_weights_is_the_last_that_is_named() {
     }
     assert_eq!(stream.usage().weights.name(), Some("2"));
 }
+
+#[test]
+fn an_answer_is_complete_with_the_end_of_each_output() {
+    let stop =
+        |index: u64| format!(r#"{{"choices":[{{"index":{index},"finish_reason":"stop"}}]}}"#);
+    let meta = |index: u64, reason: &str| {
+        format!(r#"{{"index":{index},"meta_info":{{"finish_reason":{reason}}}}}"#)
+    };
+    let length = r#"{"type":"length"}"#;
+    for (endpoint, events, outputs, complete) in [
+        (ChatCompletions, vec![stop(0)], 1, true),
+        (ChatCompletions, vec![stop(0)], 0, true),
+        (ChatCompletions, vec![stop(0)], 2, false),
+        (ChatCompletions, vec![stop(0), stop(0)], 2, false),
+        (ChatCompletions, vec![stop(1), stop(0)], 2, true),
+        (ChatCompletions, vec!["[DONE]".into()], 2, true),
+        (ChatCompletions, vec![" [DONE] ".into()], 2, true),
+        (
+            Completions,
+            vec![r#"{"choices":[{"finish_reason":"stop"},{"finish_reason":"length"}]}"#.into()],
+            2,
+            true,
+        ),
+        (SglangGenerate, vec![meta(0, "null")], 1, false),
+        (SglangGenerate, vec![meta(0, length)], 1, true),
+        (
+            SglangGenerate,
+            vec![meta(0, length), meta(1, "null")],
+            2,
+            false,
+        ),
+        (
+            SglangGenerate,
+            vec![meta(0, length), meta(1, length)],
+            2,
+            true,
+        ),
+        (
+            Messages,
+            vec![r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#.into()],
+            1,
+            true,
+        ),
+        (Messages, vec![r#"{"type":"message_stop"}"#.into()], 1, true),
+        (
+            Messages,
+            vec![r#"{"type":"message_start","message":{"stop_reason":null}}"#.into()],
+            1,
+            false,
+        ),
+    ] {
+        let events: Vec<&str> = events.iter().map(String::as_str).collect();
+        let found = stream(endpoint, &events).is_complete(outputs);
+        assert_eq!(found, complete, "{endpoint:?} {events:?} of {outputs}");
+    }
+}
+
+#[test]
+fn errors_within_a_stream_are_seen() {
+    for (event, error) in [
+        (r#"{"error":{"message":"CUDA"}}"#, Some("CUDA")),
+        (
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"full"}}"#,
+            Some("full"),
+        ),
+        (
+            r#"{"object":"error","message":"x","code":500}"#,
+            Some("the engine reported an error"),
+        ),
+        (r#"{"error":null,"choices":[]}"#, None),
+        (r#"{"choices":[{"delta":{"content":"error"}}]}"#, None),
+    ] {
+        assert_eq!(stream(ChatCompletions, &[event]).error(), error, "{event}");
+    }
+}

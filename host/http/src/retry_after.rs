@@ -2,23 +2,22 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, header};
-use treadle_model::Span;
+use axum::http::{HeaderMap, header};
 
 /// The longest time that is believed.
 const MAX: Duration = Duration::from_hours(24);
 
 /// How long to wait, from seconds or from a date; 0 where the server does not say.
-pub(super) fn retry_after(headers: &HeaderMap) -> Span {
+pub fn retry_after(headers: &HeaderMap) -> Duration {
     retry_after_at(headers, SystemTime::now())
 }
 
-fn retry_after_at(headers: &HeaderMap, now: SystemTime) -> Span {
+fn retry_after_at(headers: &HeaderMap, now: SystemTime) -> Duration {
     let told = headers
         .get(header::RETRY_AFTER)
         .and_then(|value| value.to_str().ok());
     let Some(told) = told.map(str::trim) else {
-        return Span::default();
+        return Duration::ZERO;
     };
     let wait = match told.parse::<u64>() {
         Ok(s) => Some(Duration::from_secs(s)),
@@ -27,8 +26,7 @@ fn retry_after_at(headers: &HeaderMap, now: SystemTime) -> Span {
             .ok()
             .map(|date| date.duration_since(now).unwrap_or_default()),
     };
-    let wait = wait.unwrap_or_default().min(MAX);
-    Span::from_micros(wait.as_micros() as u64)
+    wait.unwrap_or_default().min(MAX)
 }
 
 #[cfg(test)]
@@ -41,7 +39,7 @@ mod tests {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::RETRY_AFTER, text.parse().unwrap());
-            retry_after_at(&headers, now).millis()
+            retry_after_at(&headers, now).as_millis()
         };
         assert_eq!(read("7"), 7_000);
         assert_eq!(read("0"), 0);
@@ -50,6 +48,6 @@ mod tests {
         assert_eq!(read("99999999999"), 86_400_000);
         assert_eq!(read("-3"), 0);
         assert_eq!(read("soon"), 0);
-        assert_eq!(retry_after_at(&HeaderMap::new(), now), Span::default());
+        assert_eq!(retry_after_at(&HeaderMap::new(), now), Duration::ZERO);
     }
 }
