@@ -118,8 +118,10 @@ section! {
         allowed: Vec<String> = Vec::new(), "";
         /// How long an engine may take for the whole of an answer; long rollouts take hours.
         response_timeout_s: u64 = 14_400, "seconds", 1 ..= 604_800;
-        /// How often a step is sent again when its engine fails before the first byte of an answer: it can't be reached, ends the connection, or answers 502, 503 or 504. Any other error that it answers is passed on.
+        /// How often a step is sent again when its engine fails before the first byte of an answer: it can't be reached, ends the connection, or answers 502, 503 or 504. Comments are no answer. An engine that is busy (429, or 503 with `Retry-After` or with words to that effect) is not asked again before that time, and another one takes the step at once; without another its answer is passed on, as is any other error.
         retry_max: u32 = 2, "times", 0 ..= 100;
+        /// Largest answer that is gathered before any of it goes on, so that the step can be sent elsewhere if its engine breaks it off. One that is not a stream and is larger passes on as it comes. One that is put together, of a stream or after it was interrupted (`rollout.engine_steps_max`), is refused with 502 `answer_too_large` beyond it; none is generated again because of its size.
+        answer_bytes_max: usize = 256 << 20, "bytes", 1 ..= 4_294_967_296_u64;
         /// Whether a new engine is given three prompts of numbers and is asked for an answer of 34 tokens, a second of work in all (up to five on a slow one), to see how fast it is. The answers of steps show it too, those in one piece less well.
         measure: bool = true, "";
         /// Fields of requests that engines are given although treadle does not know them, such as one of a newer engine's sampling; those within others with a dot, as in `vllm_xargs.name`. One that steers an engine (`kv_transfer_params`, `lora_path`, `id_slot`; docs/security.md) passes only while there is one tenant.
@@ -127,8 +129,6 @@ section! {
         fixed {
             /// How long an engine may take for the head of an answer to a request that is no step, such as `/tokenize`.
             forward_timeout_s: u64 = 60, "seconds", 1 ..= 3600;
-            /// Largest answer of an engine that is gathered before any of it goes on: one that is not a stream, or that may have to be gone on with.
-            answer_bytes_max: usize = 256 << 20, "bytes", 1 ..= 4_294_967_296_u64;
             /// Bytes of all such answers at once.
             answers_bytes_max: u64 = 4 << 30, "bytes", 1 ..= 1_099_511_627_776_u64;
             /// How often each engine is asked for its health and load.

@@ -17,6 +17,8 @@ section! {
         bodies_bytes_max: u64 = 4 << 30, "bytes", 1_048_576 ..= 1_099_511_627_776_u64;
         /// How long running requests may go on after a signal to stop.
         shutdown_grace_s: u64 = 30, "seconds", 0 ..= 86_400;
+        /// Pause after which the client of an event stream is shown that it is alive, by a comment, so that no proxy gives it up: while its step waits in the queue, at its engine, or to go on. The first one comes with the head, status 200; what becomes of the step is told within the stream from then on. 0 for never.
+        keep_alive_s: u64 = 10, "seconds", 0 ..= 3600;
         fixed {
             /// How long a client may take to send the head of its first request on a connection.
             first_head_timeout_s: u64 = 10, "seconds", 1 ..= 3600;

@@ -26,6 +26,7 @@ fn turn_away(s: &mut Scenario, step: u64, seconds: u64) {
     let failure = StepFailure {
         cause: "the engine answered 503: the queue is full".into(),
         retryable: true,
+        rejected: false,
         busy: Some(Span::from_secs(seconds)),
     };
     let step = StepId(step);

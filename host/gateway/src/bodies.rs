@@ -96,6 +96,11 @@ impl PayloadCapture {
         self.bodies.body_bytes_max
     }
 
+    /// Its answer is too long to be kept.
+    pub(crate) fn leave_out(&self) {
+        self.bodies.left_out.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The step is over; this was its answer, in pieces.
     pub(crate) fn file(&self, answer: &[Bytes]) {
         if self.bodies.keep == Keep::All {

@@ -4,7 +4,7 @@ use crate::routing::SchedulerClient;
 use crate::trace::StepTrace;
 use treadle_core::{Event, ProgramEvent, StepFailure, StepTokens};
 use treadle_http::InUse;
-use treadle_model::{FinishReason, StepId};
+use treadle_model::{FinishReason, Span, StepId};
 use treadle_scheduler::Recording;
 
 /// Reports the step as withdrawn when dropped before it was settled: that is
@@ -80,28 +80,29 @@ impl StepGuard {
     /// The engine failed the step for good.
     pub(crate) fn failed(&mut self, cause: &str) {
         if !std::mem::replace(&mut self.settled, true) {
-            self.report_failure(cause, false, false);
+            self.report_failure(cause, false, false, None);
         }
     }
 
     /// The engine refused the request itself.
     pub(crate) fn rejected(&mut self, cause: &str) {
         if !std::mem::replace(&mut self.settled, true) {
-            self.report_failure(cause, false, true);
+            self.report_failure(cause, false, true, None);
         }
     }
 
-    /// The engine failed this attempt; the scheduler decides what follows.
-    pub(crate) fn attempt_failed(&self, cause: &str) {
-        self.report_failure(cause, true, false);
+    /// The engine failed this attempt, or is busy for so long; the scheduler decides what follows.
+    pub(crate) fn attempt_failed(&self, cause: &str, busy: Option<Span>) {
+        self.report_failure(cause, true, false, busy);
     }
 
-    fn report_failure(&self, cause: &str, retryable: bool, rejected: bool) {
+    fn report_failure(&self, cause: &str, retryable: bool, rejected: bool, busy: Option<Span>) {
         self.trace.failed(cause, !retryable);
         let failure = StepFailure {
             cause: cause.into(),
             retryable,
             rejected,
+            busy,
         };
         self.client.event(Event::Program(ProgramEvent::StepFailed {
             step: self.step,

@@ -9,13 +9,13 @@ use hyper::body::{Body as HttpBody, Frame};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use treadle_wire::{ErrorBody, ErrorCode};
+use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
 /// Makes an event stream end with an error and a broken connection once its request is withdrawn;
 /// other answers are complete already. Where the engine is notified, it ends the stream.
 pub(crate) fn withdrawable(
     response: Response<Body>,
-    registration: Arc<Registration>,
+    (registration, endpoint): (Arc<Registration>, Endpoint),
     engine_is_notified: bool,
 ) -> Response<Body> {
     let kind = response.headers().get(header::CONTENT_TYPE);
@@ -26,6 +26,7 @@ pub(crate) fn withdrawable(
     response.map(|body| {
         Body::new(Withdrawable {
             withdrawn,
+            endpoint,
             part: Part::Stream(body),
         })
     })
@@ -45,6 +46,7 @@ enum Part {
 
 struct Withdrawable {
     withdrawn: Pin<Box<dyn Future<Output = ()> + Send>>,
+    endpoint: Endpoint,
     part: Part,
 }
 
@@ -65,7 +67,7 @@ impl HttpBody for Withdrawable {
                 // The body goes, and with it the engine's request.
                 this.part = Part::Flush;
                 let error = ErrorBody::new(ErrorCode::ProgramReleased, "the request was aborted");
-                let event = [b"\n\n".to_vec(), error.to_sse_event()].concat();
+                let event = [b"\n\n".to_vec(), error.to_event(this.endpoint)].concat();
                 Poll::Ready(Some(Ok(Frame::data(event.into()))))
             }
             Part::Flush => {

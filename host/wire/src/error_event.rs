@@ -50,19 +50,39 @@ pub fn words_of(body: &[u8]) -> String {
 }
 
 /// The envelope is OpenAI's, or already Anthropic's.
-fn event(endpoint: Endpoint, status: u16, mut envelope: Value) -> Vec<u8> {
-    if endpoint != Endpoint::Messages {
-        return format!("data: {envelope}\n\n").into_bytes();
+fn event(endpoint: Endpoint, status: u16, envelope: Value) -> Vec<u8> {
+    let (name, envelope) = match endpoint {
+        Endpoint::Messages => ("event: error\n", as_message_error(status, envelope)),
+        Endpoint::Responses => ("event: error\n", as_response_error(envelope)),
+        _ => ("", envelope),
+    };
+    format!("{name}data: {envelope}\n\n").into_bytes()
+}
+
+/// The form of Anthropic's streams.
+fn as_message_error(status: u16, mut envelope: Value) -> Value {
+    if envelope["type"] == "error" {
+        return envelope;
     }
-    if envelope["type"] != "error" {
-        let mut error = envelope["error"].take();
-        let kind = error["type"].as_str().unwrap_or_default();
-        if !ANTHROPIC_KINDS.contains(&kind) {
-            error["type"] = kind_of(status).into();
-        }
-        envelope = json!({"type": "error", "error": error});
+    let mut error = envelope["error"].take();
+    let kind = error["type"].as_str().unwrap_or_default();
+    if !ANTHROPIC_KINDS.contains(&kind) {
+        error["type"] = kind_of(status).into();
     }
-    format!("event: error\ndata: {envelope}\n\n").into_bytes()
+    json!({"type": "error", "error": error})
+}
+
+/// The form of streams of responses; some clients look for the envelope instead.
+fn as_response_error(envelope: Value) -> Value {
+    let error = &envelope["error"];
+    json!({
+        "type": "error",
+        "code": error["code"],
+        "message": error["message"],
+        "param": error["param"],
+        "sequence_number": 0,
+        "error": error,
+    })
 }
 
 /// What Anthropic's clients know.
@@ -99,10 +119,8 @@ mod tests {
     #[test]
     fn each_api_has_its_form_of_an_error() {
         let error = ErrorBody::new(ErrorCode::EngineStreamBroken, "it\nbroke");
-        for endpoint in Endpoint::ALL
-            .into_iter()
-            .filter(|e| *e != Endpoint::Messages)
-        {
+        let named = [Endpoint::Messages, Endpoint::Responses];
+        for endpoint in Endpoint::ALL.into_iter().filter(|e| !named.contains(e)) {
             let event = text(error.to_event(endpoint));
             let data = event.strip_prefix("data: ").expect("an event");
             let told: Value = serde_json::from_str(data).expect("JSON");
@@ -119,6 +137,14 @@ mod tests {
             (&json!("error"), &json!("api_error"))
         );
         assert_eq!(told["error"]["message"], "it\nbroke");
+        let event = text(error.to_event(Endpoint::Responses));
+        let data = event
+            .strip_prefix("event: error\ndata: ")
+            .expect("an event");
+        let told: Value = serde_json::from_str(data).expect("JSON");
+        assert_eq!(told["type"], "error");
+        assert_eq!(told["code"], "engine_stream_broken");
+        assert_eq!(told["error"]["message"], told["message"]);
     }
 
     #[test]

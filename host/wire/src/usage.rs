@@ -228,7 +228,9 @@ impl StreamUsage {
     fn take_response(&mut self, reply: &Reply<'_>) {
         if self.endpoint == Endpoint::Responses {
             self.usage.update(&reply.response.0.usage.0);
-            self.finish = self.finish.max(reply.finish_of_response());
+            let finish = reply.finish_of_response();
+            self.finish = self.finish.max(finish);
+            self.ended.extend(finish.map(|_| 0));
         }
     }
 

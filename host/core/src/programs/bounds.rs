@@ -153,6 +153,7 @@ mod tests {
                 failure: StepFailure {
                     cause: "busy".into(),
                     retryable: true,
+                    rejected: false,
                     busy: Some(Span(u64::MAX)),
                 },
             },

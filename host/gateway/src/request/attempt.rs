@@ -4,24 +4,28 @@
 //! An attempt may be repeated until the first byte of an answer has reached
 //! the client, never after.
 
+use super::cause::{BusyAnswer, Cause, is_down, may_turn_away, refusal_of, turned_away};
+use super::first_event::first_event;
+use super::gathered::{Gathered, gather};
 use super::generate::Call;
 use super::interruption::Interruptible;
 use super::isolation::salt_of;
+use super::large::LargeAnswer;
 use super::native::{Piece, Pieces, attempt_piece};
 use super::parts::{as_stream, continuable, in_one_piece};
 use super::refusal::not_recorded;
-use super::stream::{StreamAnswer, first_frame};
+use super::stream::StreamAnswer;
 use crate::guard::StepGuard;
 use axum::body::Body;
-use axum::http::{HeaderValue, Method, Response, StatusCode, header};
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
+use axum::http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use bytes::Bytes;
 use hyper::body::Incoming;
+use hyper::http::response::Parts;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
-use treadle_core::{Event, ProgramEvent, StepTokens};
+use treadle_core::StepTokens;
 use treadle_http::{InUse, UpstreamError, end_to_end};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
@@ -30,15 +34,13 @@ use treadle_wire::{Endpoint, insert_fields, usage_of_body};
 /// Bytes of an answer that are taken for a token where the engine counts none.
 const BYTES_PER_TOKEN_GUESS: u64 = 4;
 
-/// Why an answer can't be gathered.
-pub(super) const NO_ROOM: &str = "the daemon holds as many bytes of answers as it may";
-
 /// The result of an attempt.
 pub(super) enum Outcome {
     /// An answer for the client; the guard went with it or is settled.
     Answered(Response<Body>),
-    /// Reported as failed; the scheduler's next instruction decides.
-    Failed(StepGuard),
+    /// Reported as failed; the scheduler's next instruction decides. A busy engine's answer comes
+    /// with it.
+    Failed(StepGuard, Option<Box<BusyAnswer>>),
     /// Taken back by the scheduler before anything came of it.
     Interrupted(StepGuard),
     /// The engine has no such path, as this status says; the scheduler knows nothing of it.
@@ -57,15 +59,12 @@ impl Ended {
             Self::Interrupted => Outcome::Interrupted(guard),
             Self::Failed(cause) => {
                 tracing::debug!(worker = %dispatch.worker, %cause, "an attempt failed");
-                guard.attempt_failed(&cause);
-                Outcome::Failed(guard)
+                guard.attempt_failed(&cause.to_string(), cause.busy().map(BusyAnswer::wait));
+                Outcome::Failed(guard, cause.into_busy())
             }
         }
     }
 }
-
-/// Why an attempt failed, for the journal and for the client.
-pub(super) type Cause = String;
 
 /// Sends the call to the engine that the scheduler chose. Where the scheduler gives the step up
 /// meanwhile, its answer still counts; `last_instruction` is what to do if none comes.
@@ -106,6 +105,7 @@ pub(super) async fn attempt(
             }
             Outcome::Answered(whole(call, &response, body, guard).await)
         }
+        Ok(Answer::Large(large)) => Outcome::Answered(large.respond(call, guard)),
         Ok(Answer::Stream(stream)) => {
             let interruptible = asked.map(|asked| {
                 let instructions = std::mem::replace(instructions, unbounded_channel().1);
@@ -123,8 +123,9 @@ pub(super) async fn attempt(
 }
 
 pub(super) enum Answer {
-    Whole(hyper::http::response::Parts, Bytes),
+    Whole(Parts, Bytes),
     Stream(StreamAnswer),
+    Large(LargeAnswer),
 }
 
 /// The bound holds for the whole of an answer; of a stream for the rest too.
@@ -137,11 +138,11 @@ pub(super) async fn exchange_within(
     let deadline = Instant::now() + timeout;
     tokio::time::timeout_at(deadline, exchange(call, dispatch, request, deadline))
         .await
-        .unwrap_or_else(|_| Err(too_slow(timeout)))
+        .unwrap_or_else(|_| Err(too_slow(timeout).into()))
 }
 
 /// What an engine that takes too long is reported with.
-pub(super) fn too_slow(timeout: Duration) -> Cause {
+pub(super) fn too_slow(timeout: Duration) -> String {
     let patience_s = timeout.as_secs();
     format!("the engine sent no whole answer within {patience_s} s")
 }
@@ -154,24 +155,57 @@ async fn exchange(
 ) -> Result<Answer, Cause> {
     let response = send(call, dispatch, request).await?;
     let (parts, body) = response.into_parts();
-    if is_passing(parts.status) {
-        return Err(format!("the engine answered {}", parts.status));
+    if may_turn_away(parts.status) {
+        let body = refusal_of(body).await;
+        return match turned_away(call, dispatch, &parts, &body) {
+            Some(cause) => Err(cause),
+            None => Ok(Answer::Whole(parts, body)),
+        };
     }
     if parts.status.is_success() && is_stream(&parts) {
-        let (first, rest) = first_frame(body).await?;
-        return Ok(Answer::Stream(StreamAnswer {
-            parts,
-            first,
-            rest,
-            deadline,
-        }));
+        return begun_stream(call, dispatch, (parts, body), deadline).await;
     }
     let room = InUse::new([call.app.room.answers.clone()]);
-    let body = collect(body, call.app.answer_bytes_max, room).await?;
-    Ok(Answer::Whole(parts, body))
+    match gather(&parts, body, call.app.answer_bytes_max, room).await? {
+        Gathered::Whole(body) => Ok(Answer::Whole(parts, body)),
+        Gathered::Large { begun, rest, room } => Ok(Answer::Large(LargeAnswer {
+            parts,
+            begun,
+            rest,
+            deadline,
+            room,
+        })),
+    }
 }
 
-fn is_stream(parts: &hyper::http::response::Parts) -> bool {
+/// A stream from its first event on. One that begins with an error by which engines turn steps away
+/// has not begun.
+async fn begun_stream(
+    call: &Call,
+    dispatch: &Dispatch,
+    (parts, body): (Parts, Incoming),
+    deadline: Instant,
+) -> Result<Answer, Cause> {
+    let mut begun = first_event(body).await?;
+    if let Some((status, body)) = begun.refusal.take()
+        && let Ok(status) = StatusCode::from_u16(status)
+    {
+        let mut refused = parts.clone();
+        refused.status = status;
+        let json = HeaderValue::from_static("application/json");
+        refused.headers.insert(header::CONTENT_TYPE, json);
+        if let Some(cause) = turned_away(call, dispatch, &refused, &body) {
+            return Err(cause);
+        }
+    }
+    Ok(Answer::Stream(StreamAnswer {
+        parts,
+        begun,
+        deadline,
+    }))
+}
+
+fn is_stream(parts: &Parts) -> bool {
     let kind = parts.headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
@@ -186,15 +220,14 @@ pub(super) async fn resume(
     let timeout = call.app.response_timeout;
     let sent = tokio::time::timeout(timeout, send(call, dispatch, &body)).await;
     let (parts, body) = sent
-        .unwrap_or_else(|_| Err(too_slow(timeout)))?
+        .unwrap_or_else(|_| Err(too_slow(timeout).into()))?
         .into_parts();
     if parts.status.is_success() && is_stream(&parts) {
         return Ok(body);
     }
     let status = parts.status;
-    Err(format!(
-        "the engine answered {status} when the rest of the answer was asked for"
-    ))
+    let cause = format!("the engine answered {status} when the rest of the answer was asked for");
+    Err(cause.into())
 }
 
 async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response<Incoming>, Cause> {
@@ -209,14 +242,9 @@ async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response
         Err(error) => {
             let cause = error.to_string();
             if matches!(error, UpstreamError::Connect(_)) {
-                // Reported first, so that the scheduler does not choose it again.
-                let event = Event::Program(ProgramEvent::WorkerLost {
-                    worker: dispatch.worker,
-                    cause: cause.as_str().into(),
-                });
-                call.client.event(event);
+                is_down(call, dispatch, &cause);
             }
-            Err(cause)
+            Err(cause.into())
         }
     }
 }
@@ -257,14 +285,6 @@ fn urgency(call: &Call, dispatch: &Dispatch) -> Option<i64> {
     }
 }
 
-/// Statuses with which engines and their proxies answer "not now".
-fn is_passing(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
-    )
-}
-
 /// Statuses with which engines refuse a request that is wrong. Others of a client are about the
 /// daemon: it is not let in, or it asks too much.
 fn is_rejection(status: StatusCode) -> bool {
@@ -291,7 +311,7 @@ pub(super) async fn ended(
 ) -> Ended {
     loop {
         match instructions.recv().await {
-            Some(Instruction::Abort(cause)) => return Ended::Failed(cause.into()),
+            Some(Instruction::Abort(cause)) => return Ended::Failed(cause.to_string().into()),
             Some(Instruction::Preempt) if is_interruptible => return Ended::Interrupted,
             Some(Instruction::Dispatch(_) | Instruction::Preempt) => {}
             Some(last) => *last_instruction = Some(last),
@@ -301,36 +321,9 @@ pub(super) async fn ended(
     }
 }
 
-async fn collect(mut body: Incoming, bytes_max: usize, mut room: InUse<1>) -> Result<Bytes, Cause> {
-    let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| format!("the engine broke its answer off: {e}"))?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        if first.len() + rest.len() + data.len() > bytes_max {
-            return Err(format!("the engine's answer exceeds {bytes_max} bytes"));
-        }
-        room.grow(data.len() as u64).map_err(|_| NO_ROOM)?;
-        if first.is_empty() {
-            first = data;
-        } else {
-            rest.extend_from_slice(&data);
-        }
-    }
-    if rest.is_empty() {
-        return Ok(room.hold(first));
-    }
-    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
-    whole.extend_from_slice(&first);
-    whole.extend_from_slice(&rest);
-    Ok(room.hold(whole.freeze()))
-}
-
 pub(super) async fn whole(
     call: &Call,
-    parts: &hyper::http::response::Parts,
+    parts: &Parts,
     body: Bytes,
     mut guard: StepGuard,
 ) -> Response<Body> {
@@ -359,7 +352,12 @@ pub(super) async fn whole(
     } else {
         guard.failed(&format!("the engine answered {}", parts.status));
     }
-    let mut response = Response::new(Body::from(body));
+    marked(call, parts, Body::from(body))
+}
+
+/// An engine's answer as its client sees it.
+pub(super) fn marked(call: &Call, parts: &Parts, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     *response.status_mut() = parts.status;
     *response.headers_mut() = end_to_end(&parts.headers);
     mark(call, &mut response);
@@ -368,10 +366,16 @@ pub(super) async fn whole(
 
 /// Reports to the client which program its request was counted to.
 pub(super) fn mark(call: &Call, response: &mut Response<Body>) {
-    let program = call.principal.outside(&call.program);
-    if let Some(Ok(program)) = program.map(HeaderValue::from_str) {
-        response.headers_mut().insert("x-treadle-program", program);
+    if let Some((name, value)) = program_header(call) {
+        response.headers_mut().insert(name, value);
     }
+}
+
+/// The header that names the program.
+pub(super) fn program_header(call: &Call) -> Option<(HeaderName, HeaderValue)> {
+    let program = call.principal.outside(&call.program)?;
+    let name = HeaderName::from_static("x-treadle-program");
+    Some((name, HeaderValue::from_str(&program).ok()?))
 }
 
 pub(super) fn finish_of(finish: Option<treadle_wire::Finish>) -> FinishReason {
@@ -406,7 +410,9 @@ mod tests {
             instruct.send(instruction).unwrap();
         }
         let ended = ended(&mut instructions, false, &mut last_instruction).await;
-        assert!(matches!(ended, Ended::Failed(cause) if cause == "the worker was lost"));
+        assert!(
+            matches!(ended, Ended::Failed(cause) if cause.to_string() == "the worker was lost")
+        );
         // The sender is gone with the refusal, which must not be taken for the scheduler's end.
         drop(instruct);
         let next = next_instruction(&mut instructions, &mut last_instruction).await;

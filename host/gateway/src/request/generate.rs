@@ -5,6 +5,7 @@ use super::isolation::{clear, isolate, salted};
 use super::native::Pieces;
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use super::responses::{ResponsesCall, attempt_by_path, read};
+use super::waiting::{Waits, answered};
 use crate::Metrics;
 use crate::bodies::{PayloadCapture, PayloadWriter};
 use crate::excerpt::excerpt_of;
@@ -56,7 +57,7 @@ pub struct GatewayState {
     pub pass_fields: Vec<String>,
     /// Salts of tenants' prefix caches.
     pub salts: Arc<CacheSalts>,
-    /// Largest answer that is not a stream, in bytes.
+    /// Largest answer that is gathered before any of it goes on, in bytes.
     pub answer_bytes_max: usize,
     /// Longest pause within a request body.
     pub body_timeout: Duration,
@@ -64,6 +65,8 @@ pub struct GatewayState {
     pub room: Room,
     /// Takes requests and answers to be kept, if they are.
     pub bodies: Option<Arc<PayloadWriter>>,
+    /// Pause of a stream after which its client is shown a sign of life; zero for never.
+    pub keep_alive: Duration,
     /// Longest wait for the head of an engine's answer.
     pub response_timeout: Duration,
     /// The same for a request that is no step.
@@ -133,6 +136,12 @@ impl Call {
         self.client.event(Event::Program(interrupted));
     }
 
+    /// It waits for another attempt.
+    fn attempt_failed(&self) {
+        self.app.metrics.attempt_failed();
+        self.trace.waits();
+    }
+
     /// It can't be interrupted where it is.
     pub(super) fn runs_on(&self) {
         let runs_on = ProgramEvent::StepRunsOn { step: self.step };
@@ -161,12 +170,22 @@ pub async fn generate(
 ) -> Response {
     let metrics = app.metrics.clone();
     let started = std::time::Instant::now();
-    let response = match accept(app, endpoint, session, request).await {
-        Ok((call, arrival, room)) => carry(call, arrival, room).await,
-        Err(error) => error_response(&error),
-    };
-    metrics.answered(endpoint, response.status(), started.elapsed());
-    response
+    match accept(app, endpoint, session, request).await {
+        Ok((call, arrival, room)) => {
+            let waits = Waits::of(&call);
+            let answer = async move {
+                let response = carry(call, arrival, room).await;
+                metrics.answered(endpoint, response.status(), started.elapsed());
+                response
+            };
+            answered(waits, answer).await
+        }
+        Err(error) => {
+            let response = error_response(&error);
+            metrics.answered(endpoint, response.status(), started.elapsed());
+            response
+        }
+    }
 }
 
 /// Reads and parses a request; nothing is scheduled until all of it is parsed.
@@ -354,7 +373,7 @@ async fn follow(
 ) -> Response<Body> {
     // By which the scheduler gave the step up while an attempt went on.
     let mut last_instruction = None;
-    let mut pieces = Pieces::default();
+    let (mut pieces, mut busy) = (Pieces::default(), None);
     loop {
         let instruction = tokio::select! {
             biased;
@@ -377,7 +396,8 @@ async fn follow(
                 };
                 match outcome {
                     Outcome::Answered(response) => {
-                        return withdrawable(response, registration, answers_aborts);
+                        let of = (registration, call.endpoint);
+                        return withdrawable(response, of, answers_aborts);
                     }
                     Outcome::Interrupted(unsettled) => {
                         guard = unsettled;
@@ -386,16 +406,19 @@ async fn follow(
                         }
                         call.interrupted();
                     }
-                    Outcome::Failed(unsettled) | Outcome::Unserved(unsettled, _) => {
+                    Outcome::Failed(unsettled, told) => {
+                        (guard, busy) = (unsettled, told);
+                        call.attempt_failed();
+                    }
+                    Outcome::Unserved(unsettled, _) => {
                         guard = unsettled;
-                        call.app.metrics.attempt_failed();
-                        call.trace.waits();
+                        call.attempt_failed();
                     }
                 }
             }
             Some(Instruction::Refuse(refusal)) => {
                 guard.settle();
-                return refused(&refusal);
+                return refused(call, &refusal, busy);
             }
             Some(Instruction::Forget) => {
                 guard.settle();

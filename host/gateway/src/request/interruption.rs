@@ -80,6 +80,7 @@ impl Interruptible {
         instructions: UnboundedReceiver<Instruction>,
     ) -> Self {
         let room = InUse::new([call.app.room.answers.clone()]);
+        let bytes_max = call.app.answer_bytes_max;
         Self {
             call,
             request,
@@ -92,7 +93,7 @@ impl Interruptible {
             room,
             counts,
             counts_of: engine,
-            rewriter: counts.map(|counts| Rewriter::new(None, counts)),
+            rewriter: counts.map(|counts| Rewriter::new(None, counts, bytes_max)),
         }
     }
 
@@ -117,6 +118,12 @@ impl Interruptible {
             }
         }
         Ok(data)
+    }
+
+    /// The engine's stream has ended: what the client is to see of an event without its end.
+    pub(super) fn finish(&mut self, usage: &mut StreamUsage) -> Bytes {
+        let rewriter = self.rewriter.as_mut();
+        rewriter.map_or_else(Bytes::new, |rewriter| rewriter.finish(usage))
     }
 
     /// Polls the scheduler's instructions, and follows a request that is on its way.
@@ -166,8 +173,12 @@ impl Interruptible {
         let (call, body) = (self.call.clone(), continuation.body.clone());
         self.engine = dispatch.engine;
         let counts = self.counts.unwrap_or(Counts::shown());
-        self.rewriter = Some(Rewriter::new(Some(continuation), counts));
-        let resuming = async move { resume(&call, &dispatch, body).await };
+        let bytes_max = call.app.answer_bytes_max;
+        self.rewriter = Some(Rewriter::new(Some(continuation), counts, bytes_max));
+        let resuming = async move {
+            let resumed = resume(&call, &dispatch, body).await;
+            resumed.map_err(|cause| cause.to_string())
+        };
         self.part = Part::Resuming(Box::pin(resuming));
     }
 
@@ -216,7 +227,7 @@ impl Interruptible {
 
 /// The events in these bytes that are JSON.
 pub(super) fn events(sent: &[Bytes]) -> Vec<Value> {
-    let (mut scanner, mut events) = (SseScanner::default(), Vec::new());
+    let (mut scanner, mut events) = (SseScanner::new(usize::MAX), Vec::new());
     for data in sent {
         // They were scanned before.
         let _ = scanner.feed(data, &mut |event| {

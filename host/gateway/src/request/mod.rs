@@ -1,19 +1,26 @@
 //! One generation request: identified, scheduled, sent on, and its answer passed back.
 
 mod attempt;
+mod cause;
 mod continuation;
 mod counts;
+mod end;
+mod first_event;
+mod gathered;
 mod generate;
 mod interruption;
 mod isolation;
 mod joined;
+mod large;
 mod native;
 mod obstacles;
 mod parts;
 mod refusal;
 mod responses;
 mod rest;
+mod sign;
 mod stream;
+mod waiting;
 
 pub(crate) use generate::body_limits;
 pub use generate::{GatewayState, Room, generate};

@@ -7,6 +7,7 @@ use super::continuation::{PartialAnswer, body_of, extend_prompt, lower_limits, p
 use super::generate::Call;
 use super::joined::join;
 use super::obstacles::{ABOUT_TO_END, Obstacle, ends_within, stops};
+use super::refusal::too_large_to_join;
 use crate::guard::StepGuard;
 use axum::http::Method;
 use bytes::Bytes;
@@ -282,6 +283,10 @@ pub(super) async fn attempt_piece(
         }
         Ok(Answer::Whole(parts, body)) => Outcome::Answered(whole(call, &parts, body, guard).await),
         Ok(Answer::Stream(stream)) => Outcome::Answered(stream.respond(call, guard, None)),
+        Ok(Answer::Large(large)) if pieces.bodies.is_empty() => {
+            Outcome::Answered(large.respond(call, guard))
+        }
+        Ok(Answer::Large(_)) => Outcome::Answered(too_large_to_join(call, guard)),
         Err(ended) => ended.outcome(dispatch, guard),
     }
 }

@@ -1,18 +1,19 @@
 //! A whole answer that is fetched as a stream, so that it can be interrupted:
 //! what was generated of an answer in one piece is known to its engine alone.
 
-use super::attempt::{NO_ROOM, mark};
+use super::attempt::mark;
 use super::continuation::{Continuation, body_of};
 use super::counts::Counts;
 use super::generate::Call;
 use super::interruption::events;
 use super::obstacles::{check, is_empty};
+use super::refusal::too_large;
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
-use treadle_http::{InUse, error_response};
+use treadle_http::{InUse, error_response, refuse};
 use treadle_model::EngineKind;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
@@ -81,16 +82,11 @@ pub(super) async fn in_one_piece(call: &Call, stream: Response<Body>) -> Respons
     while let Some(frame) = body.frame().await {
         match frame.map(http_body::Frame::into_data) {
             Ok(Ok(data)) => {
-                let Some(less) = left.checked_sub(data.len()) else {
-                    return broken(&format!(
-                        "the engine's answer exceeds {} bytes",
-                        call.app.answer_bytes_max
-                    ));
+                let less = left.checked_sub(data.len());
+                let Some(less) = less.filter(|_| room.grow(data.len() as u64).is_ok()) else {
+                    return refuse(ErrorCode::AnswerTooLarge, too_large(call));
                 };
                 left = less;
-                if room.grow(data.len() as u64).is_err() {
-                    return broken(NO_ROOM);
-                }
                 pieces.push(data);
             }
             Ok(Err(_)) => {}

@@ -1,8 +1,12 @@
 //! Refusals as texts that name the cause and the remedy.
 
+use super::attempt::marked;
+use super::cause::BusyAnswer;
 use super::generate::Call;
 use super::native::Pieces;
+use crate::guard::StepGuard;
 use axum::Json;
+use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use treadle_core::Refusal;
@@ -35,9 +39,31 @@ pub fn not_recorded(error: NotRecorded) -> Response {
     refuse(code, error.to_string())
 }
 
-/// A refusal as its client sees it.
-pub(super) fn refused(refusal: &Refusal) -> Response {
-    error_response(&explain(refusal))
+/// A refusal as its client sees it. Where no other engine takes what a busy one turned away, its
+/// words are the answer, with the time after which to ask again.
+pub(super) fn refused(call: &Call, refusal: &Refusal, busy: Option<Box<BusyAnswer>>) -> Response {
+    match (refusal, busy) {
+        (Refusal::EngineFailed { .. }, Some(busy)) => {
+            marked(call, &busy.parts, Body::from(busy.body))
+        }
+        _ => error_response(&explain(refusal)),
+    }
+}
+
+/// The rest of an answer that was interrupted is too large to be put together with what came before.
+pub(super) fn too_large_to_join(call: &Call, mut guard: StepGuard) -> Response {
+    let message = too_large(call);
+    guard.failed(&message);
+    refuse(ErrorCode::AnswerTooLarge, message)
+}
+
+/// Why an answer can't be put together.
+pub(super) fn too_large(call: &Call) -> String {
+    format!(
+        "the answer was interrupted or is put together of a stream, and is larger than {} bytes, or \
+         the daemon holds as many bytes of answers as it may; raise engines.answer_bytes_max",
+        call.app.answer_bytes_max
+    )
 }
 
 fn explain(refusal: &Refusal) -> ErrorBody {
@@ -70,8 +96,9 @@ fn explain(refusal: &Refusal) -> ErrorBody {
         } if cordoned_workers >= healthy_workers => ErrorBody::new(
             ErrorCode::WorkersCordoned,
             format!(
-                "the step waited {waited_ms} ms, while every engine that answers was cordoned or \
-                 draining; take one back with `treadle workers activate URL` or register another"
+                "the step waited {waited_ms} ms, while every engine that answers was cordoned, \
+                 draining or paused; take one back with `treadle workers activate URL`, let one go \
+                 on, or register another"
             ),
         ),
         Refusal::QueueWaitExceeded { waited_ms, .. } => ErrorBody::new(

@@ -2,6 +2,7 @@
 
 use super::continuation::{Continuation, NAMES};
 use super::counts::Counts;
+use super::first_event::is_whole_event;
 use super::joined::join_meta;
 use super::obstacles::is_empty;
 use bytes::Bytes;
@@ -17,10 +18,10 @@ pub(super) struct Rewriter {
 }
 
 impl Rewriter {
-    /// At the beginning of an answer, or of the rest of one.
-    pub(super) fn new(of: Option<Continuation>, counts: Counts) -> Self {
+    /// At the beginning of an answer, or of the rest of one, whose events have so many bytes at most.
+    pub(super) fn new(of: Option<Continuation>, counts: Counts, bytes_max: usize) -> Self {
         Self {
-            scanner: SseScanner::default(),
+            scanner: SseScanner::new(bytes_max),
             of,
             counts,
         }
@@ -30,24 +31,46 @@ impl Rewriter {
     pub(super) fn feed(&mut self, data: &[u8], usage: &mut StreamUsage) -> Result<Bytes, SseError> {
         let (of, counts) = (self.of.as_ref(), self.counts);
         let mut out = Vec::with_capacity(data.len());
-        self.scanner.feed(data, &mut |event| {
-            let shown = match serde_json::from_slice(event) {
-                Ok(event) => shown(event, of, counts, usage),
-                // The end of the stream, or what is not JSON, as it is.
-                Err(_) => Some(event.to_vec()),
-            };
-            if let Some(event) = shown {
-                out.extend_from_slice(b"data: ");
-                out.extend_from_slice(&event);
-                out.extend_from_slice(b"\n\n");
-            }
-        })?;
+        let mut on_event = |event: &[u8]| write(event, of, counts, usage, &mut out);
+        self.scanner.feed(data, &mut on_event)?;
         Ok(out.into())
+    }
+
+    /// The same of an event whose end is missing, unless it was cut off.
+    pub(super) fn finish(&mut self, usage: &mut StreamUsage) -> Bytes {
+        let (of, counts) = (self.of.as_ref(), self.counts);
+        let mut out = Vec::new();
+        self.scanner.finish(&mut |event| {
+            if is_whole_event(event) {
+                write(event, of, counts, usage, &mut out);
+            }
+        });
+        out.into()
     }
 
     /// True between two events.
     pub(super) fn is_between_events(&self) -> bool {
         self.scanner.ended_cleanly()
+    }
+}
+
+/// Writes what the client is to see of an event.
+fn write(
+    event: &[u8],
+    of: Option<&Continuation>,
+    counts: Counts,
+    usage: &mut StreamUsage,
+    out: &mut Vec<u8>,
+) {
+    let shown = match serde_json::from_slice(event) {
+        Ok(event) => shown(event, of, counts, usage),
+        // The end of the stream, or what is not JSON, as it is.
+        Err(_) => Some(event.to_vec()),
+    };
+    if let Some(event) = shown {
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(&event);
+        out.extend_from_slice(b"\n\n");
     }
 }
 

@@ -3,15 +3,17 @@
 //! A stream that breaks off, or that is not an event stream, ends with an error event and a broken
 //! connection, never with a silent end.
 
-use super::attempt::{finish_of, mark, too_slow};
+use super::attempt::{finish_of, marked, too_slow};
+use super::end::End;
+use super::first_event::{Begun, is_whole_event};
 use super::generate::{Call, GatewayState};
 use super::interruption::{Interruptible, StreamAction};
+use super::sign::Sign;
 use crate::bodies::PayloadCapture;
 use crate::guard::StepGuard;
 use axum::body::Body;
 use axum::http::Response;
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, Incoming};
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -20,35 +22,22 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 use treadle_core::StepTokens;
-use treadle_http::end_to_end;
 use treadle_scheduler::Recording;
-use treadle_wire::{ErrorBody, ErrorCode, SseError, SseScanner, StreamUsage};
+use treadle_wire::{Endpoint, ErrorBody, ErrorCode, SseError, SseScanner, StreamUsage};
 
 /// Output tokens after which progress is reported.
 const PROGRESS_TOKENS: u64 = 64;
 /// Time after which progress is reported.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
+/// How long an engine may take to end a stream in which it has said that nothing more comes.
+const LINGER_MAX: Duration = Duration::from_secs(5);
 
-/// An answer whose first bytes are here.
+/// An answer whose first event is here.
 pub(super) struct StreamAnswer {
     pub(super) parts: hyper::http::response::Parts,
-    pub(super) first: Bytes,
-    pub(super) rest: Incoming,
+    pub(super) begun: Begun,
     /// When the last of it must be here.
     pub(super) deadline: tokio::time::Instant,
-}
-
-/// Waits for the first bytes, until which the attempt may be repeated.
-pub(super) async fn first_frame(mut body: Incoming) -> Result<(Bytes, Incoming), String> {
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| format!("the engine broke its stream off: {e}"))?;
-        if let Ok(data) = frame.into_data()
-            && !data.is_empty()
-        {
-            return Ok((data, body));
-        }
-    }
-    Err("the engine ended its stream before the first event".into())
 }
 
 impl StreamAnswer {
@@ -58,12 +47,14 @@ impl StreamAnswer {
         guard: StepGuard,
         interruptible: Option<Interruptible>,
     ) -> Response<Body> {
-        let stream = StepStream {
-            upstream: Some(self.rest),
+        let mut stream = StepStream {
+            upstream: None,
             overdue: Box::pin(tokio::time::sleep_until(self.deadline)),
             pending: VecDeque::new(),
-            scanner: SseScanner::default(),
+            scanner: SseScanner::observing(),
             usage: StreamUsage::new(call.endpoint),
+            endpoint: call.endpoint,
+            outputs: call.head.outputs(call.endpoint, &call.body),
             guard,
             app: call.app.clone(),
             interruptible,
@@ -71,27 +62,17 @@ impl StreamAnswer {
             kept: call.capture().map(Kept::new),
             reported_at: None,
             reported_tokens: 0,
+            sign: Sign::new(call.app.keep_alive),
             end: End::Orderly,
         };
-        let mut stream = stream;
-        stream.take(self.first);
-        let mut response = Response::new(Body::new(stream));
-        *response.status_mut() = self.parts.status;
-        *response.headers_mut() = end_to_end(&self.parts.headers);
-        mark(call, &mut response);
-        response
+        stream.upstream = self.begun.rest;
+        let is_over = stream.upstream.is_none();
+        stream.take(self.begun.first);
+        if is_over {
+            stream.end(self.begun.broke.as_deref());
+        }
+        marked(call, &self.parts, Body::new(stream))
     }
-}
-
-/// How the stream ends once its last bytes are handed over.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum End {
-    /// As the engine's did.
-    Orderly,
-    /// With a broken connection, as soon as what came before is on its way.
-    BrokenAfterFlush,
-    /// With a broken connection.
-    Broken,
 }
 
 struct StepStream {
@@ -100,6 +81,9 @@ struct StepStream {
     pending: VecDeque<Bytes>,
     scanner: SseScanner,
     usage: StreamUsage,
+    endpoint: Endpoint,
+    /// How many outputs were asked for.
+    outputs: u64,
     guard: StepGuard,
     app: Arc<GatewayState>,
     interruptible: Option<Interruptible>,
@@ -109,6 +93,7 @@ struct StepStream {
     kept: Option<Kept>,
     reported_at: Option<Instant>,
     reported_tokens: u64,
+    sign: Sign,
     end: End,
 }
 
@@ -151,7 +136,7 @@ impl StepStream {
         }
         self.pending.push_back(data);
         self.report_progress();
-        if self.scanner.saw_done() {
+        if self.is_over() {
             self.finish();
         }
         self.interrupt();
@@ -175,9 +160,14 @@ impl StepStream {
         Ok(data)
     }
 
+    /// Whether the engine has said that nothing more comes.
+    fn is_over(&self) -> bool {
+        self.scanner.saw_done() || self.usage.is_over()
+    }
+
     /// Drops the engine's request, if the scheduler wants that and the rest can be requested later.
     fn interrupt(&mut self) {
-        let is_over = self.usage.usage().finish.is_some() || self.scanner.saw_done();
+        let is_over = self.usage.usage().finish.is_some() || self.is_over();
         let (counted, is_between) = (
             self.usage.output_tokens_reported(),
             self.scanner.ended_cleanly(),
@@ -236,6 +226,12 @@ impl StepStream {
     }
 
     fn finish(&mut self) {
+        if let Some(error) = self.usage.error() {
+            // The engine has told its client.
+            return self
+                .guard
+                .failed(&format!("the engine's stream reports: {error}"));
+        }
         let usage = self.usage.usage();
         let tokens = StepTokens {
             prompt: usage.prompt_tokens.unwrap_or(0),
@@ -249,23 +245,50 @@ impl StepStream {
                 .finished(tokens, finish_of(usage.finish), usage.weights.name())
         {
             self.recorded = Some(recorded);
+            let linger = tokio::time::Instant::now() + LINGER_MAX;
+            self.overdue.as_mut().reset(linger);
             if let Some(kept) = self.kept.take() {
                 kept.capture.file(&kept.pieces);
             }
         }
     }
 
-    fn end(&mut self) {
+    /// The engine's stream is over: in order, or because it broke. Neither says whether the answer
+    /// is complete: that is in the answer.
+    fn end(&mut self, broke: Option<&str>) {
         self.upstream = None;
-        if self.scanner.saw_done() {
+        if self.is_over() {
             return;
         }
-        let complete = self.usage.usage().finish.is_some() && self.scanner.ended_cleanly();
-        if complete {
-            // Some engines end with the finish reason and no [DONE].
+        self.take_last_event();
+        if self.usage.error().is_some() {
+            return self.finish();
+        }
+        let is_unknown = broke.is_none() && self.scanner.saw_unread();
+        if self.is_over() || self.usage.is_complete(self.outputs) || is_unknown {
             self.finish();
         } else {
-            self.break_off("the engine ended its stream in the middle");
+            self.break_off(broke.unwrap_or("the engine ended its stream in the middle"));
+        }
+    }
+
+    /// Takes an event whose end is missing, and gives it one, unless it was cut off.
+    fn take_last_event(&mut self) {
+        if let Some(interruptible) = &mut self.interruptible
+            && interruptible.observes()
+        {
+            let rest = interruptible.finish(&mut self.usage);
+            // It was written just now, so it is in order.
+            let _ = self.scanner.feed(&rest, &mut |_| {});
+            return self.pending.push_back(rest);
+        }
+        let (usage, mut is_whole) = (&mut self.usage, false);
+        let end = self.scanner.finish(&mut |event| {
+            is_whole = is_whole_event(event);
+            usage.observe(event);
+        });
+        if let Some(end) = end.filter(|_| is_whole) {
+            self.pending.push_back(Bytes::from_static(end));
         }
     }
 
@@ -276,42 +299,15 @@ impl StepStream {
         let error = ErrorBody::new(ErrorCode::EngineStreamBroken, cause);
         // A blank line first: the break may lie in the middle of an event.
         let mut event = b"\n\n".to_vec();
-        event.extend(error.to_sse_event());
+        event.extend(error.to_event(self.endpoint));
         self.pending.push_back(event.into());
     }
-}
 
-impl StepStream {
-    fn poll_end(
+    /// The answer without signs of life.
+    fn poll_answer(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        match self.end {
-            End::Orderly => Poll::Ready(None),
-            End::BrokenAfterFlush => {
-                // An error drops what the server has not written yet; it
-                // writes when it is made to wait.
-                self.end = End::Broken;
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            End::Broken => {
-                self.end = End::Orderly;
-                let broken = std::io::Error::other("the engine's stream broke off");
-                Poll::Ready(Some(Err(broken)))
-            }
-        }
-    }
-}
-
-impl HttpBody for StepStream {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         loop {
             if let Some(recorded) = self.recorded.as_mut() {
                 let recorded = ready!(Pin::new(recorded).poll(context));
@@ -335,12 +331,12 @@ impl HttpBody for StepStream {
                 if !self.pending.is_empty() {
                     continue;
                 }
-                return self.poll_end(context);
+                return self.end.poll(context);
             };
             let Poll::Ready(frame) = Pin::new(upstream).poll_frame(context) else {
                 ready!(self.overdue.as_mut().poll(context));
                 let cause = too_slow(self.app.response_timeout);
-                self.break_off(&cause);
+                self.end(Some(&cause));
                 continue;
             };
             match frame {
@@ -349,11 +345,35 @@ impl HttpBody for StepStream {
                         self.take(data);
                     }
                 }
-                Some(Err(error)) if !self.scanner.saw_done() => {
-                    self.break_off(&format!("the engine broke its stream off: {error}"));
+                Some(Err(error)) => {
+                    self.end(Some(&format!("the engine broke its stream off: {error}")));
                 }
-                Some(Err(_)) | None => self.end(),
+                None => self.end(None),
             }
         }
+    }
+
+    /// Whether a comment may be put between what the client has and what comes next.
+    fn is_between_events(&self) -> bool {
+        self.end == End::Orderly && !self.is_over() && self.scanner.ended_cleanly()
+    }
+}
+
+impl HttpBody for StepStream {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = self.poll_answer(context);
+        if frame.is_ready() {
+            self.sign.sent();
+        } else if self.is_between_events() {
+            let sign = self.sign.poll(context);
+            return sign.map(|sign| Some(Ok(Frame::data(sign))));
+        }
+        frame
     }
 }

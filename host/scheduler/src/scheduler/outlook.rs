@@ -302,6 +302,7 @@ mod tests {
             cause: "the engine refused the request with 400 Bad Request".into(),
             retryable: false,
             rejected: true,
+            busy: None,
         };
         let step = StepId(1);
         story.at(1, ProgramEvent::StepFailed { step, failure });

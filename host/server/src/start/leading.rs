@@ -297,6 +297,7 @@ pub(crate) fn gateway_state(
         },
         forward_timeout: Duration::from_secs(config.engines.forward_timeout_s),
         response_timeout: Duration::from_secs(config.engines.response_timeout_s),
+        keep_alive: Duration::from_secs(config.server.keep_alive_s),
     })
 }
 

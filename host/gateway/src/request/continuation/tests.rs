@@ -114,7 +114,7 @@ fn the_rest_reads_as_one_answer_and_its_usage_adds_up() {
         &request,
         &events,
     );
-    let mut rewriter = Rewriter::new(Some(going_on.expect("it can")), Counts::shown());
+    let mut rewriter = Rewriter::new(Some(going_on.expect("it can")), Counts::shown(), 1 << 20);
     let mut account = StreamUsage::new(Endpoint::ChatCompletions);
     let rest = concat!(
         r#"data: {"id":"c-2","created":6,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
