@@ -17,7 +17,13 @@ pub struct RawEngine {
     url: String,
     requests: UnboundedReceiver<RawRequest>,
     server: JoinHandle<()>,
-    is_well: Arc<AtomicBool>,
+    state: Arc<State>,
+}
+
+/// What its pages say.
+struct State {
+    is_well: AtomicBool,
+    is_asleep: AtomicBool,
 }
 
 /// A generation request, and the connection that waits for its answer and ends with it.
@@ -37,11 +43,14 @@ impl RawEngine {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let (sender, requests) = unbounded_channel();
-        let is_well = Arc::new(AtomicBool::new(true));
-        let well = is_well.clone();
+        let state = Arc::new(State {
+            is_well: AtomicBool::new(true),
+            is_asleep: AtomicBool::new(false),
+        });
+        let shared = state.clone();
         let server = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (sender, well) = (sender.clone(), well.clone());
+                let (sender, state) = (sender.clone(), shared.clone());
                 tokio::spawn(async move {
                     let mut stream = Some(stream);
                     while let Some(request) = read_request(stream.take()).await {
@@ -49,7 +58,7 @@ impl RawEngine {
                             let _ = sender.send(request);
                             return;
                         }
-                        stream = request.answer_probe(well.load(Relaxed)).await;
+                        stream = request.answer_probe(&state).await;
                     }
                 });
             }
@@ -58,18 +67,28 @@ impl RawEngine {
             url,
             requests,
             server,
-            is_well,
+            state,
         }
     }
 
     /// Sets whether it is healthy from now on; while it is not, probes are answered with 503.
     pub fn set_well(&self, is_well: bool) {
-        self.is_well.store(is_well, Relaxed);
+        self.state.is_well.store(is_well, Relaxed);
+    }
+
+    /// Sets whether it says that it was put to sleep, as vLLM does.
+    pub fn set_asleep(&self, is_asleep: bool) {
+        self.state.is_asleep.store(is_asleep, Relaxed);
     }
 
     /// Its base URL.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether no generation request waits to be answered.
+    pub fn is_idle(&self) -> bool {
+        self.requests.is_empty()
     }
 
     /// The next generation request.
@@ -123,9 +142,17 @@ async fn read_request(stream: Option<TcpStream>) -> Option<RawRequest> {
 }
 
 impl RawRequest {
-    async fn answer_probe(mut self, is_well: bool) -> Option<TcpStream> {
+    async fn answer_probe(mut self, state: &State) -> Option<TcpStream> {
+        let is_well = state.is_well.load(Relaxed);
         let status = if is_well { "200 OK" } else { "503 Loading" };
-        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
+        let body = match self.line.split(' ').nth(1) {
+            Some("/is_sleeping") => {
+                format!("{{\"is_sleeping\":{}}}", state.is_asleep.load(Relaxed))
+            }
+            _ => "{}".to_owned(),
+        };
+        let length = body.len();
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
         self.stream.write_all(answer.as_bytes()).await.ok()?;
         Some(self.stream)
     }

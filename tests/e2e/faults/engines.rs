@@ -7,7 +7,7 @@ use treadle_config::{Endpoint, EngineChoice};
 use treadle_engine_sim::Faults;
 use treadle_tests::support::client::TIMEOUT;
 use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint, streamed};
-use treadle_tests::support::raw_engine::RawEngine;
+use treadle_tests::support::raw_engine::{CHAT_ANSWER, RawEngine};
 
 /// The latest step of a program, once the journal has it.
 async fn latest_step(fixture: &Fixture, program: &str) -> serde_json::Value {
@@ -258,56 +258,64 @@ async fn what_every_engine_refuses_ends_after_the_bound() {
     fixture.finish().await;
 }
 
+/// A daemon before an engine of this kind, which gathers so many bytes of one answer, or of all.
+async fn bounded(engine: &RawEngine, is_one: bool, puts_together: bool) -> Fixture {
+    let url = engine.url().to_owned();
+    Fixture::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![Endpoint {
+            kind: Some(EngineChoice::Vllm),
+            ..plain_endpoint(url, 100_000)
+        }];
+        if is_one {
+            config.engines.answer_bytes_max = 100_000;
+        } else {
+            config.engines.answers_bytes_max = 100_000;
+        }
+        if puts_together {
+            config.rollout.engine_steps_max = 1;
+        }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_is_gathered_has_a_bound() {
+async fn an_answer_that_is_put_together_has_a_bound_and_is_not_generated_again() {
     let event = format!(
         "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
         "x".repeat(10_000)
     );
-    // In one piece from the engine; as a stream that treadle puts together. One answer, and all.
-    for (is_stream, is_one) in [(false, true), (true, true), (false, false), (true, false)] {
+    for is_one in [true, false] {
         let mut engine = RawEngine::start().await;
-        let url = engine.url().to_owned();
-        let fixture = Fixture::tuned(0, 0, |config| {
-            config.engines.endpoints = vec![Endpoint {
-                kind: Some(EngineChoice::Vllm),
-                ..plain_endpoint(url, 100_000)
-            }];
-            if is_one {
-                config.engines.answer_bytes_max = 100_000;
-            } else {
-                config.engines.answers_bytes_max = 100_000;
-            }
-            config.engines.retry_max = 0;
-            if is_stream {
-                config.rollout.engine_steps_max = 1;
-            }
-        })
-        .await;
+        let fixture = bounded(&engine, is_one, true).await;
         let client = fixture.client.clone();
         let asking = tokio::spawn(async move { client.post(CHAT, &chat("p", "x", 50)).await });
         let mut request = engine.request().await;
-        if is_stream {
-            request.begin_events().await;
-        } else {
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
-                        transfer-encoding: chunked\r\n\r\n";
-            request.write(head).await;
-        }
+        request.begin_events().await;
         request.flood(event.as_bytes()).await;
         let answer = asking.await.expect("an answer");
-        let code = if is_stream {
-            "engine_stream_broken"
-        } else {
-            "engine_unreachable"
-        };
-        let message = answer.refused(502, code);
-        let why = if is_one {
-            "exceeds 100000 bytes"
-        } else {
-            "holds as many bytes of answers as it may"
-        };
-        assert!(message.contains(why), "{message}");
+        let message = answer.refused(502, "answer_too_large");
+        assert!(message.contains("engines.answer_bytes_max"), "{message}");
+        assert!(engine.is_idle(), "it was generated again");
+        fixture.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_beyond_what_is_gathered_passes_as_it_comes() {
+    let long = "A".repeat(300_000);
+    let body = CHAT_ANSWER.replace("\"yes\"", &format!("\"{long}\""));
+    for is_one in [true, false] {
+        let mut engine = RawEngine::start().await;
+        let fixture = bounded(&engine, is_one, false).await;
+        let client = fixture.client.clone();
+        let asking = tokio::spawn(async move { client.post(CHAT, &chat("p", "x", 50)).await });
+        let request = engine.request().await;
+        request.answer("200 OK", "application/json", &body).await;
+        let answer = asking.await.expect("an answer");
+        assert_eq!(answer.ok()["choices"][0]["message"]["content"], long);
+        assert!(engine.is_idle(), "it was generated again");
+        let step = latest_step(&fixture, "p").await;
+        assert_eq!(step["output_tokens"], 1, "its account was read: {step}");
         fixture.finish().await;
     }
 }
