@@ -15,7 +15,7 @@ use http_body_util::Limited;
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_http::body::{self, BodyLimits};
-use treadle_http::{Bounded, InUse, error_response, wrong_method};
+use treadle_http::{Bounded, InUse, error_response, refuse_coded, wrong_method};
 use treadle_model::Tenant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
@@ -332,8 +332,8 @@ async fn bounded(
         pause_max: guard.body_pause_max,
         in_use: InUse::new([guard.bodies.clone(), (tenant.bodies_bytes.clone(), own_max)]),
     };
-    let (parts, body) = request.into_parts();
-    let read = body::read(&parts.headers, body, limits).await;
+    let (mut parts, body) = request.into_parts();
+    let read = body::read(&mut parts.headers, body, limits).await;
     let (body, in_use) = read.map_err(|mut error| {
         if error.code == ErrorCode::BodyTooLarge {
             error.message = format!("{} takes {bytes_max} bytes; send less", route.path);
@@ -348,12 +348,11 @@ fn held_to_limit(
     route: &Route,
     principal: &Principal,
 ) -> Result<Request, ErrorBody> {
-    let Some(max) = principal
-        .tenant
-        .limits
-        .body_bytes
-        .filter(|_| !route.relayed)
-    else {
+    if route.relayed {
+        return Ok(request);
+    }
+    refuse_coded(request.headers())?;
+    let Some(max) = principal.tenant.limits.body_bytes else {
         return Ok(request);
     };
     let announced = request.headers().get(header::CONTENT_LENGTH);

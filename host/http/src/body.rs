@@ -1,5 +1,6 @@
 //! Reading a request's body within its bounds of size and time.
 
+use crate::coding::Coding;
 use crate::tally::InUse;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
@@ -18,7 +19,7 @@ const ANNOUNCED_ROOM_MAX: usize = 1 << 20;
 /// Bounds on a body.
 #[derive(Debug)]
 pub struct BodyLimits {
-    /// Its bytes.
+    /// Its bytes, as they are sent and as they are decoded.
     pub bytes_max: usize,
     /// The longest pause within it. Beyond this time 64 KiB must come in each second.
     pub pause_max: Duration,
@@ -28,15 +29,33 @@ pub struct BodyLimits {
 
 /// Reads the whole body, and gives what its bytes count to as long as they are kept. A client that
 /// pauses for too long or sends too slowly is cut off, as is one that announces or sends too much.
+/// What is compressed is decoded; its headers say so no longer.
 ///
 /// # Errors
 /// `body_too_large`, `client_timeout`, `overloaded` and `tenant_busy` where too much is held
-/// already, `invalid_json` if the body breaks off.
+/// already, `invalid_json` if the body breaks off, `unsupported_encoding`.
 pub async fn read(
-    headers: &HeaderMap,
-    mut body: Body,
+    headers: &mut HeaderMap,
+    body: Body,
     mut limits: BodyLimits,
 ) -> Result<(Bytes, InUse<2>), ErrorBody> {
+    let coding = Coding::of(headers)?;
+    let sent = read_sent(headers, body, &mut limits).await?;
+    headers.remove(header::CONTENT_ENCODING);
+    let Some(coding) = coding else {
+        return Ok((sent, limits.in_use));
+    };
+    let decoded = coding.decode(&sent, &mut limits).await?;
+    headers.remove(header::CONTENT_LENGTH);
+    Ok((decoded, limits.in_use))
+}
+
+/// The body as it was sent.
+async fn read_sent(
+    headers: &HeaderMap,
+    mut body: Body,
+    limits: &mut BodyLimits,
+) -> Result<Bytes, ErrorBody> {
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
@@ -70,12 +89,12 @@ pub async fn read(
     let first = first.unwrap_or_default();
     if rest.is_empty() {
         // The common case: one frame, no copy.
-        return Ok((first, limits.in_use));
+        return Ok(first);
     }
     let mut whole = BytesMut::with_capacity(first.len() + rest.len());
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&rest);
-    Ok((whole.freeze(), limits.in_use))
+    Ok(whole.freeze())
 }
 
 /// The next bytes of a body of which `so_far` have come since it `began`; `None` at its end.
@@ -116,7 +135,7 @@ fn deadline(began: Instant, now: Instant, so_far: usize, pause_max: Duration) ->
 }
 
 /// As many bytes are held as may be: of all tenants (0), of the caller's (1).
-fn too_many(tally: usize) -> ErrorBody {
+pub(crate) fn too_many(tally: usize) -> ErrorBody {
     if tally == 0 {
         let message = "the daemon holds as many bytes of requests as it may; send the request \
                        again, or raise server.bodies_bytes_max";
@@ -127,7 +146,7 @@ fn too_many(tally: usize) -> ErrorBody {
     ErrorBody::new(ErrorCode::TenantBusy, message)
 }
 
-fn too_large(bytes_max: usize) -> ErrorBody {
+pub(crate) fn too_large(bytes_max: usize) -> ErrorBody {
     let message = format!(
         "the request body exceeds {bytes_max} bytes; send less or raise server.body_bytes_max"
     );
@@ -151,7 +170,7 @@ mod tests {
     }
 
     async fn outcome(body: Body, limits: BodyLimits) -> Result<usize, ErrorCode> {
-        let read = read(&HeaderMap::new(), body, limits).await;
+        let read = read(&mut HeaderMap::new(), body, limits).await;
         read.map(|(bytes, _)| bytes.len())
             .map_err(|error| error.code)
     }
@@ -173,7 +192,7 @@ mod tests {
     async fn bodies_of_all_together_are_bounded_and_given_back() {
         let all = Arc::new(Tally::default());
         let body = || Body::from(vec![b'x'; 600]);
-        let (_, held) = read(&HeaderMap::new(), body(), limits(&all, 1_000, 1_000))
+        let (_, held) = read(&mut HeaderMap::new(), body(), limits(&all, 1_000, 1_000))
             .await
             .unwrap();
         let refused = outcome(body(), limits(&all, 1_000, 1_000)).await;

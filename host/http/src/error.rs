@@ -17,6 +17,12 @@ pub fn error_response(error: &ErrorBody) -> Response {
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
+    if error.code == ErrorCode::UnsupportedEncoding {
+        let taken = HeaderValue::from_static(crate::coding::TAKEN);
+        response
+            .headers_mut()
+            .insert(header::ACCEPT_ENCODING, taken);
+    }
     if matches!(error.code.status(), 429 | 503) {
         let headers = response.headers_mut();
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));

@@ -3,6 +3,7 @@
 
 mod address;
 pub mod body;
+mod coding;
 mod error;
 mod exposition;
 mod histogram;
@@ -16,6 +17,7 @@ mod unread;
 mod upstream;
 
 pub use address::{ClientAddress, Encrypted, ServedAddress};
+pub use coding::refuse_coded;
 pub use error::{error_response, refuse, wrong_method};
 pub use exposition::{Exposition, counter, escape, gauge};
 pub use histogram::Histogram;

@@ -47,12 +47,16 @@ error_codes! {
     MissingField = "missing_field", 400, "invalid_request_error";
     /// The body is longer than the configured limit.
     BodyTooLarge = "body_too_large", 413, "invalid_request_error";
+    /// The body has a content coding that is not decoded.
+    UnsupportedEncoding = "unsupported_encoding", 415, "invalid_request_error";
     /// No such path.
     UnknownPath = "unknown_path", 404, "not_found_error";
     /// The path exists, but not for this method.
     MethodNotAllowed = "method_not_allowed", 405, "invalid_request_error";
     /// The answer that a request continues is not held.
     PreviousResponseNotFound = "previous_response_not_found", 400, "invalid_request_error";
+    /// No engine serves the model.
+    ModelNotFound = "model_not_found", 404, "invalid_request_error";
     /// The prompt fits into no worker's context window.
     ContextTooLong = "context_too_long", 400, "invalid_request_error";
     /// No worker is healthy.

@@ -33,7 +33,7 @@ pub(super) async fn whole(
         pause_max: app.body_timeout,
         in_use: InUse::new([room.clone(), (tenant.bodies_bytes.clone(), own_max)]),
     };
-    let (bytes, in_use) = body::read(headers, body, limits).await?;
+    let (bytes, in_use) = body::read(&mut headers.clone(), body, limits).await?;
     Ok(in_use.hold(bytes))
 }
 
