@@ -43,6 +43,7 @@
 //!     inferred: false,
 //!     parent: None,
 //!     group: None,
+//!     model: None,
 //! }).into());
 //! // A new program waits for a place, so the policy is asked first.
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));

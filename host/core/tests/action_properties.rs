@@ -157,6 +157,7 @@ fn step(e: &mut Executor, program: u8) {
         inferred: false,
         parent: None,
         group: None,
+        model: None,
     }));
     e.wait_s(1);
     e.handle(ProgramEvent::StepFinished {

@@ -39,6 +39,7 @@ fn program(e: &mut Executor, number: u32, context: u64, engine: u64) {
         inferred: false,
         parent: None,
         group: None,
+        model: None,
     }));
     e.wait_s(5);
     e.handle(ProgramEvent::StepFinished {

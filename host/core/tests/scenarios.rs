@@ -421,6 +421,7 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
             inferred: false,
             parent: None,
             group: None,
+            model: None,
         };
         core.handle(s.now, &Event::Program(ProgramEvent::StepArrived(arrival)));
         let [program, action]: [Box<str>; 2] = ["one shot".into(), "a".into()];

@@ -57,6 +57,7 @@ fn send(scenario: &mut Scenario, program: &str, step: u64, sizes: &[(u64, u64)])
         inferred: false,
         parent: None,
         group: None,
+        model: None,
     };
     scenario.handle(Event::Program(ProgramEvent::StepArrived(arrival)));
 }

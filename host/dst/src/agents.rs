@@ -170,6 +170,7 @@ impl Simulation {
             inferred: plan.inferred,
             parent: plan.parent.clone(),
             group: None,
+            model: None,
         };
         let agent = &mut self.agents[index];
         agent.branches[branch] = Branch::Sent(step);

@@ -359,5 +359,6 @@ const fn refusal_name(refusal: &Refusal) -> &'static str {
         Refusal::ProgramsFull { .. } => "refused: programs full",
         Refusal::EngineFailed { .. } => "refused: engines failed",
         Refusal::ProgramReleased => "refused: program released",
+        Refusal::ModelUnknown { .. } => "refused: model unknown",
     }
 }

@@ -195,14 +195,25 @@ pub(super) async fn read_load(
     }
 }
 
-/// The model that an engine serves, by the first of the names that it has for it.
-pub(super) async fn model_of(upstream: &Upstream, url: &str) -> Option<Box<str>> {
+/// The model that an engine serves, by the first of the names that it has for it, and its further
+/// names and models, adapters among them.
+pub(super) async fn names_of_models(
+    upstream: &Upstream,
+    url: &str,
+) -> Option<(Box<str>, Vec<Box<str>>)> {
     let (status, body) = fetch(upstream, Method::GET, url, "/v1/models", None)
         .await
         .ok()?;
     let models = status.is_success().then(|| models_of(&body))?;
-    let named = models.into_iter().next()?.id;
-    (!named.is_empty() && named.len() <= NAME_BYTES_MAX).then(|| named.into())
+    let is_kept = |id: &String| !id.is_empty() && id.len() <= NAME_BYTES_MAX;
+    let (adapters, own): (Vec<_>, Vec<_>) = models.into_iter().partition(|model| model.is_adapter);
+    let names = own.into_iter().chain(adapters).map(|model| model.id);
+    let mut names = names.filter(is_kept).map(Box::from);
+    let first = names.next()?;
+    let mut others: Vec<Box<str>> = names.filter(|name| *name != first).collect();
+    others.sort_unstable();
+    others.dedup();
+    Some((first, others))
 }
 
 /// Asks an engine what it is.

@@ -3,6 +3,7 @@
 mod adapter;
 mod drift;
 mod means;
+mod models;
 mod rest_pages;
 mod samples;
 mod speed;

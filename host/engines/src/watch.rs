@@ -1,9 +1,10 @@
 //! Watching engines: one task each checks whether it answers and what it holds, and reports changes
 //! to the scheduler.
 
-use super::adapter::{Declared, check_health, model_of, read_engine, read_facts, read_load};
+use super::adapter::{Declared, check_health, read_engine, read_facts, read_load};
 use super::drift::{Drift, DriftWatch};
 use super::means::Means;
+use super::models::report_models;
 use super::rest_pages::RestPages;
 use super::samples::count_samples;
 use super::speed::speeds;
@@ -167,14 +168,8 @@ impl EngineWatch {
         if rest.is_some() {
             self.driver.event(rest_read(worker, rest));
         }
-        if read.is_ok()
-            && let Some(model) = model_of(&self.upstream, url).await
-        {
-            self.driver
-                .event(Event::Program(ProgramEvent::WorkerModelRead {
-                    worker,
-                    model,
-                }));
+        if read.is_ok() {
+            report_models(&self.driver, &self.upstream, worker, url).await;
         }
         let read = read.and_then(|read| match rest {
             Some(Rest::Asleep) => Err(ASLEEP.to_owned()),
@@ -350,6 +345,7 @@ impl Look {
             return;
         }
         if self.healthy {
+            report_models(&self.driver, &self.upstream, self.worker, &self.url).await;
             return self.read_load().await;
         }
         // It may be another process by now, with another cache.
@@ -365,14 +361,7 @@ impl Look {
                         capacity,
                     }));
             }
-            if let Some(model) = model_of(&self.upstream, &self.url).await {
-                let worker = self.worker;
-                self.driver
-                    .event(Event::Program(ProgramEvent::WorkerModelRead {
-                        worker,
-                        model,
-                    }));
-            }
+            report_models(&self.driver, &self.upstream, self.worker, &self.url).await;
             let look = (&self.driver, &self.upstream, self.worker, &*self.url);
             if self.declared.speeds.is_none()
                 && self.rest.is_none()

@@ -184,6 +184,7 @@ mod tests {
                 inferred: false,
                 parent: None,
                 group: None,
+                model: None,
             }))
         };
         let finished = |n: u64| {

@@ -47,6 +47,7 @@ export const EVENT_KINDS = [
   "worker_capacity_read",
   "worker_lost",
   "worker_model_read",
+  "worker_other_models_read",
   "worker_recovered",
   "worker_removed",
   "worker_rest_read",

@@ -7,6 +7,8 @@ use treadle_model::{
 
 /// For no longer is an engine taken to be busy.
 const BUSY_MAX: Span = Span::from_secs(60);
+/// Further names of models that are kept of a worker.
+const OTHER_MODELS_MAX: usize = 1_024;
 
 impl ProgramEvent {
     /// The event with each number that came from outside cut to its bound.
@@ -32,6 +34,10 @@ impl ProgramEvent {
             // Of a longer name nobody can tell what it is.
             Self::WorkerModelRead { model, .. } if model.len() > NAME_BYTES_MAX => {
                 *model = "".into();
+            }
+            Self::WorkerOtherModelsRead { models, .. } => {
+                models.retain(|model| !model.is_empty() && model.len() <= NAME_BYTES_MAX);
+                models.truncate(OTHER_MODELS_MAX);
             }
             Self::PromptCounted { size, tokens, .. } => {
                 cut(&mut size.bytes, BYTES_MAX);
@@ -80,6 +86,7 @@ fn cut_capacity(capacity: &mut Capacity) {
 }
 
 fn cut_arrival(arrival: &mut StepArrival) {
+    arrival.model.take_if(|model| model.len() > NAME_BYTES_MAX);
     cut(&mut arrival.prompt_tokens, TOKENS_MAX);
     cut(&mut arrival.prompt_bytes, BYTES_MAX);
     cut_some(&mut arrival.output_tokens_max);
@@ -147,6 +154,7 @@ mod tests {
                 inferred: false,
                 parent: None,
                 group: None,
+                model: None,
             }),
             ProgramEvent::StepFailed {
                 step,

@@ -48,6 +48,13 @@ pub enum Refusal {
     },
     /// Its program was released while it waited.
     ProgramReleased,
+    /// No worker serves its model.
+    ModelUnknown {
+        /// The model.
+        model: Box<str>,
+        /// Some of those that there are.
+        served: Vec<Box<str>>,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -78,6 +85,7 @@ impl fmt::Display for Refusal {
                 write!(f, "{cause} ({attempts} attempts)")
             }
             Self::ProgramReleased => f.write_str("its program was released while it waited"),
+            Self::ModelUnknown { model, .. } => write!(f, "no worker serves the model {model}"),
         }
     }
 }

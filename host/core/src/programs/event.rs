@@ -80,6 +80,9 @@ pub struct StepArrival {
     /// A number that steps of one group of programs share, by its name or by the whole prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u64>,
+    /// The model that it is to be sent to, if its client names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<str>>,
 }
 
 /// The program that started another one: it is the agent, that one a subagent.
@@ -176,6 +179,13 @@ pub enum ProgramEvent {
         worker: WorkerId,
         /// The model's name.
         model: Box<str>,
+    },
+    /// An engine told by which further names it serves models, such as those of adapters.
+    WorkerOtherModelsRead {
+        /// The engine.
+        worker: WorkerId,
+        /// The names.
+        models: Vec<Box<str>>,
     },
     /// An engine was asked to count a sample prompt.
     PromptCounted {
@@ -398,6 +408,7 @@ impl ProgramEvent {
             Self::WorkerUseRead { .. } => "worker_use_read",
             Self::WorkerSpeedRead { .. } => "worker_speed_read",
             Self::WorkerModelRead { .. } => "worker_model_read",
+            Self::WorkerOtherModelsRead { .. } => "worker_other_models_read",
             Self::WorkerLost { .. } => "worker_lost",
             Self::WorkerRecovered { .. } => "worker_recovered",
             Self::WorkerRemoved { .. } => "worker_removed",
@@ -455,6 +466,7 @@ impl ProgramEvent {
             | Self::WorkerUseRead { worker, .. }
             | Self::WorkerSpeedRead { worker, .. }
             | Self::WorkerModelRead { worker, .. }
+            | Self::WorkerOtherModelsRead { worker, .. }
             | Self::WorkerLost { worker, .. }
             | Self::WorkerRecovered { worker }
             | Self::WorkerStateSet { worker, .. }

@@ -70,6 +70,9 @@ pub struct Program {
     pub key: Box<str>,
     /// The RL run it belongs to.
     pub job: Box<str>,
+    /// The model that its steps are for, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<str>>,
     /// Its state with the scheduler.
     pub status: Status,
     /// Where it is in its own loop.

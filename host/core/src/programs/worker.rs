@@ -129,6 +129,9 @@ pub struct Worker {
     /// The model that it serves, where it tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
+    /// Further names that it serves, adapters among them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub other_models: BTreeSet<Box<str>>,
     /// Programs placed here.
     pub programs: BTreeSet<ProgramId>,
     /// Those of them that are between steps, and so can be paused.
@@ -204,6 +207,7 @@ impl Worker {
             busy_until: Timestamp(0),
             capacity,
             model: None,
+            other_models: BTreeSet::new(),
             programs: BTreeSet::new(),
             idle: BTreeSet::new(),
             running_steps: 0,

@@ -161,6 +161,34 @@ impl Scenario {
         self.arrive_with(program, step, prompt_tokens, vec![])
     }
 
+    pub(crate) fn arrive_for(
+        &mut self,
+        model: Option<&str>,
+        program: &str,
+        step: u64,
+        tokens: u64,
+    ) -> &mut Self {
+        let mut arrival = arrival(program, step, tokens, vec![]);
+        arrival.model = model.map(Box::from);
+        self.handle(Event::Program(ProgramEvent::StepArrived(arrival)))
+    }
+
+    /// A worker tells its models, its own first.
+    pub(crate) fn serves(&mut self, worker: u32, models: &[&str]) -> &mut Self {
+        let worker = WorkerId(worker);
+        let (own, others) = models.split_first().expect("a model");
+        let models = others.iter().map(|&name| name.into()).collect();
+        self.handle(Event::Program(ProgramEvent::WorkerOtherModelsRead {
+            worker,
+            models,
+        }));
+        let model = (*own).into();
+        self.handle(Event::Program(ProgramEvent::WorkerModelRead {
+            worker,
+            model,
+        }))
+    }
+
     pub(crate) fn arrive_inferred(&mut self, program: &str, step: u64, tokens: u64) -> &mut Self {
         let mut arrival = arrival(program, step, tokens, vec![]);
         arrival.inferred = true;
@@ -454,5 +482,6 @@ fn arrival(
         inferred: false,
         parent: None,
         group: None,
+        model: None,
     }
 }

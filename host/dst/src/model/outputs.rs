@@ -398,6 +398,12 @@ impl Model {
                     format!("{step} has a program and is refused for lack of one"),
                 );
             }
+            Refusal::ModelUnknown { model, .. } => {
+                return broken(
+                    "models",
+                    format!("{step} is refused for {model}: no engine tells"),
+                );
+            }
             Refusal::QueueFull { .. } | Refusal::EngineFailed { .. } | Refusal::ProgramReleased => {
             }
         }

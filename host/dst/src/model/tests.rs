@@ -64,6 +64,7 @@ impl Fixture {
             inferred: false,
             parent: None,
             group: None,
+            model: None,
         })));
         self.now_us += 100_000;
         self.handle(&Event::TimerFired);

@@ -51,6 +51,7 @@ fn core_of(jobs: [&str; 2]) -> Core {
             inferred: false,
             parent: None,
             group: None,
+            model: None,
         };
         core.handle(
             Timestamp(step),

@@ -286,6 +286,7 @@ mod tests {
             inferred: false,
             parent: None,
             group: None,
+            model: None,
         }
     }
 

@@ -127,6 +127,7 @@ mod tests {
             inferred: false,
             parent: None,
             group: None,
+            model: None,
         })))
     }
 

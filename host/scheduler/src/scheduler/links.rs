@@ -304,6 +304,7 @@ mod tests {
             inferred: false,
             parent: None,
             group: None,
+            model: None,
         };
         LinkInput::Relayed {
             origin: Origin {

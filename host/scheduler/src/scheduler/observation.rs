@@ -221,6 +221,7 @@ mod tests {
             inferred: false,
             parent: None,
             group: Some(91),
+            model: None,
         })
     }
 

@@ -142,6 +142,7 @@ mod tests {
                     inferred: false,
                     parent: None,
                     group: None,
+                    model: None,
                 }),
             );
         }

@@ -24,6 +24,7 @@ const SHARED_KINDS: &[&str] = &[
     "worker_use_read",
     "worker_speed_read",
     "worker_model_read",
+    "worker_other_models_read",
     "worker_lost",
     "worker_recovered",
     "worker_removed",

@@ -72,6 +72,10 @@ pub(crate) struct WorkerView {
     engine: EngineKind,
     /// The model that it serves, where it tells.
     model: Option<Box<str>>,
+    /// Further names that it serves, adapters among them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    other_models: Vec<Box<str>>,
     /// Version of its software, as it said when it last began to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<Box<str>>,
@@ -195,6 +199,7 @@ fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
         problem: w.rest.map(rests).or(no_other),
         engine: w.engine,
         model: w.model.clone(),
+        other_models: w.other_models.iter().cloned().collect(),
         capabilities: Capabilities::of(w, &found),
         version: found.facts.version,
         role: found.facts.role,

@@ -382,6 +382,7 @@ impl<'a> Cluster<'a> {
             inferred: false,
             parent: None,
             group: None,
+            model: None,
         };
         let (prompt, output) = (call.input_tokens, call.output_tokens);
         let running = Running {

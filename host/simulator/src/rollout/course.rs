@@ -355,6 +355,7 @@ impl<'a> Course<'a> {
             inferred: false,
             parent: None,
             group: Some(2 + u64::from(run.group)),
+            model: None,
         };
         self.handle(&Event::Program(ProgramEvent::StepArrived(arrival)));
         if let Some(id) = self.core.programs().keys.get(run.id.as_str()) {

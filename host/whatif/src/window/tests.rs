@@ -43,6 +43,7 @@ fn step(number: u64, program: &str) -> [Event; 2] {
         inferred: false,
         parent: None,
         group: None,
+        model: None,
     };
     let finished = Event::Program(ProgramEvent::StepFinished {
         step: StepId(number),

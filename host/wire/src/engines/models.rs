@@ -10,6 +10,8 @@ pub struct ModelInfo {
     pub id: String,
     /// Tokens of prompt and output that one request may have.
     pub context_tokens_max: Option<u64>,
+    /// Whether it is an adapter (LoRA) of another one.
+    pub is_adapter: bool,
 }
 
 #[derive(Deserialize)]
@@ -20,6 +22,8 @@ struct List {
 #[derive(Deserialize)]
 struct Model {
     id: String,
+    /// Of an adapter, at vLLM and SGLang.
+    parent: Option<serde::de::IgnoredAny>,
     /// vLLM's and SGLang's.
     max_model_len: Option<u64>,
     /// llama.cpp's.
@@ -37,6 +41,7 @@ pub fn models_of(body: &[u8]) -> Vec<ModelInfo> {
         return Vec::new();
     };
     let info = |model: Model| ModelInfo {
+        is_adapter: model.parent.is_some(),
         id: model.id,
         context_tokens_max: model
             .max_model_len
@@ -55,13 +60,21 @@ mod tests {
         let body = br#"{"object":"list","models":[{"name":"c"}],"data":[
             {"id":"a","max_model_len":16384,"permission":[{}]},
             {"id":"b","max_model_len":null,"meta":{"n_ctx":512,"n_ctx_train":4096}},
-            {"id":"c","meta":null}]}"#;
+            {"id":"c","meta":null,"parent":null},{"id":"d","root":"/x","parent":"a"}]}"#;
         let found: Vec<_> = models_of(body)
             .into_iter()
-            .map(|model| (model.id, model.context_tokens_max))
+            .map(|model| (model.id, model.context_tokens_max, model.is_adapter))
             .collect();
-        let expected = [("a", Some(16_384)), ("b", Some(512)), ("c", None)];
-        assert_eq!(found, expected.map(|(id, max)| (id.to_owned(), max)));
+        let expected = [
+            ("a", Some(16_384), false),
+            ("b", Some(512), false),
+            ("c", None, false),
+            ("d", None, true),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(id, max, adapter)| (id.to_owned(), max, adapter))
+        );
         assert_eq!(models_of(b"{\"detail\":\"Not Found\"}"), []);
     }
 }

@@ -66,6 +66,7 @@ impl Agent {
             inferred: false,
             parent: None,
             group: None,
+            model: None,
         }
     }
 }

@@ -35,8 +35,8 @@ impl Programs {
         too_long
     }
 
-    /// After a worker left, came back or holds less: steps that wait and no longer fit anywhere are
-    /// refused with the cause, instead of waiting for nothing.
+    /// After a worker left, came back, holds less or has other models: steps that wait and no longer
+    /// fit anywhere are refused with the cause, instead of waiting for nothing.
     pub(crate) fn refuse_waiting_too_long(&mut self) {
         let programs = self.state.queue.oldest().map(|(_, program)| program);
         let waiting: Vec<StepId> = programs
@@ -44,7 +44,9 @@ impl Programs {
             .flat_map(|p| p.waiting.iter().copied())
             .collect();
         for step in waiting {
-            self.refuse_if_too_long(step);
+            if !self.refuse_if_unserved(step) {
+                self.refuse_if_too_long(step);
+            }
         }
     }
 
@@ -73,10 +75,11 @@ impl Programs {
         p.is_some_and(|p| !p.running.is_empty()) || self.takes_prompt(worker, step)
     }
 
-    /// True if a worker takes a step's prompt.
+    /// True if a worker serves a step's model, and takes its prompt.
     pub(crate) fn takes_prompt(&self, worker: WorkerId, step: StepId) -> bool {
         let s = self.state.steps.get(&step);
         let known = s.zip(self.state.workers.get(&worker));
         known.is_some_and(|(s, w)| self.least_tokens(s) <= w.context_tokens_max())
+            && self.serves_step(worker, step)
     }
 }

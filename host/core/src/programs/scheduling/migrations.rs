@@ -63,7 +63,7 @@ impl Programs {
         self.start_moves();
     }
 
-    /// True if a worker takes programs, and contexts as long as the program's.
+    /// True if a worker takes programs, contexts as long as the program's, and its model.
     fn could_hold(&self, program: ProgramId, worker: WorkerId) -> bool {
         let (Some(p), Some(w)) = (
             self.state.live.get(&program),
@@ -72,7 +72,7 @@ impl Programs {
             return false;
         };
         let context = p.context_tokens.max(self.prompt_tokens_least(p));
-        w.takes_programs() && context <= w.context_tokens_max()
+        w.takes_programs() && context <= w.context_tokens_max() && self.serves_program(w, p)
     }
 
     /// Places a program at another worker. What waits for its turn goes along.

@@ -9,6 +9,7 @@ mod headroom;
 mod host_memory;
 mod ledger;
 mod migrations;
+mod models;
 mod offloads;
 mod pressure;
 mod ranked;

@@ -363,12 +363,14 @@ impl Programs {
             && self.has_room(w, w.need_tokens(private, &p.prefix))
     }
 
-    /// True if the worker could take the program, were there room: it takes
+    /// True if the worker could take the program, were there room: it serves its model and takes
     /// its prompts, which have `least` tokens at least, and has not just failed
     /// it, nor said that it is busy, while another one could.
     pub(crate) fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
         let now = self.state.now;
-        let could = |w: &Worker| w.takes_programs() && least <= w.context_tokens_max();
+        let could = |w: &Worker| {
+            w.takes_programs() && least <= w.context_tokens_max() && self.serves_program(w, program)
+        };
         let mut others = self.state.workers.values().filter(|w| w.id != worker.id);
         let is_passed_over = if worker.is_busy(now) {
             others.any(|w| could(w) && !w.is_busy(now))
@@ -386,7 +388,11 @@ impl Programs {
         };
         let (now, least) = (self.state.now, self.prompt_tokens_least(p));
         let could = |w: &Worker| {
-            w.id != busy && w.takes_programs() && !w.is_busy(now) && least <= w.context_tokens_max()
+            w.id != busy
+                && w.takes_programs()
+                && !w.is_busy(now)
+                && least <= w.context_tokens_max()
+                && self.serves_program(w, p)
         };
         p.running.len() <= 1 && self.state.workers.values().any(could)
     }

@@ -188,7 +188,10 @@ impl Programs {
         let p = self.state.live.get(&program)?;
         let fits = |w: &&Worker| {
             let need = w.need_tokens(p.private_tokens(), &p.prefix);
-            w.id != worker && p.context_tokens <= w.context_tokens_max() && self.has_room(w, need)
+            w.id != worker
+                && p.context_tokens <= w.context_tokens_max()
+                && self.serves_program(w, p)
+                && self.has_room(w, need)
         };
         let fitting = self.state.workers.values().filter(fits);
         let roomiest = fitting.max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)));

@@ -16,7 +16,7 @@ impl Programs {
         match self.config.mode {
             Mode::ProgramAware => self.route_program_aware(step, program),
             Mode::Sticky => self.route_sticky(step, program),
-            Mode::LeastLoad => self.route_least_load(step),
+            Mode::LeastLoad => self.route_least_load(step, program),
         }
     }
 
@@ -58,7 +58,7 @@ impl Programs {
 
     fn route_sticky(&mut self, step: StepId, program: ProgramId) {
         let worker = self.serving_worker_of(program).or_else(|| {
-            let worker = self.least(Worker::used_tokens)?;
+            let worker = self.least(program, Worker::used_tokens)?;
             self.unplace(program);
             self.explain_plain(program, worker);
             self.place(program, worker);
@@ -73,8 +73,8 @@ impl Programs {
         }
     }
 
-    fn route_least_load(&mut self, step: StepId) {
-        match self.least(|w| u64::from(w.running_steps)) {
+    fn route_least_load(&mut self, step: StepId, program: ProgramId) {
+        match self.least(program, |w| u64::from(w.running_steps)) {
             Some(worker) => self.dispatch(step, worker),
             None => self.enqueue(step),
         }
@@ -118,9 +118,11 @@ impl Programs {
         w.is_some_and(Worker::takes_steps)
     }
 
-    fn least(&self, load: impl Fn(&Worker) -> u64) -> Option<WorkerId> {
+    fn least(&self, program: ProgramId, load: impl Fn(&Worker) -> u64) -> Option<WorkerId> {
+        let p = self.state.live.get(&program)?;
         let now = self.state.now;
-        let open = self.state.workers.values().filter(|w| w.takes_programs());
+        let takes = |w: &&Worker| w.takes_programs() && self.serves_program(w, p);
+        let open = self.state.workers.values().filter(takes);
         open.min_by_key(|w| (w.is_busy(now), load(w), w.id))
             .map(|w| w.id)
     }

@@ -63,6 +63,9 @@ impl Programs {
             ProgramEvent::WorkerModelRead { worker, model } => {
                 self.worker_model_read(*worker, model);
             }
+            ProgramEvent::WorkerOtherModelsRead { worker, models } => {
+                self.worker_other_models_read(*worker, models);
+            }
             ProgramEvent::WorkerLost { worker, cause } => self.worker_lost(*worker, cause),
             ProgramEvent::WorkerRecovered { worker } => self.worker_recovered(*worker),
             ProgramEvent::WorkerRemoved { worker } => self.worker_removed(*worker),

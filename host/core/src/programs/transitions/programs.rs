@@ -12,7 +12,11 @@ use treadle_model::{Phase, ProgramId, Span, Status};
 impl Programs {
     /// The program of an arriving step, opened if it is new; `None` at the
     /// bound on live programs.
-    pub(crate) fn open_program(&mut self, arrival: &StepArrival) -> Option<ProgramId> {
+    pub(crate) fn open_program(
+        &mut self,
+        arrival: &StepArrival,
+        model: Option<Box<str>>,
+    ) -> Option<ProgramId> {
         if let Some(program) = self.state.keys.get(&arrival.program) {
             return Some(*program);
         }
@@ -25,7 +29,9 @@ impl Programs {
         self.state.keys.insert(arrival.program.clone(), id);
         let forgotten = self.state.jobs.program_opened(&arrival.job);
         self.forget_tools(forgotten);
-        self.state.live.insert(id, self.new_program(id, arrival));
+        let mut program = self.new_program(id, arrival);
+        program.model = model;
+        self.state.live.insert(id, program);
         Some(id)
     }
 
@@ -34,6 +40,7 @@ impl Programs {
             id,
             key: arrival.program.clone(),
             job: arrival.job.clone(),
+            model: None,
             status: Status::Queued,
             phase: Phase::Acting,
             phase_since: self.state.now,
@@ -115,6 +122,13 @@ impl Programs {
     }
 
     pub(crate) fn program_released(&mut self, key: &str, aborted: bool) {
+        for apart in self.apart_from(key) {
+            self.release(&apart, aborted);
+        }
+        self.release(key, aborted);
+    }
+
+    fn release(&mut self, key: &str, aborted: bool) {
         let Some(program) = self.state.keys.get(key).copied() else {
             return;
         };

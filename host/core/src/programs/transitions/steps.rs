@@ -3,7 +3,9 @@
 use crate::programs::program::{Outcome, Program};
 use crate::programs::state::JobStatistics;
 use crate::programs::step::{GivesWay, Step, StepState};
+use crate::programs::worker::Worker;
 use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
+use std::borrow::Cow;
 use treadle_model::{GatewayId, Phase, ProgramId, Span, StepId, WorkerId};
 
 impl Programs {
@@ -16,8 +18,18 @@ impl Programs {
         if arrival.step.gateway() == GatewayId::LOCAL {
             self.state.last_step = self.state.last_step.max(arrival.step.0);
         }
+        let (model, apart) = match self.model_and_key(arrival) {
+            Ok(found) => found,
+            Err(refusal) => return self.refuse(arrival.step, refusal),
+        };
+        let arrival = &apart.map_or(Cow::Borrowed(arrival), |program| {
+            Cow::Owned(StepArrival {
+                program,
+                ..arrival.clone()
+            })
+        });
         let is_new = !self.state.keys.contains_key(&arrival.program);
-        let Some(program) = self.open_program(arrival) else {
+        let Some(program) = self.open_program(arrival, model) else {
             let programs_max = self.config.programs_max;
             return self.refuse(arrival.step, Refusal::ProgramsFull { programs_max });
         };
@@ -208,7 +220,7 @@ impl Programs {
             p.avoid = None;
         }
         self.refresh_idle(program);
-        if !self.refuse_if_too_long(step) {
+        if !self.refuse_if_unserved(step) && !self.refuse_if_too_long(step) {
             self.route(step);
         }
     }
@@ -344,11 +356,13 @@ impl Programs {
     /// A worker that failed a step is passed over for the next attempt, if
     /// there is another one.
     fn leave_failed_worker(&mut self, program: ProgramId, failed_at: Option<WorkerId>) {
+        let p = self.state.live.get(&program);
+        let serves = |w: &Worker| p.is_some_and(|p| self.serves_program(w, p));
         let another = self
             .state
             .workers
             .values()
-            .any(|w| w.takes_programs() && Some(w.id) != failed_at);
+            .any(|w| w.takes_programs() && Some(w.id) != failed_at && serves(w));
         let Some(p) = self.state.live.get_mut(&program) else {
             return;
         };

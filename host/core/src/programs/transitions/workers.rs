@@ -132,7 +132,20 @@ impl Programs {
         if is_another {
             w.forget_speeds();
         }
-        w.model = Some(model.into());
+        if w.model.as_deref() != Some(model) {
+            w.model = Some(model.into());
+            self.leave_other_models(worker);
+        }
+    }
+
+    /// It tells by which further names it serves models.
+    pub(crate) fn worker_other_models_read(&mut self, worker: WorkerId, models: &[Box<str>]) {
+        let models = models.iter().cloned().collect();
+        let w = self.state.workers.get_mut(&worker);
+        if let Some(w) = w.filter(|w| w.other_models != models) {
+            w.other_models = models;
+            self.leave_other_models(worker);
+        }
     }
 
     /// How fast it is was measured just now; nothing is known of what is nothing here.
@@ -263,7 +276,7 @@ impl Programs {
         }
     }
 
-    fn vacate_placement(&mut self, program: ProgramId, worker: WorkerId) {
+    pub(crate) fn vacate_placement(&mut self, program: ProgramId, worker: WorkerId) {
         let why = Why::new(DecisionKind::Pause, Because::WorkerGone);
         self.explain(program, worker, &why);
         self.unplace(program);

@@ -24,6 +24,7 @@ fn arrival(step: u64, program: &str) -> Event {
         inferred: false,
         parent: None,
         group: None,
+        model: None,
     }))
 }
 
