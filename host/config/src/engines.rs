@@ -124,7 +124,7 @@ section! {
         answer_bytes_max: usize = 256 << 20, "bytes", 1 ..= 4_294_967_296_u64;
         /// Whether a new engine is given three prompts of numbers and is asked for an answer of 34 tokens, a second of work in all (up to five on a slow one), to see how fast it is. The answers of steps show it too, those in one piece less well.
         measure: bool = true, "";
-        /// Fields of requests that engines are given although treadle does not know them, such as one of a newer engine's sampling; those within others with a dot, as in `vllm_xargs.name`. One that steers an engine (`kv_transfer_params`, `lora_path`, `id_slot`; docs/security.md) passes only while there is one tenant.
+        /// Fields of requests that engines are given although treadle does not know them, such as one of a newer engine's sampling; those within others with a dot, as in `vllm_xargs.name`, and headers, as in `header:x-team`. One that steers an engine (`kv_transfer_params`, `lora_path`, `id_slot`; docs/security.md) passes only while there is one tenant.
         pass_fields: Vec<String> = Vec::new(), "";
         fixed {
             /// How long an engine may take for the head of an answer to a request that is no step, such as `/tokenize`.

@@ -173,6 +173,7 @@ impl Config {
                 "lower it: programs would be paused as soon as they are resumed",
             ));
         }
+        self.server.check()?;
         self.check_network()?;
         self.oidc.check()?;
         if let Some((key, problem)) = self.broker.problem() {

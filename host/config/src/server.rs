@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::section::section;
+use super::{ConfigError, conflict};
+use treadle_trust::base_url;
 
 section! {
     /// The port that clients talk to.
@@ -11,6 +13,8 @@ section! {
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8300)), "";
         /// Whether `server.listen` and `kv.tier_listen` may be reached from other machines without TLS (`tls.cert`): where the network is trusted, or a proxy before the daemon does TLS.
         plaintext: bool = false, "";
+        /// Origins of web pages, such as `https://app.example:8443`, whose scripts may call the daemon (CORS). They send a token in a header; cookies are never taken from there. `*` is any page.
+        cors_origins: Vec<String> = Vec::new(), "";
         /// Largest body of a request; a larger one is refused with 413.
         body_bytes_max: u64 = 64 << 20, "bytes", 1024 ..= 4_294_967_296_u64;
         /// Bytes of the bodies of all requests that the daemon holds at once, waiting steps included; a further request is refused with 503 `overloaded`. A body is held until its answer begins or, if that is no stream, ends.
@@ -30,6 +34,46 @@ section! {
             body_read_timeout_s: u64 = 60, "seconds", 1 ..= 3600;
             /// Open connections at once, waiting steps included; more are not accepted until some close.
             connections_max: usize = 65_536, "connections", 1 ..= 1_000_000;
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Origins are what browsers send: scheme, host and port.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let is_wrong = |origin: &&String| *origin != "*" && base_url(origin).is_err();
+        match self.cors_origins.iter().find(is_wrong) {
+            None => Ok(()),
+            Some(origin) => Err(conflict(
+                "server.cors_origins",
+                format!("has `{origin}`, which is no origin"),
+                "write it as https://host or https://host:port, or `*` for any",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+
+    #[test]
+    fn origins_have_no_path() {
+        let load = |origins: &str| {
+            let set = format!("server.cors_origins={origins}");
+            Config::load(None, [], &[set])
+        };
+        for good in ["[]", "https://app.example,http://localhost:3000", "*"] {
+            assert!(load(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "app.example",
+            "https://app.example/x",
+            "null",
+            "https://*.example,x",
+        ] {
+            let error = load(bad).unwrap_err().to_string();
+            assert!(error.contains("server.cors_origins"), "{error}");
         }
     }
 }

@@ -1,65 +1,179 @@
-//! Requests that need no placement: they go to any engine that answers.
+//! Requests that need no placement: they go to any engine that answers, and has their model.
 
 use super::GatewayState;
-use super::request::body_limits;
+use super::headers::for_engines;
+use super::models::not_found;
+use super::request::{PARSE_INLINE_BYTES_MAX, body_limits};
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::Response;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, Response};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use treadle_http::end_to_end;
-use treadle_http::{body, error_response, refuse};
-use treadle_wire::ErrorCode;
+use treadle_auth::Principal;
+use treadle_core::worker::Worker;
+use treadle_http::{InUse, body, end_to_end, error_response};
+use treadle_trust::public_host;
+use treadle_wire::{ErrorBody, ErrorCode, Forwarded, ForwardedHead};
 
-/// Forwards a request as it is, path and query included, to the healthy
-/// worker with the fewest running steps.
+/// A request that an engine may be given.
+pub(crate) struct Forward {
+    /// Its model, if it names one.
+    pub(crate) model: Option<String>,
+    /// What of its headers engines are given.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// Its query, with the question mark.
+    pub(crate) query: String,
+    _room: InUse<2>,
+}
+
+/// Forwards a request for a page of an engine's, path and query included, to the healthy worker with
+/// the fewest running steps.
 pub async fn forward(State(app): State<Arc<GatewayState>>, request: Request) -> Response<Body> {
-    let (parts, payload) = request.into_parts();
-    let target = parts
-        .uri
-        .path_and_query()
-        .map_or("/", |p| p.as_str())
-        .to_owned();
-    let principal = match super::principal_of(&parts) {
-        Ok(principal) => principal,
-        Err(error) => return error_response(&error),
+    let (parts, _) = request.into_parts();
+    let target = parts.uri.path_and_query().map_or("/", |p| p.as_str());
+    let answer = async {
+        let headers = headers_of(&app, &parts, &*crate::principal_of(&parts)?);
+        let engine = engine_with(&app, None).await?;
+        ask(&app, &engine, (Method::GET, target), &headers, Bytes::new()).await
     };
-    let limits = body_limits(&app, &principal);
-    let (body, _room) = match body::read(&parts.headers, payload, limits).await {
-        Ok(read) => read,
-        Err(error) => return error_response(&error),
+    respond(answer.await)
+}
+
+/// The same for a request with a body.
+pub async fn forward_body(
+    app: Arc<GatewayState>,
+    kind: Forwarded,
+    request: Request,
+) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let answer = async {
+        let call = Forward::read(&app, kind, request).await?;
+        let engine = engine_with(&app, call.model.as_deref()).await?;
+        let target = format!("{path}{}", call.query);
+        let target = (Method::POST, target.as_str());
+        ask(&app, &engine, target, &call.headers, call.body.clone()).await
     };
-    let Some(driver) = app.scheduler.local() else {
-        return refuse(
-            ErrorCode::Internal,
-            "nothing is scheduled here; please report this",
-        );
-    };
-    let workers = driver.workers().await.unwrap_or_default();
-    let healthy = workers.iter().filter(|w| w.is_healthy());
-    // One that is out of service is asked only where there is no other.
-    let idlest = healthy.min_by_key(|w| (!w.takes_programs(), w.running_steps, w.id));
-    let Some(url) = idlest.map(|w| &*w.url) else {
+    respond(answer.await)
+}
+
+impl Forward {
+    /// Reads a request, and checks what it would have an engine do.
+    pub(crate) async fn read(
+        app: &GatewayState,
+        kind: Forwarded,
+        request: Request,
+    ) -> Result<Self, ErrorBody> {
+        let (mut parts, payload) = request.into_parts();
+        let principal = crate::principal_of(&parts)?;
+        let limits = body_limits(app, &principal);
+        let (body, room) = body::read(&mut parts.headers, payload, limits).await?;
+        let head = if body.len() > PARSE_INLINE_BYTES_MAX {
+            tokio::task::block_in_place(|| ForwardedHead::parse(kind, &body))?
+        } else {
+            ForwardedHead::parse(kind, &body)?
+        };
+        let is_alone = principal.is_alone();
+        head.foreign.check(&app.pass_fields, is_alone)?;
+        head.media.check(&app.pass_fields, is_alone, public_host)?;
+        let query = parts.uri.query();
+        Ok(Self {
+            model: head.model,
+            headers: headers_of(app, &parts, &principal),
+            body,
+            query: query.map_or(String::new(), |query| format!("?{query}")),
+            _room: room,
+        })
+    }
+}
+
+/// What of a request's headers engines are given.
+pub(crate) fn headers_of(app: &GatewayState, parts: &Parts, principal: &Principal) -> HeaderMap {
+    for_engines(&parts.headers, &app.pass_fields, principal.is_alone())
+}
+
+/// The healthy workers, the one that is to be asked first in front: the one with the fewest running
+/// steps. One that is out of service is asked only where there is no other.
+pub(crate) async fn engines(app: &GatewayState) -> Result<Vec<Worker>, ErrorBody> {
+    let driver = app.scheduler.local().ok_or_else(|| {
+        let message = "nothing is scheduled here; please report this";
+        ErrorBody::new(ErrorCode::Internal, message)
+    })?;
+    let mut workers = driver.workers().await.unwrap_or_default();
+    workers.retain(Worker::is_healthy);
+    workers.sort_by_key(|w| (!w.takes_programs(), w.running_steps, w.id));
+    if workers.is_empty() {
         let message =
             "no registered engine answers; start one or register another with POST /workers";
-        return refuse(ErrorCode::NoHealthyWorker, message);
+        return Err(ErrorBody::new(ErrorCode::NoHealthyWorker, message));
+    }
+    Ok(workers)
+}
+
+/// The engine that is to be asked: one with the model, or one that does not tell of its models.
+/// Where all have the same, it is for them to say that they don't know a name.
+pub(crate) async fn engine_with(
+    app: &GatewayState,
+    model: Option<&str>,
+) -> Result<Worker, ErrorBody> {
+    let mut engines = engines(app).await?;
+    let Some(model) = model else {
+        return Ok(engines.swap_remove(0));
     };
-    let base = url.trim_end_matches('/');
-    let sending = app
-        .upstream
-        .send(parts.method, base, &target, &parts.headers, body);
-    match tokio::time::timeout(app.forward_timeout, sending).await {
-        Ok(Ok(response)) => {
+    let serves = |w: &Worker| w.model.is_none() || w.lists(model);
+    let are_alike = || {
+        engines
+            .iter()
+            .all(|w| models_of(w) == models_of(&engines[0]))
+    };
+    match engines.iter().position(serves) {
+        Some(at) => Ok(engines.swap_remove(at)),
+        None if are_alike() => Ok(engines.swap_remove(0)),
+        None => {
+            let known = engines.iter().flat_map(models_of);
+            Err(not_found(model, known.collect::<BTreeSet<_>>()))
+        }
+    }
+}
+
+/// All names that an engine serves.
+pub(crate) fn models_of(engine: &Worker) -> BTreeSet<&str> {
+    let others = engine.other_models.iter().map(|name| &**name);
+    engine.model.as_deref().into_iter().chain(others).collect()
+}
+
+/// Asks an engine; its answer is whatever it answers.
+pub(crate) async fn ask(
+    app: &GatewayState,
+    engine: &Worker,
+    (method, target): (Method, &str),
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Response<Incoming>, ErrorBody> {
+    let base = engine.url.trim_end_matches('/');
+    let sending = app.upstream.send(method, base, target, headers, body);
+    let sent = tokio::time::timeout(app.forward_timeout, sending).await;
+    let sent = sent.map_err(|_| {
+        let timeout_s = app.forward_timeout.as_secs();
+        let message = format!("the engine did not begin to answer within {timeout_s} s");
+        ErrorBody::new(ErrorCode::EngineTimeout, message)
+    })?;
+    sent.map_err(|error| ErrorBody::new(ErrorCode::EngineUnreachable, error.to_string()))
+}
+
+/// An engine's answer as the client sees it.
+pub(crate) fn respond(answer: Result<Response<Incoming>, ErrorBody>) -> Response<Body> {
+    match answer {
+        Ok(response) => {
             let (parts, body) = response.into_parts();
             let mut answer = Response::new(Body::new(body));
             *answer.status_mut() = parts.status;
             *answer.headers_mut() = end_to_end(&parts.headers);
             answer
         }
-        Ok(Err(error)) => refuse(ErrorCode::EngineUnreachable, error.to_string()),
-        Err(_) => {
-            let timeout_s = app.forward_timeout.as_secs();
-            let message = format!("the engine did not begin to answer within {timeout_s} s");
-            refuse(ErrorCode::EngineTimeout, message)
-        }
+        Err(error) => error_response(&error),
     }
 }

@@ -5,11 +5,14 @@
 //! never for a disk.
 
 mod bodies;
+mod count_tokens;
 mod excerpt;
 mod forward;
 mod guard;
+mod headers;
 mod identity;
 mod metrics;
+mod models;
 mod request;
 mod requests;
 mod responses;
@@ -18,9 +21,11 @@ mod trace;
 mod withdraw;
 
 pub use bodies::{Counted, PayloadWriter};
-pub use forward::forward;
+pub use count_tokens::count_tokens;
+pub use forward::{forward, forward_body};
 pub use identity::Identities;
 pub use metrics::Metrics;
+pub use models::{model, models};
 pub use request::{GatewayState, Room, generate, not_recorded};
 pub use requests::RequestIds;
 pub use responses::Responses;

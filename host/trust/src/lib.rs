@@ -19,6 +19,6 @@ pub use private::{make_private, private_file, private_folder};
 pub use secret::Secret;
 pub use shortage::{Rarely, note_shortage};
 pub use stream::Stream;
-pub use targets::{Refused, Targets};
+pub use targets::{Refused, Targets, public_host};
 pub use tls::{Acceptor, TlsError, Trust};
 pub use url::{UrlError, base_url, url_remedy, written};

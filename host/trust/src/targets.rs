@@ -5,8 +5,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use private_range::is_private;
+pub use public_host::public_host;
 
 mod private_range;
+mod public_host;
 
 /// Where an operator lists the addresses of engines.
 const ENGINES: &str = "engines.allowed";

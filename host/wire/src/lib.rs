@@ -26,7 +26,8 @@ pub use error_event::{event_of_answer, words_of};
 pub use insert_field::{insert_fields, remove_fields};
 pub use prefix_index::PrefixIndex;
 pub use request::{
-    Named, NamedParent, OwnedField, OwnedKind, PrefixSegment, PromptSize, RequestHead, salt_field,
+    Forwarded, ForwardedHead, MediaTargets, Named, NamedParent, OwnedField, OwnedKind,
+    PrefixSegment, PromptSize, RequestHead, salt_field,
 };
 pub use responses::{AnswerHead, Answered, ChatForm, ResponseBuilder, ResponsesRequest};
 pub use sse::{SseError, SseScanner};

@@ -1,18 +1,24 @@
 //! What the gateway needs to know of a request before it forwards the bytes unchanged.
 //!
-//! A body is read in one pass. Prompts are hashed and measured while they are read and are
-//! never kept; every field that the gateway has no use for is skipped.
+//! A body is looked at once for its form (`form.rs`), and then read in one pass. Prompts are hashed
+//! and measured while they are read and are never kept; every field that the gateway has no use for
+//! is skipped.
 //!
-//! As in the engines' own parsers, the last of duplicate fields counts, and a field whose
-//! value is `null` is as absent. A field that is not read may hold anything.
+//! Of equal names engines' parsers take the first or the last, so none is there twice. A field whose
+//! value is `null` is as absent. A field that is not read may hold anything, within
+//! [`LEVELS_MAX`] levels.
 
 mod body;
 mod engine_fields;
 mod fields;
+mod form;
+mod forwarded;
 mod hash_key;
 mod identity;
+mod media;
 mod messages;
 mod outputs;
+mod places;
 mod prefix_hasher;
 mod prompt;
 mod value_hash;
@@ -21,8 +27,11 @@ use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RequestError};
 use body::Draft;
 pub use engine_fields::{ForeignFields, OwnedField, OwnedKind, salt_field};
+pub use form::LEVELS_MAX;
+pub use forwarded::{Forwarded, ForwardedHead};
 pub use hash_key::share_hash_key;
 pub use identity::{Named, NamedParent};
+pub use media::MediaTargets;
 pub use prefix_hasher::{BLOCK_BYTES, BLOCK_TOKENS};
 use serde_json::value::RawValue;
 use treadle_model::ClientName;
@@ -82,6 +91,8 @@ pub struct RequestHead {
     pub owned: Vec<OwnedField>,
     /// Fields that engines may be given only if the operator lets them pass.
     pub foreign: ForeignFields,
+    /// What its engine is to fetch.
+    pub media: MediaTargets,
     /// The prompt's size, summed over a batch.
     pub prompt: PromptSize,
     /// The first few boundaries of the prompt, to count a shared prefix once per worker: each of
@@ -103,12 +114,11 @@ impl RequestHead {
     ///
     /// # Errors
     ///
-    /// `invalid_json`, `body_not_object`, `invalid_field` where a field that is read has a wrong
-    /// type or an id is not a [`ClientName`], `missing_field` where there is no prompt.
+    /// `invalid_json`, `body_not_object`, `invalid_field` where a name is there twice, a field that
+    /// is read has a wrong type or an id is not a [`ClientName`], `missing_field` where there is no
+    /// prompt.
     pub fn parse(endpoint: Endpoint, body: &[u8]) -> Result<RequestHead, RequestError> {
         let mut body = Draft::read(endpoint, body)?;
-        let mut foreign = std::mem::take(&mut body.foreign);
-        foreign.add_nested(&body)?;
         let model = body
             .model
             .map(|raw| fields::text(raw, "model"))
@@ -123,7 +133,8 @@ impl RequestHead {
             request_id: identity::request_id_of(&body)?,
             has_priority: body.has_priority,
             owned: std::mem::take(&mut body.owned),
-            foreign,
+            foreign: std::mem::take(&mut body.foreign),
+            media: std::mem::take(&mut body.media),
             prompt: PromptSize::default(),
             prefix: Vec::new(),
             chain: Vec::new(),
@@ -137,17 +148,6 @@ impl RequestHead {
             _ => head.take_prompt(endpoint, &mut body)?,
         }
         Ok(head)
-    }
-
-    /// The model asked for.
-    ///
-    /// # Errors
-    ///
-    /// `missing_field` where the body names none.
-    pub fn require_model(&self) -> Result<&str, RequestError> {
-        self.model
-            .as_deref()
-            .ok_or_else(|| missing("model", "name the model that is to answer"))
     }
 
     fn take_messages(&mut self, param: &str, body: &mut Draft<'_>) -> Result<(), RequestError> {

@@ -23,10 +23,6 @@ async fn a_wrong_body_is_refused_by_name() {
     post("").await.refused(400, "invalid_json");
     post("[]").await.refused(400, "body_not_object");
     post("7").await.refused(400, "body_not_object");
-    let answer = post(r#"{"messages":[{"role":"user","content":"x"}]}"#).await;
-    let message = answer.refused(400, "missing_field");
-    assert_eq!(answer.json()["error"]["param"], "model");
-    assert!(message.contains("model"), "{message}");
     let answer = post(r#"{"model":"m"}"#).await;
     answer.refused(400, "missing_field");
     assert_eq!(answer.json()["error"]["param"], "messages");

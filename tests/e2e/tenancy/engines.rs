@@ -10,6 +10,7 @@ use treadle_tests::support::raw_engine::RawEngine;
 use super::{client_of, make_tenant};
 
 const GENERATE: &str = "/generate";
+const TOKENIZE: &str = "/tokenize";
 
 /// A daemon in front of an engine of this kind that the test plays.
 async fn in_front_of(
@@ -31,13 +32,20 @@ async fn in_front_of(
 
 /// What the engine is sent for this body.
 async fn passed(engine: &mut RawEngine, client: &Client, path: &str, body: &Value) -> Value {
-    let headers = [("x-data-parallel-rank", "1"), ("x-custom", "y")];
+    let headers = [
+        ("x-data-parallel-rank", "1"),
+        ("x-smg-target-worker", "0"),
+        ("x-treadle-job", "j"),
+        ("cookie", "a=b"),
+        ("x-request-id", "y"),
+    ];
     let asking = client.send(Method::POST, path, &headers, body.to_string());
     let answering = async {
         let request = engine.request().await;
-        let steers = |line: &String| line.starts_with("x-data-parallel-rank");
+        let starts = ["x-data", "x-smg", "x-treadle", "cookie"];
+        let steers = |line: &String| starts.iter().any(|start| line.starts_with(start));
         assert!(!request.headers.iter().any(steers), "{:?}", request.headers);
-        assert!(request.headers.contains(&"x-custom: y".to_owned()));
+        assert!(request.headers.contains(&"x-request-id: y".to_owned()));
         let body = serde_json::from_slice(&request.body).expect("JSON");
         request.answer_chat().await;
         body
@@ -83,15 +91,50 @@ async fn what_steers_an_engine_is_refused_by_name() {
             "sampling_params.extra_args",
         ),
         (GENERATE, json!({"never_heard_of": 1}), "never_heard_of"),
+        (
+            CHAT,
+            json!({"chat_template_kwargs": {"chat_template": "{{ x }}", "tokenize": true}}),
+            "chat_template_kwargs.chat_template",
+        ),
+        (
+            TOKENIZE,
+            json!({"chat_template": "{{ x }}"}),
+            "chat_template",
+        ),
+        (
+            CHAT,
+            json!({"messages": [{"role": "user", "content": [
+                {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+            ]}]}),
+            "image_url",
+        ),
+        (
+            GENERATE,
+            json!({"image_data": "http://2852039166/latest/meta-data"}),
+            "image_data",
+        ),
     ] {
         let plain = match path {
             GENERATE => json!({"input_ids": [1, 2, 3]}),
+            TOKENIZE => json!({"prompt": "x"}),
             _ => chat("p", "x", 4),
         };
         let answer = fixture.client.post(path, &with(plain, &fields)).await;
         let message = answer.refused(400, "invalid_field");
         assert_eq!(answer.json()["error"]["param"], param);
         assert!(message.contains("engines.pass_fields"), "{message}");
+    }
+    let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+    for (fields, code) in [
+        (
+            r#""sampling_params":{"extra_args":1},"sampling_params":{}"#.to_owned(),
+            "invalid_field",
+        ),
+        (format!(r#""metadata":{deep}"#), "invalid_json"),
+    ] {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":"x"}}],{fields}}}"#);
+        let answer = fixture.client.send(Method::POST, CHAT, &[], body).await;
+        answer.refused(400, code);
     }
     assert_eq!(fixture.engine_requests().await, 0);
     fixture.finish().await;

@@ -1,7 +1,7 @@
 //! Generation endpoints: identify, wait for placement, forward.
 
 use super::attempt::{Outcome, next_instruction};
-use super::isolation::{clear, isolate, salted};
+use super::isolation::{isolate, salted};
 use super::native::Pieces;
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use super::responses::{ResponsesCall, attempt_by_path, read};
@@ -10,7 +10,9 @@ use crate::Metrics;
 use crate::bodies::{PayloadCapture, PayloadWriter};
 use crate::excerpt::excerpt_of;
 use crate::guard::StepGuard;
+use crate::headers::for_engines;
 use crate::identity::{Identities, Identity};
+use crate::models::not_found;
 use crate::requests::{Registration, RequestIds};
 use crate::responses::Responses;
 use crate::routing::{Scheduler, SchedulerClient};
@@ -31,11 +33,12 @@ use treadle_http::body::{self, BodyLimits};
 use treadle_http::{Bounded, InUse, Upstream, error_response};
 use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId, Tenant};
 use treadle_scheduler::{Excerpts, Instruction, LiveLimit};
+use treadle_trust::public_host;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode, RequestHead};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bodies beyond this are read where they hold no other request up.
-const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
 
 /// What every request needs.
 pub struct GatewayState {
@@ -195,20 +198,26 @@ async fn accept(
     session: Option<String>,
     request: Request,
 ) -> Result<(Call, StepArrival, InUse<1>), ErrorBody> {
-    let (parts, payload) = request.into_parts();
+    let (mut parts, payload) = request.into_parts();
     let principal = crate::principal_of(&parts)?;
     let step_room = step_room(&app, &principal)?;
     let (body, mut body_room) =
-        body::read(&parts.headers, payload, body_limits(&app, &principal)).await?;
+        body::read(&mut parts.headers, payload, body_limits(&app, &principal)).await?;
     let (body, responses, mut head) = if body.len() > PARSE_INLINE_BYTES_MAX {
         tokio::task::block_in_place(|| read(&app, &principal, endpoint, body, &mut body_room))?
     } else {
         read(&app, &principal, endpoint, body, &mut body_room)?
     };
-    if endpoint == Endpoint::ChatCompletions {
-        head.require_model()?;
+    let is_alone = principal.is_alone();
+    head.foreign.check(&app.pass_fields, is_alone)?;
+    head.media.check(&app.pass_fields, is_alone, public_host)?;
+    if let Some(model) = head
+        .model
+        .as_deref()
+        .filter(|name| name.len() > NAME_BYTES_MAX)
+    {
+        return Err(not_found(model, []));
     }
-    head.foreign.check(&app.pass_fields, principal.is_alone())?;
     let (body, salt) = isolate(&app.salts, &principal, &mut head, body);
     let step = app.scheduler.step_id();
     let tenant = &principal.tenant.tenant;
@@ -228,10 +237,10 @@ async fn accept(
             .put(&identity.job, &identity.program, excerpt_of(&body));
     }
     let program = identity.program;
-    let mut headers = parts.headers;
     let of = (&*program, &*identity.job, step);
-    let trace = StepTrace::begin(endpoint, known_model(head.model.as_deref()), of, &headers);
-    clear(&mut headers);
+    let model = known_model(head.model.as_deref());
+    let trace = StepTrace::begin(endpoint, model, of, &parts.headers);
+    let headers = for_engines(&parts.headers, &app.pass_fields, is_alone);
     let client = app.scheduler.client(&identity.job);
     Ok((
         Call {
@@ -315,6 +324,7 @@ fn arrival(step: StepId, identity: &Identity, head: &RequestHead, tenant: &Tenan
         inferred: identity.inferred,
         parent: identity.parent.clone(),
         group: group_of(identity, head, of_tenant),
+        model: head.model.as_deref().map(Box::from),
     }
 }
 

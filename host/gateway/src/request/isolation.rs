@@ -1,21 +1,10 @@
-//! What keeps tenants apart at the engines that they share: which fields and headers of a request
-//! reach them, and the salt of its prefix cache.
+//! What keeps tenants apart at the engines that they share: which fields of a request reach them, and
+//! the salt of its prefix cache.
 
-use axum::http::HeaderMap;
 use bytes::Bytes;
 use treadle_auth::{CacheSalts, Principal};
 use treadle_model::EngineKind;
 use treadle_wire::{Endpoint, OwnedKind, RequestHead, insert_fields, remove_fields, salt_field};
-
-/// Headers by which engines are steered. They are left out.
-const STEERING_HEADERS: [&str; 1] = ["x-data-parallel-rank"];
-
-/// Leaves out what steers an engine.
-pub(super) fn clear(headers: &mut HeaderMap) {
-    for name in STEERING_HEADERS {
-        headers.remove(name);
-    }
-}
 
 /// The body, and the salt of its tenant's prefix caches. Where tenants share engines, the fields
 /// that treadle sets itself are taken out of the body; a client's salt is part of its tenant's, so

@@ -22,6 +22,6 @@ mod sign;
 mod stream;
 mod waiting;
 
-pub(crate) use generate::body_limits;
 pub use generate::{GatewayState, Room, generate};
+pub(crate) use generate::{PARSE_INLINE_BYTES_MAX, body_limits};
 pub use refusal::not_recorded;

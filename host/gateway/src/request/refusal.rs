@@ -5,6 +5,7 @@ use super::cause::BusyAnswer;
 use super::generate::Call;
 use super::native::Pieces;
 use crate::guard::StepGuard;
+use crate::models::not_found;
 use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -125,6 +126,9 @@ fn explain(refusal: &Refusal) -> ErrorBody {
             ErrorCode::EngineUnreachable,
             format!("engines failed the step {attempts} times, the last time thus: {cause}"),
         ),
+        Refusal::ModelUnknown { model, served } => {
+            not_found(model, served.iter().map(|name| &**name))
+        }
         Refusal::ProgramReleased => ErrorBody::new(
             ErrorCode::ProgramReleased,
             "the program was released while this step waited",

@@ -5,6 +5,7 @@ use super::routes;
 use crate::actions::actions_folder;
 use crate::machine;
 use crate::proxy::{Proxy, connector};
+use crate::rest::cors;
 use crate::start::{EndCause, StartError, listen, serve_limits};
 use crate::start::{GatewayContext, gateway_state};
 use crate::streams::OpenStreams;
@@ -126,7 +127,7 @@ impl Member {
                 candidates.spawn(candidacy);
             }
         }
-        let router = routes::router(parts);
+        let router = cors::open_to(&config.server.cors_origins, routes::router(parts));
         let served = tokio::spawn(serve(listener, router, serve_limits(config), async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         }));

@@ -4,10 +4,11 @@ use super::arguments::InPath;
 use super::endpoint::{Endpoint, relayed};
 use axum::extract::{Request, State};
 use axum::http::Method;
+use axum::response::Response;
 use std::sync::Arc;
-use treadle_auth::permissions::{Needs, RUN, VIEW};
-use treadle_gateway::{GatewayState, forward, generate};
-use treadle_wire::ErrorCode;
+use treadle_auth::permissions::{RUN, VIEW};
+use treadle_gateway::{GatewayState, count_tokens, forward, forward_body, generate, model, models};
+use treadle_wire::{ErrorCode, Forwarded};
 use utoipa::ToSchema;
 
 /// A request of the API that the path belongs to; treadle passes it on.
@@ -26,6 +27,8 @@ const ERRORS: &[ErrorCode] = &[
     ErrorCode::InvalidField,
     ErrorCode::MissingField,
     ErrorCode::BodyTooLarge,
+    ErrorCode::UnsupportedEncoding,
+    ErrorCode::ModelNotFound,
     ErrorCode::ContextTooLong,
     ErrorCode::PreviousResponseNotFound,
     ErrorCode::ProgramReleased,
@@ -40,6 +43,20 @@ const ERRORS: &[ErrorCode] = &[
     ErrorCode::EngineUnreachable,
     ErrorCode::EngineTimeout,
 ];
+
+/// The same for what needs no placement.
+const FORWARD_ERRORS: &[ErrorCode] = &[
+    ErrorCode::InvalidJson,
+    ErrorCode::InvalidField,
+    ErrorCode::BodyTooLarge,
+    ErrorCode::UnsupportedEncoding,
+    ErrorCode::NoHealthyWorker,
+    ErrorCode::EngineUnreachable,
+    ErrorCode::EngineTimeout,
+];
+
+const MODEL: &str = "/v1/models/{*model}";
+const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
 
 /// The generation endpoints, with and without a session in the URL.
 pub(crate) fn endpoints() -> Vec<Endpoint<Arc<GatewayState>>> {
@@ -93,27 +110,56 @@ fn summary(kind: treadle_wire::Endpoint) -> &'static str {
     }
 }
 
-/// Requests that any engine answers; of two that fit, the first holds.
+/// Requests that any engine answers which has their model.
 pub(crate) fn forwarded() -> Vec<Endpoint<Arc<GatewayState>>> {
-    let lines: [(Option<Method>, &str, Needs); 7] = [
-        (Some(Method::GET), "/v1/models", VIEW),
-        (None, "/v1/models", RUN),
-        (None, "/tokenize", RUN),
-        (None, "/detokenize", RUN),
-        (Some(Method::GET), "/server_info", VIEW),
-        (None, "/server_info", RUN),
-        (None, "/health_generate", RUN),
-    ];
-    let endpoint = |(method, path, needs)| {
-        relayed(method, path, needs, forward)
+    let get = Some(Method::GET);
+    let page = |path, needs| {
+        relayed(get.clone(), path, needs, forward)
             .summary("Forwarded as it is to the engine with the fewest running steps")
-            .answers_as_the_engine()
-            .fails(&[
-                ErrorCode::BodyTooLarge,
-                ErrorCode::NoHealthyWorker,
-                ErrorCode::EngineUnreachable,
-                ErrorCode::EngineTimeout,
-            ])
     };
-    lines.into_iter().map(endpoint).collect()
+    let mut all = vec![
+        relayed(get.clone(), "/v1/models", VIEW, models)
+            .summary("The models of all engines, adapters included"),
+        relayed(get.clone(), MODEL, VIEW, one_model)
+            .summary("One model; slashes in its name may be written as they are")
+            .fails(&[ErrorCode::ModelNotFound]),
+        page("/server_info", VIEW),
+        page("/health_generate", RUN),
+    ];
+    for (path, kind) in [
+        ("/tokenize", Forwarded::Tokenize),
+        ("/detokenize", Forwarded::Detokenize),
+    ] {
+        let handler = move |State(app): State<Arc<GatewayState>>, request: Request| {
+            forward_body(app, kind, request)
+        };
+        let summary = "Forwarded to the engine with the fewest running steps that has the model";
+        all.push(relayed(Some(Method::POST), path, RUN, handler).summary(summary));
+    }
+    for path in [
+        COUNT_TOKENS,
+        &format!("/sessions/{{session}}{COUNT_TOKENS}"),
+    ] {
+        let handler =
+            |State(app): State<Arc<GatewayState>>, request: Request| count_tokens(app, request);
+        let endpoint = relayed(Some(Method::POST), path, RUN, handler)
+            .summary("Tokens of a prompt in Anthropic's form")
+            .details(
+                "Asked of an engine that has the path; else its tokenizer counts the texts of the \
+                 prompt, without what the chat template puts between them.",
+            );
+        all.push(endpoint.takes::<EngineRequest>());
+    }
+    let fails = |endpoint: Endpoint<Arc<GatewayState>>| {
+        endpoint.answers_as_the_engine().fails(FORWARD_ERRORS)
+    };
+    all.into_iter().map(fails).collect()
+}
+
+async fn one_model(
+    State(app): State<Arc<GatewayState>>,
+    InPath(id): InPath<String>,
+    request: Request,
+) -> Response {
+    model(app, id, request).await
 }

@@ -14,6 +14,7 @@ mod bodies;
 pub(crate) mod caches;
 pub(crate) mod cluster;
 mod compat;
+pub(crate) mod cors;
 mod decisions;
 mod demo;
 pub(crate) mod endpoint;

@@ -84,7 +84,11 @@ fn document() -> OpenApi {
             let methods = methods(&about);
             let handler = about.operation.operation_id.take();
             let operation = operation(about.operation, group, about.needs, &about.errors);
-            let item = document.paths.paths.entry(about.path.clone()).or_default();
+            let item = document
+                .paths
+                .paths
+                .entry(about.path.replace("{*", "{"))
+                .or_default();
             for method in methods {
                 let mut operation = operation.clone();
                 operation.operation_id = Some(id(handler.clone(), &method, &about.path));

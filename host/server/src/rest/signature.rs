@@ -198,7 +198,9 @@ pub(super) fn in_path(path: &str) -> Vec<Parameter> {
     let names = path
         .split('{')
         .skip(1)
-        .filter_map(|rest| rest.split('}').next());
+        .filter_map(|rest| rest.split('}').next())
+        // What stands for the rest of a path is named in the same way.
+        .map(|name| name.trim_start_matches('*'));
     let parameter = |name: &str| {
         let kind = if name == "step" {
             Type::Integer

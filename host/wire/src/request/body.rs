@@ -2,7 +2,10 @@
 
 use super::engine_fields::{ForeignFields, OwnedField, OwnedKind, passes};
 use super::fields::invalid;
+use super::form::look_at;
+use super::media::MediaTargets;
 use super::messages::{MessagesDraft, MessagesSeed};
+use super::places::Place;
 use super::prompt::{Accepts, PromptDraft, PromptSeed};
 use super::value_hash::{ValueHash, mix};
 use crate::endpoint::Endpoint;
@@ -52,6 +55,8 @@ pub(super) struct Draft<'a> {
     pub(super) owned: Vec<OwnedField>,
     /// Fields that engines may not be given.
     pub(super) foreign: ForeignFields,
+    /// What its engine is to fetch.
+    pub(super) media: MediaTargets,
 }
 
 /// A part of a chat prompt that precedes its messages.
@@ -157,12 +162,9 @@ impl<'de> Visitor<'de> for NameSeed<'_> {
 impl<'a> Draft<'a> {
     /// Reads a whole body. It must be one JSON object in UTF-8.
     pub(super) fn read(endpoint: Endpoint, body: &'a [u8]) -> Result<Self, RequestError> {
-        let text = std::str::from_utf8(body).map_err(|error| RequestError {
-            code: ErrorCode::InvalidJson,
-            param: None,
-            message: format!("the body is not UTF-8 from byte {} on", error.valid_up_to()),
-        })?;
+        let text = text_of(body)?;
         check_outermost(text)?;
+        let form = look_at(text, Place::Body)?;
         let at_field = Cell::new("");
         let at_message = Cell::new(None);
         let reader = Reader {
@@ -173,13 +175,26 @@ impl<'a> Draft<'a> {
         };
         let mut parser = serde_json::Deserializer::from_str(text);
         let read = parser.deserialize_map(reader);
-        read.and_then(|body| parser.end().map(|()| body))
-            .map_err(|error| fault(&error, at_field.get(), at_message.get()))
+        let mut body = read
+            .and_then(|body| parser.end().map(|()| body))
+            .map_err(|error| fault(&error, at_field.get(), at_message.get()))?;
+        body.foreign.append(form.foreign);
+        body.media = form.media;
+        Ok(body)
     }
 }
 
+/// The body as text.
+pub(super) fn text_of(body: &[u8]) -> Result<&str, RequestError> {
+    std::str::from_utf8(body).map_err(|error| RequestError {
+        code: ErrorCode::InvalidJson,
+        param: None,
+        message: format!("the body is not UTF-8 from byte {} on", error.valid_up_to()),
+    })
+}
+
 /// Distinguishes a list or a scalar from what is not JSON at all.
-fn check_outermost(text: &str) -> Result<(), RequestError> {
+pub(super) fn check_outermost(text: &str) -> Result<(), RequestError> {
     let trimmed = text.trim_start_matches([' ', '\t', '\n', '\r']);
     if trimmed.starts_with('{') {
         return Ok(());

@@ -5,11 +5,8 @@
 //! as one that concerns its own request alone; any other is foreign, and refused unless the
 //! operator has named it.
 
-use super::body::Draft;
-use super::fields::{invalid, names_in};
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RequestError};
-use serde_json::value::RawValue;
 use std::ops::Range;
 
 /// Foreign fields of a request that are remembered, at most; one with more is refused.
@@ -207,6 +204,10 @@ const STEERING: &[&str] = &[
     "sampling_params.extra_args",
     "vllm_xargs.ec_transfer_params",
     "vllm_xargs.kv_transfer_params",
+    // Tensors in the place of pictures, which it unpickles.
+    "audio_embeds",
+    "image_embeds",
+    "video_embeds",
     // SGLang: the same, sessions, adapters by path, code, ranks, what is logged.
     "bootstrap_host",
     "bootstrap_pair_key",
@@ -234,8 +235,17 @@ const STEERING: &[&str] = &[
     // llama.cpp: slots and adapters.
     "id_slot",
     "lora",
-    // Templates are programs that engines run.
+    // Templates are programs that engines run; these are arguments of the function that does.
     "chat_template",
+    "chat_template_kwargs.conversation",
+    "chat_template_kwargs.max_length",
+    "chat_template_kwargs.padding",
+    "chat_template_kwargs.return_assistant_tokens_mask",
+    "chat_template_kwargs.return_dict",
+    "chat_template_kwargs.return_tensors",
+    "chat_template_kwargs.tokenize",
+    "chat_template_kwargs.tokenizer_kwargs",
+    "chat_template_kwargs.truncation",
 ];
 
 /// What a field that treadle sets itself is for.
@@ -268,6 +278,11 @@ pub(super) fn passes(name: &str) -> bool {
     PASSING.binary_search(&name).is_ok()
 }
 
+/// The same of one within `sampling_params`.
+pub(super) fn passes_in_sampling(name: &str) -> bool {
+    passes(name) || PASSING_IN_SAMPLING.contains(&name)
+}
+
 impl ForeignFields {
     pub(super) fn add(&mut self, within: &str, name: &str) {
         if self.names.len() == FOREIGN_MAX {
@@ -278,40 +293,12 @@ impl ForeignFields {
         self.names.push([within, dot, name].concat().into());
     }
 
-    /// Reads what is within fields: names there may steer an engine just as well.
-    pub(super) fn add_nested(&mut self, body: &Draft<'_>) -> Result<(), RequestError> {
-        if let Some(sampling) = body.sampling_params {
-            for one in objects(sampling)? {
-                names_in(one, "sampling_params", |name| {
-                    if !passes(name) && !PASSING_IN_SAMPLING.contains(&name) {
-                        self.add("sampling_params", name);
-                    }
-                })?;
-            }
-        }
-        if let Some(extra) = body.extra_body {
-            names_in(extra, "extra_body", |name| {
-                let names = ["program_id", "session_id", "parent_program_id"];
-                if !passes(name) && !names.contains(&name) {
-                    self.add("extra_body", name);
-                }
-            })?;
-        }
-        if let Some(arguments) = body.vllm_xargs {
-            names_in(arguments, "vllm_xargs", |name| {
-                if name != "agentic_context" {
-                    self.add("vllm_xargs", name);
-                }
-            })?;
-        }
-        if let Some(hint) = body.agent_hint {
-            names_in(hint, "agent_hint", |name| {
-                if !matches!(name, "session_id" | "parent_session_id") {
-                    self.add("agent_hint", name);
-                }
-            })?;
-        }
-        Ok(())
+    /// Puts others behind them.
+    pub(super) fn append(&mut self, mut others: Self) {
+        let room = FOREIGN_MAX - self.names.len();
+        self.are_more |= others.are_more || others.names.len() > room;
+        others.names.truncate(room);
+        self.names.append(&mut others.names);
     }
 
     /// Checks that the operator lets all of them pass. `tenant_is_alone`: no other tenant shares
@@ -324,8 +311,9 @@ impl ForeignFields {
         for name in &self.names {
             let is_passed = passed.iter().any(|field| **field == **name);
             // Within `extra_body` they are the same fields.
+            let own = name.strip_prefix("extra_body.").unwrap_or(name);
             let last = name.rsplit('.').next().unwrap_or_default();
-            let steers = STEERING.contains(&&**name) || STEERING.contains(&last);
+            let steers = STEERING.contains(&own) || STEERING.contains(&last);
             if is_passed && (tenant_is_alone || !steers) {
                 continue;
             }
@@ -357,16 +345,6 @@ fn refused(param: String, message: String) -> RequestError {
         param: Some(param).filter(|param| !param.is_empty()),
         message,
     }
-}
-
-/// An object alone, or those of a list.
-fn objects(raw: &RawValue) -> Result<Vec<&RawValue>, RequestError> {
-    if !raw.get().starts_with('[') {
-        return Ok(vec![raw]);
-    }
-    let list = serde_json::from_str::<Vec<Option<&RawValue>>>(raw.get());
-    let list = list.map_err(|_| invalid("sampling_params", "an object or a list of objects"))?;
-    Ok(list.into_iter().flatten().collect())
 }
 
 /// The field by which an engine tells the prompts of one tenant from equal ones of another; `None`
@@ -435,6 +413,35 @@ mod tests {
                 r#""extra_body":{"session_id":"a","id_slot":1}"#,
                 "extra_body.id_slot",
             ),
+            (
+                r#""chat_template_kwargs":{"enable_thinking":false,"chat_template":"{{x}}"}"#,
+                "chat_template_kwargs.chat_template",
+            ),
+            (
+                r#""extra_body":{"chat_template_kwargs":{"chat\u005ftemplate":"{{x}}"}}"#,
+                "extra_body.chat_template_kwargs.chat_template",
+            ),
+            (
+                r#""chat_template_kwargs":{"tokenize":true}"#,
+                "chat_template_kwargs.tokenize",
+            ),
+            (
+                r#""sampling_params":{"structured_outputs":{"_backend":"x"}}"#,
+                "sampling_params.structured_outputs._backend",
+            ),
+            (
+                r#""mm_processor_kwargs":{"trust_remote_code":true}"#,
+                "mm_processor_kwargs.trust_remote_code",
+            ),
+            (
+                r#""media_io_kwargs":{"video":{"backend":"x"}}"#,
+                "media_io_kwargs.video.backend",
+            ),
+            (r#""stream_options":{"x":1}"#, "stream_options.x"),
+            (
+                r#""messages":[{"content":[{"type":"image_embeds","image_embeds":"x"}]}]"#,
+                "image_embeds",
+            ),
         ] {
             let error = check(fields, &[], true).expect_err(fields);
             assert_eq!(error.param.as_deref(), Some(param));
@@ -447,6 +454,9 @@ mod tests {
         let fields = r#""sampling_params":{"temperature":1,"top_p":0.9,"top_k":-1,"stop":["a"],
             "max_new_tokens":5,"skip_special_tokens":false,"no_stop_trim":true,"n":1,
             "spaces_between_special_tokens":false,"stop_token_ids":[2],"ignore_eos":true},
+            "chat_template_kwargs":{"enable_thinking":false,"reasoning_effort":"high"},
+            "mm_processor_kwargs":{"max_pixels":1},"media_io_kwargs":{"video":{"fps":2}},
+            "stream_options":{"include_usage":true},"metadata":{"chat_template":"mine"},
             "return_logprob":true,"return_routed_experts":true,"stream":false,"rid":"r",
             "priority":1,"cache_salt":"v1","extra_key":null,"session_id":"s""#;
         check(fields, &[], false).unwrap();

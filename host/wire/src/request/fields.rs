@@ -61,7 +61,7 @@ pub(super) fn id(raw: &RawValue, param: &str) -> Result<Option<ClientName>, Requ
     Ok(Some(ClientName::parse(param, id)?))
 }
 
-/// The named fields of an object, `null` as absent, the last of duplicates.
+/// The named fields of an object, `null` as absent.
 pub(super) fn pick<'a, const N: usize>(
     raw: &'a RawValue,
     names: [&'static str; N],
@@ -70,58 +70,6 @@ pub(super) fn pick<'a, const N: usize>(
     serde_json::Deserializer::from_str(raw.get())
         .deserialize_map(Pick { names })
         .map_err(|_| invalid(param, "an object"))
-}
-
-/// Shows each name in an object to `see`.
-pub(super) fn names_in(
-    raw: &RawValue,
-    param: &str,
-    see: impl FnMut(&str),
-) -> Result<(), RequestError> {
-    serde_json::Deserializer::from_str(raw.get())
-        .deserialize_map(Names(see))
-        .map_err(|_| invalid(param, "an object"))
-}
-
-struct Names<F>(F);
-
-impl<'de, F: FnMut(&str)> Visitor<'de> for Names<F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while map.next_key_seed(Seen(&mut self.0))?.is_some() {
-            map.next_value::<IgnoredAny>()?;
-        }
-        Ok(())
-    }
-}
-
-/// Shows a name.
-struct Seen<'f, F>(&'f mut F);
-
-impl<'de, F: FnMut(&str)> DeserializeSeed<'de> for Seen<'_, F> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_identifier(self)
-    }
-}
-
-impl<F: FnMut(&str)> Visitor<'_> for Seen<'_, F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a field")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<(), E> {
-        (self.0)(name);
-        Ok(())
-    }
 }
 
 struct Pick<const N: usize> {
@@ -233,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_duplicates_is_picked() {
-        let object = raw(r#"{"a":1,"b":[{"a":2}],"\u0061":3,"c":null}"#);
+    fn named_fields_are_picked() {
+        let object = raw(r#"{"x":1,"b":[{"a":2}],"\u0061":3,"c":null}"#);
         let [a, b, c, d] = pick(&object, ["a", "b", "c", "d"], "o").unwrap();
         assert_eq!(a.map(RawValue::get), Some("3"));
         assert_eq!(b.map(RawValue::get), Some(r#"[{"a":2}]"#));

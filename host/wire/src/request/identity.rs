@@ -274,10 +274,6 @@ mod tests {
             Some("s")
         );
         assert_eq!(program(r#""program_id":"","extra_body":null"#), None);
-        assert_eq!(
-            program(r#""program_id":"x","program_id":"y""#).as_deref(),
-            Some("y")
-        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn a_chat_request_is_understood() {
             "temperature":0.5,"program_id":"p"} "#,
     )
     .unwrap();
-    assert_eq!(head.require_model().unwrap(), "m");
+    assert_eq!(head.model.as_deref(), Some("m"));
     assert!(head.stream && head.include_usage);
     assert_eq!(head.max_output_tokens, Some(7));
     assert_eq!(head.named.map(|named| named.program).as_deref(), Some("p"));
@@ -53,10 +53,7 @@ fn engine_native_requests_are_understood() {
         (head.prompt.tokens, head.max_output_tokens),
         (Some(3), Some(6))
     );
-    assert_eq!(
-        head.require_model().unwrap_err().param.as_deref(),
-        Some("model")
-    );
+    assert_eq!(head.model, None);
     let text = parse(SglangGenerate, r#"{"text":["ab","c"],"input_ids":null}"#).unwrap();
     assert_eq!(
         text.prompt,
@@ -183,31 +180,157 @@ fn a_prompt_is_needed() {
 }
 
 #[test]
-fn fields_that_are_not_read_may_hold_anything() {
-    let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
+fn fields_that_are_not_read_may_hold_anything_within_the_levels() {
+    let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let deep = nested(LEVELS_MAX - 1);
     let body = format!(r#"{{"x":{deep},"y":1e999,"z":-0,"messages":7,"prompt":[1,2]}}"#);
     assert_eq!(parse(Completions, &body).unwrap().prompt.tokens, Some(2));
-    let hostile = format!(r#"{{"messages":{deep}}}"#);
-    assert_eq!(code(ChatCompletions, &hostile).0, ErrorCode::InvalidField);
-    let hostile = format!(r#"{{"messages":[{{"content":{deep}}}]}}"#);
-    assert_eq!(code(ChatCompletions, &hostile).0, ErrorCode::InvalidJson);
-    let hostile = format!(r#"{{"prompt":"x","sampling_params":{deep}}}"#);
-    assert_eq!(code(Completions, &hostile).0, ErrorCode::InvalidField);
+    for levels in [LEVELS_MAX, 200_000] {
+        let deep = nested(levels);
+        let open = "[".repeat(levels);
+        for body in [
+            format!(r#"{{"prompt":"x","metadata":{deep}}}"#),
+            format!(r#"{{"prompt":"x","metadata":{open}"#),
+            format!(r#"{{"prompt":"x","sampling_params":{deep}}}"#),
+            format!(r#"{{"messages":[{{"content":{deep}}}]}}"#),
+            format!(r#"{{"tools":{deep},"messages":[]}}"#),
+        ] {
+            for endpoint in Endpoint::ALL {
+                assert_eq!(code(endpoint, &body).0, ErrorCode::InvalidJson);
+            }
+        }
+    }
 }
 
 #[test]
-fn escaped_and_repeated_keys_are_fields_too() {
-    let body = r#"{"pro\u006dpt":[1],"prompt":"four","mod\u0065l":"a","model":"b"}"#;
-    let head = parse(Completions, body).unwrap();
-    assert_eq!(
-        head.prompt,
-        PromptSize {
-            tokens: None,
-            bytes: 4,
-            messages: 0,
+fn a_name_that_is_there_twice_is_refused_at_every_level() {
+    for (body, name) in [
+        (r#"{"model":"a","prompt":"x","model":"b"}"#, "model"),
+        (r#"{"pro\u006dpt":[1],"prompt":"four"}"#, "prompt"),
+        (
+            r#"{"prompt":"x","sampling_params":{"extra_args":1},"sampling_params":{}}"#,
+            "sampling_params",
+        ),
+        (r#"{"prompt":"x","sampling_params":{"n":1,"n":1}}"#, "n"),
+        (
+            r#"{"prompt":"x","metadata":{"a":[1,{"b":{"c":1,"d":2,"c":3}}]}}"#,
+            "c",
+        ),
+        (r#"{"prompt":"x","metadata":{"":1,"":2}}"#, ""),
+    ] {
+        let error = parse(Completions, body).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidField);
+        assert_eq!(error.param.as_deref(), Some(name), "{body}");
+    }
+    let many: Vec<String> = (0..500).map(|n| format!("\"n{n}\":{n}")).collect();
+    let many = many.join(",");
+    let once = format!(r#"{{"prompt":"x","metadata":{{{many}}}}}"#);
+    assert!(parse(Completions, &once).is_ok());
+    let twice = format!(r#"{{"prompt":"x","metadata":{{{many},"n77":0}}}}"#);
+    let error = parse(Completions, &twice).unwrap_err();
+    assert_eq!(error.param.as_deref(), Some("n77"));
+    // Apart from each other, names may be equal; so may texts and names.
+    let apart = r#"{"prompt":"x","a":{"b":"c","c":"b"},"d":[{"b":1},{"b":2},"b","b"],"b":"a"}"#;
+    assert!(parse(Completions, apart).is_ok());
+}
+
+#[test]
+fn what_an_engine_would_fetch_is_found() {
+    let refused = |endpoint, body: &str| {
+        let head = parse(endpoint, body).expect(body);
+        let is_public = |host: &str| {
+            let is_public = host.ends_with(".example");
+            is_public.then_some(()).ok_or("it is not public")
+        };
+        head.media.check(&[], true, is_public).err()?.param
+    };
+    for (part, param) in [
+        (
+            r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
+            "image_url",
+        ),
+        (
+            r#"{"image_url":{"url":"http://169.254.169.254/latest"}}"#,
+            "image_url",
+        ),
+        (r#"{"image_url":"http://localhost:8000/"}"#, "image_url"),
+        (
+            r#"{"image\u005furl":{"u\u0072l":"fi\u006ce:///x"}}"#,
+            "image_url",
+        ),
+        (
+            r#"{"type":"video_url","video_url":{"url":"/dev/zero"}}"#,
+            "video_url",
+        ),
+        (
+            r#"{"type":"audio_url","audio_url":{"url":"http://10.0.0.1/"}}"#,
+            "audio_url",
+        ),
+        (
+            r#"{"type":"input_audio","input_audio":{"data":"file:///x","format":"wav"}}"#,
+            "input_audio",
+        ),
+        (
+            r#"{"type":"input_audio","input_audio":{"url":"http://h/"}}"#,
+            "input_audio",
+        ),
+        (
+            r#"{"type":"image","source":{"type":"url","url":"http://127.0.0.1/"}}"#,
+            "source.url",
+        ),
+        (
+            r#"{"type":"input_file","file_url":"http://[::1]/"}"#,
+            "file_url",
+        ),
+        (
+            r#"{"type":"tool_result","content":[{"type":"image","source":{"url":"file:/x"}}]}"#,
+            "source.url",
+        ),
+    ] {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#);
+        for endpoint in [ChatCompletions, Messages] {
+            assert_eq!(refused(endpoint, &body).as_deref(), Some(param), "{part}");
         }
+    }
+    for part in [
+        r#"{"type":"image_url","image_url":{"url":"https://a.example/x.png","detail":"auto"}}"#,
+        r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBO\/Rw0"}}"#,
+        r#"{"type":"text","text":"see http://127.0.0.1/ and file:///etc/passwd"}"#,
+        r#"{"type":"tool_use","id":"1","name":"get","input":{"image_url":"http://127.0.0.1/"}}"#,
+        r#"{"type":"input_audio","input_audio":{"data":"UklGRg==","format":"wav"}}"#,
+        r#"{"type":"document","source":{"type":"text","data":"http://127.0.0.1/"}}"#,
+        r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"/9j/"}}"#,
+    ] {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#);
+        assert_eq!(refused(ChatCompletions, &body), None, "{part}");
+    }
+    for (fields, param) in [
+        (
+            r#""image_data":["https://a.example/x",["/etc/x.png"]]"#,
+            Some("image_data"),
+        ),
+        (r#""video_data":"http://127.0.0.1/""#, Some("video_data")),
+        (r#""image_data":[{"url":"file:///x"}]"#, Some("image_data")),
+        (
+            r#""mcp_servers":[{"type":"url","url":"http://10.0.0.1"}]"#,
+            Some("server_url"),
+        ),
+        (r#""image_data":"iVBORw0KGgoAAAA=""#, None),
+    ] {
+        let body = format!(r#"{{"text":"x",{fields}}}"#);
+        assert_eq!(refused(SglangGenerate, &body).as_deref(), param, "{fields}");
+    }
+    let own = parse(SglangGenerate, r#"{"text":"x","image_data":"/x.png"}"#).unwrap();
+    let passed = ["image_data".to_owned()];
+    let never = |_: &str| Err("never");
+    assert!(
+        own.media.check(&passed, true, never).is_ok(),
+        "its operator says so"
     );
-    assert_eq!(head.model.as_deref(), Some("b"));
+    assert!(
+        own.media.check(&passed, false, never).is_err(),
+        "there are other tenants"
+    );
 }
 
 proptest! {

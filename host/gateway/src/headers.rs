@@ -1,0 +1,152 @@
+//! Which headers of a request reach engines. Engines, and routers before them, take headers that
+//! steer them from any client: which rank or worker computes, whose cache is used, what is logged. So
+//! a header passes only if it is listed here, or named by the operator.
+
+use axum::http::HeaderMap;
+
+/// What clients tell engines of a request. In the order of bytes.
+const PASSING: &[&str] = &[
+    "accept",
+    "accept-language",
+    "anthropic-beta",
+    "anthropic-version",
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "openai-beta",
+    "openai-organization",
+    "openai-project",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-api-key",
+    "x-request-id",
+];
+/// What an operator's entry of `engines.pass_fields` begins with if it is a header.
+const NAMED: &str = "header:";
+/// What steers engines and routers: with several tenants these never pass.
+const STEERING: &[&str] = &[
+    "x-data-parallel-",
+    "x-disagg-",
+    "x-dynamo-",
+    "x-gateway-",
+    "x-routing-",
+    "x-sgl-",
+    "x-smg-",
+    "x-vllm-",
+    "x-worker-",
+];
+/// Likewise, what their names end in.
+const STEERING_ENDS: &[&str] = &["-rank", "-target-worker", "-routing-key", "-worker-id"];
+/// What says where a request comes from, or is between its client and treadle.
+const OWN: &[&str] = &[
+    "cookie",
+    "forwarded",
+    "via",
+    "x-forwarded",
+    "x-real-ip",
+    "x-treadle-",
+];
+
+/// The headers that engines are given. `passed` is what the operator lets pass; `tenant_is_alone`: no
+/// other tenant shares the engines.
+pub(crate) fn for_engines(
+    headers: &HeaderMap,
+    passed: &[String],
+    tenant_is_alone: bool,
+) -> HeaderMap {
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        if passes(name.as_str(), passed, tenant_is_alone) {
+            kept.append(name.clone(), value.clone());
+        }
+    }
+    kept
+}
+
+fn passes(name: &str, passed: &[String], tenant_is_alone: bool) -> bool {
+    if PASSING.binary_search(&name).is_ok() {
+        return true;
+    }
+    let named = passed.iter().filter_map(|field| field.strip_prefix(NAMED));
+    let is_named = named
+        .into_iter()
+        .any(|named| named.eq_ignore_ascii_case(name));
+    let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
+    let steers = begins(STEERING) || STEERING_ENDS.iter().any(|end| name.ends_with(end));
+    is_named && !begins(OWN) && (tenant_is_alone || !steers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(passed: &[&str], alone: bool) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "authorization",
+            "content-type",
+            "x-request-id",
+            "traceparent",
+            "x-data-parallel-rank",
+            "x-prefill-dp-rank",
+            "x-dynamo-target-worker",
+            "x-smg-target-worker",
+            "x-smg-routing-key",
+            "x-routing-hint",
+            "x-treadle-job",
+            "x-treadle-tenant",
+            "cookie",
+            "forwarded",
+            "x-forwarded-for",
+            "x-team",
+        ] {
+            headers.append(name, "v".parse().unwrap());
+        }
+        headers.append("accept", "a".parse().unwrap());
+        headers.append("accept", "b".parse().unwrap());
+        let passed: Vec<String> = passed.iter().map(|&name| name.to_owned()).collect();
+        let kept = for_engines(&headers, &passed, alone);
+        let mut names: Vec<String> = kept.keys().map(ToString::to_string).collect();
+        assert_eq!(kept.get_all("accept").iter().count(), 2);
+        names.retain(|name| name != "accept");
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn only_listed_headers_reach_engines() {
+        assert!(PASSING.is_sorted());
+        let listed = [
+            "authorization",
+            "content-type",
+            "traceparent",
+            "x-request-id",
+        ];
+        assert_eq!(kept(&[], true), listed);
+        assert_eq!(kept(&["x-team"], true), listed, "that is a field of a body");
+    }
+
+    #[test]
+    fn the_operator_lets_more_pass_and_what_steers_for_one_tenant_only() {
+        let passed = [
+            "header:X-Team",
+            "header:x-data-parallel-rank",
+            "header:x-smg-target-worker",
+            "header:cookie",
+            "header:x-treadle-job",
+        ];
+        let listed = vec![
+            "authorization",
+            "content-type",
+            "traceparent",
+            "x-request-id",
+            "x-team",
+        ];
+        assert_eq!(kept(&passed, false), listed);
+        let mut alone = listed;
+        alone.extend(["x-data-parallel-rank", "x-smg-target-worker"]);
+        alone.sort_unstable();
+        assert_eq!(kept(&passed, true), alone);
+    }
+}

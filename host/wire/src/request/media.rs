@@ -1,0 +1,289 @@
+//! Media that a request names instead of containing them: the engine fetches these, from wherever it
+//! can reach. Its own files and services are none of its clients' business.
+
+use super::fields::invalid;
+use super::places::Place;
+use crate::error::RequestError;
+
+/// Hosts that one request may name, at most.
+const HOSTS_MAX: usize = 64;
+/// A text of this length is no path that can be opened.
+const PATH_BYTES_MAX: usize = 4_096;
+/// How files begin, in base64: JPEG, PNG, GIF, RIFF (WebP, WAV, AVI), BMP, TIFF, MP4 and its kin,
+/// Matroska, Ogg, MP3, FLAC, PDF. No file of a machine has such a path.
+const MAGIC: &[&str] = &[
+    "/9j/",
+    "iVBORw0KGgo",
+    "R0lGOD",
+    "UklGR",
+    "Qk0",
+    "SUkqA",
+    "TU0AK",
+    "AAAA",
+    "GkXfo",
+    "T2dnUw",
+    "SUQz",
+    "//uQ",
+    "//vQ",
+    "//uU",
+    "//tQ",
+    "ZkxhQ",
+    "JVBERi0",
+];
+
+/// What a field has an engine do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Media {
+    /// It fetches what is behind a URL, or decodes what the field holds.
+    Fetched(&'static str),
+    /// Anthropic's `source`: of its fields only the URL is fetched.
+    Source,
+    /// It decodes what the field holds, and nothing else.
+    Held(&'static str),
+    /// It calls a server of tools.
+    Server,
+}
+
+/// What one field has its engine fetch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Target {
+    field: &'static str,
+    host: Result<Box<str>, &'static str>,
+}
+
+/// What a request has its engine fetch.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct MediaTargets {
+    targets: Vec<Target>,
+}
+
+impl Media {
+    /// What the field of a prompt's part stands for.
+    pub(super) fn named(field: &str) -> Option<Self> {
+        const FETCHED: [&str; 13] = [
+            "image_url",
+            "video_url",
+            "audio_url",
+            "file_url",
+            "image",
+            "video",
+            "audio",
+            "images",
+            "videos",
+            "audios",
+            "image_data",
+            "video_data",
+            "audio_data",
+        ];
+        match field {
+            "source" => Some(Self::Source),
+            "input_audio" => Some(Self::Held("input_audio")),
+            "file" | "input_file" => Some(Self::Held("file")),
+            _ => {
+                let known = FETCHED.iter().find(|known| **known == field);
+                known.map(|known| Self::Fetched(known))
+            }
+        }
+    }
+
+    /// The place of a field's value within it.
+    pub(super) fn within(self, field: &str) -> Place {
+        let is_url = field == "url" || field.ends_with("_url");
+        match (self, field) {
+            (Self::Source, "url") => Place::Media(Self::Fetched("source.url")),
+            (Self::Source, "content") => Place::Prompt,
+            (Self::Server, "url") => Place::Media(self),
+            (Self::Source | Self::Server, _) => Place::Data,
+            (Self::Held(name), _) if is_url => Place::Media(Self::Fetched(name)),
+            (Self::Held(_), "data" | "file_data") => Place::Media(self),
+            (Self::Held(_), _) => Place::Data,
+            (Self::Fetched(name), "data" | "base64") => Place::Media(Self::Held(name)),
+            (Self::Fetched(_), "image" | "video" | "audio" | "path" | "file") => Place::Media(self),
+            (Self::Fetched(_), _) if is_url => Place::Media(self),
+            (Self::Fetched(_), _) => Place::Data,
+        }
+    }
+}
+
+impl MediaTargets {
+    /// Puts down what a text in this place has an engine do.
+    pub(super) fn add(&mut self, media: Media, text: &str) -> Result<(), RequestError> {
+        let (field, host) = match media {
+            Media::Source => return Ok(()),
+            Media::Held(field) => (field, held(text)),
+            Media::Fetched(field) => (field, host_of(text)),
+            Media::Server => ("server_url", host_of(text)),
+        };
+        let Some(host) = host.transpose() else {
+            return Ok(());
+        };
+        let target = Target { field, host };
+        if self.targets.contains(&target) {
+            return Ok(());
+        }
+        if self.targets.len() == HOSTS_MAX {
+            let expected = format!("from at most {HOSTS_MAX} hosts in one request");
+            return Err(invalid(field, &expected));
+        }
+        self.targets.push(target);
+        Ok(())
+    }
+
+    /// Checks that an engine may fetch all of them. `is_public` says why it may not fetch from a
+    /// host. What the operator has named in `passed` is not checked while there is one tenant.
+    ///
+    /// # Errors
+    ///
+    /// `invalid_field` with the first that it may not.
+    pub fn check(
+        &self,
+        passed: &[String],
+        tenant_is_alone: bool,
+        is_public: impl Fn(&str) -> Result<(), &'static str>,
+    ) -> Result<(), RequestError> {
+        for Target { field, host } in &self.targets {
+            if tenant_is_alone && passed.iter().any(|name| name == field) {
+                continue;
+            }
+            let refused = match host {
+                Ok(host) => is_public(host).err(),
+                Err(why) => Some(*why),
+            };
+            if let Some(why) = refused {
+                let mut error = invalid(field, "");
+                error.message = format!(
+                    "`{field}` would have the engine read what only its own machine or network \
+                     can: {why}; send the data itself or a public URL (while there is one tenant, \
+                     an operator can let it pass with engines.pass_fields)"
+                );
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text that is decoded and never fetched: not even an engine that would take it for a name is
+/// given one.
+fn held(text: &str) -> Result<Option<Box<str>>, &'static str> {
+    let is_data = scheme(text).is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("data"));
+    if is_data {
+        Ok(None)
+    } else {
+        Err("it is a URL in the place of data")
+    }
+}
+
+/// The host that a text has an engine ask; none where it holds the data itself.
+fn host_of(text: &str) -> Result<Option<Box<str>>, &'static str> {
+    // Python's parser of URLs drops these.
+    let text = text.trim_start_matches(|c: char| c <= ' ');
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let Some((scheme, rest)) = scheme(text) else {
+        let is_known = || MAGIC.iter().any(|magic| text.starts_with(magic));
+        let mut head = text.bytes().take(PATH_BYTES_MAX);
+        return if head.all(is_base64) && (text.len() > PATH_BYTES_MAX || is_known()) {
+            Ok(None)
+        } else {
+            Err("it is neither data nor a URL, and so may be a path")
+        };
+    };
+    if scheme.eq_ignore_ascii_case("data") {
+        return Ok(None);
+    }
+    if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
+        return Err("its scheme is none of data, http and https");
+    }
+    let rest = rest.strip_prefix("//").ok_or("it is no whole URL")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let authority = &rest[..end];
+    let is_plain = |c: char| c > ' ' && c != '\\' && c != '@' && c != '%' && c != '\u{7f}';
+    if !authority.chars().all(is_plain) {
+        return Err("readers of URLs would differ about its host");
+    }
+    let host = match authority.rfind(':') {
+        Some(colon) if !authority[colon..].contains(']') => &authority[..colon],
+        _ => authority,
+    };
+    if host.is_empty() {
+        return Err("it names no host");
+    }
+    Ok(Some(host.to_ascii_lowercase().into()))
+}
+
+/// The scheme of a URL, and what follows its colon.
+fn scheme(text: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = text.split_once(':')?;
+    let is_scheme = |byte: u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
+        // Some readers drop these.
+        || byte <= b' '
+    };
+    let is_short = (1..=32).contains(&scheme.len());
+    (is_short && scheme.bytes().all(is_scheme)).then_some((scheme, rest))
+}
+
+const fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_what_every_reader_of_urls_takes_for_it() {
+        for (text, host) in [
+            ("https://Images.example/a.png?b#c", Some("images.example")),
+            ("http://127.0.0.1:8000/x", Some("127.0.0.1")),
+            ("\n http://[::1]:80/x", Some("[::1]")),
+            ("http://[::1]", Some("[::1]")),
+            ("HTTP://h", Some("h")),
+            ("data:image/png;base64,AAAA", None),
+            ("DATA:,x", None),
+            ("iVBORw0KGgoAAAANSUhEUg==", None),
+            ("/9j/4AAQSkZJRg", None),
+            ("", None),
+        ] {
+            assert_eq!(host_of(text), Ok(host.map(Box::from)), "{text}");
+        }
+        for bad in [
+            "file:///etc/passwd",
+            "FILE:/etc/passwd",
+            "fi\nle:///etc/passwd",
+            "/etc/passwd",
+            "/dev/zero",
+            "x.png",
+            "../x.png",
+            "/9j/../../etc/passwd",
+            "~/x.jpg",
+            "ftp://h/x",
+            "s3://bucket/x",
+            "c:\\x.png",
+            "http:/h/x",
+            "http:h",
+            "http:\\\\h",
+            "http:///x",
+            "http://a@127.0.0.1/",
+            "http://a\\@b/",
+            "http://127.0.0.1%2f@b/",
+            "http://a\tb/",
+        ] {
+            assert!(host_of(bad).is_err(), "{bad}");
+        }
+        let long = "/dev/zero".to_owned() + &"/".repeat(PATH_BYTES_MAX);
+        assert_eq!(host_of(&long), Ok(None), "no path is so long");
+    }
+
+    #[test]
+    fn data_are_no_urls() {
+        for good in ["UklGRg==", "data:audio/wav;base64,AA", "plain"] {
+            assert_eq!(held(good), Ok(None), "{good}");
+        }
+        for bad in ["file:///etc/passwd", "http://127.0.0.1/", " https://h"] {
+            assert!(held(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Several models behind one daemon, and what clients ask about models and prompts.
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
+use treadle_tests::support::fixture::{CHAT, Fixture, SPEED, chat, plain_endpoint};
+use treadle_tests::support::raw_engine::RawEngine;
+
+const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
+
+async fn engine_of(model: &str) -> EngineSimHandle {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let options = EngineSimOptions {
+        kv_tokens: Some(100_000),
+        time_scale: SPEED,
+        model: model.to_owned(),
+        ..EngineSimOptions::default()
+    };
+    EngineSim::serve(listener, options).expect("good options")
+}
+
+fn asked_of(model: Option<&str>, program: &str) -> Value {
+    let mut body = chat(program, "x", 2);
+    body.as_object_mut().expect("an object").remove("model");
+    if let Some(model) = model {
+        body["model"] = model.into();
+    }
+    body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_go_to_engines_that_serve_their_model() {
+    let engines = vec![engine_of("alpha").await, engine_of("org/beta").await];
+    let fixture = Fixture::around(engines, |_| ()).await;
+    let client = &fixture.client;
+    // A simulated engine refuses any other model.
+    for (program, model) in [
+        ("p", Some("alpha")),
+        ("q", Some("org/beta")),
+        ("q", Some("org/beta")),
+        ("p", Some("org/beta")),
+        ("r", None),
+    ] {
+        let answer = client.post(CHAT, &asked_of(model, program)).await.ok();
+        assert_eq!(answer["model"], model.unwrap_or("alpha"));
+    }
+    let answer = client.post(CHAT, &asked_of(Some("gamma"), "s")).await;
+    let message = answer.refused(404, "model_not_found");
+    assert!(
+        message.contains("alpha") && message.contains("org/beta"),
+        "{message}"
+    );
+    let programs = client.get("/programs").await.ok();
+    assert!(programs["s"].is_null(), "nothing is left of it");
+
+    let models = client.get("/v1/models").await.ok();
+    let models = models["data"].as_array().expect("a list");
+    let ids: Vec<&Value> = models.iter().map(|model| &model["id"]).collect();
+    assert_eq!(ids, ["alpha", "org/beta"]);
+    for path in ["/v1/models/org/beta", "/v1/models/org%2Fbeta"] {
+        let model = client.get(path).await.ok();
+        assert_eq!(model["id"], "org/beta", "{path}");
+        assert_eq!(&model, &models[1]);
+    }
+    let unknown = client.get("/v1/models/gamma").await;
+    unknown.refused(404, "model_not_found");
+    for (model, status) in [("alpha", 200), ("gamma", 404)] {
+        let body = json!({"model": model, "prompt": "abcdefgh"});
+        assert_eq!(client.post("/tokenize", &body).await.status, status);
+    }
+    let released = client
+        .post("/programs/release", &json!({"program_id": "p"}))
+        .await
+        .ok();
+    assert_eq!(released["released"], true);
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_counted_by_an_engine_or_its_tokenizer() {
+    let mut engine = RawEngine::start().await;
+    let url = engine.url().to_owned();
+    let fixture = Fixture::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
+    })
+    .await;
+    let body = json!({
+        "model": "m",
+        "system": [{"type": "text", "text": "brief", "cache_control": {"type": "ephemeral"}}],
+        "messages": [{"role": "user", "content": "hello"}],
+    });
+    let headers = [
+        ("anthropic-version", "2023-06-01"),
+        ("x-claude-code-session-id", "s"),
+    ];
+    let ask = async |path: &str| {
+        let client = fixture.client.clone();
+        client
+            .send(Method::POST, path, &headers, body.to_string())
+            .await
+    };
+    for (path, line) in [
+        (
+            format!("{COUNT_TOKENS}?beta=true"),
+            format!("{COUNT_TOKENS}?beta=true"),
+        ),
+        (
+            format!("/sessions/x{COUNT_TOKENS}"),
+            COUNT_TOKENS.to_owned(),
+        ),
+    ] {
+        let answering = async {
+            let request = engine.request().await;
+            assert_eq!(request.line, format!("POST {line} HTTP/1.1"));
+            let passes = |name: &str| request.headers.iter().any(|line| line.starts_with(name));
+            assert!(passes("anthropic-version") && !passes("x-claude"));
+            assert_eq!(request.body, body.to_string().as_bytes());
+            request
+                .answer("200 OK", "application/json", r#"{"input_tokens":42}"#)
+                .await;
+        };
+        let (answer, ()) = tokio::join!(ask(&path), answering);
+        assert_eq!(answer.ok(), json!({"input_tokens": 42}));
+    }
+    let answering = async {
+        let request = engine.request().await;
+        request
+            .answer("404 Not Found", "application/json", "{}")
+            .await;
+        let request = engine.request().await;
+        assert_eq!(request.line, "POST /tokenize HTTP/1.1");
+        let asked: Value = serde_json::from_slice(&request.body).expect("JSON");
+        assert_eq!(asked["model"], "m");
+        assert_eq!(asked["prompt"], asked["content"]);
+        let text = asked["prompt"].as_str().expect("a text");
+        assert!(text.contains("brief") && text.contains("hello"), "{text}");
+        request
+            .answer("200 OK", "application/json", r#"{"tokens":[1,2,3]}"#)
+            .await;
+    };
+    let (answer, ()) = tokio::join!(ask(COUNT_TOKENS), answering);
+    assert_eq!(answer.ok(), json!({"input_tokens": 3}));
+    let steering = json!({"model": "m", "messages": [], "kv_transfer_params": {}});
+    let answer = fixture.client.post(COUNT_TOKENS, &steering).await;
+    answer.refused(400, "invalid_field");
+    fixture.finish().await;
+}
