@@ -9,6 +9,8 @@ mod code;
 mod dependencies;
 #[path = "architecture/docs.rs"]
 mod docs;
+#[path = "architecture/doors.rs"]
+mod doors;
 #[path = "architecture/files.rs"]
 mod files;
 #[path = "architecture/licences.rs"]

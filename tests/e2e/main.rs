@@ -2,6 +2,7 @@
 
 mod actions;
 mod bodies;
+mod browsers;
 mod calibration;
 mod clients;
 mod cluster;

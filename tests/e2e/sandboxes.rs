@@ -3,6 +3,7 @@
 mod e2b;
 mod fusion;
 mod guides;
+mod images;
 mod mini;
 mod nodes;
 mod rest;

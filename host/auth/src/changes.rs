@@ -11,6 +11,7 @@ use super::{Auth, now_us, secret};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
+use treadle_model::ClientName;
 use treadle_model::tenant::WHOLE_DAEMON;
 use treadle_store::{StoreError, TenantRow, TokenRow};
 use treadle_wire::{ErrorBody, ErrorCode};
@@ -251,7 +252,9 @@ impl Auth {
 
     fn check_new(&self, caller: &Caller, new: &NewToken) -> Result<(), ChangeError> {
         let directory = self.directory();
-        if new.name.is_empty() || new.name.len() > NAME_BYTES_MAX {
+        ClientName::parse("name", new.name.as_str())
+            .map_err(|error| ChangeError::Refused(error.into()))?;
+        if new.name.len() > NAME_BYTES_MAX {
             let message = format!("`name` must have 1 to {NAME_BYTES_MAX} bytes");
             return Err(refused(ErrorCode::InvalidField, message));
         }

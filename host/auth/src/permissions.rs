@@ -44,6 +44,8 @@ pub const VIEW: Needs = Needs::Scope(Scope::Viewer);
 pub const RUN: Needs = Needs::Scope(Scope::Job);
 /// Adding and removing engines.
 pub const ENGINES: Needs = Needs::Machines;
+/// Making images of files of a machine, and removing them: beside other tenants of the whole daemon.
+pub const IMAGES: Needs = Needs::Token(Scope::Operator);
 /// Changing policies.
 pub const PLUGINS: Needs = Needs::Token(Scope::Operator);
 /// Changing who may do what.

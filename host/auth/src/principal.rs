@@ -149,7 +149,10 @@ impl<S: Sync> FromRequestParts<S> for Caller {
         let principal = principal.ok_or(NoPrincipal)?.clone();
         let given = parts.headers.get("x-request-id");
         let given = given.and_then(|value| value.to_str().ok());
-        let given = given.filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX);
+        let is_name = |id: &&str| {
+            !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && !id.contains(char::is_control)
+        };
+        let given = given.filter(is_name);
         let address = parts.extensions.get::<ClientAddress>();
         Ok(Self {
             principal,

@@ -1,7 +1,7 @@
 //! The sources of values, laid over each other and checked one by one.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
@@ -23,6 +23,8 @@ const SECRET_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Layers {
     values: Table,
+    /// Files that were read.
+    files: Vec<PathBuf>,
 }
 
 impl Layers {
@@ -37,6 +39,7 @@ impl Layers {
             let text = format!("it has {size_bytes} bytes, at most {FILE_BYTES_MAX} are read");
             return Err(unreadable(std::io::Error::other(text)));
         }
+        self.files.push(path.to_owned());
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
         let table: Table = toml::from_str(&text).map_err(|source| ConfigError::Syntax {
             path: path.to_owned(),
@@ -102,6 +105,7 @@ impl Layers {
         });
         let mut config: Config = done?;
         config.kv.settle(config.scheduler.mode, retention_is_given);
+        config.files = self.files;
         Ok(config)
     }
 
@@ -113,7 +117,9 @@ impl Layers {
         origin: &Origin,
     ) -> Result<(), ConfigError> {
         if let Some(key) = path.strip_suffix(FILE_SUFFIX).and_then(secret) {
-            let text = read_secret(path, &value(Form::Text))?;
+            let file = value(Form::Text);
+            self.files.extend(file.as_str().map(PathBuf::from));
+            let text = read_secret(path, &file)?;
             return self.put(key, Value::String(text), origin);
         }
         let key = find(path, origin)?;

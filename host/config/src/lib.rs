@@ -31,7 +31,7 @@ mod store;
 mod tls;
 mod traces;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -135,6 +135,9 @@ pub struct Config {
     pub logging: LoggingConfig,
     /// Traces of steps for OpenTelemetry.
     pub traces: TracesConfig,
+    /// Files that it was read from, those of secrets among them.
+    #[serde(skip)]
+    pub files: Vec<PathBuf>,
 }
 
 impl Config {

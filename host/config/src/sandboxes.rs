@@ -15,6 +15,8 @@ section! {
         required: bool = false, "";
         /// Images, and the files of sandboxes. Beside the store if that is a file, else in `/var/lib/treadle`.
         folder: String = String::new(), "";
+        /// Folders of this machine that images may be imported from (`PUT /api/v1/images/{image}`), with all below them; none where empty. What is the daemon's own, such as the store and files of secrets, is refused in them too. Let nobody write to them who may not read this machine's files.
+        image_folders: Vec<String> = Vec::new(), "";
         /// Sandboxes at once.
         sandboxes_max: usize = 1_024, "sandboxes", 1 ..= 65_536;
         /// Memory of a sandbox that asks for no other, and the most that one may ask for.

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use treadle_auth::Principal;
 use treadle_core::worker::Worker;
-use treadle_http::{InUse, body, end_to_end, error_response};
+use treadle_http::{InUse, body, error_response, of_engine};
 use treadle_trust::public_host;
 use treadle_wire::{ErrorBody, ErrorCode, Forwarded, ForwardedHead};
 
@@ -171,7 +171,7 @@ pub(crate) fn respond(answer: Result<Response<Incoming>, ErrorBody>) -> Response
             let (parts, body) = response.into_parts();
             let mut answer = Response::new(Body::new(body));
             *answer.status_mut() = parts.status;
-            *answer.headers_mut() = end_to_end(&parts.headers);
+            *answer.headers_mut() = of_engine(&parts.headers);
             answer
         }
         Err(error) => error_response(&error),

@@ -2,6 +2,7 @@
 //! for clients that don't read, and a graceful end for requests in flight.
 
 use crate::address::{ClientAddress, Encrypted, ServedAddress};
+use crate::guarded::guard;
 use crate::peers::Peers;
 use crate::reached_limits::ReachedLimits;
 use crate::steady::Steady;
@@ -13,6 +14,7 @@ use hyper::server::conn::http1::{self, UpgradeableConnection};
 use hyper::service::{HttpService, Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -155,7 +157,12 @@ async fn attend(
         if let Some(address) = served {
             extensions.insert(ServedAddress(address));
         }
-        inner.call(ReadOut::within(request))
+        let answering = inner.call(ReadOut::within(request));
+        async move {
+            let mut answer = answering.await?;
+            guard(answer.headers_mut());
+            Ok::<_, Infallible>(answer)
+        }
     });
     let Some(stream) = secured(stream, tls, limits.first_head_timeout).await else {
         return;
@@ -234,6 +241,11 @@ mod tests {
         let served = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let (one, other) = (ask(address).await, ask(address).await);
         assert!(one.0.ends_with("here") && other.0.ends_with("here"));
+        assert!(one.0.contains("x-content-type-options: nosniff"));
+        assert!(
+            one.0
+                .contains("content-security-policy: default-src 'none'")
+        );
         assert_eq!(ask(address).await.0, "", "its address has two already");
         drop(one);
         // The server learns of it soon.

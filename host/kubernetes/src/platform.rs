@@ -132,7 +132,11 @@ impl Platform for Kubernetes {
         self.cluster.config.images.keys().cloned().collect()
     }
 
-    async fn import(&self, name: &str, _: &Path) -> Result<(), SandboxError> {
+    fn check_imports(&self, name: &str) -> Result<(), SandboxError> {
+        Err(no_images(name))
+    }
+
+    async fn import(&self, name: &str, _: &Path, _: Option<&str>) -> Result<(), SandboxError> {
         Err(no_images(name))
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{MachineClock, ThisMachine};
+use crate::images::ImageSources;
 use crate::shares::{Shares, Undivided};
 use crate::wire::Guard;
 
@@ -41,6 +42,8 @@ pub struct SandboxConfig {
     pub files_bytes_max: u64,
     /// What a tenant may have of all that is shared.
     pub shares: Arc<dyn Shares>,
+    /// What of this machine may become an image.
+    pub image_sources: ImageSources,
     /// Snapshots at once.
     pub snapshots_max: usize,
     /// The first of 65,536 users of the machine that are the users of sandboxes; no others may be.
@@ -72,6 +75,7 @@ impl SandboxConfig {
             copies_bytes_max: 40 << 30,
             files_bytes_max: 0,
             shares: Arc::new(Undivided),
+            image_sources: ImageSources::default(),
             snapshots_max: 1_024,
             uid: 231_072,
             ttl: Duration::from_hours(1),

@@ -49,7 +49,7 @@ pub use clock::{MachineClock, ThisMachine};
 pub use config::SandboxConfig;
 pub use error::SandboxError;
 pub use files::{Entry, FileKind};
-pub use images::SYSTEM_IMAGE;
+pub use images::{ImageSources, SYSTEM_IMAGE};
 pub use inside::sandbox_main;
 pub use machine::{Look, look};
 pub use platform::{Environment, MeasuredImage, Order, Place, Platform, Started};

@@ -115,9 +115,20 @@ impl Platform for Namespaces {
         blocking(move || images.measured()).await
     }
 
-    async fn import(&self, name: &str, from: &Path) -> Result<(), SandboxError> {
+    fn image_owner(&self, name: &str) -> Option<String> {
+        self.images.owner(name)
+    }
+
+    async fn import(
+        &self,
+        name: &str,
+        from: &Path,
+        owner: Option<&str>,
+    ) -> Result<(), SandboxError> {
         let (images, name, from) = (self.images.clone(), name.to_owned(), from.to_owned());
-        let imported = tokio::task::spawn_blocking(move || images.import(&name, &from)).await;
+        let owner = owner.map(str::to_owned);
+        let import = move || images.import(&name, &from, owner.as_deref());
+        let imported = tokio::task::spawn_blocking(import).await;
         imported
             .unwrap_or_else(|error| Err(SandboxError::System("importing", io::Error::other(error))))
     }

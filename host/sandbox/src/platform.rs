@@ -45,8 +45,25 @@ pub trait Platform: Debug + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Makes an image of files of this machine.
-    async fn import(&self, name: &str, from: &Path) -> Result<(), SandboxError>;
+    /// The tenant whose an image is; nothing where it is all tenants'.
+    fn image_owner(&self, name: &str) -> Option<String> {
+        let _ = name;
+        None
+    }
+
+    /// Whether images are made of files of this machine; why not.
+    fn check_imports(&self, name: &str) -> Result<(), SandboxError> {
+        let _ = name;
+        Ok(())
+    }
+
+    /// Makes an image of files of this machine: a tenant's, or all tenants' without one.
+    async fn import(
+        &self,
+        name: &str,
+        from: &Path,
+        owner: Option<&str>,
+    ) -> Result<(), SandboxError>;
 
     /// Removes an image.
     async fn remove_image(&self, name: &str) -> Result<(), SandboxError>;

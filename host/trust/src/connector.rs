@@ -124,6 +124,7 @@ impl Connector {
     /// The addresses of a host. One that may not be connected to rules out the others too: the name
     /// is another's to point somewhere.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+        self.0.targets.check_host(host)?;
         let found = tokio::net::lookup_host((host, port)).await;
         let found = found.map_err(|error| ConnectError::Name {
             host: host.to_owned(),

@@ -2,11 +2,14 @@
 //! daemon that connects to whatever it is told opens a network that its clients can't see. The same
 //! holds for the requests of actions.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use embedded::with_embedded;
 use private_range::is_private;
 pub use public_host::public_host;
 
+mod embedded;
+mod metadata;
 mod private_range;
 mod public_host;
 
@@ -15,19 +18,15 @@ const ENGINES: &str = "engines.allowed";
 /// Where an operator lists what requests of actions may reach.
 const EGRESS: &str = "actions.egress";
 
-/// Addresses at which clouds hand out their machines' credentials, outside the link-local ranges.
-const METADATA: [IpAddr; 3] = [
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-];
-
 /// Why an address is not connected to.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
     /// It is nobody's to connect to.
     #[error("{0} is never connected to: {1}")]
     Never(IpAddr, &'static str),
+    /// It is the name of a cloud's metadata.
+    #[error("{0} is never connected to: it is the name of a cloud's metadata")]
+    NeverNamed(String),
     /// It is the daemon's own.
     #[error("{0} is the daemon itself")]
     Own(SocketAddr),
@@ -119,6 +118,17 @@ impl Targets {
         Ok(Self { rules })
     }
 
+    /// Checks a host before it is looked up.
+    ///
+    /// # Errors
+    /// It is the name of something that is never connected to.
+    pub fn check_host(&self, host: &str) -> Result<(), Refused> {
+        if self.rules.is_some() && metadata::is_name(host) {
+            return Err(Refused::NeverNamed(host.to_owned()));
+        }
+        Ok(())
+    }
+
     /// Checks an address that a host was found at.
     ///
     /// # Errors
@@ -127,12 +137,15 @@ impl Targets {
         let Some(rules) = &self.rules else {
             return Ok(());
         };
+        self.check_host(host)?;
         let ip = address.ip().to_canonical();
-        if let Some(why) = never(ip) {
-            return Err(Refused::Never(ip, why));
-        }
-        if is_own(rules.own, ip, address.port()) {
-            return Err(Refused::Own(address));
+        for end in with_embedded(ip) {
+            if let Some(why) = never(end) {
+                return Err(Refused::Never(ip, why));
+            }
+            if is_own(rules.own, end, address.port()) {
+                return Err(Refused::Own(address));
+            }
         }
         let host = host.to_ascii_lowercase();
         let fits = |pattern: &Pattern| pattern.fits(&host, ip, address.port());
@@ -143,7 +156,8 @@ impl Targets {
         }
         let by_address = |pattern: &Pattern| matches!(pattern.host, Host::Network(..));
         let mut fitting = rules.allowed.iter().filter(|pattern| fits(pattern));
-        if is_egress && is_private(ip) && !fitting.any(by_address) {
+        let is_within = with_embedded(ip).into_iter().any(is_private);
+        if is_egress && is_within && !fitting.any(by_address) {
             return Err(Refused::Private(host, address, rules.list));
         }
         Ok(())
@@ -152,13 +166,14 @@ impl Targets {
 
 /// Why no engine has this address.
 fn never(ip: IpAddr) -> Option<&'static str> {
-    let is_link_local = match ip {
-        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    let (is_unspecified, is_link_local) = match ip {
+        // All of the network 0 means this machine to some systems (RFC 1122 §3.2.1.3).
+        IpAddr::V4(ip) => (ip.octets()[0] == 0, ip.is_link_local() || ip.is_broadcast()),
+        IpAddr::V6(ip) => (ip.is_unspecified(), ip.is_unicast_link_local()),
     };
-    if ip.is_unspecified() {
+    if is_unspecified {
         Some("it is unspecified; write the engine's own")
-    } else if is_link_local || METADATA.contains(&ip) {
+    } else if is_link_local || metadata::is_address(ip) {
         Some("link-local addresses and those of cloud metadata are refused")
     } else if ip.is_multicast() {
         Some("it is a group's")
@@ -268,9 +283,28 @@ mod tests {
             "169.254.1.1:8000",
             "[fe80::1]:8000",
             "[::ffff:169.254.169.254]:80",
+            "[::ffff:0:169.254.169.254]:80",
+            "[::169.254.169.254]:80",
+            "[64:ff9b::169.254.169.254]:80",
+            "[64:ff9b::a83f:8110]:80",
+            "[64:ff9b:1::169.254.169.254]:80",
+            "[2002:a9fe:a9fe::]:80",
+            "[2001:0:1:2:3:4:5601:5601]:80",
             "[fd00:ec2::254]:80",
+            "[fd00:ec2::23]:80",
+            "[fd20:ce::254]:80",
+            "[fd00:c1::a9fe:a9fe]:80",
+            "[fd00:42::42]:80",
+            "[fd00:a9fe:a9fe::1]:80",
             "100.100.100.200:80",
+            "100.96.0.96:80",
+            "168.63.129.16:80",
+            "168.63.129.16:32526",
+            "169.254.0.23:80",
+            "169.254.170.2:80",
+            "192.0.0.192:80",
             "0.0.0.0:8000",
+            "0.0.0.1:8000",
             "[::]:8000",
             "224.0.0.1:8000",
             "[ff02::1]:8000",
@@ -283,10 +317,26 @@ mod tests {
             "127.0.0.1:8000",
             "10.0.0.1:80",
             "[fd00::1]:8000",
+            "[::1]:8000",
+            "[64:ff9b::8.8.8.8]:80",
+            "[64:ff9b:1::8.8.8.8]:80",
             "1.1.1.1:1",
         ] {
             assert_eq!(targets.check("h", at(good)), Ok(()), "{good}");
         }
+        for name in [
+            "metadata.google.internal",
+            "Metadata.Google.Internal.",
+            "metadata",
+            "instance-data.ec2.internal",
+            "metadata.tencentyun.com",
+        ] {
+            let named = Err(Refused::NeverNamed(name.to_owned()));
+            assert_eq!(targets.check_host(name), named);
+            assert_eq!(targets.check(name, at("10.0.0.1:80")), named);
+            assert_eq!(Targets::all().check_host(name), Ok(()));
+        }
+        assert_eq!(targets.check_host("metadata.example"), Ok(()));
         assert_eq!(Targets::all().check("h", at("169.254.169.254:80")), Ok(()));
     }
 
@@ -296,6 +346,7 @@ mod tests {
         let own = Err(Refused::Own(at("127.0.0.1:8300")));
         assert_eq!(local.check("localhost", at("127.0.0.1:8300")), own);
         assert!(local.check("h", at("[::ffff:127.0.0.1]:8300")).is_err());
+        assert!(local.check("h", at("[64:ff9b::127.0.0.1]:8300")).is_err());
         assert_eq!(local.check("h", at("10.255.0.1:8300")), Ok(()));
         let everywhere = targets("0.0.0.0:8300", &[]);
         assert_eq!(everywhere.check("localhost", at("127.0.0.1:8300")), own);
@@ -367,6 +418,8 @@ mod tests {
             ("a.internal", "[::1]:80"),
             ("a.internal", "[::ffff:10.2.0.1]:80"),
             ("a.internal", "[64:ff9b::a00:1]:80"),
+            ("a.internal", "[::ffff:0:10.2.0.1]:80"),
+            ("a.internal", "[2001:db8::5efe:10.2.0.1]:80"),
         ] {
             let refused = some.check(host, at(bad)).unwrap_err();
             assert!(

@@ -102,9 +102,11 @@ impl SetSpec {
             return wrong(format!("has {}; give at most {SETS_MAX}", sets.len()));
         }
         for (place, set) in sets.iter().enumerate() {
-            if set.name.is_empty() || set.name.len() > NAME_BYTES_MAX {
+            let is_name = (1..=NAME_BYTES_MAX).contains(&set.name.len())
+                && !set.name.contains(char::is_control);
+            if !is_name {
                 return wrong(format!(
-                    "[{place}].name must have 1 to {NAME_BYTES_MAX} bytes"
+                    "[{place}].name must have 1 to {NAME_BYTES_MAX} bytes and no control character"
                 ));
             }
             if sets[..place].iter().any(|other| other.name == set.name) {

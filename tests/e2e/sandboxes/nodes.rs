@@ -34,6 +34,7 @@ async fn daemon(folder: &Path, listen: &str, more: &[&str]) -> DaemonProcess {
         "auth.anonymous_scope=admin".to_owned(),
         "actions.enabled=true".to_owned(),
         format!("cluster.secret={SECRET}"),
+        image_folders(folder),
     ];
     let mut arguments = Vec::new();
     for set in &sets {
@@ -43,15 +44,21 @@ async fn daemon(folder: &Path, listen: &str, more: &[&str]) -> DaemonProcess {
     DaemonProcess::run("serve", listen, &arguments).await
 }
 
+/// Has images be made of the folder `image` in a folder.
+fn image_folders(folder: &Path) -> String {
+    format!("sandboxes.image_folders=[{:?}]", folder.join("image"))
+}
+
 /// The agent of a node.
 async fn agent(folder: &Path, name: &str, daemon: &str) -> DaemonProcess {
     let (url, secret) = (
         format!("http://{daemon}"),
         format!("cluster.secret={SECRET}"),
     );
+    let images = image_folders(folder);
     let folder = folder.join(name).display().to_string();
     let arguments = [
-        "--daemon", &url, "--name", name, "--folder", &folder, "--set", &secret,
+        "--daemon", &url, "--name", name, "--folder", &folder, "--set", &secret, "--set", &images,
     ];
     DaemonProcess::run("node-agent", "127.0.0.1:0", &arguments).await
 }

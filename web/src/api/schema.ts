@@ -298,10 +298,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Makes an image of a folder, a tar archive or an OCI image layout of the daemon's machine */
+        /**
+         * Makes an image of a folder, a tar archive or an OCI image layout of the daemon's machine
+         * @description What is below a folder of `sandboxes.image_folders`, and nothing of the daemon's own. It is the caller's tenant's, unless it is `shared`. Beside other tenants it takes a token of the whole daemon.
+         */
         put: operations["sandboxes_import"];
         post?: never;
-        /** Removes an image that no sandbox has */
+        /**
+         * Removes an image that no sandbox has
+         * @description Beside other tenants it takes a token of the whole daemon.
+         */
         delete: operations["sandboxes_remove_image"];
         options?: never;
         head?: never;
@@ -2997,8 +3003,13 @@ export interface components {
         };
         /** @description Where an image comes from. */
         ImportRequest: {
-            /** @description A folder, a tar archive, or a folder with an OCI image layout, on the daemon's machine. */
+            /**
+             * @description A folder, a tar archive, or a folder with an OCI image layout, on the daemon's machine, below a
+             *     folder of `sandboxes.image_folders`.
+             */
             path: string;
+            /** @description Whether all tenants may make sandboxes of it; only the caller's without it. */
+            shared?: boolean;
         };
         JobMemory: components["schemas"]["UsesReport"] & {
             /** @description Its name. */

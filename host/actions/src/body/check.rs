@@ -185,7 +185,7 @@ pub(crate) fn check_env(whole: &str, env: &BTreeMap<String, String>) -> Checked 
     }
     for (name, value) in env {
         let field = format!("{whole}.{}", name.escape_default());
-        if name.is_empty() || name.contains(['=', '\0']) {
+        if name.is_empty() || name.contains('=') || name.contains(char::is_control) {
             let problem = "is no name of a variable; use letters, digits and `_`";
             return Err(BodyError::new(&field, problem));
         }

@@ -37,6 +37,9 @@ pub struct ServiceSpec {
     /// Memory that each of them must have.
     #[serde(default)]
     pub gpu_memory_bytes: u64,
+    /// Whether who declared it may run commands on this machine where jobs may not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_operator: bool,
 }
 
 /// How a service comes and goes.

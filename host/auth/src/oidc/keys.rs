@@ -4,7 +4,9 @@
 use axum::http::{HeaderMap, Method};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet};
+use jsonwebtoken::jwk::{
+    AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, KeyOperations, PublicKeyUse,
+};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -126,7 +128,13 @@ impl Keys {
 /// Keys that can be used here; others in the set are ignored.
 fn usable(set: &JwkSet) -> Set {
     let read = |(at, jwk): (usize, &Jwk)| {
-        let algorithms = algorithms(jwk)?;
+        let mut algorithms = algorithms(jwk).filter(|_| verifies(jwk))?;
+        if let Some(only) = jwk.common.key_algorithm {
+            algorithms.retain(|own| KeyAlgorithm::from(*own) == only);
+        }
+        if algorithms.is_empty() {
+            return None;
+        }
         let key = DecodingKey::from_jwk(jwk).ok()?;
         // A key without an id can only be the only one.
         let id = jwk.common.key_id.clone();
@@ -134,6 +142,16 @@ fn usable(set: &JwkSet) -> Set {
         Some((id, Arc::new(Key { key, algorithms })))
     };
     set.keys.iter().enumerate().filter_map(read).collect()
+}
+
+/// Whether the provider means a key for signatures, where it says what it is for (RFC 7517 §4.2,
+/// §4.3): one to encrypt with may be known to others.
+fn verifies(jwk: &Jwk) -> bool {
+    let is_use = |stated: &PublicKeyUse| *stated == PublicKeyUse::Signature;
+    let is_among = |stated: &Vec<KeyOperations>| stated.contains(&KeyOperations::Verify);
+    let common = &jwk.common;
+    common.public_key_use.as_ref().is_none_or(is_use)
+        && common.key_operations.as_ref().is_none_or(is_among)
 }
 
 /// What a key may have signed with: by its kind, so that no token chooses for itself.

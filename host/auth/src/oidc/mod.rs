@@ -13,7 +13,7 @@ use super::principal::{Principal, PrincipalKind};
 use super::scope::Scope;
 use super::secret::{Hash, hash};
 use super::tenant::DEFAULT_TENANT;
-use jsonwebtoken::{Validation, decode, decode_header};
+use jsonwebtoken::{Header, Validation, decode, decode_header};
 use keys::{Key, Keys};
 use serde_json::{Map, Value};
 pub use sign_in::Pending;
@@ -21,6 +21,7 @@ use sign_in::SignIn;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use treadle_config::OidcConfig;
+use treadle_model::ClientName;
 use treadle_model::tenant::WHOLE_DAEMON;
 use treadle_trust::Trust;
 use treadle_wire::{ErrorBody, ErrorCode};
@@ -73,6 +74,7 @@ impl Oidc {
             return Ok(principal);
         }
         let header = decode_header(token).map_err(|error| invalid(&error.to_string()))?;
+        check_header(&header)?;
         let key = self.keys.find(header.kid.as_deref()).await;
         let key = key.map_err(|why| invalid(&why))?;
         let claims = self.claims(token, &key)?;
@@ -112,6 +114,10 @@ impl Oidc {
         validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
         let decoded = decode::<Map<String, Value>>(token, &key.key, &validation);
         match decoded {
+            // The library takes a list of issuers with the right one among them.
+            Ok(decoded) if decoded.claims.get("iss").is_none_or(|iss| !iss.is_string()) => {
+                Err(invalid("its claim `iss` is no text: it has one issuer"))
+            }
             Ok(decoded) => Ok(decoded.claims),
             Err(error) if *error.kind() == jsonwebtoken::errors::ErrorKind::ExpiredSignature => {
                 let message = "the token has expired; get a new one from the identity provider";
@@ -144,6 +150,9 @@ impl Oidc {
         let claim = &self.config.name_claim;
         let subject = claims.get(claim).and_then(Value::as_str);
         let subject = subject.ok_or_else(|| lacks(claim, "person"))?;
+        let subject = ClientName::parse(claim, subject).map_err(|error| {
+            ErrorBody::new(ErrorCode::Forbidden, format!("the token's claim {error}"))
+        })?;
         Ok(Principal {
             tenant: tenant.clone(),
             scope: Some(scope),
@@ -151,9 +160,22 @@ impl Oidc {
             root,
             whole: root,
             tenants: directory.tenants.len(),
-            who: PrincipalKind::Subject(subject.to_owned()),
+            who: PrincipalKind::Subject(subject.to_string()),
         })
     }
+}
+
+/// What a token says of itself must be known here (RFC 7515 §4.1.11): nothing critical is.
+fn check_header(header: &Header) -> Result<(), ErrorBody> {
+    if let Some(critical) = &header.crit {
+        let message = format!("its `crit` names {critical:?}, which treadle does not know");
+        return Err(invalid(&message));
+    }
+    // An extension without `crit` that changes what is signed (RFC 7797).
+    if header.extras.inner().contains_key("b64") || header.enc.is_some() || header.zip.is_some() {
+        return Err(invalid("it is not encoded as a signed token is"));
+    }
+    Ok(())
 }
 
 /// The highest scope that a claim names: words in a text or a list, with or without `treadle:`.

@@ -287,6 +287,11 @@ impl Oidc {
         if claim(&token, "nonce").as_deref() != Some(&pending.nonce()) {
             return Err(invalid("it was made for another browser; sign in again"));
         }
+        if !is_for(&token, &sign_in.client_id) {
+            return Err(invalid(
+                "it is for another client of the identity provider (`aud`, `azp`)",
+            ));
+        }
         Ok(token)
     }
 
@@ -299,10 +304,25 @@ impl Oidc {
     }
 }
 
-fn claim(token: &str, name: &str) -> Option<String> {
+fn claims(token: &str) -> Option<Value> {
     let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-    let claims: Value = serde_json::from_slice(&payload).ok()?;
-    claims.get(name)?.as_str().map(str::to_owned)
+    serde_json::from_slice(&payload).ok()
+}
+
+fn claim(token: &str, name: &str) -> Option<String> {
+    claims(token)?.get(name)?.as_str().map(str::to_owned)
+}
+
+/// Whether a token that was verified was given to this client (OpenID Connect Core §3.1.3.7): it is
+/// among the audience, and where the token says to whom it was given, that is it.
+fn is_for(token: &str, client_id: &str) -> bool {
+    let claims = claims(token).unwrap_or_default();
+    let is_own = |value: &Value| value == client_id;
+    let in_audience = match &claims["aud"] {
+        Value::Array(all) => all.iter().any(is_own),
+        one => is_own(one),
+    };
+    in_audience && claims.get("azp").is_none_or(is_own)
 }
 
 fn read<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, String> {
@@ -329,6 +349,7 @@ fn failed(why: &str) -> ErrorBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn nobody_is_led_to_another_site() {
@@ -355,6 +376,26 @@ mod tests {
         assert_ne!(pending.state(), Pending::new("/").unwrap().state());
         for text in ["", ".", "a.b", "tr_1"] {
             assert!(Pending::read(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_for_the_client_that_it_was_given_to() {
+        let of = |claims: &Value| format!("e.{}.s", URL_SAFE_NO_PAD.encode(claims.to_string()));
+        for good in [
+            json!({"aud": "console"}),
+            json!({"aud": ["treadle", "console"], "azp": "console"}),
+        ] {
+            assert!(is_for(&of(&good), "console"), "{good}");
+        }
+        for bad in [
+            json!({"aud": "treadle"}),
+            json!({"aud": ["treadle"], "azp": "console"}),
+            json!({"aud": ["treadle", "console"], "azp": "other"}),
+            json!({"aud": "console", "azp": ["console"]}),
+            json!({}),
+        ] {
+            assert!(!is_for(&of(&bad), "console"), "{bad}");
         }
     }
 

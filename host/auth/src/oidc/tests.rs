@@ -175,6 +175,106 @@ async fn tokens_with_anything_wrong_are_refused() {
     }
 }
 
+/// A token of this key whose head says more.
+fn with_head(signer: &Signer, more: &Value) -> String {
+    let mut head = json!({"alg": "ES256", "typ": "JWT", "kid": format!("{}-ec", signer.id)});
+    for (name, value) in more.as_object().unwrap() {
+        head[name] = value.clone();
+    }
+    let message = format!(
+        "{}.{}",
+        encoded(head.to_string()),
+        encoded(claims().to_string())
+    );
+    let signed = signer.curve.sign(&SystemRandom::new(), message.as_bytes());
+    format!("{message}.{}", encoded(signed.unwrap()))
+}
+
+#[tokio::test]
+async fn what_a_token_says_in_another_form_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let signer = Signer::new("a");
+    std::fs::write(file.path(), signer.listed().to_string()).unwrap();
+    let (oidc, directory) = (oidc(file.path()), directory());
+    let with = |field: &str, value: Value| {
+        let mut claims = claims();
+        claims[field] = value;
+        signer.es256(&claims)
+    };
+    let plain = with_head(&signer, &json!({}));
+    assert!(oidc.principal(&plain, &directory).await.is_ok());
+    let one = with("aud", json!("treadle"));
+    assert!(oidc.principal(&one, &directory).await.is_ok());
+    let (invalid, forbidden) = (ErrorCode::TokenInvalid, ErrorCode::Forbidden);
+    for (token, code) in [
+        (with_head(&signer, &json!({"crit": ["exp"]})), invalid),
+        (with_head(&signer, &json!({"crit": ["x"], "x": 1})), invalid),
+        (with_head(&signer, &json!({"crit": []})), invalid),
+        (with_head(&signer, &json!({"crit": "x"})), invalid),
+        (
+            with_head(&signer, &json!({"crit": ["b64"], "b64": false})),
+            invalid,
+        ),
+        (with_head(&signer, &json!({"b64": false})), invalid),
+        (with_head(&signer, &json!({"zip": "DEF"})), invalid),
+        (with("iss", json!(["https://issuer"])), invalid),
+        (
+            with("iss", json!(["https://issuer", "https://other"])),
+            invalid,
+        ),
+        (with("iss", json!({"https://issuer": 1})), invalid),
+        (with("aud", json!([])), invalid),
+        (with("aud", json!(["other", "another"])), invalid),
+        (with("aud", json!(["treadle", 5])), invalid),
+        (with("aud", json!([["treadle"]])), invalid),
+        (with("aud", json!({"treadle": true})), invalid),
+        (with("aud", json!("treadle,other")), invalid),
+        (with("sub", json!("a\u{1b}[2J")), forbidden),
+        (with("sub", json!("a\nb")), forbidden),
+        (with("sub", json!("")), forbidden),
+        (with("sub", json!("x".repeat(5_000))), forbidden),
+    ] {
+        let error = oidc.principal(&token, &directory).await.unwrap_err();
+        assert_eq!(error.code, code, "{token}: {}", error.message);
+    }
+}
+
+#[tokio::test]
+async fn keys_that_are_not_for_signatures_sign_nothing() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let signer = Signer::new("a");
+    let directory = directory();
+    for (more, is_good) in [
+        (json!({}), true),
+        (json!({"use": "sig"}), true),
+        (
+            json!({"use": "sig", "key_ops": ["verify"], "alg": "ES256"}),
+            true,
+        ),
+        (json!({"key_ops": ["sign", "verify"]}), true),
+        (json!({"use": "enc"}), false),
+        (json!({"use": "tls"}), false),
+        (json!({"use": "sig", "key_ops": ["encrypt"]}), false),
+        (json!({"key_ops": ["deriveKey", "wrapKey"]}), false),
+        (json!({"key_ops": []}), false),
+        (json!({"alg": "ES384"}), false),
+        (json!({"alg": "ECDH-ES"}), false),
+        (json!({"alg": "RS256"}), false),
+    ] {
+        let mut listed = signer.listed();
+        for (name, value) in more.as_object().unwrap() {
+            listed["keys"][0][name] = value.clone();
+        }
+        std::fs::write(file.path(), listed.to_string()).unwrap();
+        let oidc = oidc(file.path());
+        let taken = oidc.principal(&signer.es256(&claims()), &directory).await;
+        assert_eq!(taken.is_ok(), is_good, "{more}");
+        // The other key stays what it is.
+        let taken = oidc.principal(&signer.eddsa(&claims()), &directory).await;
+        assert!(taken.is_ok(), "{more}");
+    }
+}
+
 #[tokio::test]
 async fn new_keys_are_read_when_a_token_names_one() {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 use treadle_core::StepTokens;
-use treadle_http::{InUse, UpstreamError, end_to_end};
+use treadle_http::{InUse, UpstreamError, of_engine};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
 use treadle_wire::{Endpoint, insert_fields, usage_of_body};
@@ -359,7 +359,7 @@ pub(super) async fn whole(
 pub(super) fn marked(call: &Call, parts: &Parts, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = parts.status;
-    *response.headers_mut() = end_to_end(&parts.headers);
+    *response.headers_mut() = of_engine(&parts.headers);
     mark(call, &mut response);
     response
 }

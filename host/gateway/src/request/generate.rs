@@ -340,11 +340,11 @@ fn group_of(identity: &Identity, head: &RequestHead, of_tenant: u64) -> Option<u
     ))
 }
 
-/// The model's name under which its prompts' costs are learnt. Longer ones share the estimates of
-/// requests without a model: no engine serves them.
+/// The model's name under which its prompts' costs are learnt. Longer ones, and what is no
+/// name, share the estimates of requests without a model: no engine serves them.
 fn known_model(model: Option<&str>) -> &str {
     let model = model.unwrap_or("");
-    if model.len() > NAME_BYTES_MAX {
+    if model.len() > NAME_BYTES_MAX || model.contains(char::is_control) {
         ""
     } else {
         model

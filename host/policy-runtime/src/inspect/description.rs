@@ -46,6 +46,12 @@ pub(crate) fn check_description(world: &str, limits: &Limits, said: &Description
             "shorten it to at most 500 characters",
         );
     }
+    if said.summary.contains(char::is_control) {
+        return bad(
+            "the summary has a control character".to_owned(),
+            "write it as one line of text",
+        );
+    }
     let known = CONTRACT.functions(world);
     let mut functions = said.functions.iter();
     if let Some(name) = functions.find(|name| !known.contains(&name.as_str())) {

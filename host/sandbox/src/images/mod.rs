@@ -1,5 +1,7 @@
 //! What sandboxes are made of: folders that are read by many and written by none.
 
+mod owners;
+mod sources;
 mod system;
 mod unpack;
 
@@ -17,6 +19,7 @@ use crate::platform::MeasuredImage;
 use crate::record::Record;
 use crate::usage;
 use crate::wire::Overlay;
+pub use sources::ImageSources;
 
 /// The image that is always there: the programs of this machine, without its data.
 pub const SYSTEM_IMAGE: &str = "system";
@@ -138,12 +141,22 @@ impl Images {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an image of a folder, an archive (`.tar`), or an OCI image layout. It is there once all
-    /// of it is.
+    /// The tenant whose an image is; nothing where it is all tenants'.
+    pub(crate) fn owner(&self, name: &str) -> Option<String> {
+        (name != SYSTEM_IMAGE).then(|| owners::of(&self.folder, name))?
+    }
+
+    /// Makes an image of a folder, an archive (`.tar`), or an OCI image layout: a tenant's, or all
+    /// tenants' without one. It is there once all of it is.
     ///
     /// # Errors
     /// What is wrong with the name or the source.
-    pub(crate) fn import(&self, name: &str, from: &Path) -> Result<(), SandboxError> {
+    pub(crate) fn import(
+        &self,
+        name: &str,
+        from: &Path,
+        owner: Option<&str>,
+    ) -> Result<(), SandboxError> {
         check_name(name).map_err(|problem| SandboxError::Value("image", problem))?;
         let _changing = self.lock();
         if name == SYSTEM_IMAGE {
@@ -159,6 +172,7 @@ impl Images {
         let made = layers::remove(&partial)
             .and_then(|()| layers::make_owned(&partial, self.uid))
             .and_then(|()| unpack::into(&partial, from, self.uid))
+            .and_then(|()| owners::note(&self.folder, name, owner))
             .and_then(|()| fs::rename(&partial, self.folder.join(name)));
         made.map_err(|error| {
             let _ = layers::remove(&partial);
@@ -177,6 +191,7 @@ impl Images {
         // Half of it is no image.
         let gone = self.folder.join(format!(".gone-{}-{name}", now_us()));
         fs::rename(self.folder.join(name), &gone)
+            .and_then(|()| owners::forget(&self.folder, name))
             .map_err(|error| SandboxError::System("removing the image", error))?;
         Ok(gone)
     }

@@ -2,9 +2,10 @@
 //! lands outside, none is a device, and owners are users of sandboxes.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tar::{Archive, EntryType};
@@ -68,17 +69,16 @@ struct Descriptor {
 
 /// An OCI image layout: `index.json`, and blobs by their digests.
 fn layout(folder: &Path, from: &Path, uid: u32) -> io::Result<()> {
-    let index: Index = document(&from.join("index.json"))?;
+    let index: Index = document(from, Path::new("index.json"))?;
     let [manifest] = &index.manifests[..] else {
         let count = index.manifests.len();
         return Err(wrong(format!(
             "index.json has {count} manifests; keep the one that is meant"
         )));
     };
-    let manifest: Manifest = document(&blob(from, manifest)?)?;
+    let manifest: Manifest = document(from, &blob(manifest)?)?;
     for layer in &manifest.layers {
-        let path = blob(from, layer)?;
-        let mut file = File::open(&path)?;
+        let mut file = below(from, &blob(layer)?)?;
         let mut digest = Sha256::new();
         io::copy(&mut file, &mut digest)?;
         let found = hex(&digest.finalize());
@@ -88,7 +88,8 @@ fn layout(folder: &Path, from: &Path, uid: u32) -> io::Result<()> {
                 layer.digest
             )));
         }
-        let file = File::open(&path)?;
+        // What was read once more is what was measured.
+        file.rewind()?;
         match layer.media_type.rsplit_once("tar") {
             Some((_, "")) => archive(folder, file, uid)?,
             Some((_, "+gzip" | ".gzip")) => {
@@ -109,21 +110,37 @@ fn layout(folder: &Path, from: &Path, uid: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn document<T: for<'de> Deserialize<'de>>(path: &Path) -> io::Result<T> {
+/// A file of a layout. Nothing in it leads out of it.
+fn below(from: &Path, path: &Path) -> io::Result<File> {
+    let folder = File::open(from)?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let opened = openat2(&folder, path, flags, Mode::empty(), resolve);
+    let file = File::from(opened.map_err(|error| {
+        let error = io::Error::from(error);
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    })?);
+    if !file.metadata()?.is_file() {
+        return Err(wrong(format!("{} is no file", path.display())));
+    }
+    Ok(file)
+}
+
+fn document<T: for<'de> Deserialize<'de>>(from: &Path, path: &Path) -> io::Result<T> {
     let mut text = Vec::new();
-    File::open(path)?
+    below(from, path)?
         .take(DOCUMENT_BYTES_MAX)
         .read_to_end(&mut text)?;
     serde_json::from_slice(&text).map_err(|error| wrong(format!("{}: {error}", path.display())))
 }
 
-fn blob(from: &Path, descriptor: &Descriptor) -> io::Result<PathBuf> {
+fn blob(descriptor: &Descriptor) -> io::Result<PathBuf> {
     let digest = &descriptor.digest;
     let hex = digest
         .strip_prefix("sha256:")
         .filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
     let hex = hex.ok_or_else(|| wrong(format!("the digest `{digest}` is not sha256")))?;
-    Ok(from.join("blobs/sha256").join(hex))
+    Ok(Path::new("blobs/sha256").join(hex))
 }
 
 fn wrong(problem: String) -> io::Error {

@@ -2,6 +2,7 @@
 
 mod budget;
 mod forks;
+mod of_images;
 mod snapshots;
 mod start;
 mod sweep;
@@ -22,8 +23,6 @@ use crate::snapshot::Snapshot;
 
 /// Bytes of all labels and variables of a sandbox.
 const TEXT_BYTES_MAX: usize = 256 << 10;
-/// How long it is tried to find a moment at which nothing is made.
-const QUIET_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 /// Characters of a sandbox's name: letters and digits that no host name forbids.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
@@ -212,60 +211,6 @@ impl Sandboxes {
         self.0.agent.config.sandboxes_max
     }
 
-    /// Names of all images.
-    pub fn images(&self) -> Vec<String> {
-        self.0.agent.platform.images()
-    }
-
-    /// Makes an image of a folder, a tar archive or an OCI image layout of this machine.
-    ///
-    /// # Errors
-    /// What is wrong with the name or the source.
-    pub async fn import(&self, name: &str, from: &std::path::Path) -> Result<(), SandboxError> {
-        self.0.agent.platform.import(name, from).await
-    }
-
-    /// Removes an image that no sandbox has.
-    ///
-    /// # Errors
-    /// It is not there, or a sandbox has it.
-    pub async fn remove_image(&self, name: &str) -> Result<(), SandboxError> {
-        let Some(_none_is_made) = self.none_is_made().await else {
-            let problem = format!(
-                "`{name}` may be in use: sandboxes are being made or copied just now; try again"
-            );
-            return Err(SandboxError::Value("image", problem));
-        };
-        if self.list().iter().any(|sandbox| sandbox.spec.image == name) {
-            let problem = format!("`{name}` is what sandboxes are made of; remove those first");
-            return Err(SandboxError::Value("image", problem));
-        }
-        if self
-            .snapshots()
-            .iter()
-            .any(|snapshot| snapshot.image == name)
-        {
-            let problem = format!("`{name}` lies below snapshots; remove those first");
-            return Err(SandboxError::Value("image", problem));
-        }
-        self.0.agent.platform.remove_image(name).await
-    }
-
-    /// What keeps anything from being made or copied, if that comes about soon. It does not wait in
-    /// line: those who make something would wait behind it.
-    async fn none_is_made(&self) -> Option<tokio::sync::RwLockWriteGuard<'_, ()>> {
-        let began = std::time::Instant::now();
-        loop {
-            match self.0.copying.try_write() {
-                Ok(guard) => return Some(guard),
-                Err(_) if began.elapsed() < QUIET_MAX => {
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-                }
-                Err(_) => return None,
-            }
-        }
-    }
-
     /// Removes all sandboxes of a program that has ended.
     pub async fn remove_of(&self, tenant: &str, program: &str) {
         let all: Vec<_> = self.0.lock().values().cloned().collect();
@@ -291,11 +236,20 @@ fn check(spec: &SandboxSpec) -> Result<(), SandboxError> {
         }
     }
     let wrong = |(name, value): (&String, &String)| {
-        name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+        let is_name = !name.is_empty() && !name.contains(|c: char| c == '=' || c.is_control());
+        !is_name || value.contains('\0')
     };
     if spec.env.iter().any(wrong) {
-        let problem = "has a name that is empty or has `=`, or a NUL; correct it".to_owned();
-        return Err(SandboxError::Value("env", problem));
+        let problem =
+            "has a name that is empty or has `=`, a control character, or a NUL; correct it";
+        return Err(SandboxError::Value("env", problem.to_owned()));
+    }
+    let acts = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    let unfit =
+        |(name, value): (&String, &String)| name.contains(char::is_control) || value.contains(acts);
+    if spec.labels.iter().any(unfit) {
+        let problem = "has a name or a value with a control character; leave that out".to_owned();
+        return Err(SandboxError::Value("metadata", problem));
     }
     if spec.memory_bytes.is_some_and(|bytes| bytes < 8 << 20) {
         let problem = "is too little to run anything; ask for 8 MiB or more".to_owned();

@@ -35,7 +35,7 @@ impl Sandboxes {
         self.0.agent.platform.check_pauses()?;
         if let Some(name) = &name {
             images::check_name(name).map_err(|problem| SandboxError::Value("name", problem))?;
-            if self.images().contains(name) {
+            if self.images_of(&sandbox.tenant()).contains(name) {
                 let problem = format!("`{name}` is the name of an image; take another one");
                 return Err(SandboxError::Value("name", problem));
             }
@@ -197,7 +197,15 @@ impl Sandboxes {
     /// lie over it.
     pub(super) fn made_of(&self, spec: &mut SandboxSpec) -> Result<Vec<String>, SandboxError> {
         let platform = &self.0.agent.platform;
-        let Err(unknown) = platform.check_image(&spec.image) else {
+        let unknown = match platform.check_image(&spec.image) {
+            Err(unknown) => Some(unknown),
+            // Another tenant's is none.
+            Ok(()) if !self.is_image_of(&spec.image, &spec.tenant) => {
+                Some(SandboxError::ImageUnknown(spec.image.clone()))
+            }
+            Ok(()) => None,
+        };
+        let Some(unknown) = unknown else {
             platform.used(&spec.image);
             return Ok(Vec::new());
         };

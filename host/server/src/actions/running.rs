@@ -118,6 +118,11 @@ impl Actions {
             Ok(body) => body,
             Err(cause) => return self.failed(action, attempt, &cause),
         };
+        // It may have been put on record before that was asked for.
+        if self.sandboxes_only && matches!(*body, ActionBody::Process(_)) {
+            let cause = "this daemon runs commands in sandboxes only (sandboxes.required)";
+            return self.failed(action, attempt, cause);
+        }
         if let (Some(nodes), Some(mark)) = (&self.nodes, node_of(&start.grants)) {
             let mark = mark.to_owned();
             return nodes.start(&mark, for_node(start, &body));

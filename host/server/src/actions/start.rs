@@ -56,7 +56,7 @@ impl Running {
             ..settings(config, epoch)
         };
         let recovery = recover(&settings).await?;
-        let services = store.services().await?;
+        let services = declared(store.services().await?, config.sandboxes.required);
         let nodes = nodes(config, driver, own.clone()).await;
         let nodes_and_own = (nodes.as_deref(), own);
         let again = restore(driver, nodes_and_own, (&recovery, &services)).await;
@@ -65,10 +65,8 @@ impl Running {
         let (reporter, reports) = channel(REPORTS_MAX);
         let outputs = Arc::new(blobs.clone());
         let executor = Executor::start(settings, recovery, outputs, reporter).await?;
-        for row in services {
-            if let Ok(spec) = ServiceSpec::parse(row.spec.as_bytes())
-                && !executor.declare(&row.tenant, spec, 1)
-            {
+        for (row, spec) in services {
+            if !executor.declare(&row.tenant, spec, 1) {
                 tracing::warn!(service = row.service, "a service is one too many");
             }
         }
@@ -96,6 +94,25 @@ impl Running {
         }
         Ok(Some(Self::new(actions, instructions, reports)))
     }
+}
+
+/// Services on record. Where commands of jobs run in sandboxes only, those with commands that no
+/// operator declared are none: they may have come before that was asked for.
+fn declared(rows: Vec<ServiceRow>, sandboxes_only: bool) -> Vec<(ServiceRow, ServiceSpec)> {
+    let specs = rows.into_iter().filter_map(|row| {
+        let spec = ServiceSpec::parse(row.spec.as_bytes()).ok()?;
+        if sandboxes_only && spec.has_commands() && !spec.by_operator {
+            tracing::warn!(
+                service = row.service,
+                tenant = row.tenant,
+                "a service has commands and was not declared by an operator, and commands run in \
+                 sandboxes only (sandboxes.required): it is not there until an operator declares it"
+            );
+            return None;
+        }
+        Some((row, spec))
+    });
+    specs.collect()
 }
 
 /// Other machines, where they may be any; those that were there before are expected back.
@@ -175,7 +192,7 @@ pub(crate) fn actions_folder(config: &Config) -> PathBuf {
 async fn restore(
     driver: &DriverHandle,
     (nodes, own): (Option<&Nodes>, Vec<Resource>),
-    (recovery, services): (&Recovery, &[ServiceRow]),
+    (recovery, services): (&Recovery, &[(ServiceRow, ServiceSpec)]),
 ) -> Vec<ActionStart> {
     let resources = match nodes {
         Some(nodes) => nodes.resources(),
@@ -183,7 +200,7 @@ async fn restore(
     };
     let left = driver.actions_left().await.unwrap_or_default();
     driver.event(ActionEvent::ResourcesSet { resources }.into());
-    for row in services {
+    for (row, _) in services {
         let (service, load) = (row.service.as_str().into(), Span(row.load_us));
         driver.event(ActionEvent::ServiceDeclared { service, load }.into());
     }
@@ -247,4 +264,39 @@ async fn stale(driver: &DriverHandle, recovery: &Recovery) -> Vec<(ActionId, u32
         }
     }
     stale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_no_operator_declared_are_gone_once_sandboxes_are_required() {
+        let row = |name: &str, lifecycle: &str, by_operator: bool| ServiceRow {
+            service: name.to_owned(),
+            tenant: "default".to_owned(),
+            spec: format!(
+                r#"{{"name":"{name}","lifecycle":{lifecycle},"ready_path":"/","ready_s_max":1,"by_operator":{by_operator}}}"#
+            ),
+            load_us: 0,
+            declared_at_us: 0,
+        };
+        let process = r#"{"process":{"command":["serve"]}}"#;
+        let commands = r#"{"commands":{"start":["a"],"stop":["b"]}}"#;
+        let control = r#"{"control":{"url":"http://h"}}"#;
+        let rows = || {
+            vec![
+                row("process", process, false),
+                row("commands", commands, false),
+                row("trusted", process, true),
+                row("control", control, false),
+            ]
+        };
+        let names = |sandboxes_only| {
+            let declared = declared(rows(), sandboxes_only).into_iter();
+            declared.map(|(row, _)| row.service).collect::<Vec<_>>()
+        };
+        assert_eq!(names(false), ["process", "commands", "trusted", "control"]);
+        assert_eq!(names(true), ["trusted", "control"]);
+    }
 }

@@ -72,6 +72,7 @@ impl NodeAgent {
         let in_folder = |name: &str| folder.join(name).display().to_string();
         config.sandboxes.folder = in_folder("sandboxes");
         config.actions.folder = in_folder("actions");
+        config.nodes.folder = folder.display().to_string();
         let config = &config;
         let identity = Identity::open(&folder).map_err(|error| no_folder(&folder, error))?;
         let tenants = Tenants::let_in();

@@ -341,10 +341,16 @@ pub(super) async fn report(upstream: Arc<Upstream>, mut reports: Receiver<Action
 /// Tells the daemon what the node has.
 pub(super) async fn tell_load(upstream: Arc<Upstream>, sandboxes: Sandboxes) {
     loop {
+        let images = sandboxes.images();
+        let owned = images.iter().filter_map(|image| {
+            let owner = sandboxes.image_owner(image)?;
+            Some((image.clone(), owner))
+        });
         let load = NodeLoad {
+            image_owners: owned.collect(),
             sandboxes: sandboxes.list().len() as u64,
             memory_free_mib: machine::memory_free_mib() / MEMORY_STEP_MIB * MEMORY_STEP_MIB,
-            images: sandboxes.images(),
+            images,
         };
         upstream.has(load);
         tokio::time::sleep(LOOK).await;

@@ -2,6 +2,7 @@
 
 use crate::held_action::HeldAction;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use treadle_actions::ActionBody;
 use treadle_core::actions::{Grant, Outcome};
 use treadle_model::ActionId;
@@ -113,6 +114,20 @@ pub(crate) struct NodeLoad {
     pub(crate) memory_free_mib: u64,
     /// Names of its images.
     pub(crate) images: Vec<String>,
+    /// Tenants by the images that are theirs alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) image_owners: BTreeMap<String, String>,
+}
+
+impl NodeLoad {
+    /// The images that a tenant may make sandboxes of.
+    pub(crate) fn images_of(&self, tenant: &str) -> impl Iterator<Item = &String> {
+        let is_own = move |image: &&String| {
+            let owner = self.image_owners.get(*image);
+            owner.is_none_or(|owner| owner == tenant)
+        };
+        self.images.iter().filter(is_own)
+    }
 }
 
 /// A question of an agent's.

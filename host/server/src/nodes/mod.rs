@@ -402,11 +402,13 @@ impl Nodes {
         urls.collect()
     }
 
-    /// Images of all nodes.
-    pub(crate) fn images(&self) -> BTreeSet<String> {
+    /// A tenant's images of all nodes.
+    pub(crate) fn images_of(&self, tenant: &str) -> BTreeSet<String> {
         let state = self.lock();
         let loads = state.nodes.values().map(|node| &node.load);
-        loads.flat_map(|load| load.images.iter().cloned()).collect()
+        loads
+            .flat_map(|load| load.images_of(tenant).cloned())
+            .collect()
     }
 
     /// A node's handler waits for an action's turn.
@@ -449,8 +451,8 @@ fn check(hello: &Hello) -> Result<(), String> {
     if !is_mark {
         return Err("its mark is none; remove `node.json` from its folder".to_owned());
     }
-    if hello.name.is_empty() || hello.name.len() > 128 {
-        return Err("its name must have 1 to 128 characters; give one with --name".to_owned());
+    if hello.name.is_empty() || hello.name.len() > 128 || hello.name.contains(char::is_control) {
+        return Err("its name must have 1 to 128 characters, no control characters among them; give one with --name".to_owned());
     }
     if treadle_trust::base_url(&hello.url).is_err() {
         return Err(format!(

@@ -5,6 +5,7 @@ use super::{Node, Nodes};
 use serde::Serialize;
 use std::time::Duration;
 use treadle_http::Exposition;
+use treadle_model::tenant::DEFAULT_TENANT;
 use utoipa::ToSchema;
 
 /// A machine that has sandboxes for this daemon.
@@ -47,8 +48,8 @@ impl Node {
 }
 
 impl Nodes {
-    /// All of them, by name.
-    pub(crate) fn rows(&self) -> Vec<NodeRow> {
+    /// All of them, by name, with what a tenant sees of them.
+    pub(crate) fn rows(&self, tenant: &str) -> Vec<NodeRow> {
         let state = self.lock();
         let rows = state.nodes.iter().map(|(mark, node)| {
             let hello = node.hello.as_ref();
@@ -66,7 +67,7 @@ impl Nodes {
                 memory_free_bytes: node.load.memory_free_mib << 20,
                 sandboxes: node.load.sandboxes,
                 actions: state.placed.values().filter(|at| *at == mark).count(),
-                images: node.load.images.clone(),
+                images: node.load.images_of(tenant).cloned().collect(),
             }
         });
         let mut rows: Vec<_> = rows.collect();
@@ -76,7 +77,12 @@ impl Nodes {
 
     /// Has a node, by name or mark, take new sandboxes or none; gives it as it is then. One that is
     /// away can't be told.
-    pub(crate) fn cordon(&self, name: &str, cordoned: bool) -> Option<Result<NodeRow, Duration>> {
+    pub(crate) fn cordon(
+        &self,
+        tenant: &str,
+        name: &str,
+        cordoned: bool,
+    ) -> Option<Result<NodeRow, Duration>> {
         let mark = {
             let mut state = self.lock();
             let is_named =
@@ -93,12 +99,13 @@ impl Nodes {
             state.cordons.insert(mark.clone(), cordoned);
             mark
         };
-        self.rows().into_iter().find(|row| row.mark == mark).map(Ok)
+        let mut rows = self.rows(tenant).into_iter();
+        rows.find(|row| row.mark == mark).map(Ok)
     }
 
     /// What is counted, in Prometheus' text format.
     pub(crate) fn render(&self) -> String {
-        let rows = self.rows();
+        let rows = self.rows(DEFAULT_TENANT);
         let mut text = Exposition::default();
         let name = "treadle_nodes";
         text.head(name, "gauge", "Nodes by state.");

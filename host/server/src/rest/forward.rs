@@ -1,6 +1,7 @@
 //! Requests about sandboxes of nodes are passed on to the node.
 
 use super::compat::e2b::{FileQuery, called};
+use super::sandboxes::check_images;
 use crate::nodes::{Nodes, Own, Place, SIGNED_PATH, mark_of_sandbox};
 use crate::sandboxes::{Host, SandboxApp};
 use axum::body::{Body, Bytes, to_bytes};
@@ -43,6 +44,10 @@ pub(crate) async fn forward(
         return make(nodes, &app, request, next).await;
     }
     if path.starts_with(IMAGES) {
+        let principal = request.extensions().get::<Arc<Principal>>();
+        if let Some(Err(refusal)) = principal.map(|principal| check_images(principal)) {
+            return refusal;
+        }
         return everywhere(nodes, &app, request, next).await;
     }
     let found = match aim(nodes, &app, &request) {
@@ -270,7 +275,8 @@ fn has_snapshot(host: &Host, parts: &Parts, image: &str) -> bool {
     caller.is_some_and(|caller| {
         let tenant = caller.tenant.tenant.name();
         let found = host.sandboxes.snapshot_called(tenant, image).is_some();
-        found && !host.sandboxes.images().iter().any(|own| own == image)
+        let images = host.sandboxes.images_of(tenant);
+        found && !images.iter().any(|own| own == image)
     })
 }
 

@@ -30,6 +30,8 @@ mod openapi;
 mod plugins;
 mod policy_views;
 pub(crate) mod programs;
+#[cfg(test)]
+mod reaches;
 mod resources;
 mod sandboxes;
 pub(crate) mod session;

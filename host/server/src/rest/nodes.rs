@@ -43,11 +43,11 @@ struct Nodes {
     nodes: Vec<NodeRow>,
 }
 
-async fn list(State(app): State<App>) -> Answer<Nodes> {
-    let nodes = app.nodes.as_ref();
+async fn list(State(app): State<App>, caller: Caller) -> Answer<Nodes> {
+    let (nodes, tenant) = (app.nodes.as_ref(), caller.principal.tenant.tenant.name());
     Ok(Json(Nodes {
         enabled: nodes.is_some(),
-        nodes: nodes.map_or_else(Vec::new, |nodes| nodes.rows()),
+        nodes: nodes.map_or_else(Vec::new, |nodes| nodes.rows(tenant)),
     }))
 }
 
@@ -73,8 +73,8 @@ async fn set_state(
     Body(wanted): Body<NodeState>,
 ) -> Answer<NodeRow> {
     let cordoned = wanted.state == WantedState::Cordoned;
-    let nodes = app.nodes.as_ref();
-    let row = match nodes.and_then(|nodes| nodes.cordon(&node, cordoned)) {
+    let (nodes, tenant) = (app.nodes.as_ref(), caller.principal.tenant.tenant.name());
+    let row = match nodes.and_then(|nodes| nodes.cordon(tenant, &node, cordoned)) {
         Some(Ok(row)) => row,
         Some(Err(since)) => {
             let message = format!(

@@ -14,7 +14,7 @@ use serde_json::Value;
 use treadle_actions::{ISOLATION, ServiceSpec};
 use treadle_auth::Caller;
 use treadle_auth::permissions::{RUN, VIEW};
-use treadle_auth::{Principal, Scope};
+use treadle_auth::{Principal, PrincipalKind, Scope};
 use treadle_config::MEMORY;
 use treadle_core::actions::{Pool, Supply};
 use treadle_http::error_response;
@@ -199,14 +199,15 @@ async fn declare(
         "ready_path": request.ready_path, "ready_s_max": request.ready_s_max, "env": env,
         "gpus": request.gpus, "gpu_memory_bytes": request.gpu_memory_bytes,
     });
-    let spec = ServiceSpec::parse(spec.to_string().as_bytes()).map_err(|error| {
+    let mut spec = ServiceSpec::parse(spec.to_string().as_bytes()).map_err(|error| {
         let body = ErrorBody::new(ErrorCode::InvalidField, error.to_string());
         error_response(&body.with_param(error.field()))
     })?;
+    spec.by_operator = operates(&app, &caller.principal);
     let tenant = &caller.principal.tenant.tenant;
     let has_commands = spec.has_commands() || actions.has_commands(tenant, &service);
-    if actions.runs_sandboxes_only() && has_commands && !operates(&app, &caller.principal) {
-        let message = "the service has commands, or is to take the place of one that has, and this daemon runs those of jobs in sandboxes only; send `control`, or ask an operator to declare it";
+    if actions.runs_sandboxes_only() && has_commands && !spec.by_operator {
+        let message = "the service has commands, or is to take the place of one that has, and this daemon runs those of jobs in sandboxes only; send `control`, or have an operator declare it with a token";
         let body = ErrorBody::new(ErrorCode::Forbidden, message);
         return Err(error_response(&body.with_param("lifecycle")));
     }
@@ -215,8 +216,12 @@ async fn declare(
     Ok(Json(Declared { service }))
 }
 
-/// Whether a caller may run on this machine what the daemon may.
+/// Whether a caller may run on this machine what the daemon may: with a token, unless the
+/// configuration makes everyone an admin.
 fn operates(app: &App, principal: &Principal) -> bool {
-    let is_operator = principal.scope >= Some(Scope::Operator);
-    is_operator && (principal.global || app.auth.has_one_tenant())
+    let least = match principal.who {
+        PrincipalKind::Anonymous => Scope::Admin,
+        PrincipalKind::Token { .. } | PrincipalKind::Subject(_) => Scope::Operator,
+    };
+    principal.scope >= Some(least) && (principal.global || app.auth.has_one_tenant())
 }

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use treadle_auth::Caller;
-use treadle_auth::permissions::{ENGINES, RUN, VIEW};
+use treadle_auth::permissions::{IMAGES, RUN, VIEW};
+use treadle_auth::{Caller, Principal};
 use treadle_http::{error_response, refuse};
 use treadle_sandbox::{OnExpiry, Sandbox, SandboxError, SandboxSpec, State as Life, Status};
 use treadle_wire::ErrorCode;
@@ -75,11 +75,17 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
         get("/api/v1/images", VIEW, images)
             .summary("What sandboxes can be made of")
             .fails(&codes[..1]),
-        put("/api/v1/images/{image}", ENGINES, import)
+        put("/api/v1/images/{image}", IMAGES, import)
             .summary("Makes an image of a folder, a tar archive or an OCI image layout of the daemon's machine")
+            .details(
+                "What is below a folder of `sandboxes.image_folders`, and nothing of the daemon's \
+                 own. It is the caller's tenant's, unless it is `shared`. Beside other tenants it \
+                 takes a token of the whole daemon.",
+            )
             .fails(&[codes[0], ErrorCode::Unserved]),
-        delete("/api/v1/images/{image}", ENGINES, remove_image)
+        delete("/api/v1/images/{image}", IMAGES, remove_image)
             .summary("Removes an image that no sandbox has")
+            .details("Beside other tenants it takes a token of the whole daemon.")
             .fails(&[codes[0], ErrorCode::Unserved]),
     ]
 }
@@ -323,11 +329,11 @@ struct Images {
     images: Vec<String>,
 }
 
-async fn images(State(app): State<SandboxApp>) -> Answer<Images> {
-    let nodes = app.nodes.as_ref();
-    let mut images = nodes.map_or_else(BTreeSet::new, |nodes| nodes.images());
+async fn images(State(app): State<SandboxApp>, caller: Caller) -> Answer<Images> {
+    let (nodes, tenant) = (app.nodes.as_ref(), caller.principal.tenant.tenant.name());
+    let mut images = nodes.map_or_else(BTreeSet::new, |nodes| nodes.images_of(tenant));
     match host(&app) {
-        Ok(host) => images.extend(host.sandboxes.images()),
+        Ok(host) => images.extend(host.sandboxes.images_of(tenant)),
         Err(refusal) if nodes.is_none() => return Err(refusal),
         Err(_) => {}
     }
@@ -339,30 +345,48 @@ async fn images(State(app): State<SandboxApp>) -> Answer<Images> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ImportRequest {
-    /// A folder, a tar archive, or a folder with an OCI image layout, on the daemon's machine.
+    /// A folder, a tar archive, or a folder with an OCI image layout, on the daemon's machine, below a
+    /// folder of `sandboxes.image_folders`.
     path: String,
+    /// Whether all tenants may make sandboxes of it; only the caller's without it.
+    #[serde(default)]
+    shared: bool,
+}
+
+/// Images are of machines, which tenants share.
+pub(super) fn check_images(principal: &Principal) -> Result<(), Response> {
+    if principal.is_alone() || principal.global {
+        return Ok(());
+    }
+    let message = "images take a token of the whole daemon: there are several tenants, and machines are shared; ask an operator of the daemon";
+    Err(refuse(ErrorCode::Forbidden, message))
 }
 
 async fn import(
     State(app): State<SandboxApp>,
+    caller: Caller,
     InPath(image): InPath<String>,
     Body(request): Body<ImportRequest>,
 ) -> Answer<Images> {
     let sandboxes = &host(&app)?.sandboxes;
-    sandboxes
-        .import(&image, Path::new(&request.path))
-        .await
-        .map_err(told)?;
-    let images = sandboxes.images();
+    check_images(&caller.principal)?;
+    let tenant = caller.principal.tenant.tenant.name();
+    let owner = (!request.shared).then_some(tenant);
+    let path = Path::new(&request.path);
+    let imported = sandboxes.import_listed(&image, path, owner).await;
+    imported.map_err(told)?;
+    let images = sandboxes.images_of(tenant);
     Ok(Json(Images { images }))
 }
 
 async fn remove_image(
     State(app): State<SandboxApp>,
+    caller: Caller,
     InPath(image): InPath<String>,
 ) -> Answer<Images> {
     let sandboxes = &host(&app)?.sandboxes;
+    check_images(&caller.principal)?;
     sandboxes.remove_image(&image).await.map_err(told)?;
-    let images = sandboxes.images();
+    let images = sandboxes.images_of(caller.principal.tenant.tenant.name());
     Ok(Json(Images { images }))
 }

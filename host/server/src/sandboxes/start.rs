@@ -1,14 +1,15 @@
 //! Bringing up sandboxes.
 
 use super::Tenants;
+use crate::actions::actions_folder;
 use crate::machine;
 use crate::start_error::StartError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_config::Config;
 use treadle_kubernetes::{Kubernetes, KubernetesConfig};
-use treadle_sandbox::{SandboxConfig, Sandboxes};
+use treadle_sandbox::{ImageSources, SandboxConfig, Sandboxes};
 use treadle_store::Location;
 
 /// What makes the daemon's binary keep a sandbox.
@@ -55,6 +56,7 @@ pub(super) fn settings(config: &Config, mark: &str) -> SandboxConfig {
         images_bytes_max: section.images_bytes_max,
         copies_bytes_max: section.copies_bytes_max(),
         files_bytes_max: section.files_bytes_max,
+        image_sources: image_sources(config, &folder(config)),
         uid: section.uid,
         ttl: Duration::from_secs(section.ttl_s),
         mark: mark.to_owned(),
@@ -75,6 +77,32 @@ pub(super) fn folder(config: &Config) -> PathBuf {
             PathBuf::from(FOLDER).join(format!("sandboxes-{}", config.server.listen.port()))
         }
     })
+}
+
+/// What of this machine may become an image: what is listed, and nothing of the daemon's own.
+fn image_sources(config: &Config, folder: &Path) -> ImageSources {
+    let payloads = Some(&config.payloads.location).filter(|place| *place != "table");
+    let paths = [
+        &config.nodes.folder,
+        &config.kv.folder,
+        &config.kv.slots_folder,
+        &config.tls.cert,
+        &config.tls.key,
+        &config.kubernetes.kubeconfig,
+    ];
+    let paths = paths.into_iter().chain(payloads);
+    let paths = paths.filter(|path| !path.is_empty()).map(PathBuf::from);
+    let mut private = vec![folder.to_owned(), actions_folder(config)];
+    private.extend(paths.chain(config.files.iter().cloned()));
+    let folders = config.sandboxes.image_folders.iter();
+    ImageSources {
+        folders: folders.map(PathBuf::from).collect(),
+        private,
+        // Beside a database's path lies the first token too.
+        store: Some(&config.store.path)
+            .filter(|path| *path != "memory")
+            .map(PathBuf::from),
+    }
 }
 
 /// What the configuration says of the cluster.
@@ -111,6 +139,49 @@ pub async fn look_at_cluster(config: &Config) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_of_the_daemon_s_own_becomes_an_image() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| folder.path().join(path).display().to_string();
+        std::fs::write(at("config.toml"), "").expect("a file");
+        std::fs::write(at("secret"), "x".repeat(32)).expect("a file");
+        let sets = [
+            format!("cluster.secret_file={}", at("secret")),
+            format!("store.path={}", at("state/treadle.db")),
+            format!("payloads.location={}", at("payloads")),
+            format!("kv.folder={}", at("kv")),
+            format!("kv.slots_folder={}", at("slots")),
+            format!("actions.folder={}", at("markers")),
+            format!("tls.key={}", at("key.pem")),
+        ];
+        let file = PathBuf::from(at("config.toml"));
+        let config = Config::load(Some(&file), [], &sets);
+        let mut config = config.expect("a configuration");
+        let boxes = PathBuf::from(at("boxes"));
+        let sources = image_sources(&config, &boxes);
+        for own in [
+            "config.toml",
+            "secret",
+            "payloads",
+            "kv",
+            "slots",
+            "markers",
+            "key.pem",
+            "boxes",
+        ] {
+            assert!(sources.private.contains(&PathBuf::from(at(own))), "{own}");
+        }
+        assert_eq!(sources.store, Some(PathBuf::from(at("state/treadle.db"))));
+        // The file of the first token is there without a file of a store.
+        config.store.url = treadle_config::Secret::new("postgres://h/d");
+        assert!(image_sources(&config, &boxes).store.is_some());
+        "memory".clone_into(&mut config.store.path);
+        assert_eq!(image_sources(&config, &boxes).store, None);
+        let is_path = |path: &PathBuf| path.as_os_str().is_empty() || path.ends_with("table");
+        let bare = image_sources(&Config::default(), &boxes);
+        assert!(!bare.private.iter().any(is_path) && bare.folders.is_empty());
+    }
 
     #[tokio::test]
     async fn a_cluster_that_can_not_be_found_is_told_at_the_start() {

@@ -1,14 +1,19 @@
 //! The log: lines on standard error, as configured in `[logging]`; and traces, where they are
 //! configured.
 
+use std::fmt;
 use std::io::IsTerminal;
 
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use super::environment;
 use super::error::CliError;
+use super::output::harmless;
 use super::traces::Traces;
 use treadle_config::{Config, LogFormat};
 use treadle_gateway::TRACE_TARGET;
@@ -34,7 +39,8 @@ pub(super) fn start(config: &Config) -> Result<Traces, CliError> {
     let log = match config.logging.format {
         LogFormat::Text => {
             let colours = std::io::stderr().is_terminal() && !environment::no_color();
-            log.with_ansi(colours).boxed()
+            let fields = debug_fn(field).delimited(" ");
+            log.fmt_fields(fields).with_ansi(colours).boxed()
         }
         LogFormat::Json => log.json().flatten_event(true).boxed(),
     };
@@ -44,4 +50,58 @@ pub(super) fn start(config: &Config) -> Result<Traces, CliError> {
         .try_init();
     started.map_err(|error| CliError::Failed(format!("the log does not start: {error}")))?;
     Ok(traces)
+}
+
+/// A field of a line: what clients and engines sent is in some of them, and acts on no terminal.
+fn field(line: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let value = format!("{value:?}");
+    let value = harmless(&value);
+    match field.name() {
+        "message" => write!(line, "{value}"),
+        name => write!(line, "{name}={value}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_logged_acts_on_a_terminal() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let log = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .fmt_fields(debug_fn(field).delimited(" "))
+            .finish();
+        tracing::subscriber::with_default(log, || {
+            let cause = "\u{1b}[2Jno\u{9b}m";
+            tracing::warn!(url = "http://a", %cause, quoted = cause, "it failed\u{7}: {cause}");
+        });
+        let line = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        assert!(
+            line.ends_with('\n') && !line.trim_end().contains(char::is_control),
+            "{line:?}"
+        );
+        assert!(line.contains("it failed\\u0007"), "{line}");
+        assert!(line.contains("cause=\\u001b[2Jno\\u009bm"), "{line}");
+        assert!(line.contains("url=\"http://a\""), "{line}");
+    }
 }

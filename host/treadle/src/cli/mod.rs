@@ -40,7 +40,6 @@ mod up;
 mod whatif;
 mod workers;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -150,8 +149,7 @@ fn ended(result: Result<(), CliError>) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     if !error.is_silent() {
-        // If this one is closed as well nothing can be reported.
-        let _ = writeln!(std::io::stderr(), "error: {error}");
+        output::tell(&format!("error: {error}"));
     }
     error.exit_code()
 }

@@ -1,5 +1,7 @@
 //! Standard output: text and tables for people, JSON for programs.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 
 use serde_json::Value;
@@ -17,13 +19,11 @@ const CELL_CHARS_MAX: usize = 100;
 /// seconds.
 pub(super) type Column = (&'static str, &'static str);
 
-/// Writes a text and ends its last line.
+/// Writes a text and ends its last line. Nothing in it acts on a terminal, wherever it came from.
 pub(super) fn print_text(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
-    let written = match text.strip_suffix('\n') {
-        Some(line) => writeln!(out, "{line}"),
-        None => writeln!(out, "{text}"),
-    };
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    let written = writeln!(out, "{}", harmless(line));
     written.and_then(|()| out.flush()).map_err(|cause| {
         if cause.kind() == ErrorKind::BrokenPipe {
             CliError::OutputClosed
@@ -32,6 +32,12 @@ pub(super) fn print_text(text: &str) -> Result<(), CliError> {
             CliError::System { what, cause }
         }
     })
+}
+
+/// Writes a line to the standard error, beside the output.
+pub(super) fn tell(line: &str) {
+    // Without one nobody is to be told.
+    let _ = writeln!(std::io::stderr(), "{}", harmless(line));
 }
 
 /// Writes indented JSON.
@@ -117,10 +123,46 @@ pub(super) fn plain(value: &Value) -> String {
     }
 }
 
-/// Names come from clients: none of them may move the cursor of a terminal.
+/// Names come from clients: none of them may move the cursor of a terminal, or look like another.
 fn printable(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let visible = |c: char| if acts(c) { '\u{fffd}' } else { c };
     text.chars().map(visible).collect()
+}
+
+/// Whether a character does something to a terminal other than to appear there: controls of both
+/// sets, those of the direction of writing, and those that can't be seen. What joins letters and
+/// symbols is part of how they are written.
+fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}'
+                | '\u{200b}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+        )
+}
+
+/// Lines for a terminal: of what acts on it, line ends and tabs are left, and the rest is written as
+/// JSON has it, so that JSON stays what it is.
+pub(super) fn harmless(text: &str) -> Cow<'_, str> {
+    let is_shown = |c: char| matches!(c, '\n' | '\t') || !acts(c);
+    if text.chars().all(is_shown) {
+        return Cow::Borrowed(text);
+    }
+    let mut harmless = String::with_capacity(text.len() + 16);
+    for c in text.replace("\r\n", "\n").chars() {
+        if is_shown(c) {
+            harmless.push(c);
+        } else {
+            let _ = write!(harmless, "\\u{:04x}", u32::from(c));
+        }
+    }
+    Cow::Owned(harmless)
 }
 
 /// At most `chars_max` characters, with a mark where some are left out.
@@ -184,6 +226,24 @@ mod tests {
         assert_eq!(table(&columns, &rows), expected.join("\n"));
         let lines = fields(&[("id", "/id"), ("tokens", "/tokens")], &rows[0]);
         assert_eq!(lines, "id      a\ntokens  5\n");
+    }
+
+    #[test]
+    fn nothing_that_is_printed_acts_on_a_terminal() {
+        let evil =
+            "a\u{1b}]0;x\u{7}\r\u{8}\u{7f}\u{9b}2J\u{202e}txt.\u{2066}\u{200b}\u{feff}\u{2028}z";
+        let shown = harmless(evil);
+        assert!(!shown.chars().any(acts), "{shown:?}");
+        assert!(shown.starts_with("a\\u001b]0;x\\u0007\\u000d\\u0008\\u007f\\u009b2J\\u202etxt."));
+        assert!(!plain(&json!(evil)).chars().any(acts));
+        // What JSON had as it is, it has as an escape.
+        let value = json!({"name": evil});
+        let line = value.to_string();
+        let read: Value = serde_json::from_str(&harmless(&line)).expect("JSON");
+        assert_eq!(read, value);
+        let good = "a\tb\nü 日本 👩\u{200d}💻 می\u{200c}خواهم";
+        assert_eq!(harmless(good), good);
+        assert_eq!(harmless("a\r\nb\u{7}"), "a\nb\\u0007");
     }
 
     #[test]

@@ -96,8 +96,11 @@ enum SandboxesCommand {
     Import {
         /// The image's name.
         image: String,
-        /// Where it comes from.
+        /// Where it comes from: below a folder of `sandboxes.image_folders`.
         path: PathBuf,
+        /// Let all tenants make sandboxes of it.
+        #[arg(long)]
+        shared: bool,
     },
 }
 
@@ -179,10 +182,14 @@ impl SandboxesArgs {
                 )
             }
             SandboxesCommand::Images => images(&client.get("/api/v1/images").await?, json),
-            SandboxesCommand::Import { image, path } => {
+            SandboxesCommand::Import {
+                image,
+                path,
+                shared,
+            } => {
                 let (to, body) = (
                     format!("/api/v1/images/{}", escaped(&image)),
-                    json!({"path": path}),
+                    json!({"path": path, "shared": shared}),
                 );
                 images(&client.command(Method::PUT, &to, &body).await?, json)
             }

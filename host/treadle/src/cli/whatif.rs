@@ -2,7 +2,7 @@
 
 use super::client::{Asking, Client, Server, escaped};
 use super::error::CliError;
-use super::output::{Column, print_json, print_table, print_text};
+use super::output::{Column, print_json, print_table, print_text, tell};
 use super::progress;
 use clap::{Args, Subcommand};
 use http::Method;
@@ -172,9 +172,9 @@ async fn start(client: &Client, args: &RunArgs, json: bool) -> Result<(), CliErr
         };
     }
     // A user who stops waiting here must know that the run goes on there.
-    eprintln!(
+    tell(&format!(
         "{name} is running; ending this command leaves it running: `treadle what-if show {name}` shows it, `treadle what-if cancel {name}` ends it"
-    );
+    ));
     show(&until_ended(client, &name, run).await?, json)
 }
 

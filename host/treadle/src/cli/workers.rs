@@ -12,7 +12,7 @@ use treadle_model::{EngineKind, TOKENS_MAX};
 use super::client::{Client, Remote, escaped};
 use super::error::CliError;
 use super::memory::MemoryArgs;
-use super::output::{Column, plain, print_json, print_table, print_text};
+use super::output::{Column, plain, print_json, print_table, print_text, tell};
 use super::provision::ProvisionArgs;
 
 const WORKERS: &[Column] = &[
@@ -192,7 +192,7 @@ async fn drained(client: &Client, set: Value, most: Duration) -> Result<Value, C
         if view["problem"] != told {
             told = view["problem"].clone();
             let text = told.as_str();
-            eprintln!("{}", text.unwrap_or("another engine takes programs again"));
+            tell(text.unwrap_or("another engine takes programs again"));
         }
         if began.elapsed() >= most {
             return Err(still_draining(client, &view, most).await);

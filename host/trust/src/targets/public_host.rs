@@ -1,6 +1,7 @@
 //! Hosts that others may be sent to without reaching what only they can: this machine, the networks
 //! that it is in, and the credentials that its cloud hands out.
 
+use super::metadata;
 use super::never;
 use super::private_range::is_private;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -60,7 +61,7 @@ pub fn public_host(host: &str) -> Result<(), &'static str> {
     if PRIVATE_ENDS.iter().any(|end| is_below(&end)) {
         return Err("the name is one of a private network");
     }
-    if METADATA_NAMES.contains(&host.as_str()) {
+    if METADATA_NAMES.contains(&host.as_str()) || metadata::is_name(&host) {
         return Err("the name is one of cloud metadata");
     }
     Ok(())

@@ -158,12 +158,8 @@ pub(super) fn without_memory(field: &str) -> Response {
 
 /// The image or snapshot that a template is.
 fn image(host: &Host, tenant: &Tenant, template: &str) -> Result<String, Response> {
-    if host
-        .sandboxes
-        .images()
-        .iter()
-        .any(|image| image == template)
-    {
+    let images = host.sandboxes.images_of(tenant.name());
+    if images.iter().any(|image| image == template) {
         return Ok(template.to_owned());
     }
     if template.is_empty() || template == BASE {

@@ -70,6 +70,12 @@ async fn order(
     if starting.pty.is_some() {
         return Err(without_pty());
     }
+    let tag = starting.tag.as_deref().unwrap_or_default();
+    if tag.contains(char::is_control) {
+        return Err(Fault::invalid(
+            "`tag` has a control character; leave it out",
+        ));
+    }
     let config = starting.process.filter(|config| !config.cmd.is_empty());
     let config = config.ok_or_else(|| Fault::invalid("`process.cmd` is missing"))?;
     let user = Users::of(&reached.sandbox)

@@ -116,6 +116,8 @@ pub(super) async fn download(
     let head = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, length.to_string()),
+        // What a program wrote is nothing that a browser shows.
+        (header::CONTENT_DISPOSITION, "attachment".to_owned()),
     ];
     Ok((head, bytes_of(file, length)).into_response())
 }

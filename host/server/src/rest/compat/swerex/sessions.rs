@@ -114,6 +114,10 @@ pub(super) async fn create(
         let message = format!("`session` has more than {NAME_BYTES_MAX} bytes");
         return Err(Problem::new(super::errors::VALUE, message).into());
     }
+    if name.contains(char::is_control) {
+        let message = "`session` has a control character; leave it out";
+        return Err(Problem::new(super::errors::VALUE, message.to_owned()).into());
+    }
     let max = seconds("startup_timeout", request.startup_timeout)?;
     let max = max.unwrap_or_default().max(START_MIN);
     let sources = request.startup_source.iter();

@@ -1,0 +1,85 @@
+//! Addresses of IPv4 within those of IPv6: a translator or a tunnel on the way leads there.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An address, and those that a connection to it may end at.
+pub(super) fn with_embedded(ip: IpAddr) -> Vec<IpAddr> {
+    let mut all = vec![ip];
+    if let IpAddr::V6(ip) = ip {
+        // No translator has a way to the network 0: such a reading is none.
+        let ends = embedded(ip).into_iter().filter(|end| end.octets()[0] > 0);
+        all.extend(ends.map(IpAddr::V4));
+    }
+    all
+}
+
+/// What an address of IPv6 has of IPv4, in every way in which it may be read.
+fn embedded(ip: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let s = ip.segments();
+    let of = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
+    let last = of(s[6], s[7]);
+    match s {
+        // Mapped, translated (RFC 2765), and compatible (RFC 4291 §2.5.5); `::` and `::1` are their
+        // own.
+        [0, 0, 0, 0, 0, 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => vec![last],
+        [0, 0, 0, 0, 0, 0, high, low] if high > 0 || low > 1 => vec![last],
+        // NAT64: the well-known prefix (RFC 6052), and the one for networks of one's own (RFC 8215),
+        // within which each network chooses the length of its prefix.
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![last],
+        [0x64, 0xff9b, 1, ..] => [48, 56, 64, 96].map(|bits| translated(ip, bits)).into(),
+        // 6to4 (RFC 3056).
+        [0x2002, high, low, ..] => vec![of(high, low)],
+        // Teredo (RFC 4380): the server, and the client with all bits turned.
+        [0x2001, 0, high, low, ..] => vec![of(high, low), of(!s[6], !s[7])],
+        // ISATAP (RFC 5214).
+        [_, _, _, _, 0 | 0x200, 0x5efe, ..] => vec![last],
+        _ => Vec::new(),
+    }
+}
+
+/// What follows a prefix of so many bits (RFC 6052 §2.2): the ninth byte is left out.
+fn translated(ip: Ipv6Addr, bits: usize) -> Ipv4Addr {
+    let bytes = ip.octets();
+    let mut rest = bytes.into_iter().enumerate().skip(bits / 8);
+    let mut next = || {
+        let byte = rest.find(|(at, _)| bits == 96 || *at != 8);
+        byte.map_or(0, |(_, byte)| byte)
+    };
+    Ipv4Addr::new(next(), next(), next(), next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_an_embedded_address_is_read() {
+        let metadata = Ipv4Addr::new(169, 254, 169, 254);
+        for form in [
+            "::ffff:169.254.169.254",
+            "::ffff:0:169.254.169.254",
+            "::169.254.169.254",
+            "64:ff9b::169.254.169.254",
+            "64:ff9b:1::169.254.169.254",
+            "64:ff9b:1:a9fe:a9:fe00::",
+            "64:ff9b:1:ffa9:fe:a9fe::",
+            "64:ff9b:1:ffff:a9:fea9:fe00:0",
+            "64:ff9b:1:ffff:ffff:ffff:169.254.169.254",
+            "2002:a9fe:a9fe::1",
+            "2001:0:a9fe:a9fe::1",
+            "2001:0:1:2:3:4:5601:5601",
+            "fd00::5efe:169.254.169.254",
+            "2001:db8::200:5efe:169.254.169.254",
+        ] {
+            let ip: Ipv6Addr = form.parse().unwrap();
+            assert!(
+                embedded(ip).contains(&metadata),
+                "{form}: {:?}",
+                embedded(ip)
+            );
+        }
+        for own in ["::", "::1", "fd00::a9fe:a9fe", "2001:db8::1", "fe80::1"] {
+            assert!(embedded(own.parse().unwrap()).is_empty(), "{own}");
+        }
+    }
+}
