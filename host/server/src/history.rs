@@ -15,7 +15,7 @@ const KEPT_US: u64 = 3 * 86_400 * 1_000_000;
 /// Samples between two removals of old ones.
 const PRUNE_EACH: u32 = 240;
 /// Metrics that are kept, over all workers.
-const KEPT: [&str; 22] = [
+const KEPT: [&str; 23] = [
     "treadle_programs",
     "treadle_programs_reasoning",
     "treadle_programs_acting",
