@@ -63,6 +63,16 @@ impl Model {
         }
     }
 
+    /// The program is over, and with it what is known of it.
+    pub(super) fn close(&mut self, program: ProgramId) {
+        self.caches.stays(program);
+        if let Some(p) = self.programs.remove(&program) {
+            self.keys.remove(&p.key);
+            self.actions.program_over(&p.key);
+            self.closed.insert(program);
+        }
+    }
+
     /// When the last action of a program ended.
     pub(super) fn last_action_at(&self, program: ProgramId) -> Timestamp {
         let over = self.actions.of_programs.over.get(&program);

@@ -489,13 +489,4 @@ impl Model {
         }
         Ok(())
     }
-
-    pub(super) fn close(&mut self, program: ProgramId) {
-        self.caches.stays(program);
-        if let Some(p) = self.programs.remove(&program) {
-            self.keys.remove(&p.key);
-            self.actions.program_over(&p.key);
-            self.closed.insert(program);
-        }
-    }
 }
