@@ -74,6 +74,9 @@ pub(crate) fn positions(pools: &[Pool]) -> BTreeMap<&str, u32> {
     named.map(|(at, pool)| (&*pool.resource.name, at)).collect()
 }
 
+/// Those that wait, by when they are served.
+pub(crate) type Queue = BTreeSet<(Rank, ActionId)>;
+
 /// Attempts that run, by their key resource.
 pub(crate) type Running = BTreeSet<(Timestamp, ActionId, u64)>;
 
@@ -83,9 +86,9 @@ pub(crate) struct Index {
     /// What each action that has not ended draws from.
     pub(crate) needs: BTreeMap<ActionId, Needs>,
     /// Those that wait, by key resource and then by when they are served.
-    pub(crate) queues: BTreeMap<u32, BTreeSet<(Rank, ActionId)>>,
+    pub(crate) queues: BTreeMap<u32, Queue>,
     /// The same by key resource and group.
-    pub(crate) group_queues: BTreeMap<(u32, Box<str>), BTreeSet<(Rank, ActionId)>>,
+    pub(crate) group_queues: BTreeMap<(u32, Box<str>), Queue>,
     /// What started actions of each group hold.
     pub(crate) holdings: BTreeMap<Box<str>, Holdings>,
     /// Those that wait and are not served as they came.
@@ -126,15 +129,11 @@ fn count(counts: &mut BTreeMap<Box<str>, u64>, name: &str, adds: bool) {
     }
 }
 
-fn leave<K: Ord>(
-    queues: &mut BTreeMap<K, BTreeSet<(Rank, ActionId)>>,
-    key: K,
-    entry: (Rank, ActionId),
-) {
-    if let Some(queue) = queues.get_mut(&key) {
+fn leave<K: Ord>(queues: &mut BTreeMap<K, Queue>, key: &K, entry: (Rank, ActionId)) {
+    if let Some(queue) = queues.get_mut(key) {
         queue.remove(&entry);
         if queue.is_empty() {
-            queues.remove(&key);
+            queues.remove(key);
         }
     }
 }
@@ -282,8 +281,8 @@ impl Index {
         };
         match &action.stage {
             Stage::Waiting { rank, work } => {
-                leave(&mut self.queues, key, (*rank, id));
-                leave(&mut self.group_queues, (key, group), (*rank, id));
+                leave(&mut self.queues, &key, (*rank, id));
+                leave(&mut self.group_queues, &(key, group), (*rank, id));
                 let place = (key, rank.class);
                 if let Some(sum) = self.work.get_mut(&place) {
                     *sum = sum.saturating_sub(u128::from(*work));

@@ -146,7 +146,7 @@ impl<'a> Trial<'a> {
         let least = needs.least_of_key();
         let of_group = self.short_of(needs, least).is_none() && !self.is_within_share(needs, least);
         for (pool, _) in &needs.least {
-            self.block_pool(*pool, of_group.then_some(&needs.group));
+            self.block_pool(*pool, of_group.then_some(&*needs.group));
         }
     }
 
@@ -157,20 +157,20 @@ impl<'a> Trial<'a> {
         for (demand, (pool, units)) in needs.least.iter().enumerate() {
             let fits = self.left(*pool).is_some_and(|left| left.fits(*units));
             if demand == needs.key_demand || !fits {
-                self.block_pool(*pool, shares.then_some(&needs.group));
+                self.block_pool(*pool, shares.then_some(&*needs.group));
             } else {
                 self.take_of(*pool, *units);
             }
         }
     }
 
-    fn block_pool(&mut self, pool: u32, group: Option<&Box<str>>) {
+    fn block_pool(&mut self, pool: u32, group: Option<&str>) {
         let Some(left) = self.pools.get_mut(pool as usize) else {
             return;
         };
         match group {
             Some(group) => {
-                left.blocked_groups.insert(group.clone());
+                left.blocked_groups.insert(group.into());
             }
             None => left.blocked = true,
         }

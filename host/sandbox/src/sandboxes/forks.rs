@@ -92,11 +92,10 @@ impl Sandboxes {
         sandbox.measure(true).await;
         let about = sandbox.lock().disk_bytes;
         copies.take(layer, tenant, about, config)?;
-        let copied = sandbox.copy(layer).await;
-        let copied =
-            copied.map_err(|error| SandboxError::System("copying the sandbox's files", error));
+        let made = sandbox.copy(layer).await;
+        let made = made.map_err(|error| SandboxError::System("copying the sandbox's files", error));
         let folder = self.layers_folder().join(layer);
-        let taken = match copied {
+        let taken = match made {
             Ok(()) => {
                 let measured = folder.clone();
                 let bytes = blocking(move || Ok(usage::of_folder(&measured))).await;

@@ -216,6 +216,9 @@ impl Sandboxes {
     }
 }
 
+/// A sandbox at work, and what it has on disk.
+type Measured = (u64, Arc<Sandbox>);
+
 impl Sandboxes {
     /// What the files of all sandboxes may take of the disk.
     pub(super) fn files_bytes_max(&self) -> u64 {
@@ -236,7 +239,7 @@ impl Sandboxes {
         if agent.config.without.contains(&Guard::Disk) {
             return;
         }
-        let mut of_tenants: BTreeMap<String, (u64, Option<(u64, Arc<Sandbox>)>)> = BTreeMap::new();
+        let mut of_tenants = BTreeMap::<String, (u64, Option<Measured>)>::new();
         for sandbox in self.all() {
             let bytes = sandbox.lock().disk_bytes;
             let (sum, largest) = of_tenants.entry(sandbox.tenant()).or_default();
