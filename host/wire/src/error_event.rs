@@ -53,7 +53,7 @@ pub fn words_of(body: &[u8]) -> String {
 fn event(endpoint: Endpoint, status: u16, envelope: Value) -> Vec<u8> {
     let (name, envelope) = match endpoint {
         Endpoint::Messages => ("event: error\n", as_message_error(status, envelope)),
-        Endpoint::Responses => ("event: error\n", as_response_error(envelope)),
+        Endpoint::Responses => ("event: error\n", as_response_error(&envelope)),
         _ => ("", envelope),
     };
     format!("{name}data: {envelope}\n\n").into_bytes()
@@ -73,7 +73,7 @@ fn as_message_error(status: u16, mut envelope: Value) -> Value {
 }
 
 /// The form of streams of responses; some clients look for the envelope instead.
-fn as_response_error(envelope: Value) -> Value {
+fn as_response_error(envelope: &Value) -> Value {
     let error = &envelope["error"];
     json!({
         "type": "error",

@@ -43,13 +43,10 @@ enum EventState {
 #[derive(Debug)]
 pub struct SseScanner {
     bytes_max: usize,
-    /// Long events are cut short rather than refused.
-    is_observer: bool,
+    /// Long events are cut short rather than refused, if there is one.
+    observer: Option<Observer>,
     /// In place of `line`, once that is long.
     long_line: Option<LongLine>,
-    /// The event at hand is beyond the bound, and is not handed out.
-    is_unread: bool,
-    saw_unread: bool,
     /// The beginning of a line whose end has not come.
     line: Vec<u8>,
     /// The data of the event so far, as far as it is not in the piece at hand.
@@ -60,6 +57,14 @@ pub struct SseScanner {
     skip_line_feed: bool,
     saw_done: bool,
     failure: Option<SseError>,
+}
+
+/// What is known of events that are too long to be read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Observer {
+    /// The event at hand is one, and is not handed out.
+    is_unread: bool,
+    saw_unread: bool,
 }
 
 /// The beginning of a long line.
@@ -80,10 +85,8 @@ impl SseScanner {
     pub fn new(bytes_max: usize) -> Self {
         SseScanner {
             bytes_max,
-            is_observer: false,
+            observer: None,
             long_line: None,
-            is_unread: false,
-            saw_unread: false,
             line: Vec::new(),
             data: Vec::new(),
             event: EventState::None,
@@ -99,7 +102,7 @@ impl SseScanner {
     /// MiB even so is passed over. No event is too large for it.
     pub fn observing() -> Self {
         SseScanner {
-            is_observer: true,
+            observer: Some(Observer::default()),
             ..SseScanner::default()
         }
     }
@@ -132,7 +135,7 @@ impl SseScanner {
 
     /// Whether an event was passed over, as it was too long to be read.
     pub fn saw_unread(&self) -> bool {
-        self.saw_unread
+        self.observer.is_some_and(|observer| observer.saw_unread)
     }
 
     /// The stream has ended: hands out the event at hand as if the lines that end it had come, for
@@ -226,7 +229,7 @@ impl SseScanner {
 
     /// Whether a line of so many bytes is held without its long strings.
     fn is_long(&self, bytes: usize) -> bool {
-        self.is_observer && bytes > PLAIN_LINE_BYTES_MAX
+        self.observer.is_some() && bytes > PLAIN_LINE_BYTES_MAX
     }
 
     fn take_long_line(
@@ -237,16 +240,14 @@ impl SseScanner {
         let Some(long) = self.long_line.take() else {
             return Ok(());
         };
-        match long.text.text() {
-            Some(line) => self.take_split_line(line, in_place, on_event),
-            None => {
-                if long.is_data {
-                    self.event = EventState::WithData;
-                    self.is_unread = true;
-                }
-                Ok(())
-            }
+        if let Some(line) = long.text.text() {
+            return self.take_split_line(line, in_place, on_event);
         }
+        if let Some(observer) = self.observer.as_mut().filter(|_| long.is_data) {
+            observer.is_unread = true;
+            self.event = EventState::WithData;
+        }
+        Ok(())
     }
 
     /// A line that spanned pieces: its data cannot stay in place.
@@ -289,8 +290,11 @@ impl SseScanner {
         if let Some(value) = data_of(line) {
             let before = self.data.len() + in_place.map_or(0, <[u8]>::len);
             let bytes = before + value.len() + 1;
-            if self.is_unread || (self.is_observer && bytes > self.bytes_max) {
-                (self.event, self.is_unread) = (EventState::WithData, true);
+            if let Some(observer) = &mut self.observer
+                && (observer.is_unread || bytes > self.bytes_max)
+            {
+                observer.is_unread = true;
+                self.event = EventState::WithData;
                 return Ok(());
             }
             self.check_size(bytes)?;
@@ -307,8 +311,10 @@ impl SseScanner {
     }
 
     fn end_event(&mut self, in_place: Option<&[u8]>, on_event: &mut dyn FnMut(&[u8])) {
-        if std::mem::take(&mut self.is_unread) {
-            self.saw_unread = true;
+        if let Some(observer) = &mut self.observer
+            && std::mem::take(&mut observer.is_unread)
+        {
+            observer.saw_unread = true;
         } else if self.event == EventState::WithData {
             if self.data.is_empty() {
                 on_event(in_place.unwrap_or_default());

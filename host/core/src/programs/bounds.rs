@@ -156,15 +156,7 @@ mod tests {
                 group: None,
                 model: None,
             }),
-            ProgramEvent::StepFailed {
-                step,
-                failure: StepFailure {
-                    cause: "busy".into(),
-                    retryable: true,
-                    rejected: false,
-                    busy: Some(Span(u64::MAX)),
-                },
-            },
+            longest_busy(step),
             largest_speed(worker, true),
             largest_speed(worker, false),
             ProgramEvent::StepProgressed {
@@ -202,6 +194,16 @@ mod tests {
             };
             assert_eq!(model.len(), kept);
         }
+    }
+
+    fn longest_busy(step: StepId) -> ProgramEvent {
+        let failure = StepFailure {
+            cause: "busy".into(),
+            retryable: true,
+            rejected: false,
+            busy: Some(Span(u64::MAX)),
+        };
+        ProgramEvent::StepFailed { step, failure }
     }
 
     fn largest_speed(worker: WorkerId, declared: bool) -> ProgramEvent {
