@@ -105,7 +105,7 @@ impl Live {
         let state = Mutex::default();
         let line = Arc::new(Line { socket, state });
         let hearing = tokio::spawn(line.clone().hear()).abort_handle();
-        let live = Self {
+        let environment = Self {
             line,
             root: Arc::new(root),
             uid: config.uid,
@@ -113,8 +113,8 @@ impl Live {
             hearing,
             _keeper: keeper,
         };
-        live.settle(&setup.name).await;
-        Ok(Arc::new(live))
+        environment.settle(&setup.name).await;
+        Ok(Arc::new(environment))
     }
 
     /// Has the names found inside that must be, before anything runs there.

@@ -82,7 +82,7 @@ mod tests {
             ),
             (words(&[4; 100]), 8 << 20, None),
             (
-                words(&vec![100_000; 6]),
+                words(&[100_000; 6]),
                 8 << 20,
                 Some("and may have 524288".to_owned()),
             ),
