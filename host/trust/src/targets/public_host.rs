@@ -54,11 +54,11 @@ pub fn public_host(host: &str) -> Result<(), &'static str> {
     if !host.contains('.') {
         return Err("a name without a dot is one of its own network or machine");
     }
-    let is_below = |end: &&str| {
-        host.strip_suffix(*end)
+    let is_below = |end: &str| {
+        host.strip_suffix(end)
             .is_some_and(|rest| rest.ends_with('.'))
     };
-    if PRIVATE_ENDS.iter().any(|end| is_below(&end)) {
+    if PRIVATE_ENDS.iter().any(|end| is_below(end)) {
         return Err("the name is one of a private network");
     }
     if METADATA_NAMES.contains(&host.as_str()) || metadata::is_name(&host) {
