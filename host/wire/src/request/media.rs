@@ -89,18 +89,15 @@ impl Media {
     /// The place of a field's value within it.
     pub(super) fn within(self, field: &str) -> Place {
         let is_url = field == "url" || field.ends_with("_url");
+        let is_fetched = is_url || matches!(field, "image" | "video" | "audio" | "path" | "file");
         match (self, field) {
             (Self::Source, "url") => Place::Media(Self::Fetched("source.url")),
             (Self::Source, "content") => Place::Prompt,
-            (Self::Server, "url") => Place::Media(self),
-            (Self::Source | Self::Server, _) => Place::Data,
+            (Self::Server, "url") | (Self::Held(_), "data" | "file_data") => Place::Media(self),
             (Self::Held(name), _) if is_url => Place::Media(Self::Fetched(name)),
-            (Self::Held(_), "data" | "file_data") => Place::Media(self),
-            (Self::Held(_), _) => Place::Data,
             (Self::Fetched(name), "data" | "base64") => Place::Media(Self::Held(name)),
-            (Self::Fetched(_), "image" | "video" | "audio" | "path" | "file") => Place::Media(self),
-            (Self::Fetched(_), _) if is_url => Place::Media(self),
-            (Self::Fetched(_), _) => Place::Data,
+            (Self::Fetched(_), _) if is_fetched => Place::Media(self),
+            _ => Place::Data,
         }
     }
 }

@@ -234,16 +234,18 @@ fn a_name_that_is_there_twice_is_refused_at_every_level() {
     assert!(parse(Completions, apart).is_ok());
 }
 
-#[test]
-fn what_an_engine_would_fetch_is_found() {
-    let refused = |endpoint, body: &str| {
-        let head = parse(endpoint, body).expect(body);
-        let is_public = |host: &str| {
-            let is_public = host.ends_with(".example");
-            is_public.then_some(()).ok_or("it is not public")
-        };
-        head.media.check(&[], true, is_public).err()?.param
+/// The field whose media an engine may not fetch.
+fn unfetched(endpoint: Endpoint, body: &str) -> Option<String> {
+    let head = parse(endpoint, body).expect(body);
+    let is_public = |host: &str| {
+        let is_public = host.ends_with(".example");
+        is_public.then_some(()).ok_or("it is not public")
     };
+    head.media.check(&[], true, is_public).err()?.param
+}
+
+#[test]
+fn parts_of_messages_that_an_engine_would_fetch_are_found() {
     for (part, param) in [
         (
             r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
@@ -289,9 +291,13 @@ fn what_an_engine_would_fetch_is_found() {
     ] {
         let body = format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#);
         for endpoint in [ChatCompletions, Messages] {
-            assert_eq!(refused(endpoint, &body).as_deref(), Some(param), "{part}");
+            assert_eq!(unfetched(endpoint, &body).as_deref(), Some(param), "{part}");
         }
     }
+}
+
+#[test]
+fn what_a_request_contains_or_only_speaks_of_is_not_fetched() {
     for part in [
         r#"{"type":"image_url","image_url":{"url":"https://a.example/x.png","detail":"auto"}}"#,
         r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBO\/Rw0"}}"#,
@@ -302,8 +308,12 @@ fn what_an_engine_would_fetch_is_found() {
         r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"/9j/"}}"#,
     ] {
         let body = format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#);
-        assert_eq!(refused(ChatCompletions, &body), None, "{part}");
+        assert_eq!(unfetched(ChatCompletions, &body), None, "{part}");
     }
+}
+
+#[test]
+fn fields_that_an_engine_would_fetch_are_found() {
     for (fields, param) in [
         (
             r#""image_data":["https://a.example/x",["/etc/x.png"]]"#,
@@ -318,7 +328,11 @@ fn what_an_engine_would_fetch_is_found() {
         (r#""image_data":"iVBORw0KGgoAAAA=""#, None),
     ] {
         let body = format!(r#"{{"text":"x",{fields}}}"#);
-        assert_eq!(refused(SglangGenerate, &body).as_deref(), param, "{fields}");
+        assert_eq!(
+            unfetched(SglangGenerate, &body).as_deref(),
+            param,
+            "{fields}"
+        );
     }
     let own = parse(SglangGenerate, r#"{"text":"x","image_data":"/x.png"}"#).unwrap();
     let passed = ["image_data".to_owned()];

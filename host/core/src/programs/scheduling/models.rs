@@ -176,10 +176,9 @@ impl Programs {
         let from: Box<str> = format!("{key}{APART}").into();
         let own = self.state.keys.range(from.clone()..);
         let own = own.take_while(|(name, _)| name.starts_with(&*from));
-        let is_apart = |(name, id): &(&Box<str>, &ProgramId)| {
-            let p = self.state.live.get(id);
-            p.and_then(|p| p.model.as_deref()) == Some(&name[from.len()..])
-        };
-        own.filter(is_apart).map(|(name, _)| name.clone()).collect()
+        let model_of = |id| self.state.live.get(id)?.model.as_deref();
+        own.filter(|(name, id)| model_of(*id) == Some(&name[from.len()..]))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 }
