@@ -191,7 +191,7 @@ pub enum StoreError {
         why: std::sync::Arc<str>,
     },
     /// Anything else that the database reports: a full disk, a lock held too long, a closed store.
-    #[error("the store failed: {0}; {}", sqlite::remedy(.0))]
+    #[error("the store failed: {0}; {remedy}", remedy = sqlite::remedy(.0))]
     Database(#[from] sqlx::Error),
 }
 
