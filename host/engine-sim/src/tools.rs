@@ -70,7 +70,7 @@ pub(super) fn call_for(
 }
 
 fn wants_one(results: usize, number: u64) -> bool {
-    results < RESULTS_MAX && number % TEXT_EVERY != 0
+    results < RESULTS_MAX && !number.is_multiple_of(TEXT_EVERY)
 }
 
 /// Nothing if no arguments are known to fit.
@@ -106,7 +106,7 @@ mod tests {
         for number in 0..200 {
             let called = name(&tools, &auto, 0, number);
             assert_eq!(called, name(&tools, &auto, 0, number), "the same again");
-            assert_eq!(called.is_none(), number % TEXT_EVERY == 0);
+            assert_eq!(called.is_none(), number.is_multiple_of(TEXT_EVERY));
             assert!(called.is_none_or(|name| name != "\"write\""));
             assert_eq!(name(&tools, &auto, RESULTS_MAX, number), None);
             assert_eq!(name(&tools, &none, 0, number), None);

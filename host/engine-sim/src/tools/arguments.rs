@@ -1,6 +1,7 @@
 //! A value that fits a JSON schema, if one is found: what is required and nothing else.
 
 use serde_json::{Map, Value, json};
+use std::fmt::Write;
 
 /// Values within values, at most: schemas may contain themselves.
 const DEPTH_MAX: usize = 16;
@@ -222,7 +223,7 @@ fn ascii(json: &str) -> String {
         } else {
             let mut units = [0; 2];
             for unit in character.encode_utf16(&mut units) {
-                text.push_str(&format!("\\u{unit:04x}"));
+                let _ = write!(text, "\\u{unit:04x}");
             }
         }
     }

@@ -9,7 +9,8 @@ use crate::responses::{Held, Holding, Responding};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Body as _;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -307,6 +308,12 @@ async fn passed(
         let room = InUse::new([call.app.room.answers.clone()]);
         return response.map(|body| Body::new(Responding::new(body, None, Some(holding), room)));
     }
+    // One that is too large to be gathered is not held either.
+    let bytes_max = call.app.answer_bytes_max as u64;
+    let bytes = response.body().size_hint().exact();
+    if bytes.is_none_or(|bytes| bytes > bytes_max) {
+        return response;
+    }
     let (parts, body) = response.into_parts();
     let Ok(body) = body.collect().await else {
         return broken("the engine's answer is not whole");
@@ -336,12 +343,15 @@ async fn translated(
         return response.map(|body| Body::new(responding(body)));
     }
     let (mut parts, body) = response.into_parts();
-    let body = match body.collect().await {
+    let gathered = Limited::new(body, call.app.answer_bytes_max)
+        .collect()
+        .await;
+    let body = match gathered {
         Ok(body) => builder.whole(&body.to_bytes()),
         Err(_) => None,
     };
     let Some(body) = body else {
-        return broken("the engine's answer is no chat completion");
+        return broken("the engine's answer is no chat completion, or too large to be translated");
     };
     if let (Some(holding), Some(answered)) = (holding, Answered::of_body(&body)) {
         holding.hold(&answered);

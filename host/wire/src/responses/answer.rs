@@ -251,24 +251,27 @@ impl ResponseBuilder {
         }
     }
 
+    fn begin_call(&mut self, index: usize, id: Option<String>, name: &str) -> usize {
+        if let Some(open) = self.open.take() {
+            self.close(open);
+        }
+        let tool = self.names.of(name);
+        let prefix = if tool.is_custom { "ctc" } else { "fc" };
+        let own = || format!("call_{}_{index}", self.head.name);
+        let call_id = id.filter(|id| !id.is_empty()).unwrap_or_else(own);
+        let at = self.add(prefix, Kind::Call { call_id, tool });
+        self.calls.insert(index, at);
+        at
+    }
+
     fn take_call(&mut self, place: usize, call: CallDelta) {
         let index = call.index.unwrap_or(place);
         let function = call.function.unwrap_or_default();
-        let at = match self.calls.get(&index) {
-            Some(at) => *at,
-            None => {
-                if let Some(open) = self.open.take() {
-                    self.close(open);
-                }
-                let tool = self.names.of(function.name.as_deref().unwrap_or_default());
-                let prefix = if tool.is_custom { "ctc" } else { "fc" };
-                let own = || format!("call_{}_{index}", self.head.name);
-                let call_id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(own);
-                let at = self.add(prefix, Kind::Call { call_id, tool });
-                self.calls.insert(index, at);
-                at
-            }
-        };
+        let known = self.calls.get(&index).copied();
+        let at = known.unwrap_or_else(|| {
+            let name = function.name.as_deref().unwrap_or_default();
+            self.begin_call(index, call.id, name)
+        });
         let more = function.arguments.unwrap_or_default();
         self.bytes += more.len() as u64;
         let item = &mut self.items[at];
@@ -302,17 +305,16 @@ impl ResponseBuilder {
                 events.part("response.reasoning_text.done", place, "text", &text);
                 events.part("response.content_part.done", place, "part", &part);
             }
-            Kind::Call { .. } => match item.free_text() {
-                Some(input) => {
+            Kind::Call { .. } => {
+                if let Some(input) = item.free_text() {
                     let kind = "response.custom_tool_call_input";
                     events.arguments(&format!("{kind}.delta"), place, "delta", &input);
                     events.arguments(&format!("{kind}.done"), place, "input", &input);
-                }
-                None => {
+                } else {
                     let kind = "response.function_call_arguments.done";
                     events.arguments(kind, place, "arguments", &item.text);
                 }
-            },
+            }
         }
         events.item("response.output_item.done", at, || item.json(is_whole));
     }

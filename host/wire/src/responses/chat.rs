@@ -129,7 +129,7 @@ impl ResponsesRequest {
         if self.streams() {
             put(&mut chat, "stream_options", &json!({"include_usage": true}))?;
         }
-        let body = serde_json::to_vec(&chat).map_err(unwritten)?;
+        let body = serde_json::to_vec(&chat).map_err(|error| unwritten(&error))?;
         let names = tools.names;
         Ok(ChatForm { body, names })
     }
@@ -198,19 +198,22 @@ fn put<T: Serialize + ?Sized>(
     name: &str,
     value: &T,
 ) -> Result<(), RequestError> {
-    chat.insert(name.to_owned(), to_raw_value(value).map_err(unwritten)?);
+    chat.insert(
+        name.to_owned(),
+        to_raw_value(value).map_err(|error| unwritten(&error))?,
+    );
     Ok(())
 }
 
 fn put_text(chat: &mut Fields, name: &str, json: String) -> Result<(), RequestError> {
     chat.insert(
         name.to_owned(),
-        RawValue::from_string(json).map_err(unwritten)?,
+        RawValue::from_string(json).map_err(|error| unwritten(&error))?,
     );
     Ok(())
 }
 
-fn unwritten(error: serde_json::Error) -> RequestError {
+fn unwritten(error: &serde_json::Error) -> RequestError {
     refused(
         "input",
         &format!("the request can't be written as a chat: {error}"),

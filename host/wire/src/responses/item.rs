@@ -86,9 +86,10 @@ impl Item {
                 if let Some(namespace) = &tool.namespace {
                     call["namespace"] = json!(namespace);
                 }
-                let (kind, name) = match tool.is_custom {
-                    true => ("custom_tool_call", "input"),
-                    false => ("function_call", "arguments"),
+                let (kind, name) = if tool.is_custom {
+                    ("custom_tool_call", "input")
+                } else {
+                    ("function_call", "arguments")
                 };
                 call["type"] = kind.into();
                 let text = self.free_text().unwrap_or_else(|| self.text.clone());

@@ -225,17 +225,16 @@ impl Chat {
         let function = json!({"name": name, "arguments": arguments});
         let call = json!({"id": id, "type": "function", "function": function});
         let reasoning = self.reasoning.take();
-        let last = self.messages.last_mut();
-        match last.filter(|message| message.role == "assistant" && reasoning.is_none()) {
-            Some(message) => message.tool_calls.push(call),
-            None => {
-                self.push("assistant", None);
-                if let Some(message) = self.messages.last_mut() {
-                    message.reasoning.clone_from(&reasoning);
-                    message.reasoning_content = reasoning;
-                    message.tool_calls.push(call);
-                }
+        let goes_on = self.messages.last().is_some_and(|m| m.role == "assistant");
+        if !goes_on || reasoning.is_some() {
+            self.push("assistant", None);
+        }
+        if let Some(message) = self.messages.last_mut() {
+            if reasoning.is_some() {
+                message.reasoning.clone_from(&reasoning);
+                message.reasoning_content = reasoning;
             }
+            message.tool_calls.push(call);
         }
         Ok(())
     }

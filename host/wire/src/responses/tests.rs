@@ -39,7 +39,7 @@ fn events(body: &Value, chunks: &[Value]) -> Vec<Value> {
     let (mut scanner, mut events) = (SseScanner::default(), Vec::<Value>::new());
     scanner
         .feed(&out, &mut |event| {
-            events.push(serde_json::from_slice(event).expect("JSON"))
+            events.push(serde_json::from_slice(event).expect("JSON"));
         })
         .expect("events");
     for (number, event) in events.iter().enumerate() {
@@ -55,6 +55,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
         .collect()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "made for the call")]
 fn delta(delta: Value) -> Value {
     json!({"model": "served", "choices": [{"index": 0, "delta": delta, "finish_reason": null}]})
 }
@@ -188,9 +189,9 @@ fn tools_that_no_engine_runs_are_left_out() {
             .is_some_and(|text| text.contains("start: x"))
     );
 
-    let changed = request(&body).for_engine(None).expect("a body");
-    let changed: Value = serde_json::from_slice(&changed.expect("it changes")).expect("JSON");
-    assert_eq!(changed["tools"].as_array().map(Vec::len), Some(3));
+    let sent = request(&body).for_engine(None).expect("a body");
+    let sent: Value = serde_json::from_slice(&sent.expect("it changes")).expect("JSON");
+    assert_eq!(sent["tools"].as_array().map(Vec::len), Some(3));
 
     let named = json!({"type": "function", "name": "f"});
     let body = json!({"input": "hi", "tools": tools, "tool_choice": named});
