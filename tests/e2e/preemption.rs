@@ -225,6 +225,7 @@ async fn a_chat_with_tools_is_interrupted_while_it_is_text() {
         let body = |program: &str, tokens: u32| {
             let mut body = streamed(body(CHAT, program, tokens, logprobs));
             body["tools"] = tools.clone();
+            body["tool_choice"] = json!("none");
             body
         };
         let whole = body("whole", TOKENS);

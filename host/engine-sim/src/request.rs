@@ -254,6 +254,11 @@ impl ChatBody {
         tools.filter(|tools| !matches!(*tools, "null" | "[]"))
     }
 
+    /// Whether its answer may be a call: what is gone on with stays text.
+    fn may_call(&self) -> bool {
+        self.tools().is_some() && self.tool_choice != "none" && !self.continue_final_message
+    }
+
     /// The call that this chat leads to, if it does.
     fn call(&self, prompt: &[u8], seed: u64) -> Result<Option<Call>, ApiError> {
         let Some(tools) = self.tools() else {
@@ -368,7 +373,7 @@ pub(super) fn read(
     let id = id.unwrap_or_else(|| header.unwrap_or(fallback_id).to_owned());
     let mut generation = fields.generation(shape, prompt, &id)?;
     if let Some(chat) = &chat
-        && chat.tools().is_some()
+        && chat.may_call()
     {
         let seed = options.seed ^ generation.seed;
         generation.call = chat.call(&generation.prompt, seed)?;

@@ -24,6 +24,8 @@ use std::collections::BTreeMap;
 /// The fields of a body, `null` as absent.
 type Fields = BTreeMap<String, Box<RawValue>>;
 
+/// Characters of a refusal, at most.
+const MESSAGE_CHARS_MAX: usize = 500;
 /// Fields that only a provider with accounts and stores of its own has a use for.
 const REFUSED: [(&str, &str); 3] = [
     (
@@ -212,12 +214,12 @@ fn raw(json: String) -> Result<Box<RawValue>, RequestError> {
     })
 }
 
-/// A field that can't be followed.
+/// A field that can't be followed. What a client wrote may be part of the message, so it is cut.
 fn refused(param: &str, message: &str) -> RequestError {
     RequestError {
         code: ErrorCode::InvalidField,
         param: Some(param.to_owned()),
-        message: message.to_owned(),
+        message: message.chars().take(MESSAGE_CHARS_MAX).collect(),
     }
 }
 
