@@ -155,7 +155,7 @@ fn render_counters(text: &mut Exposition, c: &Counters, policy: &PolicyStatistic
     }
 }
 
-fn step_counters(c: &Counters) -> [CounterRow; 9] {
+fn step_counters(c: &Counters) -> [CounterRow; 10] {
     [
         (
             "treadle_steps_arrived_total",
