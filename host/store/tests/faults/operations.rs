@@ -397,6 +397,7 @@ fn state(k: u64) -> PolicyStateRow {
         world: "eviction".into(),
         entries: vec![1],
         snapshot: vec![2],
+        saved_at_us: k,
     }
 }
 
