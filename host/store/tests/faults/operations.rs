@@ -43,16 +43,14 @@ macro_rules! step {
     ($store:ident, $turn:ident, $what:expr) => {{
         let step: Step = |$store, $turn| {
             Box::pin(async move {
-                let _ = $turn;
+                let _ = ($store, $turn);
                 Ok(format!("{:?}", $what))
             })
         };
         step
     }};
     ($store:ident, $turn:ident) => {
-        step!($store, $turn, {
-            let _ = $store;
-        })
+        step!($store, $turn, ())
     };
 }
 
@@ -397,6 +395,7 @@ fn state(k: u64) -> PolicyStateRow {
         world: "eviction".into(),
         entries: vec![1],
         snapshot: vec![2],
+        saved_at_us: 3,
         saved_at_us: k,
     }
 }
