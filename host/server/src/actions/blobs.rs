@@ -198,9 +198,9 @@ mod tests {
         let output = Outputs::put(&blobs, "red", b"out".to_vec())
             .await
             .expect("kept");
-        let read = async |tenant| blobs.read(tenant, &output).await.expect("it is read");
-        assert_eq!(read(&red).await.as_deref(), Some(&b"out"[..]));
-        assert_eq!(read(&blue).await, None);
+        let output_of = async |tenant| blobs.read(tenant, &output).await.expect("it is read");
+        assert_eq!(output_of(&red).await.as_deref(), Some(&b"out"[..]));
+        assert_eq!(output_of(&blue).await, None);
         // As an earlier build kept it.
         let default = Tenant::new("default");
         blobs
