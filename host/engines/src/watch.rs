@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::AbortHandle;
-use treadle_core::worker::Rest;
+use treadle_core::worker::{Rest, Worker};
 use treadle_core::{Capacity, CoreConfig, Event, ProgramEvent, RunningUse};
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, WorkerId};
@@ -311,11 +311,11 @@ impl Look {
             tokio::time::sleep(interval).await;
             // The gateway may have found it dead between two looks.
             let held = self.driver.worker(self.worker).await.ok().flatten();
-            self.healthy = held.as_ref().is_some_and(|worker| worker.is_healthy());
+            self.healthy = held.as_ref().is_some_and(Worker::is_healthy);
             self.rest = held.and_then(|worker| worker.rest);
             match check_health(&self.upstream, &self.url, self.known.0).await {
                 Ok(()) => self.answered().await,
-                Err(cause) => self.missed(cause),
+                Err(cause) => self.missed(&cause),
             }
             // Not before the second look: at a start all are registered by then.
             self.means.settle();
@@ -438,10 +438,10 @@ impl Look {
         }
     }
 
-    fn missed(&mut self, cause: String) {
+    fn missed(&mut self, cause: &str) {
         self.misses += 1;
         if self.healthy && self.misses >= MISSES_MAX {
-            self.lose(&cause);
+            self.lose(cause);
         }
     }
 

@@ -375,7 +375,7 @@ pub(super) fn mark(call: &Call, response: &mut Response<Body>) {
 pub(super) fn program_header(call: &Call) -> Option<(HeaderName, HeaderValue)> {
     let program = call.principal.outside(&call.program)?;
     let name = HeaderName::from_static("x-treadle-program");
-    Some((name, HeaderValue::from_str(&program).ok()?))
+    Some((name, HeaderValue::from_str(program).ok()?))
 }
 
 pub(super) fn finish_of(finish: Option<treadle_wire::Finish>) -> FinishReason {

@@ -89,7 +89,7 @@ impl LargeBody {
         self.upstream = None;
         let account = self.account.text();
         if let Some(cause) = broke
-            && !account.is_some_and(|text| serde_json::from_slice::<IgnoredAny>(text).is_ok())
+            && account.is_none_or(|text| serde_json::from_slice::<IgnoredAny>(text).is_err())
         {
             return self.break_off(cause);
         }

@@ -7,12 +7,12 @@ use treadle_http::refuse;
 
 const SIGN: &str = ": keep-alive\n\n";
 
-fn waits(endpoint: Endpoint, every: Duration) -> Option<Waits> {
-    Some(Waits {
+fn waits(endpoint: Endpoint, every: Duration) -> Waits {
+    Waits {
         every,
         endpoint,
         headers: HeaderMap::new(),
-    })
+    }
 }
 
 fn stream() -> Response {
@@ -27,7 +27,7 @@ fn stream() -> Response {
 async fn late(endpoint: Endpoint, answer: Response) -> (String, bool) {
     let (sender, receiver) = oneshot::channel();
     let waiting = async move { receiver.await.expect("an answer") };
-    let response = answered(waits(endpoint, Duration::from_millis(1)), waiting).await;
+    let response = answered(Some(waits(endpoint, Duration::from_millis(1))), waiting).await;
     assert_eq!(response.status(), StatusCode::OK);
     let (mut body, mut text, mut answer) =
         (response.into_body(), String::new(), Some((sender, answer)));
@@ -49,7 +49,7 @@ async fn late(endpoint: Endpoint, answer: Response) -> (String, bool) {
 #[tokio::test]
 async fn what_comes_soon_comes_as_it_is() {
     for waits in [
-        waits(Endpoint::ChatCompletions, Duration::from_hours(1)),
+        Some(waits(Endpoint::ChatCompletions, Duration::from_hours(1))),
         None,
     ] {
         let busy = answered(waits, async { refuse(ErrorCode::QueueFull, "full") }).await;
