@@ -165,7 +165,7 @@ mod tests {
         let all = Arc::new(Tally::default());
         let limits = BodyLimits {
             bytes_max,
-            pause_max: Duration::from_secs(60),
+            pause_max: Duration::from_mins(1),
             in_use: InUse::new([(all.clone(), 1 << 30), (Arc::default(), 1 << 30)]),
         };
         let read = read(&mut headers, Body::from(body), limits).await;
