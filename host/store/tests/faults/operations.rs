@@ -396,7 +396,6 @@ fn state(k: u64) -> PolicyStateRow {
         entries: vec![1],
         snapshot: vec![2],
         saved_at_us: 3,
-        saved_at_us: k,
     }
 }
 
