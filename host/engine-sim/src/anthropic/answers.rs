@@ -27,7 +27,7 @@ impl MessageAnswer {
         }
         let mut usage = usage_of(&self.usage);
         usage["output_tokens"] = 1.into();
-        let message = message(chunk, &[], None, usage);
+        let message = message(chunk, &[], None, &usage);
         Self::event(out, "message_start", json!({"message": message}));
     }
 
@@ -38,7 +38,7 @@ impl MessageAnswer {
     }
 
     /// Begins a block unless one like it is being written.
-    fn open(&mut self, out: &mut Vec<u8>, is_call: bool, block: Value) -> usize {
+    fn open(&mut self, out: &mut Vec<u8>, is_call: bool, block: &Value) -> usize {
         if let Some((at, open_is_call)) = self.open
             && open_is_call == is_call
             && (!is_call || block["id"].is_null())
@@ -57,7 +57,7 @@ impl MessageAnswer {
     fn take_choice(&mut self, out: &mut Vec<u8>, choice: &Value) {
         let delta = &choice["delta"];
         if let Some(text) = delta["content"].as_str().filter(|text| !text.is_empty()) {
-            let at = self.open(out, false, json!({"type": "text", "text": ""}));
+            let at = self.open(out, false, &json!({"type": "text", "text": ""}));
             let delta = json!({"type": "text_delta", "text": text});
             let fields = json!({"index": at, "delta": delta});
             Self::event(out, "content_block_delta", fields);
@@ -67,7 +67,7 @@ impl MessageAnswer {
             let at = self.open(
                 out,
                 true,
-                json!({
+                &json!({
                     "type": "tool_use", "id": call["id"], "name": function["name"], "input": {},
                 }),
             );
@@ -131,12 +131,12 @@ impl Translation for MessageAnswer {
             }));
         }
         let usage = usage_of(&chat["usage"]);
-        let whole = message(&chat, &blocks, stop_reason(choice), usage);
+        let whole = message(&chat, &blocks, stop_reason(choice), &usage);
         Some(whole.to_string().into_bytes())
     }
 }
 
-fn message(chat: &Value, blocks: &[Value], stop_reason: Option<&str>, usage: Value) -> Value {
+fn message(chat: &Value, blocks: &[Value], stop_reason: Option<&str>, usage: &Value) -> Value {
     let id = chat["id"].as_str().unwrap_or_default();
     let id = id.strip_prefix("chatcmpl-").unwrap_or(id);
     json!({

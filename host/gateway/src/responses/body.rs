@@ -52,8 +52,9 @@ pub(crate) struct Responding {
     room: InUse<1>,
     /// Nothing if the answer is not to be continued, or is held already.
     holding: Option<(SseScanner, Holding)>,
-    /// The end, after what has to come before it.
-    end: Option<Option<axum::Error>>,
+    is_over: bool,
+    /// How it ends, if that is not in order.
+    broke: Option<axum::Error>,
 }
 
 impl Responding {
@@ -70,7 +71,8 @@ impl Responding {
             builder,
             room,
             holding: holding.map(|holding| (SseScanner::default(), holding)),
-            end: None,
+            is_over: false,
+            broke: None,
         }
     }
 
@@ -81,11 +83,11 @@ impl Responding {
             return data;
         };
         let (mut out, before) = (Vec::new(), builder.bytes());
-        let scanned = self.scanner.feed(&data, &mut |event| {
+        let fed = self.scanner.feed(&data, &mut |event| {
             out.extend(builder.take(event));
         });
         let more = builder.bytes() - before;
-        if scanned.is_err() || self.room.grow(more).is_err() {
+        if fed.is_err() || self.room.grow(more).is_err() {
             out.extend(builder.finish());
         }
         if out.is_empty() && data.starts_with(b":") {
@@ -109,13 +111,13 @@ impl Responding {
             return;
         };
         let mut answered = None;
-        let scanned = scanner.feed(data, &mut |event| {
+        let fed = scanner.feed(data, &mut |event| {
             answered = Answered::of_event(event).or(answered.take());
         });
         if let Some(answered) = &answered {
             holding.hold(answered);
         }
-        if answered.is_some() || scanned.is_err() {
+        if answered.is_some() || fed.is_err() {
             self.holding = None;
         }
     }
@@ -130,8 +132,8 @@ impl HttpBody for Responding {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         loop {
-            if let Some(end) = &mut self.end {
-                return Poll::Ready(end.take().map(Err));
+            if self.is_over {
+                return Poll::Ready(self.broke.take().map(Err));
             }
             let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
             let out = match frame.map(|frame| frame.map(Frame::into_data)) {
@@ -139,10 +141,9 @@ impl HttpBody for Responding {
                 // Trailers are the engine's.
                 Some(Ok(Err(_))) => continue,
                 ended => {
-                    let error = ended.and_then(Result::err);
-                    let rest = self.rest();
-                    self.end = Some(error);
-                    rest
+                    self.is_over = true;
+                    self.broke = ended.and_then(Result::err);
+                    self.rest()
                 }
             };
             if !out.is_empty() {

@@ -193,11 +193,11 @@ fn tools_that_no_engine_runs_are_left_out() {
     let sent: Value = serde_json::from_slice(&sent.expect("it changes")).expect("JSON");
     assert_eq!(sent["tools"].as_array().map(Vec::len), Some(3));
 
-    let named = json!({"type": "function", "name": "f"});
-    let body = json!({"input": "hi", "tools": tools, "tool_choice": named});
+    let wanted = json!({"type": "function", "name": "f"});
+    let body = json!({"input": "hi", "tools": tools, "tool_choice": wanted});
     let function = json!({"type": "function", "function": {"name": "f"}});
     assert_eq!(chat(&body)["tool_choice"], function);
-    let allowed = json!({"type": "allowed_tools", "mode": "required", "tools": [named]});
+    let allowed = json!({"type": "allowed_tools", "mode": "required", "tools": [wanted]});
     let body = json!({"input": "hi", "tools": tools, "tool_choice": allowed});
     assert_eq!(chat(&body)["tools"].as_array().map(Vec::len), Some(1));
     let hosted = json!({"input": "hi", "tools": [{"type": "web_search"}], "tool_choice": "auto"});
