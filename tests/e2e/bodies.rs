@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use treadle_config::Keep;
 use treadle_tests::support::client::{Client, TIMEOUT};
-use treadle_tests::support::fixture::{CHAT, Fixture, chat, streamed};
+use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint, streamed};
+use treadle_tests::support::raw_engine::RawEngine;
 
 async fn bodies_of(client: &Client, program: &str, step: &Value) -> Vec<Value> {
     let path = format!("/api/v1/programs/{program}/steps/{step}/bodies");
@@ -87,6 +88,40 @@ async fn a_folder_holds_them_and_long_ones_are_left_out() {
     let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_bodies_left_out_total"), 1);
     fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_steps_that_failed_the_engine_s_words_are_kept() {
+    let mut engine = RawEngine::start().await;
+    let url = engine.url().to_owned();
+    let fixture = Fixture::around(Vec::new(), |config| {
+        config.payloads.keep = Keep::All;
+        config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
+    })
+    .await;
+    let client = fixture.client.clone();
+    let asked = tokio::spawn(async move { client.post(CHAT, &chat("p", "go on", 9)).await });
+    let told = r#"{"error":{"message":"the sampler met NaN","code":500}}"#;
+    let request = engine.request().await;
+    request
+        .answer("500 Internal Server Error", "application/json", told)
+        .await;
+    assert_eq!(asked.await.expect("it is answered").status, 500);
+    let steps = steps_of(&fixture.client, "p").await;
+    assert_eq!(steps[0]["outcome"], "failed");
+    let cause = steps[0]["cause"].as_str().expect("it is told");
+    assert!(cause.contains("the sampler met NaN"), "{cause}");
+    let began = std::time::Instant::now();
+    let bodies = loop {
+        let bodies = bodies_of(&fixture.client, "p", &steps[0]["step"]).await;
+        if bodies.len() == 2 {
+            break bodies;
+        }
+        assert!(began.elapsed() < TIMEOUT, "{bodies:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    assert_eq!(bodies[0]["text"], told);
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -101,12 +101,15 @@ impl PayloadCapture {
         self.bodies.left_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The step is over; this was its answer, in pieces.
+    /// The step is over; this was its answer, in pieces: of one that failed, what came of it.
     pub(crate) fn file(&self, answer: &[Bytes]) {
         if self.bodies.keep == Keep::All {
             self.bodies.put(self, "request", self.request.to_vec());
         }
-        self.bodies.put(self, "answer", answer.concat());
+        let answer = answer.concat();
+        if !answer.is_empty() {
+            self.bodies.put(self, "answer", answer);
+        }
     }
 }
 

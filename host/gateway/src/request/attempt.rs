@@ -4,7 +4,7 @@
 //! An attempt may be repeated until the first byte of an answer has reached
 //! the client, never after.
 
-use super::cause::{BusyAnswer, Cause, is_down, may_turn_away, refusal_of, turned_away};
+use super::cause::{BusyAnswer, Cause, in_words, is_down, may_turn_away, refusal_of, turned_away};
 use super::first_event::first_event;
 use super::gathered::{Gathered, gather};
 use super::generate::Call;
@@ -341,16 +341,18 @@ pub(super) async fn whole(
         {
             return not_recorded(error);
         }
-        if let Some(capture) = call.capture() {
-            capture.file(std::slice::from_ref(&body));
-        }
     } else if is_rejection(parts.status) {
+        let words = in_words(&body);
         guard.rejected(&format!(
-            "the engine refused the request with {}",
+            "the engine refused the request with {}{words}",
             parts.status
         ));
     } else {
-        guard.failed(&format!("the engine answered {}", parts.status));
+        let words = in_words(&body);
+        guard.failed(&format!("the engine answered {}{words}", parts.status));
+    }
+    if let Some(capture) = call.capture() {
+        capture.file(std::slice::from_ref(&body));
     }
     marked(call, parts, Body::from(body))
 }

@@ -90,11 +90,7 @@ pub(super) fn turned_away(
 ) -> Option<Cause> {
     let told = wait_of(&parts.headers);
     let meaning = TurnedAway::of(parts.status.as_u16(), told.is_some(), body)?;
-    let mut text = format!("the engine answered {}", parts.status);
-    let words = words_of(body);
-    if !words.is_empty() {
-        text = format!("{text}: {words}");
-    }
+    let text = format!("the engine answered {}{}", parts.status, in_words(body));
     let busy = (meaning == TurnedAway::Busy).then(|| {
         Box::new(BusyAnswer {
             parts: parts.clone(),
@@ -106,6 +102,16 @@ pub(super) fn turned_away(
         is_down(call, dispatch, &text);
     }
     Some(Cause { text, busy })
+}
+
+/// What an engine says of a failure, behind its status.
+pub(super) fn in_words(body: &[u8]) -> String {
+    let words = words_of(body);
+    if words.is_empty() {
+        words
+    } else {
+        format!(": {words}")
+    }
 }
 
 /// Reported before the failure, so that the scheduler does not choose the engine again.

@@ -43,6 +43,10 @@ pub fn not_recorded(error: NotRecorded) -> Response {
 /// A refusal as its client sees it. Where no other engine takes what a busy one turned away, its
 /// words are the answer, with the time after which to ask again.
 pub(super) fn refused(call: &Call, refusal: &Refusal, busy: Option<Box<BusyAnswer>>) -> Response {
+    if let Some(capture) = call.capture() {
+        let answer = busy.as_ref().map(|busy| busy.body.clone());
+        capture.file(answer.as_slice());
+    }
     match (refusal, busy) {
         (Refusal::EngineFailed { .. }, Some(busy)) => {
             marked(call, &busy.parts, Body::from(busy.body))

@@ -228,9 +228,9 @@ impl StepStream {
     fn finish(&mut self) {
         if let Some(error) = self.usage.error() {
             // The engine has told its client.
-            return self
-                .guard
+            self.guard
                 .failed(&format!("the engine's stream reports: {error}"));
+            return self.file();
         }
         let usage = self.usage.usage();
         let tokens = StepTokens {
@@ -247,9 +247,14 @@ impl StepStream {
             self.recorded = Some(recorded);
             let linger = tokio::time::Instant::now() + LINGER_MAX;
             self.overdue.as_mut().reset(linger);
-            if let Some(kept) = self.kept.take() {
-                kept.capture.file(&kept.pieces);
-            }
+            self.file();
+        }
+    }
+
+    /// What came of the answer goes to the store, if it is kept.
+    fn file(&mut self) {
+        if let Some(kept) = self.kept.take() {
+            kept.capture.file(&kept.pieces);
         }
     }
 
@@ -296,6 +301,7 @@ impl StepStream {
         self.upstream = None;
         self.end = End::BrokenAfterFlush;
         self.guard.failed(cause);
+        self.file();
         let error = ErrorBody::new(ErrorCode::EngineStreamBroken, cause);
         // A blank line first: the break may lie in the middle of an event.
         let mut event = b"\n\n".to_vec();
