@@ -152,10 +152,13 @@ pub(crate) fn kill_all_in(cgroup: &Path) -> usize {
         let _ = kill.write_all(b"1");
     }
     let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    let pids = listed
-        .lines()
-        .filter_map(|line| Pid::from_raw(line.parse().ok()?));
-    pids.map(|pid| kill_process(pid, Signal::KILL)).count()
+    let pids = listed.lines().filter_map(|line| line.parse().ok());
+    let mut count = 0;
+    for pid in pids.filter_map(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
+        count += 1;
+    }
+    count
 }
 
 /// Removes an empty cgroup. Gives whether it is gone.

@@ -109,10 +109,10 @@ async fn links_lead_nowhere_outside() {
 async fn a_link_to_nothing_is_written_through() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
-    let line = "cd /tmp; mkdir d; ln -s d/new near; ln -s /tmp/d/far far; ln -s near chain; \
+    let made = "cd /tmp; mkdir d; ln -s d/new near; ln -s /tmp/d/far far; ln -s near chain; \
                 ln -s ../../../../../tmp/d/up up; ln -s none/x lost; ln -s loop loop; \
                 ln -s /dev/shm/x kernel; ln -s /proc/sys/x proc";
-    assert_eq!(sh(&sandbox, line).await.1, End::Exited(0));
+    assert_eq!(sh(&sandbox, made).await.1, End::Exited(0));
     for (link, target) in [
         ("chain", "new"),
         ("near", "new"),

@@ -9,7 +9,7 @@ use crate::rest::arguments::InPath;
 use crate::sandboxes::SandboxApp;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use treadle_auth::Caller;
