@@ -36,8 +36,8 @@ const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 pub fn of_engine(headers: &HeaderMap) -> HeaderMap {
     let mut passed = HeaderMap::new();
     for (name, value) in headers {
-        let start = |start: &&str| name.as_str().starts_with(*start);
-        if PASSED.contains(name) || PASSED_STARTS.iter().any(|s| start(s)) {
+        let begins = |start: &&str| name.as_str().starts_with(*start);
+        if PASSED.contains(name) || PASSED_STARTS.iter().any(begins) {
             passed.append(name.clone(), value.clone());
         }
     }

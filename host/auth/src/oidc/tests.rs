@@ -186,8 +186,8 @@ fn with_head(signer: &Signer, more: &Value) -> String {
         encoded(head.to_string()),
         encoded(claims().to_string())
     );
-    let signed = signer.curve.sign(&SystemRandom::new(), message.as_bytes());
-    format!("{message}.{}", encoded(signed.unwrap()))
+    let signature = signer.curve.sign(&SystemRandom::new(), message.as_bytes());
+    format!("{message}.{}", encoded(signature.unwrap()))
 }
 
 #[tokio::test]

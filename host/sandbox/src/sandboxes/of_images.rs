@@ -59,13 +59,10 @@ impl Sandboxes {
         agent.platform.check_imports(name)?;
         let (name, given, owner) = (name.to_owned(), from.to_owned(), owner.map(str::to_owned));
         whole(async move {
-            let (opener, path) = (agent.clone(), given.clone());
-            let opened =
-                tokio::task::spawn_blocking(move || opener.config.image_sources.open(&path));
-            let opened = opened
-                .await
-                .map_err(|error| SandboxError::System("importing", std::io::Error::other(error)))?;
-            let source = opened?;
+            let (sources, path) = (agent.config.image_sources.clone(), given.clone());
+            let held = tokio::task::spawn_blocking(move || sources.open(&path)).await;
+            let failed = |error| SandboxError::System("importing", std::io::Error::other(error));
+            let source = held.map_err(failed)??;
             let platform = &agent.platform;
             let imported = platform
                 .import(&name, &source.path(), owner.as_deref())

@@ -18,23 +18,30 @@ fn embedded(ip: Ipv6Addr) -> Vec<Ipv4Addr> {
     let s = ip.segments();
     let of = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     let last = of(s[6], s[7]);
-    match s {
-        // Mapped, translated (RFC 2765), and compatible (RFC 4291 §2.5.5); `::` and `::1` are their
-        // own.
-        [0, 0, 0, 0, 0, 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => vec![last],
-        [0, 0, 0, 0, 0, 0, high, low] if high > 0 || low > 1 => vec![last],
-        // NAT64: the well-known prefix (RFC 6052), and the one for networks of one's own (RFC 8215),
-        // within which each network chooses the length of its prefix.
-        [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![last],
-        [0x64, 0xff9b, 1, ..] => [48, 56, 64, 96].map(|bits| translated(ip, bits)).into(),
-        // 6to4 (RFC 3056).
-        [0x2002, high, low, ..] => vec![of(high, low)],
-        // Teredo (RFC 4380): the server, and the client with all bits turned.
-        [0x2001, 0, high, low, ..] => vec![of(high, low), of(!s[6], !s[7])],
-        // ISATAP (RFC 5214).
-        [_, _, _, _, 0 | 0x200, 0x5efe, ..] => vec![last],
-        _ => Vec::new(),
+    // `::` and `::1` are their own.
+    let is_compatible = s[..6] == [0; 6] && (s[6] > 0 || s[7] > 1);
+    // Mapped, translated (RFC 2765), NAT64 (RFC 6052), ISATAP (RFC 5214), compatible (RFC 4291).
+    let ends_with_it = matches!(
+        s,
+        [0, 0, 0, 0, 0, 0xffff, ..]
+            | [0, 0, 0, 0, 0xffff, 0, ..]
+            | [0x64, 0xff9b, 0, 0, 0, 0, ..]
+            | [_, _, _, _, 0 | 0x200, 0x5efe, ..]
+    );
+    let mut found = Vec::new();
+    if ends_with_it || is_compatible {
+        found.push(last);
     }
+    match s {
+        // NAT64 for networks of one's own (RFC 8215), each of which chooses the length of its prefix.
+        [0x64, 0xff9b, 1, ..] => found.extend([48, 56, 64, 96].map(|bits| translated(ip, bits))),
+        // 6to4 (RFC 3056).
+        [0x2002, high, low, ..] => found.push(of(high, low)),
+        // Teredo (RFC 4380): the server, and the client with all bits turned.
+        [0x2001, 0, high, low, ..] => found.extend([of(high, low), of(!s[6], !s[7])]),
+        _ => {}
+    }
+    found
 }
 
 /// What follows a prefix of so many bits (RFC 6052 §2.2): the ninth byte is left out.
