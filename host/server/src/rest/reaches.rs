@@ -204,9 +204,10 @@ fn name(about: &About) -> String {
 }
 
 /// Who may call an endpoint.
-fn who(needs: Needs) -> String {
-    match needs {
-        Needs::Nothing => "anyone; files and commands of a sandbox by its secret".to_owned(),
+fn who(about: &About) -> String {
+    match about.needs {
+        Needs::Nothing if about.path.starts_with("/api/") => "anyone".to_owned(),
+        Needs::Nothing => "who has the sandbox's secret".to_owned(),
         Needs::Scope(scope) => format!("`{}`", scope.as_str()),
         Needs::Token(scope) => format!("`{}` with a token", scope.as_str()),
         Needs::Machines => format!("`{}`*", Scope::Operator.as_str()),
@@ -231,7 +232,7 @@ fn table() -> String {
         for about in abouts {
             let name = name(&about);
             if let Some((what, within)) = reaches.get(&*name) {
-                let who = who(about.needs);
+                let who = who(&about);
                 let _ = writeln!(table, "| `{name}` | {who} | {what} | {within} |");
             }
         }
