@@ -164,7 +164,11 @@ pub(crate) async fn listed_steps_are_filtered_and_sorted(store: &dyn Store) {
     };
     let found = store.listed_steps(&by_number).await.unwrap();
     assert_eq!(numbers(&found), [1, 4, 7]);
-    // Another gateway numbers from elsewhere; what it was sent first comes first.
+    sorted_by_arrival(store, by_number).await;
+}
+
+/// Another gateway numbers from elsewhere; what it was sent first comes first.
+async fn sorted_by_arrival(store: &dyn Store, by_number: ListedPage) {
     let others = Batch {
         steps: vec![ended("b", 900, 50, 0), ended("b", 901, 5_000_000, 0)],
         ..Batch::default()
