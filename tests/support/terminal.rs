@@ -93,10 +93,9 @@ impl Terminal {
         let page = std::fs::read_to_string(root().join(self.page)).expect("the page is there");
         for block in blocks(&page) {
             match block.mark {
-                Some(Mark::NotRun(_)) => {}
                 Some(Mark::File(name)) => self.write(name, &block.text),
                 None if block.is_commands() => self.run(&block).await,
-                None => {}
+                Some(Mark::NotRun(_)) | None => {}
             }
         }
     }
@@ -140,14 +139,14 @@ impl Terminal {
 
     /// Starts the daemon of a block, on any free port.
     async fn serve(&self, block: &Block<'_>, text: &str) -> Served {
-        let serves = SERVES.iter().find(|serves| text.starts_with(**serves));
-        let serves = serves.expect("it starts one");
-        let arguments = &text[serves.len()..];
-        let script = format!("{BEFORE}exec {serves} --listen 127.0.0.1:0 --json{arguments}");
+        let command = SERVES.iter().find(|command| text.starts_with(**command));
+        let command = command.expect("it starts one");
+        let arguments = &text[command.len()..];
+        let script = format!("{BEFORE}exec {command} --listen 127.0.0.1:0 --json{arguments}");
         let errors = self.folder().join("errors");
         let file = std::fs::File::create(&errors).expect("it can be written");
-        let mut command = self.shell(&script);
-        let child = command.stdout(Stdio::piped()).stderr(file).spawn();
+        let mut shell = self.shell(&script);
+        let child = shell.stdout(Stdio::piped()).stderr(file).spawn();
         let mut served = Served {
             child: child.expect("bash runs"),
             url: String::new(),

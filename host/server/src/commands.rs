@@ -102,10 +102,11 @@ pub(crate) async fn register(
 ) -> Result<(WorkerId, bool), ErrorBody> {
     let admitted = app.node.connector().admit(url).await;
     admitted.map_err(|why| {
-        let mut message = format!("`url` can't be registered: {why}");
-        if base_url(url).is_err() {
-            message.push_str(&format!("; {}", url_remedy(url)));
-        }
+        let remedy = match base_url(url) {
+            Ok(_) => String::new(),
+            Err(_) => format!("; {}", url_remedy(url)),
+        };
+        let message = format!("`url` can't be registered: {why}{remedy}");
         ErrorBody::new(ErrorCode::InvalidField, message).with_param("url")
     })?;
     let workers = app.driver.workers().await.map_err(|_| {

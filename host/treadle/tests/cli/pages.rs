@@ -1,6 +1,7 @@
 //! The commands in the documentation: each block is run by a test or says why not, and each command of
 //! treadle in one that is not run is one that there is.
 
+#[allow(unreachable_pub, reason = "a library has it too")]
 #[path = "../../../../tests/support/pages.rs"]
 mod blocks;
 
