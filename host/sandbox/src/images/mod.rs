@@ -143,7 +143,9 @@ impl Images {
 
     /// The tenant whose an image is; nothing where it is all tenants'.
     pub(crate) fn owner(&self, name: &str) -> Option<String> {
-        (name != SYSTEM_IMAGE).then(|| owners::of(&self.folder, name))?
+        // None is named where it is that of this machine's programs.
+        let is_system = name.is_empty() || name == SYSTEM_IMAGE;
+        (!is_system).then(|| owners::of(&self.folder, name))?
     }
 
     /// Makes an image of a folder, an archive (`.tar`), or an OCI image layout: a tenant's, or all
