@@ -183,13 +183,11 @@ impl Simulation {
         }
         let resources = self.plan.actions.resources.clone();
         self.handle(ActionEvent::ResourcesSet { resources }.into(), None)?;
-        let percent = BTreeMap::new();
-        let shares = self
-            .plan
-            .actions
-            .parts
-            .map(|parts| Shares { parts, percent });
-        self.handle(ActionEvent::SharesSet { shares }.into(), None)?;
+        if let Some(parts) = self.plan.actions.parts {
+            let percent = BTreeMap::new();
+            let shares = Some(Shares { parts, percent });
+            self.handle(ActionEvent::SharesSet { shares }.into(), None)?;
+        }
         for service in SERVICES {
             let load = Span(SECOND_US);
             let service = service.into();
