@@ -79,8 +79,10 @@ fn allowed(origins: &[Box<str>], headers: &HeaderMap) -> Option<HeaderValue> {
     if origins.iter().any(|listed| **listed == *"*") {
         return Some(ANY);
     }
-    let is_listed = |listed: &Box<str>| origin.as_bytes().eq_ignore_ascii_case(listed.as_bytes());
-    origins.iter().any(is_listed).then(|| origin.clone())
+    let sent = origin.as_bytes();
+    let mut listed = origins.iter().map(|listed| listed.as_bytes());
+    let is_listed = listed.any(|listed| sent.eq_ignore_ascii_case(listed));
+    is_listed.then(|| origin.clone())
 }
 
 #[cfg(test)]
