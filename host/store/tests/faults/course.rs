@@ -17,6 +17,8 @@ const PLACES_MAX: u64 = 200;
 pub(crate) trait Injector {
     /// A kind of fault.
     type Fault: Copy + Debug;
+    /// A sample has one in so many pairs of an operation and a fault.
+    const SAMPLED: usize;
     /// All of them.
     fn faults(&self) -> Vec<Self::Fault>;
     /// Arms one.
@@ -80,7 +82,7 @@ impl<I: Injector> Course<'_, I> {
         for (nth, operation) in operations.iter().enumerate() {
             let expected = self.clean(operation).await;
             for (which, fault) in faults.iter().enumerate() {
-                if is_sample && !(nth + which).is_multiple_of(9) {
+                if is_sample && !(31 * nth + 7 * which).is_multiple_of(I::SAMPLED) {
                     continue;
                 }
                 for after in 0..if is_sample { 2 } else { PLACES_MAX } {

@@ -31,6 +31,7 @@ struct Disk;
 
 impl Injector for Disk {
     type Fault = (vfs::Call, &'static str, i32);
+    const SAMPLED: usize = 9;
 
     fn faults(&self) -> Vec<Self::Fault> {
         let of = |(call, errors): &(vfs::Call, &'static [(&'static str, i32)])| {
@@ -55,6 +56,8 @@ impl Injector for Disk {
 
 impl Injector for Proxy {
     type Fault = Fault;
+    // Most of them cost a connection.
+    const SAMPLED: usize = 61;
 
     fn faults(&self) -> Vec<Fault> {
         proxy::all()
