@@ -2,6 +2,7 @@
 //! the policies, and what keeps the store tidy.
 
 use super::StartError;
+use super::pruning::prune_forever;
 use crate::actions::{Actions, Running};
 use crate::app::App;
 use crate::engine_profiles;
@@ -40,7 +41,7 @@ use treadle_scheduler::{
     ActionInstruction, Clock, DriverHandle, DriverOptions, Excerpts, ForecastFeed, spawn_driver,
     spawn_journal,
 };
-use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
+use treadle_store::Store;
 use treadle_whatif::WhatIfQueue;
 use treadle_wire::request::share_hash_key;
 
@@ -50,8 +51,6 @@ const INFERRED_PROGRAMS_MAX: usize = 100_000;
 const INFERRED_PROGRAMS_SUM_MAX: usize = 200_000;
 /// What hashes of prompts are keyed with.
 const HASHES: &str = "hashes of prompts";
-/// Pause between two removals of old rows.
-const PRUNE_PAUSE: Duration = Duration::from_mins(1);
 
 /// What all parts of a process share: what its gateway counts and knows of its requests, and what
 /// it has of KV transfers.
@@ -461,67 +460,4 @@ async fn declared(config: &Config, endpoint: &config::Endpoint) -> Result<Declar
         gpus: None,
         speeds,
     })
-}
-
-/// Begins at once: where terms are shorter than the pause, old rows would stay for ever.
-async fn prune_forever(config: Config, app: App, kept: Arc<Kept>) {
-    loop {
-        app.auth.run_maintenance().await;
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let kept_us = config.store.keep_ended_s.saturating_mul(1_000_000);
-        let retention = Retention {
-            keep_events: config.store.keep_events,
-            ended_before_us: (now.unwrap_or_default().as_micros() as u64).saturating_sub(kept_us),
-            // Without a broker nothing would ever take what is kept for it.
-            sink_lag_events_max: if config.broker.is_on() {
-                config.broker.lag_events_max
-            } else {
-                0
-            },
-        };
-        loop {
-            match app.store.prune(&retention).await {
-                Ok(pruned) if pruned.more => {}
-                Ok(_) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "old rows could not be removed");
-                    break;
-                }
-            }
-        }
-        prune_bodies(&config, &app).await;
-        hold_to_shares(&kept).await;
-    }
-}
-
-/// Until old rows are looked for again, and each time that a tenant has more than its share.
-async fn hold_to_shares(kept: &Kept) {
-    let until = tokio::time::Instant::now() + PRUNE_PAUSE;
-    loop {
-        if let Err(error) = kept.keep_within().await {
-            tracing::warn!(%error, "what is kept of tenants could not be held to their shares");
-            tokio::time::sleep_until(until).await;
-        }
-        if tokio::time::timeout_at(until, kept.is_full())
-            .await
-            .is_err()
-        {
-            return;
-        }
-    }
-}
-
-async fn prune_bodies(config: &Config, app: &App) {
-    let kept_us = config.payloads.keep_s.saturating_mul(1_000_000);
-    loop {
-        let before_us = treadle_auth::now_us().saturating_sub(kept_us);
-        match app.store.prune_bodies(before_us).await {
-            Ok(pruned) if pruned >= PRUNE_BODIES_MAX => {}
-            Ok(_) => return,
-            Err(error) => {
-                tracing::warn!(%error, "old bodies could not be removed");
-                return;
-            }
-        }
-    }
 }
