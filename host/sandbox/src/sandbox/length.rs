@@ -11,7 +11,7 @@ const ALL_BYTES_MAX: usize = 6 << 20;
 const PLACE_BYTES: usize = 8;
 /// All together is this part of the sandbox's memory at most, as it is there several times while it
 /// is read.
-const MEMORY_PART: u64 = 16;
+const MEMORY_PART: u64 = 4;
 const REMEDY: &str = "write it to a file, or send it as the command's input";
 
 /// Whether a command is short enough for a sandbox with so much memory; what is wrong, and the remedy.
@@ -82,9 +82,9 @@ mod tests {
             ),
             (words(&[4; 100]), 8 << 20, None),
             (
-                words(&[100_000; 6]),
+                words(&[100_000; 22]),
                 8 << 20,
-                Some("and may have 524288".to_owned()),
+                Some("and may have 2097152".to_owned()),
             ),
         ] {
             let checked = check(&exec, memory);
