@@ -37,7 +37,7 @@ impl Platform for Nowhere {
         Vec::new()
     }
 
-    async fn import(&self, _: &str, _: &Path) -> Result<(), SandboxError> {
+    async fn import(&self, _: &str, _: &Path, _: Option<&str>) -> Result<(), SandboxError> {
         Ok(())
     }
 
@@ -151,7 +151,9 @@ async fn what_lives_is_not_judged_by_the_wall_clock() {
             assert_eq!(stage.due(&sandbox), None, "{state:?} at {set}");
         }
         stage.hands.turn(|hands| hands.2 = wall_us);
-        stage.hands.pass(lives.saturating_sub(Duration::from_secs(1)));
+        stage
+            .hands
+            .pass(lives.saturating_sub(Duration::from_secs(1)));
         assert_eq!(stage.due(&sandbox), None, "{state:?}");
         stage.hands.turn(|hands| hands.2 = 0);
         stage.hands.pass(Duration::from_secs(1));
