@@ -339,16 +339,15 @@ mod tests {
         }
         let full = start(&queue, &acme).unwrap_err();
         assert!(full.contains("the tenant has 3 what-if runs"), "{full}");
-        let mut others = 0;
-        let full = loop {
-            let tenant = Tenant::new(&format!("t{others}"));
-            match start(&queue, &tenant) {
-                Ok(_) => others += 1,
-                Err(full) => break full,
+        for other in ["t0", "t1", "t2"].map(Tenant::new) {
+            for _ in 0..OPEN_OF_TENANT_MAX {
+                start(&queue, &other).expect("there is room");
             }
-        };
-        assert!(full.contains("there are 12 what-if runs"), "{full}");
-        assert_eq!(others, 9);
+        }
+        let late = Tenant::new("late");
+        start(&queue, &late).expect("the first of each tenant has a place");
+        let full = start(&queue, &late).unwrap_err();
+        assert!(full.contains("there are 13 what-if runs"), "{full}");
 
         assert!(queue.show(&beta, &runs[0]).is_none());
         assert!(queue.cancel(&beta, &runs[0]).is_none());
