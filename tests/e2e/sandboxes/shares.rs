@@ -78,7 +78,7 @@ async fn sandboxes_cores_and_memory_are_left_for_others() {
     made(&blue).await;
 
     let mut held = Vec::new();
-    for (what, most) in [("cpu", 1), ("memory", 1 << 30)] {
+    for (what, most) in [("cpu", 1_u64), ("memory", 1 << 30)] {
         let mut body = command(&ids[0], "sleep 86400");
         body["cost"] = json!({what: most * 2});
         let message = red.post(ACTIONS, &body).await.refused(403, "tenant_limit");
