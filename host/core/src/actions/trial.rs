@@ -144,7 +144,13 @@ impl<'a> Trial<'a> {
     /// holds up that group alone.
     pub(crate) fn block(&mut self, needs: &Needs) {
         let least = needs.least_of_key();
-        let of_group = self.short_of(needs, least).is_none() && !self.is_within_share(needs, least);
+        // Those of its group that it waits behind wait for the share, too.
+        let is_behind = |(pool, _): &(u32, u64)| {
+            let left = self.left(*pool);
+            left.is_some_and(|left| left.blocked_groups.contains(&needs.group))
+        };
+        let is_behind = needs.least.iter().any(is_behind);
+        let of_group = is_behind || !self.is_within_share(needs, least);
         for (pool, _) in &needs.least {
             self.block_pool(*pool, of_group.then_some(&*needs.group));
         }
