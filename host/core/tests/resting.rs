@@ -82,23 +82,6 @@ fn without_another_worker_steps_wait_until_the_pause_is_over() {
 }
 
 #[test]
-fn steps_in_line_at_a_paused_worker_leave_it() {
-    let mut s = Scenario::ranked(&[1_000, 1_000]);
-    s.reconfigure(|config| config.rollout.engine_steps_max = 1);
-    s.arrive("a", 1, 100)
-        .arrive("b", 2, 100)
-        .arrive("c", 3, 100);
-    let at = |s: &Scenario, id| s.dispatched().iter().filter(|(_, w)| *w == id).count();
-    assert_eq!((at(&s, 0), at(&s, 1)), (1, 1));
-    rest(&mut s, 0, Some(Rest::Paused));
-    rest(&mut s, 1, Some(Rest::Asleep));
-    s.finish(1, 100, 10).finish(2, 100, 10);
-    assert_eq!(s.dispatched().len(), 2, "neither takes the third");
-    rest(&mut s, 1, None);
-    assert_eq!(s.dispatched()[2..], [(3, 1)]);
-}
-
-#[test]
 fn another_worker_takes_what_a_busy_one_turns_away() {
     for mode in MODES {
         let mut s = Scenario::with_mode(mode, &[1_000, 1_000, 1_000]);

@@ -198,7 +198,9 @@ async fn an_error_of_the_engine_is_passed_on_as_it_is() {
         let answer = asking.await.expect("an answer");
         assert_eq!(answer.status.as_str(), &status[..3]);
         assert_eq!(answer.body, body);
-        assert_eq!(answer.headers["content-type"], "text/x-odd");
+        // No type that a browser would take for more than text.
+        let kind = &answer.headers["content-type"];
+        assert_eq!(kind, "text/plain; charset=utf-8");
     }
     assert_eq!(latest_step(&fixture, "p").await["outcome"], "failed");
     // A request that the engine refuses as wrong is no failure of the engine.

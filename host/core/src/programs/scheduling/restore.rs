@@ -12,7 +12,7 @@ use crate::programs::scheduling::why::Why;
 use crate::programs::worker::Worker;
 use crate::{Mode, Programs, Purpose};
 use std::collections::BTreeSet;
-use treadle_model::{ProgramId, Span, WorkerId};
+use treadle_model::{ProgramId, Span, StepId, WorkerId};
 
 /// A program that has waited so many times as long as others goes first.
 const STARVATION_WAITS: u64 = 3;
@@ -380,19 +380,15 @@ impl Programs {
         could(worker) && !is_passed_over
     }
 
-    /// True if another worker than a busy one could take a program that has just been turned away
-    /// there: it is not bound there by other steps.
-    pub(crate) fn has_another(&self, program: ProgramId, busy: WorkerId) -> bool {
+    /// True if another worker than a busy one could take a step that has just been turned away
+    /// there, whose program is not bound there by other steps.
+    pub(crate) fn has_another(&self, step: StepId, program: ProgramId, busy: WorkerId) -> bool {
         let Some(p) = self.state.live.get(&program) else {
             return false;
         };
-        let (now, least) = (self.state.now, self.prompt_tokens_least(p));
+        let now = self.state.now;
         let could = |w: &Worker| {
-            w.id != busy
-                && w.takes_programs()
-                && !w.is_busy(now)
-                && least <= w.context_tokens_max()
-                && self.serves_program(w, p)
+            w.id != busy && w.takes_programs() && !w.is_busy(now) && self.takes_prompt(w.id, step)
         };
         p.running.len() <= 1 && self.state.workers.values().any(could)
     }

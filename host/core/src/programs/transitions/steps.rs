@@ -240,7 +240,7 @@ impl Programs {
         let s = self.state.steps.get(&step)?;
         let workers = self.state.workers.len() as u64;
         let is_bounded = u64::from(s.attempts) < u64::from(self.config.attempts_max) + workers;
-        Some(is_bounded && self.has_another(s.program, at))
+        Some(is_bounded && self.has_another(step, s.program, at))
     }
 
     pub(crate) fn step_cancelled(&mut self, step: StepId) {
