@@ -189,7 +189,11 @@ async fn a_command_that_shows_url_token_and_tenant_sends_them_there() {
             given.extend(["--tenant", "acme"]);
         }
         let error = run(&path, &given, &arguments).await;
-        let seen = seen.lock().unwrap().clone();
+        let mut seen = seen.lock().unwrap().clone();
+        if path == "doctor" {
+            // It looks at the daemon's clock besides, and who it is does not matter for that.
+            seen.retain(|(token, _)| !token.is_empty());
+        }
         let tenant = if has_tenant { "acme" } else { "" };
         let expected = ("Bearer tr_x".to_owned(), tenant.to_owned());
         assert!(!seen.is_empty(), "{path} asks nobody: {error:?}");
