@@ -20,7 +20,8 @@ impl ReachedLimits {
                 limit,
                 times,
                 "as many connections are open as may be, and further ones wait; let clients keep \
-                 fewer open, or raise server.connections_max and the limit on open files"
+                 fewer open, or raise the limit on open files (ulimit -n, LimitNOFILE), of which \
+                 each takes two"
             );
         }
     }
@@ -31,8 +32,8 @@ impl ReachedLimits {
             tracing::warn!(
                 %peer, limit, closed,
                 "connections are closed: their address has as many as it may, three quarters of \
-                 all; let its clients keep fewer open, or raise server.connections_max and the \
-                 limit on open files"
+                 all; let its clients keep fewer open, or raise the limit on open files \
+                 (ulimit -n, LimitNOFILE), of which each takes two"
             );
         }
     }

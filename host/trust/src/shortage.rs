@@ -61,7 +61,7 @@ pub fn note_shortage(error: &io::Error) {
         tracing::warn!(
             connections, %error,
             "connections do not come about: {whose} as many open files as it may; raise the limit \
-             (ulimit -n, LimitNOFILE), or lower server.connections_max"
+             (ulimit -n, LimitNOFILE)"
         );
     }
 }
