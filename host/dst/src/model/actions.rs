@@ -423,7 +423,7 @@ impl Model {
     /// Whether one that came later must wait for one that waits: as they came, who is the first to
     /// wait for its key resource is overtaken on nothing that it needs. Where programs make a
     /// difference, those without one are served as they came, and who has waited for too long is
-    /// served before all that came later.
+    /// served before all that came later. Where groups share, each queue of a group has turns of its own.
     fn is_served_before(&self, id: ActionId, waits: &ActionFacts, other: &ActionFacts) -> bool {
         let (facts, config) = (&self.actions, &self.config.actions);
         let key = |a: &ActionFacts| a.spec.demands[a.spec.key_demand()].resource.clone();
@@ -431,6 +431,9 @@ impl Model {
             let is_starved = self.now.since(waits.submitted) >= config.starvation;
             let are_nobodys = waits.spec.program.is_none() && other.spec.program.is_none();
             return key(waits) == key(other) && (is_starved || are_nobodys);
+        }
+        if facts.shares.is_some() && key(waits) != key(other) {
+            return false;
         }
         let mut before = facts.open.range(..id);
         let needs = |resource: &str| {
