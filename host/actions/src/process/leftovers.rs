@@ -52,7 +52,10 @@ pub(crate) fn end_leftovers(left: &[Leftover]) {
         for supervisor in &supervisors {
             signal_descendants(supervisor.pid, Signal::KILL);
         }
-        let killed: usize = cgroups.iter().map(|cgroup| kill_all_in(cgroup)).sum();
+        // Supervisors reap what ends below them, and end by themselves.
+        let spared: Vec<i32> = supervisors.iter().map(|one| one.pid).collect();
+        let killed = cgroups.iter().map(|cgroup| kill_all_in(cgroup, &spared));
+        let killed: usize = killed.sum();
         let killed = killed + kill_marked(MARK, &marks);
         if killed == 0 && supervisors.is_empty() {
             for cgroup in cgroups {

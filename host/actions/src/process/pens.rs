@@ -130,7 +130,7 @@ fn homes(mounts: &str, own: &str) -> Vec<PathBuf> {
     let version_1 = mount(&|kind, options| kind == "cgroup" && has(options)).zip(of_version_1);
     let found = version_2.into_iter().chain(version_1);
     found
-        .map(|(at, path)| Path::new(at).join(path.trim_start_matches('/')))
+        .map(|(at, path)| PathBuf::from(format!("{at}{}", path.trim_end_matches('/'))))
         .collect()
 }
 
@@ -145,18 +145,25 @@ pub(crate) fn enter(cgroup: &Path) -> io::Result<()> {
     procs.write_all(b"0")
 }
 
-/// Kills all processes in a cgroup. Gives how many there were.
-pub(crate) fn kill_all_in(cgroup: &Path) -> usize {
+/// Kills all processes in a cgroup but some, by their numbers. Gives how many there were beside those.
+pub(crate) fn kill_all_in(cgroup: &Path, spared: &[i32]) -> usize {
+    let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    let all: Vec<i32> = listed
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .collect();
     // Kernels before 5.14 don't have it, nor has version 1.
-    if let Ok(mut kill) = File::options().write(true).open(cgroup.join("cgroup.kill")) {
+    if !all.iter().any(|pid| spared.contains(pid))
+        && let Ok(mut kill) = File::options().write(true).open(cgroup.join("cgroup.kill"))
+    {
         let _ = kill.write_all(b"1");
     }
-    let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    let pids = listed.lines().filter_map(|line| line.parse().ok());
     let mut count = 0;
-    for pid in pids.filter_map(Pid::from_raw) {
-        let _ = kill_process(pid, Signal::KILL);
+    for pid in all.into_iter().filter(|pid| !spared.contains(pid)) {
         count += 1;
+        if let Some(pid) = Pid::from_raw(pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
     }
     count
 }
@@ -249,7 +256,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         assert!(Pens::below(home.path(), "x").is_err(), "it is no cgroup");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
-        assert_eq!(kill_all_in(home.path()), 0);
+        assert_eq!(kill_all_in(home.path(), &[]), 0);
     }
 
     #[test]
@@ -266,9 +273,12 @@ mod tests {
             .spawn()
             .unwrap();
         fs::write(folder.join("cgroup.procs"), sleep.id().to_string()).unwrap();
-        assert_eq!(kill_all_in(&folder), 1);
+        let number = i32::try_from(sleep.id()).unwrap();
+        assert_eq!(kill_all_in(&folder, &[number]), 0);
+        assert_eq!(sleep.try_wait().unwrap(), None);
+        assert_eq!(kill_all_in(&folder, &[]), 1);
         assert!(!sleep.wait().unwrap().success());
-        assert_eq!(kill_all_in(&folder), 0);
+        assert_eq!(kill_all_in(&folder, &[]), 0);
         drop(pen);
         drop(pens);
         let until = Instant::now() + Duration::from_secs(20);

@@ -164,7 +164,7 @@ impl<'o> Watch<'o> {
 
     fn kill_all(&self) {
         if let Some(cgroup) = &self.order.cgroup {
-            kill_all_in(cgroup);
+            kill_all_in(cgroup, &[]);
         }
         signal_descendants(own_pid(), Signal::KILL);
     }
