@@ -153,6 +153,7 @@ mod tests {
             format!("kv.folder={}", at("kv")),
             format!("kv.slots_folder={}", at("slots")),
             format!("actions.folder={}", at("markers")),
+            format!("tls.cert={}", at("cert.pem")),
             format!("tls.key={}", at("key.pem")),
         ];
         let file = PathBuf::from(at("config.toml"));
