@@ -54,7 +54,8 @@ async fn an_address_without_a_scheme_is_shown_with_one() {
             "engines.endpoints",
         ),
         (
-            "serve --set cluster.advertise=gpu-1:8000",
+            "serve --set cluster.role=all --set cluster.secret=0123456789abcdef \
+             --set cluster.advertise=gpu-1:8000",
             "cluster.advertise",
         ),
         ("serve --set traces.url=gpu-1:8000", "traces.url"),
