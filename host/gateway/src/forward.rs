@@ -2,7 +2,7 @@
 
 use super::GatewayState;
 use super::headers::for_engines;
-use super::models::not_found;
+use super::model_names::{models_of, not_found};
 use super::request::{PARSE_INLINE_BYTES_MAX, body_limits};
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -137,12 +137,6 @@ pub(crate) async fn engine_with(
             Err(not_found(model, known.collect::<BTreeSet<_>>()))
         }
     }
-}
-
-/// All names that an engine serves.
-pub(crate) fn models_of(engine: &Worker) -> BTreeSet<&str> {
-    let others = engine.other_models.iter().map(|name| &**name);
-    engine.model.as_deref().into_iter().chain(others).collect()
 }
 
 /// Asks an engine; its answer is whatever it answers.

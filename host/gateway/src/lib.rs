@@ -12,6 +12,7 @@ mod guard;
 mod headers;
 mod identity;
 mod metrics;
+mod model_names;
 mod models;
 mod request;
 mod requests;

@@ -2,6 +2,7 @@
 
 use super::GatewayState;
 use super::forward::{ask, engines, headers_of, respond};
+use super::model_names::not_found;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -15,13 +16,11 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use treadle_core::worker::Worker;
 use treadle_http::error_response;
-use treadle_wire::{ErrorBody, ErrorCode};
+use treadle_wire::ErrorBody;
 
 const PATH: &str = "/v1/models";
 /// Engines that are asked for one list, at most.
 const ASKED_MAX: usize = 64;
-/// Models that an error names, at most.
-const SHOWN_MAX: usize = 20;
 
 /// All models. Where all engines have the same, one of them answers in its own words.
 pub async fn models(State(app): State<Arc<GatewayState>>, request: Request) -> Response<Body> {
@@ -62,17 +61,6 @@ pub async fn model(app: Arc<GatewayState>, id: String, request: Request) -> Resp
         Ok(model) => Json(model).into_response(),
         Err(error) => error_response(&error),
     }
-}
-
-/// There is no such model, but these.
-pub(crate) fn not_found<'m>(id: &str, known: impl IntoIterator<Item = &'m str>) -> ErrorBody {
-    let shown: String = id.chars().take(100).collect();
-    let known: Vec<&str> = known.into_iter().take(SHOWN_MAX).collect();
-    let known = known.join("`, `");
-    let message = format!(
-        "no engine serves the model `{shown}`; there are: `{known}` (GET /v1/models has all)"
-    );
-    ErrorBody::new(ErrorCode::ModelNotFound, message).with_param("model")
 }
 
 /// One engine of each kind, by what they serve.

@@ -45,9 +45,12 @@ pub async fn read(
     let Some(coding) = coding else {
         return Ok((sent, limits.in_use));
     };
-    let decoded = coding.decode(&sent, &mut limits).await?;
+    let (bytes_max, mut in_use) = (limits.bytes_max, limits.in_use);
+    let hold = |more| in_use.grow(more).map_err(too_many);
+    let decoded = coding.decode(&sent, bytes_max, hold).await?;
     headers.remove(header::CONTENT_LENGTH);
-    Ok((decoded, limits.in_use))
+    let decoded = decoded.ok_or_else(|| too_large(bytes_max))?;
+    Ok((decoded, in_use))
 }
 
 /// The body as it was sent.
@@ -135,7 +138,7 @@ fn deadline(began: Instant, now: Instant, so_far: usize, pause_max: Duration) ->
 }
 
 /// As many bytes are held as may be: of all tenants (0), of the caller's (1).
-pub(crate) fn too_many(tally: usize) -> ErrorBody {
+fn too_many(tally: usize) -> ErrorBody {
     if tally == 0 {
         let message = "the daemon holds as many bytes of requests as it may; send the request \
                        again, or raise server.bodies_bytes_max";
@@ -146,7 +149,7 @@ pub(crate) fn too_many(tally: usize) -> ErrorBody {
     ErrorBody::new(ErrorCode::TenantBusy, message)
 }
 
-pub(crate) fn too_large(bytes_max: usize) -> ErrorBody {
+fn too_large(bytes_max: usize) -> ErrorBody {
     let message = format!(
         "the request body exceeds {bytes_max} bytes; send less or raise server.body_bytes_max"
     );

@@ -1,7 +1,6 @@
 //! Content codings of request bodies (RFC 9110 §8.4): what clients compress is decoded here, and
 //! counts with the bytes that it decodes to.
 
-use super::body::{BodyLimits, too_large, too_many};
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
@@ -59,29 +58,30 @@ impl Coding {
         })
     }
 
-    /// The body as it was before it was coded. It is as long as a body may be, at most, however
-    /// little was sent.
+    /// The body as it was before it was coded; `None` where that is longer than `bytes_max`, however
+    /// little was sent. Each piece is put down with `hold` before the next one is decoded.
     pub(crate) async fn decode(
         self,
         coded: &[u8],
-        limits: &mut BodyLimits,
-    ) -> Result<Bytes, ErrorBody> {
+        bytes_max: usize,
+        mut hold: impl FnMut(u64) -> Result<(), ErrorBody>,
+    ) -> Result<Option<Bytes>, ErrorBody> {
         let mut decoder = self.decoder(coded).map_err(|error| broken(&error))?;
         let mut whole = BytesMut::new();
         loop {
             let so_far = whole.len();
-            let piece = PIECE_BYTES.min(limits.bytes_max.saturating_sub(so_far).saturating_add(1));
+            let piece = PIECE_BYTES.min(bytes_max.saturating_sub(so_far).saturating_add(1));
             whole.resize(so_far + piece, 0);
             let read = decoder.read(&mut whole[so_far..]);
             let read = read.map_err(|error| broken(&error))?;
             whole.truncate(so_far + read);
             if read == 0 {
-                return Ok(whole.freeze());
+                return Ok(Some(whole.freeze()));
             }
-            if whole.len() > limits.bytes_max {
-                return Err(too_large(limits.bytes_max));
+            if whole.len() > bytes_max {
+                return Ok(None);
             }
-            limits.in_use.grow(read as u64).map_err(too_many)?;
+            hold(read as u64)?;
             tokio::task::yield_now().await;
         }
     }

@@ -12,7 +12,7 @@ use crate::excerpt::excerpt_of;
 use crate::guard::StepGuard;
 use crate::headers::for_engines;
 use crate::identity::{Identities, Identity};
-use crate::models::not_found;
+use crate::model_names::not_found;
 use crate::requests::{Registration, RequestIds};
 use crate::responses::Responses;
 use crate::routing::{Scheduler, SchedulerClient};

@@ -5,7 +5,7 @@ use super::cause::BusyAnswer;
 use super::generate::Call;
 use super::native::Pieces;
 use crate::guard::StepGuard;
-use crate::models::not_found;
+use crate::model_names::not_found;
 use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
