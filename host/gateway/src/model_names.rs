@@ -1,0 +1,25 @@
+//! Names of models: those of engines, and those that none has.
+
+use std::collections::BTreeSet;
+use treadle_core::worker::Worker;
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Models that an error names, at most.
+const SHOWN_MAX: usize = 20;
+
+/// All names that an engine serves.
+pub(crate) fn models_of(engine: &Worker) -> BTreeSet<&str> {
+    let others = engine.other_models.iter().map(|name| &**name);
+    engine.model.as_deref().into_iter().chain(others).collect()
+}
+
+/// There is no such model, but these.
+pub(crate) fn not_found<'m>(id: &str, known: impl IntoIterator<Item = &'m str>) -> ErrorBody {
+    let shown: String = id.chars().take(100).collect();
+    let known: Vec<&str> = known.into_iter().take(SHOWN_MAX).collect();
+    let known = known.join("`, `");
+    let message = format!(
+        "no engine serves the model `{shown}`; there are: `{known}` (GET /v1/models has all)"
+    );
+    ErrorBody::new(ErrorCode::ModelNotFound, message).with_param("model")
+}
