@@ -68,8 +68,8 @@ async fn an_event_reaches_the_client_before_the_engine_sends_the_next() {
     let mut request = engine.request().await;
     request.begin_events().await;
     let pieces: [&[u8]; 7] = [
-        b": a comment\n\n",
         b"event: odd\r\nid: 7\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\r\n\r\n",
+        b": a comment\n\n",
         b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"b\"}}]}\n\ndata: {\"cho",
         b"ices\":[{\"index\":0,\"delta\":{\"content\":\"\xc3\xa9\"},\"finish_reason\":\"stop\"}]}\n",
         b"\n",
@@ -107,7 +107,7 @@ async fn an_answer_in_many_pieces_is_whole() {
     let client = fixture.client.clone();
     let asking = tokio::spawn(async move { client.post(CHAT, &chat("p", "x", 5)).await });
     let mut request = engine.request().await;
-    let head = "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nX-Odd: kept\r\n\
+    let head = "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nX-Request-Id: kept\r\n\
         Keep-Alive: timeout=5\r\nTransfer-Encoding: chunked\r\n\r\n";
     request.write(head).await;
     for piece in CHAT_ANSWER.as_bytes().chunks(7) {
@@ -117,7 +117,7 @@ async fn an_answer_in_many_pieces_is_whole() {
     let answer = asking.await.expect("an answer");
     assert_eq!(answer.status, 201);
     assert_eq!(answer.body, CHAT_ANSWER);
-    assert_eq!(answer.headers["x-odd"], "kept");
+    assert_eq!(answer.headers["x-request-id"], "kept");
     assert!(!answer.headers.contains_key("keep-alive"));
     let programs = fixture.client.get("/programs").await.ok();
     assert_eq!(programs["p"]["context_len"], 6);
