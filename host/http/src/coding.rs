@@ -126,7 +126,7 @@ fn broken(error: &std::io::Error) -> ErrorBody {
 mod tests {
     use super::*;
     use crate::InUse;
-    use crate::body::read;
+    use crate::body::{BodyLimits, read};
     use crate::tally::Tally;
     use axum::body::Body;
     use axum::http::HeaderValue;
