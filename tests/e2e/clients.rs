@@ -21,7 +21,7 @@ async fn passes(fixture: &Fixture, part: &'static str) {
         "{} is missing: run `scripts/llm-clients.sh`, or set {SKIP_VARIABLE}=1",
         python.display()
     );
-    let url = fixture.daemon.url().to_owned();
+    let url = fixture.daemon.url().clone();
     let output = tokio::task::spawn_blocking(move || {
         Command::new(python)
             .arg(root().join("tests/e2e/clients/clients.py"))

@@ -55,17 +55,13 @@ async fn outcomes(client: &Client, program: &str, count: usize) -> Vec<String> {
     tokio::time::timeout(TIMEOUT, listed).await.expect("steps")
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_complete_when_all_of_it_has_come_however_its_stream_ends() {
-    let mut engine = RawEngine::start().await;
-    let fixture = before(&[&engine], |config| config.engines.retry_max = 0).await;
+/// Streams as they end: what comes, of how many outputs, and whether the answer is complete.
+fn ends() -> Vec<(String, u32, bool)> {
     let (goes_on, stops) = (delta(0, "null"), delta(0, "\"stop\""));
     let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}";
-    let error = "data: {\"error\":{\"message\":\"CUDA\",\"code\":500}}\n\n";
     let whole = format!("{goes_on}\n\n{stops}\n\n");
     let two = format!("{whole}{}\n\n{}", delta(1, "null"), delta(1, "\"length\""));
-    // What comes, of how many outputs, and whether the answer is complete.
-    let cases: Vec<(String, u32, bool)> = vec![
+    vec![
         (format!("{whole}data: [DONE]\n\n"), 1, true),
         (format!("{whole}data: [DONE]"), 1, true),
         (format!("{whole}data: [DO"), 1, true),
@@ -86,7 +82,14 @@ async fn an_answer_is_complete_when_all_of_it_has_come_however_its_stream_ends()
         (whole.clone(), 2, false),
         (two[..two.len() - 3].to_owned(), 2, false),
         (format!("{whole}{}\n\n", delta(1, "null")), 2, false),
-    ];
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_complete_when_all_of_it_has_come_however_its_stream_ends() {
+    let mut engine = RawEngine::start().await;
+    let fixture = before(&[&engine], |config| config.engines.retry_max = 0).await;
+    let cases = ends();
     let mut ended_well = 0;
     for (stream, n, is_complete) in &cases {
         for breaks in [false, true] {
@@ -118,11 +121,12 @@ async fn an_answer_is_complete_when_all_of_it_has_come_however_its_stream_ends()
             }
         }
     }
+    let error = "data: {\"error\":{\"message\":\"CUDA\",\"code\":500}}\n\n";
     let asked = asking(&fixture.client, CHAT, streamed(chat("p", "x", 9)));
     let mut request = engine.request().await;
     request.begin_events().await;
     request
-        .chunk(format!("{goes_on}\n\n{error}").as_bytes())
+        .chunk(format!("{}\n\n{error}", delta(0, "null")).as_bytes())
         .await;
     request.end().await;
     let ended = asked.await.expect("an end");
@@ -300,7 +304,7 @@ async fn a_busy_engines_words_reach_the_client_where_no_other_takes_the_step() {
         let told = answer
             .headers
             .get("retry-after")
-            .map(|value| value.as_bytes());
+            .map(http::HeaderValue::as_bytes);
         assert_eq!(told, retry.then_some(&b"7"[..]));
         assert!(engine.is_idle(), "it is not asked again at once");
     }

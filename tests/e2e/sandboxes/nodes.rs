@@ -46,7 +46,10 @@ async fn daemon(folder: &Path, listen: &str, more: &[&str]) -> DaemonProcess {
 
 /// Has images be made of the folder `image` in a folder.
 fn image_folders(folder: &Path) -> String {
-    format!("sandboxes.image_folders=[{:?}]", folder.join("image"))
+    format!(
+        "sandboxes.image_folders=[\"{}\"]",
+        folder.join("image").display()
+    )
 }
 
 /// The agent of a node.

@@ -124,6 +124,13 @@ async fn what_steers_an_engine_is_refused_by_name() {
         assert_eq!(answer.json()["error"]["param"], param);
         assert!(message.contains("engines.pass_fields"), "{message}");
     }
+    assert_eq!(fixture.engine_requests().await, 0);
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_names_and_too_many_levels_reach_no_engine() {
+    let fixture = Fixture::start(1, 100_000).await;
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
     for (fields, code) in [
         (

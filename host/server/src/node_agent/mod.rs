@@ -57,6 +57,17 @@ pub struct NodeAgent {
     tasks: JoinSet<()>,
 }
 
+/// The configuration with the address that was taken, and with all that the agent keeps in its folder.
+fn within(config: &Config, folder: &Path, addr: SocketAddr) -> Config {
+    let in_folder = |name: &str| folder.join(name).display().to_string();
+    let mut config = config.clone();
+    config.server.listen = addr;
+    config.sandboxes.folder = in_folder("sandboxes");
+    config.actions.folder = in_folder("actions");
+    config.nodes.folder = folder.display().to_string();
+    config
+}
+
 impl NodeAgent {
     /// Takes in what an earlier agent left in the folder, starts to listen, and connects to the daemon
     /// for as long as it runs.
@@ -66,14 +77,8 @@ impl NodeAgent {
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         config.check_agent()?;
         let (listener, addr) = listen(config).await?;
-        let mut config = config.clone();
-        config.server.listen = addr;
-        let folder = folder(&config);
-        let in_folder = |name: &str| folder.join(name).display().to_string();
-        config.sandboxes.folder = in_folder("sandboxes");
-        config.actions.folder = in_folder("actions");
-        config.nodes.folder = folder.display().to_string();
-        let config = &config;
+        let folder = folder(config);
+        let config = &within(config, &folder, addr);
         let identity = Identity::open(&folder).map_err(|error| no_folder(&folder, error))?;
         let tenants = Tenants::let_in();
         let sandboxes = sandboxes::start(config, identity.mark(), tenants.clone()).await?;

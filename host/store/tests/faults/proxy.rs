@@ -73,7 +73,7 @@ impl Proxy {
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let (server, plan) = (server.clone(), Arc::clone(&plan));
-                std::thread::spawn(move || serve(client, &server, &plan));
+                std::thread::spawn(move || serve(&client, &server, &plan));
             }
         });
         proxy
@@ -128,8 +128,8 @@ struct Group {
     sql: String,
 }
 
-fn serve(client: TcpStream, server: &str, plan: &Mutex<Plan>) {
-    let _ = forward(&client, server, plan);
+fn serve(client: &TcpStream, server: &str, plan: &Mutex<Plan>) {
+    let _ = forward(client, server, plan);
     let _ = client.shutdown(Shutdown::Both);
 }
 

@@ -202,7 +202,7 @@ pub(crate) fn install() {
             let mut vfs = *real;
             vfs.zName = CString::new("faults").unwrap().into_raw();
             vfs.pNext = std::ptr::null_mut();
-            vfs.szOsFile = (*real).szOsFile + REAL_AT as c_int;
+            vfs.szOsFile = (*real).szOsFile + c_int::try_from(REAL_AT).unwrap();
             vfs.xOpen = Some(open);
             vfs.xDelete = Some(delete);
             vfs.xAccess = Some(access);
