@@ -187,7 +187,7 @@ fn clear(folder: &Path) {
     let until = Instant::now() + REMOVAL_MAX;
     while inside
         .iter()
-        .map(|cgroup| kill_all_in(cgroup))
+        .map(|cgroup| kill_all_in(cgroup, &[]))
         .sum::<usize>()
         > 0
     {
