@@ -62,6 +62,7 @@ async fn an_engine_s_answer_is_data_and_its_headers_are_a_list() {
     let events = format!("data: {}\n\ndata: [DONE]\n\n", chunk());
     let streams = streamed(chat("q", "x", 4)).to_string();
     let whole = chat("p", "x", 4).to_string();
+    let prompt = r#"{"prompt": "x"}"#.to_owned();
     for (path, body, status, kind, said, expected) in [
         (CHAT, &whole, "200 OK", json, CHAT_ANSWER, json),
         (
@@ -82,7 +83,7 @@ async fn an_engine_s_answer_is_data_and_its_headers_are_a_list() {
         ),
         (
             "/tokenize",
-            &whole,
+            &prompt,
             "200 OK",
             "text/html",
             page,
@@ -90,13 +91,13 @@ async fn an_engine_s_answer_is_data_and_its_headers_are_a_list() {
         ),
         (
             "/tokenize",
-            &whole,
+            &prompt,
             "200 OK",
             "image/svg+xml",
             page,
             "application/octet-stream",
         ),
-        ("/tokenize", &whole, "401 Unauthorized", json, "{}", json),
+        ("/tokenize", &prompt, "401 Unauthorized", json, "{}", json),
     ] {
         let (client, body) = (fixture.client.clone(), body.clone());
         let headers = [("content-type", "application/json")];

@@ -146,19 +146,16 @@ mod tests {
         let at = |path: &str| folder.path().join(path).display().to_string();
         std::fs::write(at("config.toml"), "").expect("a file");
         std::fs::write(at("secret"), "x".repeat(32)).expect("a file");
-        let sets = [
-            format!("cluster.secret_file={}", at("secret")),
-            format!("store.path={}", at("state/treadle.db")),
-            format!("payloads.location={}", at("payloads")),
-            format!("kv.folder={}", at("kv")),
-            format!("kv.slots_folder={}", at("slots")),
-            format!("actions.folder={}", at("markers")),
-            format!("tls.cert={}", at("cert.pem")),
-            format!("tls.key={}", at("key.pem")),
-        ];
         let file = PathBuf::from(at("config.toml"));
-        let config = Config::load(Some(&file), [], &sets);
+        let secret = [format!("cluster.secret_file={}", at("secret"))];
+        let config = Config::load(Some(&file), [], &secret);
         let mut config = config.expect("a configuration");
+        config.store.path = at("state/treadle.db");
+        config.payloads.location = at("payloads");
+        config.kv.folder = at("kv");
+        config.kv.slots_folder = at("slots");
+        config.actions.folder = at("markers");
+        config.tls.key = at("key.pem");
         let boxes = PathBuf::from(at("boxes"));
         let sources = image_sources(&config, &boxes);
         for own in [
