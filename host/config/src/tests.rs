@@ -271,9 +271,10 @@ fn a_bad_file_is_named() {
 #[test]
 fn every_default_is_a_value_that_could_be_written() {
     let text = toml::to_string(&Config::default()).unwrap();
-    let mut loaded = load(&text, &[], &[]).unwrap();
-    loaded.files.clear();
-    assert_eq!(loaded, Config::default());
+    assert_eq!(
+        toml::to_string(&load(&text, &[], &[]).unwrap()).unwrap(),
+        text
+    );
     let written: toml::Table = toml::from_str(&text).unwrap();
     for section in SECTIONS {
         let names: Vec<&str> = section.keys.iter().map(|key| key.name).collect();
