@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::{SigSet, Signal as AnySignal};
+use nix::sys::signal::{Signal as AnySignal, raise};
 use nix::unistd::{Gid, Uid, setgroups, sethostname, setresgid, setresuid};
 use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket};
 use rustix::process::{
@@ -115,13 +115,13 @@ pub(super) fn give_up(setup: &Setup) -> io::Result<()> {
     Ok(())
 }
 
-/// Leaves signals of processes inside unheard, in all threads that are started from now on. The
-/// kernel drops those of a first process that has no handler for them; but Rust's runtime has handlers
-/// for SIGSEGV and SIGBUS, made for faults that end the process anyway. Where one of the two comes while
-/// the other is handled, the runtime aborts, and their frames together may be more than the handlers'
-/// stack takes. What is started has none of them blocked; a real fault ends the process nevertheless.
-pub(super) fn block_signals() -> io::Result<()> {
-    Ok(AnySignal::iterator().collect::<SigSet>().thread_block()?)
+/// Has no handlers of signals any more. The kernel drops signals from inside that the first process
+/// has no handler for; but Rust's runtime has some for SIGSEGV and SIGBUS, made for faults that end the
+/// process anyway: where one comes while the other is handled, it aborts. Each is gone once it has
+/// heard of a signal that is no fault. A real fault ends the process without them, too.
+pub(super) fn forget_handlers() -> io::Result<()> {
+    raise(AnySignal::SIGBUS)?;
+    Ok(raise(AnySignal::SIGSEGV)?)
 }
 
 fn bound(resource: Resource, max: u64) -> io::Result<()> {

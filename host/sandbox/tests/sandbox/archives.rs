@@ -241,7 +241,7 @@ async fn names_of_images_lead_nowhere() {
     let sandbox = stage.sandboxes.create(spec).await.unwrap();
     let entries = sandbox.list("/", 1).await.unwrap();
     let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-    assert_eq!(names, ["dev", "own", "proc"]);
+    assert_eq!(names, ["dev", "etc", "own", "proc"]);
     assert!(entries.iter().all(|entry| entry.kind == FileKind::Folder));
 }
 
