@@ -28,9 +28,8 @@ impl Programs {
                 prompt_tokens,
                 tokens_max,
             };
-            let program = s.program;
+            self.close_with(step);
             self.refuse(step, refusal);
-            self.close_if_unborn(program);
         }
         too_long
     }

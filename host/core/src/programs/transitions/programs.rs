@@ -163,15 +163,15 @@ impl Programs {
         }
     }
 
-    /// A program none of whose steps ran is over with a request that was wrong: another one opens it
-    /// again.
-    pub(crate) fn close_if_unborn(&mut self, program: ProgramId) {
-        let p = self.state.live.get(&program);
-        let is_unborn = p
-            .is_some_and(|p| p.steps_finished == 0 && p.is_between_steps() && p.actions.is_empty());
-        if is_unborn {
-            self.close_program(program);
-        }
+    /// A step ends because its request was wrong. A program that has no other one, and none of whose
+    /// steps ran, is over with it: another request opens it again.
+    pub(crate) fn close_with(&mut self, step: StepId) {
+        let program = self.state.steps.get(&step).map(|s| s.program);
+        let Some(p) = program.and_then(|program| self.state.live.get_mut(&program)) else {
+            return;
+        };
+        let mut steps = p.running.iter().chain(&p.waiting);
+        p.closing |= p.steps_finished == 0 && p.actions.is_empty() && steps.all(|s| *s == step);
     }
 
     /// Ends a program that has no steps left.

@@ -193,8 +193,8 @@ impl Programs {
         let (program, attempts) = (s.program, s.attempts);
         if failure.rejected {
             self.state.counters.steps_rejected += 1;
-            self.end_step(step);
-            return self.close_if_unborn(program);
+            self.close_with(step);
+            return self.end_step(step);
         }
         if !failure.retryable || s.first_token_at.is_some() {
             self.state.counters.steps_failed += 1;
