@@ -1045,10 +1045,9 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Forwarded as it is to the engine with the fewest running steps */
-        get: operations["get_detokenize"];
+        get?: never;
         put?: never;
-        /** Forwarded as it is to the engine with the fewest running steps */
+        /** Forwarded to the engine with the fewest running steps that has the model */
         post: operations["post_detokenize"];
         delete?: never;
         options?: never;
@@ -1184,8 +1183,7 @@ export interface paths {
         /** Forwarded as it is to the engine with the fewest running steps */
         get: operations["get_health_generate"];
         put?: never;
-        /** Forwarded as it is to the engine with the fewest running steps */
-        post: operations["post_health_generate"];
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1594,8 +1592,7 @@ export interface paths {
         /** Forwarded as it is to the engine with the fewest running steps */
         get: operations["get_server_info"];
         put?: never;
-        /** Forwarded as it is to the engine with the fewest running steps */
-        post: operations["post_server_info"];
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1681,6 +1678,43 @@ export interface paths {
         put?: never;
         /** Anthropic messages, for the program that the URL names */
         post: operations["post_sessions_session_v1_messages"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/sessions/{session}/v1/messages/count_tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Tokens of a prompt in Anthropic's form
+         * @description Asked of an engine that has the path; else its tokenizer counts the texts of the prompt, without what the chat template puts between them.
+         */
+        post: operations["post_sessions_session_v1_messages_count_tokens"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/sessions/{session}/v1/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** OpenAI responses, for the program that the URL names */
+        post: operations["post_sessions_session_v1_responses"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1908,10 +1942,9 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Forwarded as it is to the engine with the fewest running steps */
-        get: operations["get_tokenize"];
+        get?: never;
         put?: never;
-        /** Forwarded as it is to the engine with the fewest running steps */
+        /** Forwarded to the engine with the fewest running steps that has the model */
         post: operations["post_tokenize"];
         delete?: never;
         options?: never;
@@ -1996,6 +2029,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/messages/count_tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Tokens of a prompt in Anthropic's form
+         * @description Asked of an engine that has the path; else its tokenizer counts the texts of the prompt, without what the chat template puts between them.
+         */
+        post: operations["post_v1_messages_count_tokens"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/models": {
         parameters: {
             query?: never;
@@ -2003,11 +2056,47 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Forwarded as it is to the engine with the fewest running steps */
+        /** The models of all engines, adapters included */
         get: operations["get_v1_models"];
         put?: never;
-        /** Forwarded as it is to the engine with the fewest running steps */
-        post: operations["post_v1_models"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One model; slashes in its name may be written as they are */
+        get: operations["get_v1_models_model"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * OpenAI responses
+         * @description Goes to an engine once the program has a placement there. Body and answer are the engine's own, an event stream included. The header `x-treadle-program` of the answer names the program.
+         */
+        post: operations["post_v1_responses"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2957,8 +3046,9 @@ export interface components {
         Health: (null | components["schemas"]["DaemonLoad"]) & {
             /** @description The cause, or nothing. */
             detail: string;
-            /** @description ok, or no_healthy_worker. */
+            /** @description ok, no_healthy_worker, store_failing, store_lost or scheduler_stalled. */
             status: string;
+            store?: null | components["schemas"]["StoreHealth"];
             /** @description Of treadle. */
             version: string;
         };
@@ -3381,7 +3471,7 @@ export interface components {
              * @description When it was first seen.
              */
             created_at_us: number;
-            /** @description How it ended, if it did. */
+            /** @description How it ended, if it did: released, expired (idle for too long) or aborted. */
             ended?: string | null;
             /** @description Job that it belongs to. */
             job?: string | null;
@@ -4136,6 +4226,25 @@ export interface components {
             /** @description In the order in which they came. */
             steps: components["schemas"]["StepView"][];
         };
+        /** @description Something that the store can't do at present. */
+        StoreFailure: {
+            /** @description The last error, with its remedy. */
+            error: string;
+            /**
+             * Format: int64
+             * @description Since when, in microseconds since 1970.
+             */
+            since_us: number;
+            /** @description `journal`, without which nothing is acknowledged, or something else. */
+            what: string;
+        };
+        /** @description What the store can't do at present; empty while all is well. */
+        StoreHealth: {
+            /** @description What can't be written or read at present. */
+            failing: components["schemas"]["StoreFailure"][];
+            /** @description Why nothing is written any more, if what was opened is gone. */
+            lost?: string | null;
+        };
         /** @description An action for treadle to run. */
         Submission: {
             /**
@@ -4346,9 +4455,16 @@ export interface components {
         };
         /**
          * @description A tenant's limits; `None` is no limit beyond those of the daemon. Once there are several tenants,
-         *     `None` for live programs, steps and bytes of bodies is an equal share of what the daemon has.
+         *     `None` is an equal share of what all of them share: of all below but `plugins`, `plugin_bytes`,
+         *     `body_bytes` and `requests_per_s`.
          */
         TenantLimits: {
+            /**
+             * Format: int64
+             * @description Hundredths of each resource of actions (cores, memory, devices, quotas) that its started actions hold at once, and of the places of those that wait.
+             * @default null
+             */
+            action_percent: number | null;
             /**
              * Format: int64
              * @description Bytes of its requests' bodies that each daemon holds at once.
@@ -4361,6 +4477,12 @@ export interface components {
              * @default null
              */
             body_bytes: number | null;
+            /**
+             * Format: int64
+             * @description Bytes of what is kept of its actions and steps: descriptions, outputs, requests and answers.
+             * @default null
+             */
+            kept_bytes: number | null;
             /**
              * Format: int64
              * @description Live programs.
@@ -4385,6 +4507,24 @@ export interface components {
              * @default null
              */
             requests_per_s: number | null;
+            /**
+             * Format: int64
+             * @description Bytes of its sandboxes' files, of each machine that has any.
+             * @default null
+             */
+            sandbox_bytes: number | null;
+            /**
+             * Format: int64
+             * @description Sandboxes at once, those that are paused too, of each machine that has any.
+             * @default null
+             */
+            sandboxes: number | null;
+            /**
+             * Format: int64
+             * @description Bytes of its snapshots, and of other copies of sandboxes' files, of each machine that has any.
+             * @default null
+             */
+            snapshot_bytes: number | null;
             /**
              * Format: int64
              * @description Steps under way at once, waiting and running, at each daemon.
@@ -5245,6 +5385,8 @@ export interface components {
             load: number;
             /** @description The model that it serves, where it tells. */
             model?: string | null;
+            /** @description Further names that it serves, adapters among them. */
+            other_models?: string[];
             /**
              * Format: int64
              * @description Prompt tokens that it computes in a second, once measured.
@@ -5604,7 +5746,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description forbidden */
+            /** @description tenant_limit, forbidden */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5640,7 +5782,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description queue_full, rate_limited */
+            /** @description queue_full, tenant_busy, rate_limited */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5740,7 +5882,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description rate_limited */
+            /** @description tenant_busy, rate_limited */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8406,7 +8548,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description forbidden */
+            /** @description tenant_limit, forbidden */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8433,7 +8575,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description rate_limited */
+            /** @description tenant_busy, rate_limited */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8692,7 +8834,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description forbidden */
+            /** @description tenant_limit, forbidden */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8728,7 +8870,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description rate_limited */
+            /** @description tenant_busy, rate_limited */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9023,7 +9165,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description forbidden */
+            /** @description tenant_limit, forbidden */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9695,7 +9837,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Events, with comments while there are none. */
+            /** @description Events, with a comment each 3 s while there are none. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11040,105 +11182,6 @@ export interface operations {
             };
         };
     };
-    get_detokenize: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The engine's answer. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description token_missing, token_invalid, token_expired */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description body_too_large */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description rate_limited */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description internal */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description engine_unreachable */
-            502: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description no_healthy_worker */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description engine_timeout */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description The engine's answer, where it refuses or fails. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
     post_detokenize: {
         parameters: {
             query?: never;
@@ -11157,6 +11200,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            /** @description invalid_json, invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description token_missing, token_invalid, token_expired */
             401: {
                 headers: {
@@ -11177,6 +11229,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11563,7 +11624,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -11590,6 +11651,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -11601,6 +11671,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11793,7 +11872,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description No registered engine answers; `detail` has the cause. */
+            /** @description No registered engine answers, or the store can't be written; `detail` has the cause. */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -11822,6 +11901,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            /** @description invalid_json, invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description token_missing, token_invalid, token_expired */
             401: {
                 headers: {
@@ -11849,98 +11937,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description rate_limited */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description internal */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description engine_unreachable */
-            502: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description no_healthy_worker */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description engine_timeout */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description The engine's answer, where it refuses or fails. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    post_health_generate: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The engine's answer. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description token_missing, token_invalid, token_expired */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description body_too_large */
-            413: {
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -12024,7 +12022,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -12051,6 +12049,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -12062,6 +12069,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -13085,7 +13101,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description forbidden */
+            /** @description tenant_limit, forbidden */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -13121,7 +13137,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description rate_limited */
+            /** @description tenant_busy, rate_limited */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -14346,6 +14362,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            /** @description invalid_json, invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description token_missing, token_invalid, token_expired */
             401: {
                 headers: {
@@ -14373,98 +14398,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description rate_limited */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description internal */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description engine_unreachable */
-            502: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description no_healthy_worker */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description engine_timeout */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description The engine's answer, where it refuses or fails. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    post_server_info: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The engine's answer. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description token_missing, token_invalid, token_expired */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description body_too_large */
-            413: {
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -14550,7 +14485,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -14577,6 +14512,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -14588,6 +14532,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -14673,7 +14626,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -14700,6 +14653,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -14711,6 +14673,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -14796,7 +14767,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -14823,6 +14794,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -14834,6 +14814,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -14919,7 +14908,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -14946,6 +14935,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -14957,6 +14955,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -15042,7 +15049,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -15069,6 +15076,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -15080,6 +15096,279 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description queue_full, programs_full, tenant_programs_full, tenant_busy, rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description engine_unreachable */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description engine_timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The engine's answer, where it refuses or fails. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    post_sessions_session_v1_messages_count_tokens: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["EngineRequest"];
+            };
+        };
+        responses: {
+            /** @description The engine's answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description invalid_json, invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description engine_unreachable */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description no_healthy_worker */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description engine_timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The engine's answer, where it refuses or fails. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    post_sessions_session_v1_responses: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["EngineRequest"];
+            };
+        };
+        responses: {
+            /** @description The engine's answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description program_released */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -16240,105 +16529,6 @@ export interface operations {
             };
         };
     };
-    get_tokenize: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The engine's answer. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description token_missing, token_invalid, token_expired */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description body_too_large */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description rate_limited */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description internal */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description engine_unreachable */
-            502: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description no_healthy_worker */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description engine_timeout */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorAnswer"];
-                };
-            };
-            /** @description The engine's answer, where it refuses or fails. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
     post_tokenize: {
         parameters: {
             query?: never;
@@ -16357,6 +16547,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            /** @description invalid_json, invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description token_missing, token_invalid, token_expired */
             401: {
                 headers: {
@@ -16377,6 +16576,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -16460,7 +16668,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -16487,6 +16695,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -16498,6 +16715,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -16581,7 +16807,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -16608,6 +16834,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -16619,6 +16854,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -16767,7 +17011,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description invalid_json, invalid_field, missing_field, context_too_long */
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -16794,6 +17038,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
             /** @description program_released */
             409: {
                 headers: {
@@ -16805,6 +17058,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -16866,14 +17128,18 @@ export interface operations {
             };
         };
     };
-    get_v1_models: {
+    post_v1_messages_count_tokens: {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["EngineRequest"];
+            };
+        };
         responses: {
             /** @description The engine's answer. */
             200: {
@@ -16882,6 +17148,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            /** @description invalid_json, invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
             /** @description token_missing, token_invalid, token_expired */
@@ -16904,6 +17179,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -16965,7 +17249,7 @@ export interface operations {
             };
         };
     };
-    post_v1_models: {
+    get_v1_models: {
         parameters: {
             query?: never;
             header?: never;
@@ -16981,6 +17265,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            /** @description invalid_json, invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
             /** @description token_missing, token_invalid, token_expired */
@@ -17003,6 +17296,15 @@ export interface operations {
             };
             /** @description body_too_large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -17038,6 +17340,273 @@ export interface operations {
                 };
             };
             /** @description no_healthy_worker */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description engine_timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The engine's answer, where it refuses or fails. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    get_v1_models_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The engine's answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description invalid_json, invalid_field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description engine_unreachable */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description no_healthy_worker */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description engine_timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The engine's answer, where it refuses or fails. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    post_v1_responses: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["EngineRequest"];
+            };
+        };
+        responses: {
+            /** @description The engine's answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description invalid_json, invalid_field, missing_field, previous_response_not_found, context_too_long */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description token_missing, token_invalid, token_expired */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description model_not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description program_released */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description unsupported_encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description queue_full, programs_full, tenant_programs_full, tenant_busy, rate_limited */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description internal */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description engine_unreachable */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description no_healthy_worker, workers_cordoned, queue_wait_exceeded, overloaded */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -17228,7 +17797,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description forbidden */
+            /** @description tenant_limit, forbidden */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -17264,7 +17833,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description rate_limited */
+            /** @description tenant_busy, rate_limited */
             429: {
                 headers: {
                     [name: string]: unknown;

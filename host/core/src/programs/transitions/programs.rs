@@ -7,7 +7,7 @@ use crate::programs::program::{FULL_WEIGHT_PPM, Outcome, Program};
 use crate::programs::timers::Timer;
 use crate::{Command, Programs, Refusal, StepArrival};
 use std::collections::BTreeMap;
-use treadle_model::{Phase, ProgramId, Span, Status};
+use treadle_model::{Phase, ProgramId, Span, Status, StepId};
 
 impl Programs {
     /// The program of an arriving step, opened if it is new; `None` at the
