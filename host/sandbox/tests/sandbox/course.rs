@@ -7,8 +7,8 @@ use treadle_sandbox::{End, OnExpiry, SandboxSpec, State};
 use crate::stage::{Stage, sh};
 
 /// Finds `localhost` and the own name, and shows what there is to find.
-const FIND: &str = "getent ahostsv4 localhost >/dev/null && \
-    getent ahostsv4 $(cat /proc/sys/kernel/hostname) && cat /etc/hosts";
+const FIND: &str = "getent ahosts localhost >/dev/null && \
+    getent ahosts $(cat /proc/sys/kernel/hostname) && cat /etc/hosts";
 /// Renames folders of the image, and those that a sandbox had before it was copied.
 const RENAME: &str = "cd /root && python3 -c 'import os; os.rename(\"a\", \"z\")' \
         && cat z/b/f && mv z/b /root/moved && mkdir z/b && mv /root/moved z/c && cat z/c/f \
