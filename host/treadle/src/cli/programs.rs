@@ -192,9 +192,12 @@ async fn live(client: &Client, limit: u32, json: bool) -> Result<(), CliError> {
     let rows: Vec<Value> = programs
         .into_iter()
         .take(limit)
-        .map(|(key, mut program)| {
-            program["program_id"] = Value::String(key);
-            program
+        .filter_map(|(key, program)| {
+            let Value::Object(mut program) = program else {
+                return None;
+            };
+            program.insert("program_id".to_owned(), Value::String(key));
+            Some(Value::Object(program))
         })
         .collect();
     print_table(LIVE, &rows, "no program is live")?;
