@@ -159,8 +159,13 @@ fn owned(endpoint: Endpoint, body: &[u8], head: &RequestHead) -> Result<(), Stri
     ensure(same, || format!("{head:?} became {left:?}"))?;
     let set = [("priority", "7".to_owned())];
     let again = insert_fields(&rest, &set).ok_or("nothing can be put in")?;
-    let head = RequestHead::parse(endpoint, &again).map_err(|error| error.message)?;
-    // One whose name is written with escapes can't be cut out, and is foreign instead.
+    let head = match RequestHead::parse(endpoint, &again) {
+        Ok(head) => head,
+        // One whose name is written with escapes can't be cut out, and is there twice.
+        Err(RequestError { message, .. }) => {
+            return ensure(message.contains("twice"), || message.clone());
+        }
+    };
     let is_alone = head.has_priority || head.foreign.check(&[], true).is_err();
     ensure(is_alone, || format!("priority is not set in {head:?}"))
 }
