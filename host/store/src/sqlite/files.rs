@@ -11,6 +11,7 @@ use std::fs::Metadata;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -61,6 +62,9 @@ pub(super) struct Files {
     readers: SqlitePool,
     conditions: Arc<Conditions>,
     seen: Mutex<Seen>,
+    /// The last event of the journal that was seen there: a reader without a cache reads what was
+    /// written over it.
+    reached: AtomicI64,
 }
 
 impl Files {
@@ -93,6 +97,7 @@ impl Files {
             readers,
             conditions,
             seen: Mutex::new(seen),
+            reached: AtomicI64::new(0),
         })
     }
 
@@ -141,7 +146,8 @@ impl Files {
     }
 
     async fn compare(&self, whole: bool) -> Result<(), Difference> {
-        let known: i64 = sqlx::query_scalar(LAST).fetch_one(&self.readers).await?;
+        let read: i64 = sqlx::query_scalar(LAST).fetch_one(&self.readers).await?;
+        let known = self.reached.fetch_max(read, Ordering::Relaxed).max(read);
         let mut fresh = self.options.connect().await?;
         let compared = self.compare_with(&mut fresh, known, whole).await;
         let _ = fresh.close().await;
