@@ -131,8 +131,8 @@ impl Directory {
         Ok(token.principal.clone())
     }
 
-    /// What a tenant may have of something of which there is `all`: what its limit says, else an equal
-    /// share.
+    /// What a tenant may have of `all`, the total for all tenants: its limit if it has one, else an
+    /// equal share.
     pub fn most(
         &self,
         tenant: &str,

@@ -57,8 +57,8 @@ impl Default for TenantLimits {
     }
 }
 
-/// What one of several tenants may have of something of which there is `all`: what its limit says, else
-/// an equal share, so that no tenant takes what the others need.
+/// What one of several tenants may have of `all`, the total for all tenants: its limit if it has one,
+/// else an equal share, so that no tenant takes what the others need.
 pub fn share(own: Option<u64>, all: u64, tenants: usize) -> u64 {
     own.unwrap_or_else(|| (all / tenants.max(1) as u64).max(1))
 }

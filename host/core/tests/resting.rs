@@ -21,7 +21,7 @@ fn rest(s: &mut Scenario, id: u32, rest: Option<Rest>) {
     }));
 }
 
-/// Its engine turns a step away, and is busy for so many seconds.
+/// The step's engine turns it away, and is busy for `seconds`.
 fn turn_away(s: &mut Scenario, step: u64, seconds: u64) {
     let failure = StepFailure {
         cause: "the engine answered 503: the queue is full".into(),

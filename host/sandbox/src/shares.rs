@@ -51,7 +51,7 @@ impl Shared {
 
 /// Who knows what a tenant may have.
 pub trait Shares: Debug + Send + Sync {
-    /// The most that a tenant may have of something of which there is `all`.
+    /// The most that a tenant may have of `all`, the total for all tenants.
     fn most(&self, tenant: &str, of: Shared, all: u64) -> u64;
 }
 

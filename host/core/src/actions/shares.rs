@@ -13,7 +13,7 @@ const GROUPS_MAX: usize = 4_096;
 /// What groups may hold.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
-    /// Each group may hold one of so many equal parts of everything.
+    /// Each resource is divided into this number of equal parts; a group may hold one.
     pub parts: u64,
     /// Groups that have another share, in hundredths, by their prefix.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -21,8 +21,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// The most that a group may hold of something of which there are `total` units: one at least, so
-    /// that it goes on.
+    /// The most that a group may hold of a resource with `total` units: at least one, so that it can
+    /// make progress.
     pub fn most(&self, group: &str, total: u64) -> u64 {
         let most = match self.percent.get(group) {
             Some(percent) => u128::from(total) * u128::from(*percent) / 100,

@@ -14,7 +14,7 @@ struct Left {
     devices: Option<FreeDevices>,
     /// An action before this one waits for it.
     blocked: bool,
-    /// Groups of which one waits for more of their share of it.
+    /// Groups with an action that waits because the group holds its whole share of the resource.
     blocked_groups: BTreeSet<Box<str>>,
 }
 

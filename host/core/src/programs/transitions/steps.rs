@@ -225,8 +225,8 @@ impl Programs {
         }
     }
 
-    /// A busy engine turned a step away: whether another one could take it, each of which may be
-    /// asked beyond the bound. Nothing if the engine is not busy.
+    /// A busy engine turned a step away: whether another engine may be asked. Each worker allows one
+    /// attempt beyond `attempts_max`. `None` if the engine is not busy.
     fn turned_away(
         &mut self,
         step: StepId,
