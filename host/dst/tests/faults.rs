@@ -120,6 +120,7 @@ fn injected_bugs_are_found() {
     for (injected_bug, seeds, rules) in INJECTED_BUGS {
         let options = Options {
             injected_bug: Some(*injected_bug),
+            actions: rules.iter().any(|rule| rule.starts_with("action-")),
             ..Options::default()
         };
         let mut found = (1..=*seeds).filter_map(|seed| explore(seed, &options).violation);
@@ -209,7 +210,7 @@ const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::ForgetPrompts, 300, &["fill"]),
     (InjectedBug::ForgetCordon, 300, &["cordon"]),
     (InjectedBug::ForgetDrain, 300, &["drain"]),
-    (InjectedBug::StartBeforeCommit, 400, &["action-commits"]),
+    (InjectedBug::StartBeforeCommit, 120, &["action-commits"]),
     (InjectedBug::RunActionTwice, 60, &["action-once"]),
     (InjectedBug::KeepUnits, 60, &["action-sums"]),
     (InjectedBug::OvertakeHead, 60, &["action-order"]),
@@ -217,6 +218,6 @@ const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::ForgetProgramsActions, 120, &["action-ends"]),
     (InjectedBug::KeepProgramsAction, 60, &["action-programs"]),
     (InjectedBug::LearnWaits, 60, &["action-programs"]),
-    (InjectedBug::StarveActions, 300, &["action-order"]),
+    (InjectedBug::StarveActions, 60, &["action-order"]),
     (InjectedBug::LearnWithdrawn, 120, &["tools"]),
 ];

@@ -312,7 +312,7 @@ async fn a_thousand_swaps_under_a_thousand_programs_lose_nothing() {
         .ok();
     let end = Arc::default();
     // With time in tools, so that the machine has time for the swaps.
-    let crowd = paced_crowd(&fixture, 1_000, Duration::from_secs(1), &end);
+    let crowd = paced_crowd(&fixture, 1_000, Duration::from_secs(4), &end);
     let decided = |m: &Metrics| m.count("treadle_restores_total") > 0;
     fixture.client.until("restoring", decided).await;
     for swap in 0..1_000 {
