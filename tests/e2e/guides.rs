@@ -48,7 +48,7 @@ async fn the_page_of_actions_works_as_it_is_printed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_of_what_if_replay_works_as_it_is_printed() {
-    follow("docs/policy-lab.md").await;
+    follow("docs/what-if.md").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,8 +130,8 @@ async fn is_hidden_from_others(beta: &Client, acme: &Client, name: &str, plugin:
         Some(3)
     );
     assert_eq!(beta.get(RUNS).await.ok()["runs"], json!([]));
-    beta.get(&path).await.refused(404, "lab_run_unknown");
-    beta.delete(&path).await.refused(404, "lab_run_unknown");
+    beta.get(&path).await.refused(404, "whatif_run_unknown");
+    beta.delete(&path).await.refused(404, "whatif_run_unknown");
     let kept = acme.delete(&path).await.ok();
     assert_eq!(kept["status"], "done", "what has ended stays as it was");
     let own = run(beta, &json!({"sets": ["sticky"], "seeds": 1})).await;
@@ -163,10 +163,10 @@ async fn what_makes_no_sense_is_refused_with_the_field_and_the_remedy() {
         .await
         .refused(404, "plugin_unknown");
     for (body, code) in [
-        (json!({"sets": ["sticky"]}), "lab_window"),
+        (json!({"sets": ["sticky"]}), "whatif_window"),
         (
             json!({"sets": ["sticky"], "window": {"from_seq": 10_000}}),
-            "lab_window",
+            "whatif_window",
         ),
     ] {
         let failed = run(client, &body).await;

@@ -138,7 +138,7 @@ pub const FOLLOWED: [&str; 10] = [
     "README.md",
     "docs/quickstart.md",
     "docs/actions.md",
-    "docs/policy-lab.md",
+    "docs/what-if.md",
     "docs/rollouts.md",
     "docs/sandboxes.md",
     "docs/guides/connect.md",

@@ -1,4 +1,4 @@
-// The what-if lab: windows, settings, and what becomes of the winner.
+// The what-if page: windows, settings, and what becomes of the winner.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { open, violations } from "./harness.mjs";
@@ -100,7 +100,7 @@ function runOfJob() {
   };
   const fair = { makespan_ratio: measure(1), programs_decided_otherwise: 0, differences: [] };
   return {
-    run: "lab-1",
+    run: "whatif-1",
     status: "done",
     sets: ["recorded", "won@1.0.0", "fair"],
     window: { from_seq: 10, to_seq: 90, job: hostile },
@@ -135,7 +135,7 @@ async function startCanary(page) {
 
 test("each measure has its winner, and any set becomes a canary for the run's job", async () => {
   const { page, done } = await open("/console/");
-  await page.route(/what-if\/runs\/lab-1$/, (route) => route.fulfill({ json: runOfJob() }));
+  await page.route(/what-if\/runs\/whatif-1$/, (route) => route.fulfill({ json: runOfJob() }));
   await page.route(/api\/v1\/plugins$/, (route) => route.fulfill({ json: { plugins: [plugin] } }));
   const bound = [];
   await page.route(/api\/v1\/bindings$/, async (route) => {
@@ -143,9 +143,9 @@ test("each measure has its winner, and any set becomes a canary for the run's jo
     bound.push(route.request().postDataJSON());
     await route.fulfill({ json: {} });
   });
-  await page.click("nav >> text=What-if lab");
+  await page.click("nav >> text=What-if");
   await page.waitForSelector("text=New run");
-  await page.evaluate(() => history.pushState(null, "", "?run=lab-1"));
+  await page.evaluate(() => history.pushState(null, "", "?run=whatif-1"));
   await page.evaluate(() => window.dispatchEvent(new PopStateEvent("popstate")));
   await page.waitForSelector("text=events from 10 to 90, job <img");
   await page.waitForSelector("text=nothing at that point");

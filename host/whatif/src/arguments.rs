@@ -23,7 +23,7 @@ pub struct SetArgs {
         required_unless_present = "sets"
     )]
     policies: Vec<String>,
-    /// A file with sets as JSON, as in a request (docs/policy-lab.md).
+    /// A file with sets as JSON, as in a request (docs/what-if.md).
     #[arg(long, value_name = "FILE", conflicts_with = "policies")]
     sets: Option<PathBuf>,
 }

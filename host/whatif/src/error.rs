@@ -79,12 +79,12 @@ impl WhatIfError {
     pub fn body(&self) -> ErrorBody {
         let code = match self {
             Self::Field { .. } => ErrorCode::InvalidField,
-            Self::Window(_) | Self::Range(_) => ErrorCode::LabWindow,
-            Self::Profile(_) => ErrorCode::LabProfile,
+            Self::Window(_) | Self::Range(_) => ErrorCode::WhatIfWindow,
+            Self::Profile(_) => ErrorCode::WhatIfProfile,
             Self::Policy { .. } => ErrorCode::PluginInvalid,
-            Self::Full(_) => ErrorCode::LabFull,
-            Self::Cancelled => ErrorCode::LabCancelled,
-            Self::TimedOut(_) => ErrorCode::LabTimeout,
+            Self::Full(_) => ErrorCode::WhatIfFull,
+            Self::Cancelled => ErrorCode::WhatIfCancelled,
+            Self::TimedOut(_) => ErrorCode::WhatIfTimeout,
             Self::Store(_) | Self::Event { .. } | Self::File { .. } | Self::Ended(_) => {
                 ErrorCode::Internal
             }

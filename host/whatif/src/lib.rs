@@ -3,7 +3,7 @@
 //! [`window`] reads the work out of the journal, [`sets`] says which policies are compared,
 //! [`profile`] what the engines are like, [`execute`] runs the replays, and [`queue`] keeps the runs of
 //! a daemon. `treadle what-if compare` does the same without a daemon ([`compare`]). What is repeated and
-//! how is in [`recorded`] and in `docs/policy-lab.md`.
+//! how is in [`recorded`] and in `docs/what-if.md`.
 
 pub mod arguments;
 pub mod compare;

@@ -266,7 +266,7 @@ async fn on_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, WhatIfError> {
     let (told, tells) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("treadle-lab".to_owned());
+    let thread = std::thread::Builder::new().name("treadle-what-if".to_owned());
     let spawned = thread.spawn(move || {
         if let Err(error) = rustix::process::nice(NICENESS) {
             tracing::debug!(%error, "the thread of what-if replay keeps the daemon's priority");
@@ -284,7 +284,7 @@ pub fn unknown(id: &str) -> ErrorBody {
     let message = format!(
         "there is no what-if run `{id}`; GET /api/v1/what-if/runs lists those that are kept"
     );
-    ErrorBody::new(ErrorCode::LabRunUnknown, message)
+    ErrorBody::new(ErrorCode::WhatIfRunUnknown, message)
 }
 
 #[cfg(test)]
@@ -358,7 +358,7 @@ mod tests {
         for run in &runs[1..] {
             let ended = until_ended(&queue, &acme, run).await;
             assert_eq!(ended["status"], "failed");
-            assert_eq!(ended["error"]["code"], "lab_window");
+            assert_eq!(ended["error"]["code"], "whatif_window");
         }
         let cancelled = show(&queue, &acme, &runs[0]).expect("it is kept");
         assert_eq!(cancelled["status"], "cancelled");

@@ -194,7 +194,7 @@ impl Runs {
     /// Names of runs are unique across restarts too.
     pub(super) fn next_id(&mut self) -> String {
         self.last_id = unix_us().max(self.last_id + 1);
-        format!("lab-{:x}", self.last_id)
+        format!("whatif-{:x}", self.last_id)
     }
 
     /// Keeps a run, and lets older ones of the same tenant go before those of others.

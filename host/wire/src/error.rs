@@ -23,7 +23,7 @@ macro_rules! error_codes {
                 match self { $(ErrorCode::$name => $text,)* }
             }
 
-            /// The HTTP status that goes with it.
+            /// The HTTP status of the code.
             pub const fn status(self) -> u16 {
                 match self { $(ErrorCode::$name => $status,)* }
             }
@@ -41,7 +41,7 @@ error_codes! {
     InvalidJson = "invalid_json", 400, "invalid_request_error";
     /// The body is JSON, but a list or a scalar.
     BodyNotObject = "body_not_object", 400, "invalid_request_error";
-    /// A field has a value of the wrong type or beyond its limit.
+    /// A field has the wrong type, exceeds its limit, or may not be sent to engines.
     InvalidField = "invalid_field", 400, "invalid_request_error";
     /// A field that the endpoint needs is absent.
     MissingField = "missing_field", 400, "invalid_request_error";
@@ -53,11 +53,11 @@ error_codes! {
     UnknownPath = "unknown_path", 404, "not_found_error";
     /// The path exists, but not for this method.
     MethodNotAllowed = "method_not_allowed", 405, "invalid_request_error";
-    /// The answer that a request continues is not held.
+    /// The response that the request continues is not stored.
     PreviousResponseNotFound = "previous_response_not_found", 400, "invalid_request_error";
     /// No engine serves the model.
     ModelNotFound = "model_not_found", 404, "invalid_request_error";
-    /// The prompt fits into no worker's context window.
+    /// The prompt exceeds every worker's context window.
     ContextTooLong = "context_too_long", 400, "invalid_request_error";
     /// No worker is healthy.
     NoHealthyWorker = "no_healthy_worker", 503, "overloaded_error";
@@ -65,18 +65,17 @@ error_codes! {
     WorkersCordoned = "workers_cordoned", 503, "overloaded_error";
     /// The request waited longer than the configured bound.
     QueueWaitExceeded = "queue_wait_exceeded", 503, "overloaded_error";
-    /// The queue holds as many requests as it may.
+    /// The queue is full.
     QueueFull = "queue_full", 429, "overloaded_error";
-    /// As many programs are alive as may be.
+    /// The limit on live programs is reached.
     ProgramsFull = "programs_full", 429, "overloaded_error";
     /// The program was released while or before this request ran.
     ProgramReleased = "program_released", 409, "invalid_request_error";
-    /// The engine could not be connected to, or ended its answer early.
+    /// The connection to the engine failed, or the engine ended its response early.
     EngineUnreachable = "engine_unreachable", 502, "engine_error";
     /// The engine's stream ended in the middle.
     EngineStreamBroken = "engine_stream_broken", 502, "engine_error";
-    /// The engine's answer is larger than what the daemon can put together; it is not asked for
-    /// again.
+    /// The engine's response is too large for the daemon to assemble; it is not retried.
     AnswerTooLarge = "answer_too_large", 502, "engine_error";
     /// The engine did not answer in time.
     EngineTimeout = "engine_timeout", 504, "engine_error";
@@ -86,7 +85,7 @@ error_codes! {
     WorkerUnknown = "worker_unknown", 404, "not_found_error";
     /// No such node.
     NodeUnknown = "node_unknown", 404, "not_found_error";
-    /// The node is away, and can't be told anything.
+    /// The node is not connected.
     NodeAway = "node_away", 409, "invalid_request_error";
     /// No such action.
     ActionUnknown = "action_unknown", 404, "not_found_error";
@@ -94,15 +93,15 @@ error_codes! {
     ActionsDisabled = "actions_disabled", 409, "invalid_request_error";
     /// No such sandbox.
     SandboxUnknown = "sandbox_unknown", 404, "not_found_error";
-    /// The sandbox could not be made, or is gone.
+    /// The sandbox could not be created, or no longer exists.
     SandboxFailed = "sandbox_failed", 502, "engine_error";
-    /// The sandbox is not in the state that this needs.
+    /// The sandbox is in the wrong state for this operation.
     SandboxState = "sandbox_state", 409, "invalid_request_error";
     /// No such image.
     ImageUnknown = "image_unknown", 404, "not_found_error";
     /// This daemon has no sandboxes.
     SandboxesDisabled = "sandboxes_disabled", 409, "invalid_request_error";
-    /// The idempotency key is that of another action.
+    /// The idempotency key belongs to another action.
     IdempotencyKeyTaken = "idempotency_key_taken", 409, "invalid_request_error";
     /// The uploaded plugin is not an acceptable component.
     PluginInvalid = "plugin_invalid", 400, "invalid_request_error";
@@ -114,45 +113,46 @@ error_codes! {
     TokenMissing = "token_missing", 401, "invalid_request_error";
     /// The token is malformed, unknown or revoked.
     TokenInvalid = "token_invalid", 401, "invalid_request_error";
-    /// The token was good until some time ago.
+    /// The token has expired.
     TokenExpired = "token_expired", 401, "invalid_request_error";
     /// The token may not do this.
     Forbidden = "forbidden", 403, "invalid_request_error";
-    /// The tenant may not have more, or not of this kind.
+    /// A limit of the tenant is reached or does not allow this.
     TenantLimit = "tenant_limit", 403, "invalid_request_error";
     /// No such tenant.
     TenantUnknown = "tenant_unknown", 404, "not_found_error";
-    /// A tenant of this name is there already.
+    /// A tenant of this name already exists.
     TenantExists = "tenant_exists", 409, "invalid_request_error";
-    /// The window of a what-if run can't be repeated.
-    LabWindow = "lab_window", 400, "invalid_request_error";
-    /// Nothing is known of the engines of a what-if run.
-    LabProfile = "lab_profile", 400, "invalid_request_error";
-    /// As many what-if runs wait as allowed.
-    LabFull = "lab_full", 429, "overloaded_error";
+    /// The window of a what-if run can't be replayed.
+    WhatIfWindow = "whatif_window", 400, "invalid_request_error";
+    /// No engine of a what-if run's window reports its profile.
+    WhatIfProfile = "whatif_profile", 400, "invalid_request_error";
+    /// The limit on queued and running what-if runs is reached.
+    WhatIfFull = "whatif_full", 429, "overloaded_error";
     /// No such what-if run.
-    LabRunUnknown = "lab_run_unknown", 404, "not_found_error";
+    WhatIfRunUnknown = "whatif_run_unknown", 404, "not_found_error";
     /// The what-if run was cancelled.
-    LabCancelled = "lab_cancelled", 409, "invalid_request_error";
+    WhatIfCancelled = "whatif_cancelled", 409, "invalid_request_error";
     /// The what-if run took too long.
-    LabTimeout = "lab_timeout", 400, "invalid_request_error";
+    WhatIfTimeout = "whatif_timeout", 400, "invalid_request_error";
     /// No such token.
     TokenUnknown = "token_unknown", 404, "not_found_error";
-    /// The tenant sends more requests in a second than it may.
+    /// The tenant exceeds its request rate.
     RateLimited = "rate_limited", 429, "rate_limit_error";
-    /// The tenant has as many live programs as it may.
+    /// The tenant's limit on live programs is reached.
     TenantProgramsFull = "tenant_programs_full", 429, "overloaded_error";
-    /// The tenant has as many steps, bytes of requests, sandboxes, waiting clients or kept bytes as it may.
+    /// The tenant's limit on steps, request bytes, sandboxes, waiting clients or stored bytes is
+    /// reached.
     TenantBusy = "tenant_busy", 429, "overloaded_error";
-    /// As many event streams are open as may be.
+    /// The limit on open event streams is reached.
     StreamsFull = "streams_full", 429, "overloaded_error";
-    /// As many questions of the tenant wait for a policy as may.
+    /// The tenant's limit on pending policy questions is reached.
     AskFull = "ask_full", 429, "overloaded_error";
     /// The daemon is at one of its own limits.
     Overloaded = "overloaded", 503, "overloaded_error";
     /// The client did not send its request in time.
     ClientTimeout = "client_timeout", 408, "invalid_request_error";
-    /// Treadle has nothing of the kind, or not where the sandbox is.
+    /// Treadle does not support this, or not on the sandbox's backend.
     Unserved = "unserved", 501, "internal_error";
     /// A fault in treadle itself.
     Internal = "internal", 500, "internal_error";
@@ -162,11 +162,11 @@ error_codes! {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {
-    /// The class of the fault.
+    /// The code of the fault.
     pub code: ErrorCode,
     /// The field at fault, such as `stream` or `messages[2]`.
     pub param: Option<String>,
-    /// What is wrong and what would be right.
+    /// What is wrong, and the remedy.
     pub message: String,
 }
 
@@ -175,7 +175,7 @@ pub struct RequestError {
 pub struct ErrorBody {
     /// The stable code.
     pub code: ErrorCode,
-    /// What is wrong and what would be right.
+    /// What is wrong, and the remedy.
     pub message: String,
     /// The field at fault.
     pub param: Option<String>,
@@ -207,7 +207,7 @@ impl ErrorBody {
                 param: self.param.as_deref(),
             },
         };
-        // Strings alone: this serialisation has no way to fail.
+        // Serialising only strings can't fail.
         serde_json::to_vec(&envelope).unwrap_or_default()
     }
 

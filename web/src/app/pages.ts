@@ -28,7 +28,7 @@ export const PAGES: Page[] = [
   { to: "/sandboxes", label: "Sandboxes", icon: "sandboxes", about: "where commands run" },
   { to: "/workers", label: "Workers", icon: "workers", about: "engines and their memory" },
   { to: "/policies", label: "Policies", icon: "policies", about: "who decides" },
-  { to: "/what-if", label: "What-if lab", icon: "lab", about: "replay other policies" },
+  { to: "/what-if", label: "What-if", icon: "whatif", about: "replay other policies" },
   { to: "/events", label: "Events", icon: "events", about: "the journal as it grows" },
   { to: "/admin", label: "Admin", icon: "admin", about: "tokens, tenants, audit" },
 ];

@@ -9,7 +9,7 @@ const PATHS = {
   sandboxes: "M2 5l6-3 6 3v6l-6 3-6-3zM2 5l6 3 6-3M8 8v6",
   workers: "M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.01M5 11h.01",
   policies: "M8 1.8l5.4 3.1v6.2L8 14.2l-5.4-3.1V4.9zM2.8 5L8 8l5.2-3M8 8v6",
-  lab: "M6 2h4M7 2v4L3 13h10L9 6V2M5 10h6",
+  whatif: "M6 2h4M7 2v4L3 13h10L9 6V2M5 10h6",
   events: "M2 3h12M2 6.5h12M2 10h8M2 13.5h5",
   admin: "M8 1.8l5 2v4c0 3.3-2.2 5.5-5 6.4-2.8-.9-5-3.1-5-6.4v-4zM6 8l1.5 1.5L10.2 6.6",
   search: "M7 12A5 5 0 107 2a5 5 0 000 10zM11 11l3 3",

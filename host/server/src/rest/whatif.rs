@@ -27,14 +27,14 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         post(runs, RUN, start)
             .takes_action()
             .summary("Accepts a run of what-if replay; it starts when its turn comes")
-            .fails(&[ErrorCode::LabFull, ErrorCode::PluginUnknown]),
+            .fails(&[ErrorCode::WhatIfFull, ErrorCode::PluginUnknown]),
         get(one, VIEW, show)
             .summary("A run's progress, or its results")
             .answers::<RunView>(200, "The run, with its report once it is done.")
-            .fails(&[ErrorCode::LabRunUnknown]),
+            .fails(&[ErrorCode::WhatIfRunUnknown]),
         delete(one, RUN, cancel)
             .summary("Cancels a run, if it has not ended")
-            .fails(&[ErrorCode::LabRunUnknown]),
+            .fails(&[ErrorCode::WhatIfRunUnknown]),
     ]
 }
 

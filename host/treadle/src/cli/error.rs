@@ -38,7 +38,7 @@ pub(super) enum CliError {
     Demo(#[from] DemoError),
     /// What-if replay found nothing.
     #[error("{0}")]
-    Lab(#[from] treadle_whatif::WhatIfError),
+    WhatIf(#[from] treadle_whatif::WhatIfError),
     /// The plugin runtime does not start.
     #[error("{0}")]
     Runtime(#[from] treadle_policy_runtime::RuntimeError),
@@ -158,7 +158,7 @@ impl CliError {
             closed if closed.is_silent() => ExitCode::SUCCESS,
             Self::Config(_)
             | Self::Usage(_)
-            | Self::Lab(treadle_whatif::WhatIfError::Field { .. })
+            | Self::WhatIf(treadle_whatif::WhatIfError::Field { .. })
             | Self::Demo(DemoError::Option { .. } | DemoError::Files { .. }) => {
                 ExitCode::from(USAGE)
             }

@@ -230,7 +230,7 @@ mod tests {
             "treadle what-if compare --trace t --policies least-load,x=a.wasm:c.json+b.wasm --json",
             "treadle what-if compare --store s --from 3 --to 9 --sets f --profile p.json --seeds 5",
             "treadle what-if run --policies recorded,lru-eviction@1 --job j --detach",
-            "treadle what-if cancel lab-1 --json",
+            "treadle what-if cancel whatif-1 --json",
             "treadle demo --simulate --json",
         ] {
             let parsed = Cli::try_parse_from(line.split(' '));

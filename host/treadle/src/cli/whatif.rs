@@ -238,7 +238,7 @@ mod tests {
             message: String::new(),
         };
         assert!(is_for_now(&refused("rate_limited")));
-        assert!(!is_for_now(&refused("lab_run_unknown")));
+        assert!(!is_for_now(&refused("whatif_run_unknown")));
         assert!(!is_for_now(&CliError::OutputClosed));
     }
 }

@@ -5,7 +5,7 @@
 //! ([`treadle_simulator::cluster`]): the core of the daemon, its settings, policies, and models of the engines.
 //! [`Comparison`] puts the outcomes of several seeds and sets of policies side by side.
 //!
-//! `docs/policy-lab.md` describes for users what is replayed as recorded, what is inferred, and
+//! `docs/what-if.md` describes for users what is replayed as recorded, what is inferred, and
 //! what is left out.
 
 mod actions;

@@ -70,7 +70,7 @@ export const STEPS: TourStep[] = [
     target: '.nav[href$="/what-if"]',
     title: "And if another one had decided?",
     text: [
-      "The what-if lab repeats recorded work under other policies in virtual time, shows the first decisions that differ, and can make the winner a canary.",
+      "What-if replay repeats recorded work under other policies in virtual time, shows the first decisions that differ, and can make the winner a canary.",
       "Ctrl K finds every page, every program, and this tour.",
     ],
   },

@@ -25,10 +25,10 @@ export function WhatIf() {
   return (
     <div className="page">
       <PageHead
-        title="What-if lab"
+        title="What-if"
         note="How would this work have run under other policies? The journal or a trace is replayed in virtual time; engines are models."
       />
-      <div className="grid-side lab">
+      <div className="grid-side whatif">
         <div className="stack">{run ? <Run id={run} /> : <Intro />}</div>
         <div className="stack">
           {rights.job ? <NewRun onStarted={open} /> : null}
@@ -56,7 +56,7 @@ export function WhatIf() {
 function Intro() {
   return (
     <Panel title="A comparison">
-      <Empty icon="lab" title="Compare two sets of policies">
+      <Empty icon="whatif" title="Compare two sets of policies">
         <p>
           Choose sets and a window on this page and start a run. The first set is the baseline; the
           others are compared to it, seed by seed. Try <code>recorded</code> beside{" "}
