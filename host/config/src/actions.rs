@@ -1,4 +1,4 @@
-//! `[actions]`: what treadle runs for programs, and with what.
+//! `[actions]`: the actions that treadle runs for programs, and the resources they use.
 
 use std::collections::BTreeMap;
 
@@ -10,56 +10,56 @@ use treadle_model::tenant::DEFAULT_TENANT;
 use super::section::section;
 use super::{ConfigError, conflict};
 
-/// The resource of processes that is counted in cores.
+/// Name of the resource that is counted in cores.
 pub const CPU: &str = "cpu";
-/// The one that is counted in mebibytes.
+/// Name of the resource that is counted in mebibytes.
 pub const MEMORY: &str = "memory";
-/// The one that is made of devices.
+/// Name of the resource that consists of GPU devices.
 pub const GPU: &str = "gpu";
-/// The one of requests to servers that name no quota.
+/// Name of the resource for requests to servers that name no quota.
 pub const REQUESTS: &str = "requests";
-/// Names that quotas can't have.
+/// Reserved names: quotas can't have them.
 const OWN: [&str; 4] = [CPU, MEMORY, GPU, REQUESTS];
 /// Longest name of a quota, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 /// Most GPUs of one daemon.
 const GPUS_MAX: usize = 2_048;
-/// Most of anything in a quota.
+/// Largest number in a quota.
 const COUNT_MAX: u64 = 1 << 40;
 
 section! {
     /// Actions that treadle runs: tool calls and rewards, as processes of this machine or as requests to servers (docs/actions.md).
     ActionsSection in "actions" {
-        /// Whether treadle runs actions. Their processes run as the daemon's user, with limits on time, cores and memory but without isolation: a job token can run whatever the daemon can. Therefore off by default.
+        /// Whether treadle runs actions. Their processes run as the daemon's user, with limits on time, cores and memory but without isolation: the holder of a job token can run anything that the daemon can. Therefore off by default.
         enabled: bool = false, "";
-        /// Cores that actions share; 0 for all that the daemon may use.
+        /// Cores that actions share; 0 for all cores available to the daemon.
         cores: u64 = 0, "cores", 0 ..= 65_536;
         /// Memory that actions share; 0 for three quarters of the machine's.
         memory_bytes: u64 = 0, "bytes", 0 ..= 1_125_899_906_842_624_u64;
-        /// GPUs that actions and their services share, which no engine should use: numbers or ids as `nvidia-smi -L` has them, or `all`. NVML says whether they are there; without it they are taken as they are written. Empty for none.
+        /// GPUs that actions and their services share and no engine uses: numbers or ids as printed by `nvidia-smi -L`, or `all`. They are checked with NVML if it is available. Empty for none.
         gpus: Vec<String> = Vec::new(), "";
-        /// What may be asked of services that others own: `NAME concurrent=N requests=N period_s=N`, of which `concurrent` (at once) or `requests` in each `period_s` may be absent. Actions name it in `cost`, or in `run.http.quota`.
+        /// Limits on the use of external services: `NAME concurrent=N requests=N period_s=N`, with `concurrent` (requests at once), `requests` per `period_s`, or both. Actions refer to a quota by its name in `cost` or in `run.http.quota`.
         quotas: Vec<String> = Vec::new(), "";
-        /// What HTTP actions may reach: hosts (`api.example.com`, `*.internal`), addresses and networks (`10.0.0.0/8`), each with `:port` where only that one is meant, and for a tenant other than the default one with `TENANT=` before it. Empty for nothing.
+        /// Destinations that HTTP actions may reach: hosts (`api.example.com`, `*.internal`), addresses and networks (`10.0.0.0/8`), optionally with `:port`. An entry applies to the tenant `default`; prefix it with `TENANT=` for another tenant. Empty for none.
         egress: Vec<String> = Vec::new(), "";
-        /// Where the daemon notes which actions began, to know it after a crash. Beside the store if that is a file, else a folder for temporary files.
+        /// Folder in which the daemon records the actions it has started, to find them after a crash. If empty, a folder next to the store's file, or a temporary folder if the store is not a file.
         folder: String = String::new(), "";
-        /// Where actions run that name no folder; the folder for temporary files without it.
+        /// Working folder of actions that name none; the system's temporary folder if empty.
         workdir: String = String::new(), "";
-        /// A cgroup (version 2) that is delegated to the daemon with the controllers `cpu`, `cpuset` and `memory`. Without one, cores are bound by affinity and memory is watched.
+        /// A cgroup (version 2) delegated to the daemon with the controllers `cpu`, `cpuset` and `memory`. Without one, cores are limited by CPU affinity, and memory use is polled.
         cgroup: String = String::new(), "";
-        /// Whether actions of programs whose KV memory others wait for go first, largest context first; then those predicted to generate most.
+        /// Whether actions of programs that hold KV memory others wait for run first, largest context first; then those of programs predicted to generate most.
         joint_order: bool = true, "";
-        /// Whether caches are kept, offloaded and restored by how long their programs' actions are expected to wait and run.
+        /// Whether decisions to keep, offload and restore caches use the expected waiting and running time of the programs' actions.
         joint_retention: bool = true, "";
         fixed {
-            /// Bytes of an output that are kept, half from its beginning and half from its end.
+            /// Bytes kept of an output: half from its beginning and half from its end.
             output_bytes_max: usize = 1 << 20, "bytes", 1 ..= 67_108_864;
-            /// Requests to servers at once that name no quota.
+            /// Concurrent requests to servers that name no quota.
             requests_max: u64 = 256, "requests", 1 ..= 65_536;
-            /// What supervises processes; the daemon's own binary without it.
+            /// Program that supervises processes; the daemon's own binary if empty.
             supervisor: String = String::new(), "";
-            /// Clients that wait for the end of an action at once.
+            /// Clients that may wait for the end of an action at the same time.
             waiters_max: usize = 10_000, "clients", 1 ..= 1_000_000;
         }
     }
@@ -85,11 +85,11 @@ impl ActionsSection {
         Ok(())
     }
 
-    /// What one of several shards has of a machine with so many cores and bytes, of these GPUs, and
-    /// of the quotas. Of what does not suffice for all each has one core, one request and no GPU.
+    /// The part of the machine's cores, memory, GPUs and quotas that one of several shards gets.
+    /// Each shard gets at least one core and one request at a time, but possibly no GPU.
     ///
     /// # Errors
-    /// A quota that can't be read, or that can't be dealt to so many.
+    /// A quota that can't be parsed, or is too small to split among the shards.
     pub fn of_shard(
         &self,
         (at, shards): (usize, usize),
@@ -103,10 +103,10 @@ impl ActionsSection {
             let text = dealt(&quota, part);
             text.ok_or_else(|| {
                 let problem = format!(
-                    "has `{}`, of which {of} shards can't each have a part",
+                    "has `{}`, which is too small to split among {of} shards",
                     quota.name
                 );
-                let remedy = "give it as many requests as there are shards, or use fewer shards";
+                let remedy = "allow at least one request per shard, or use fewer shards";
                 conflict("actions.quotas", problem, remedy)
             })
         });
@@ -121,10 +121,10 @@ impl ActionsSection {
         })
     }
 
-    /// What actions draw from on a machine of so many cores, bytes and GPUs.
+    /// The resources that actions share on a machine with these cores, bytes of memory and GPUs.
     ///
     /// # Errors
-    /// A quota that can't be read.
+    /// A quota that can't be parsed.
     pub fn resources(
         &self,
         (cores, bytes): (u64, u64),
@@ -167,7 +167,7 @@ impl ActionsSection {
         Ok(quotas)
     }
 
-    /// What each tenant's requests may reach.
+    /// The destinations that HTTP actions of each tenant may reach.
     pub fn egress(&self) -> BTreeMap<String, Vec<String>> {
         let mut reached = BTreeMap::<String, Vec<String>>::new();
         for entry in &self.egress {
@@ -179,7 +179,7 @@ impl ActionsSection {
     }
 }
 
-/// A part of a quota, as it is configured.
+/// The text of a quota with each of its limits reduced to a shard's part; `None` if one would be 0.
 fn dealt(quota: &Resource, part: impl Fn(u64) -> u64) -> Option<String> {
     let Supply::Quota {
         concurrent_max,
@@ -211,33 +211,33 @@ fn quota(text: &str) -> Result<Resource, String> {
     let mut words = text.split_whitespace();
     let name = words.next().ok_or("which is empty")?;
     if name.contains('=') || name.len() > NAME_BYTES_MAX {
-        return Err("which has no name, or too long a one".to_owned());
+        return Err("whose name is missing or too long".to_owned());
     }
     if OWN.contains(&name) {
-        return Err(format!("whose name is that of the resource `{name}`"));
+        return Err(format!("whose name is reserved for the resource `{name}`"));
     }
     let (mut concurrent_max, mut requests_max, mut period_s) = (None, None, None);
     for word in words {
         let (key, value) = word
             .split_once('=')
-            .ok_or(format!("where `{word}` has no value"))?;
+            .ok_or(format!("in which `{word}` has no value"))?;
         let slot = match key {
             "concurrent" => &mut concurrent_max,
             "requests" => &mut requests_max,
             "period_s" => &mut period_s,
-            _ => return Err(format!("where `{key}` is not known")),
+            _ => return Err(format!("in which `{key}` is not known")),
         };
         let count = value
             .parse()
             .ok()
             .filter(|count| (1..=COUNT_MAX).contains(count));
-        *slot = Some(count.ok_or(format!("where `{key}` is `{value}`"))?);
+        *slot = Some(count.ok_or(format!("in which `{key}` is `{value}`"))?);
     }
     if requests_max.is_some() != period_s.is_some() {
-        return Err("where `requests` and `period_s` go together".to_owned());
+        return Err("in which `requests` and `period_s` must be given together".to_owned());
     }
     if concurrent_max.is_none() && requests_max.is_none() {
-        return Err("which bounds nothing".to_owned());
+        return Err("which has no limit".to_owned());
     }
     Ok(Resource {
         name: name.into(),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_are_read_and_refusals_name_what_is_wrong() {
+    fn quotas_are_parsed_and_errors_name_the_problem() {
         let text = "search concurrent=8 requests=100 period_s=60";
         let quotas = section(&[text]).quotas().expect("it is read");
         let expected = Supply::Quota {
@@ -320,10 +320,10 @@ mod tests {
         };
         assert_eq!(quotas[0].supply, expected);
         for (quotas, told) in [
-            (&["a"][..], "bounds nothing"),
+            (&["a"][..], "has no limit"),
             (&["cpu concurrent=1"], "the resource `cpu`"),
-            (&["concurrent=1"], "has no name"),
-            (&["a requests=5"], "go together"),
+            (&["concurrent=1"], "name is missing"),
+            (&["a requests=5"], "given together"),
             (&["a concurrent=0"], "`concurrent` is `0`"),
             (&["a speed=1"], "`speed` is not known"),
             (&["a fast"], "`fast` has no value"),

@@ -12,13 +12,13 @@ pub enum AnonymousScope {
     /// `operator` on a loopback address, `none` elsewhere.
     #[default]
     Auto,
-    /// Nothing.
+    /// No access.
     None,
-    /// Look.
+    /// Read only.
     Viewer,
-    /// Run programs too.
+    /// Also run programs.
     Job,
-    /// Change engines too.
+    /// Also change engines.
     Operator,
     /// Everything.
     Admin,
@@ -36,36 +36,36 @@ impl Setting for AnonymousScope {
 section! {
     /// Authentication and authorisation; `docs/security.md` has the details.
     AuthConfig in "auth" {
-        /// What callers without a token may do, in the tenant `default`: `viewer` look, `job` run programs, `operator` change engines, `admin` everything. Plugins, bindings, tokens, tenants and the audit log take a token unless it is `admin`. `auto` is `operator` while `server.listen` is a loopback address, and `none` otherwise.
+        /// What callers without a token may do, in the tenant `default`: `viewer` may read, `job` may also run programs, `operator` may also change engines, `admin` may do everything. Plugins, bindings, tokens, tenants and the audit log require a token unless it is `admin`. `auto` is `operator` while `server.listen` is a loopback address, and `none` otherwise.
         anonymous_scope: AnonymousScope = AnonymousScope::Auto, "";
-        /// How long the secret before a rotation stays good.
+        /// How long the old secret stays valid after a rotation.
         rotation_grace_s: u64 = 3600, "seconds", 0 ..= 2_592_000;
-        /// Newest changes that stay in the audit log.
+        /// Number of newest changes kept in the audit log.
         audit_rows_max: u64 = 1_000_000, "changes", 1000 ..= 1_000_000_000;
     }
 }
 
 section! {
-    /// The identity provider whose JSON Web Tokens are taken beside treadle's own.
+    /// The identity provider whose JSON Web Tokens are accepted in addition to treadle's own tokens.
     OidcConfig in "oidc" {
-        /// What tokens must name as their issuer (`iss`); none are taken while it is empty.
+        /// Required issuer (`iss`) of tokens; if empty, no such tokens are accepted.
         issuer: String = String::new(), "";
-        /// What tokens must name among their audience (`aud`).
+        /// Required audience (`aud`) of tokens.
         audience: String = "treadle".to_owned(), "";
-        /// Where the provider's keys are (JWKS): a file, or an address with `https://`; with `http://` on this machine only.
+        /// The provider's keys (JWKS): a file, or a URL with `https://`; `http://` is accepted for this machine only.
         jwks: String = String::new(), "";
-        /// Client at the provider that browsers sign in to the console as (authorization code with PKCE); without one they need a token. The provider must know `https://THIS-DAEMON/api/v1/session/callback` as an address to come back to.
+        /// Client id under which browsers sign in to the console at the provider (authorization code with PKCE); without it they need a token. Register `https://THIS-DAEMON/api/v1/session/callback` with the provider as redirect URI.
         client_id: String = String::new(), "";
         /// Secret of that client, if the provider wants one.
         client_secret: Secret = Secret::default(), "";
-        /// Claim that names the tenant; `*` with the scope `admin` is the whole daemon.
+        /// Claim with the tenant; `*` together with the scope `admin` stands for the whole daemon.
         tenant_claim: String = "treadle_tenant".to_owned(), "";
-        /// Claim that names the scope, in a text or a list, with or without `treadle:` before it.
+        /// Claim with the scope, a string or a list, with or without the prefix `treadle:`.
         scope_claim: String = "treadle_scope".to_owned(), "";
-        /// Claim that names the caller in the audit log.
+        /// Claim with the caller's name in the audit log.
         name_claim: String = "sub".to_owned(), "";
         fixed {
-            /// Least time between two readings of the keys; they are read when a token names a key that is not known.
+            /// Minimum time between two reads of the keys. They are read when a token refers to an unknown key.
             jwks_pause_s: u64 = 10, "seconds", 0 ..= 86_400;
         }
     }
@@ -83,15 +83,16 @@ impl OidcConfig {
             return Err(conflict("oidc.issuer", problem, remedy));
         }
         if self.audience.is_empty() {
-            let problem = "is empty, so tokens for others would be taken".to_owned();
+            let problem =
+                "is empty, so tokens issued for other services would be accepted".to_owned();
             return Err(conflict(
                 "oidc.audience",
                 problem,
-                "name who tokens are for",
+                "name the audience of the tokens, such as treadle",
             ));
         }
         if self.jwks.is_empty() {
-            let problem = "is empty, so no token could be checked".to_owned();
+            let problem = "is empty, so tokens can't be verified".to_owned();
             let remedy = "name a file, or an address with https://";
             return Err(conflict("oidc.jwks", problem, remedy));
         }

@@ -1,4 +1,4 @@
-//! `[broker]`: where events go and commands come from.
+//! `[broker]`: the message broker that events are published to and commands are consumed from.
 
 use std::time::Duration;
 
@@ -8,51 +8,50 @@ use super::Secret;
 use super::section::section;
 
 section! {
-    /// The broker to which events go and from which commands come, over AMQP 0-9-1: RabbitMQ 3.10
-    /// or later. `docs/messaging.md` has what is sent.
+    /// The AMQP 0-9-1 broker (RabbitMQ 3.10 or later) that events are published to and commands are consumed from. `docs/messaging.md` describes the messages.
     BrokerConfig in "broker" {
-        /// Its URL: `amqp://user:password@host:5672/vhost`, or `amqps://` for TLS, with `?cacertfile=`, `certfile=` and `keyfile=` where the system's authorities don't do. Empty for no broker.
+        /// URL of the broker: `amqp://user:password@host:5672/vhost`, or `amqps://` for TLS, with `?cacertfile=`, `certfile=` and `keyfile=` if the system's certificate authorities are not sufficient. Empty for no broker.
         url: Secret = Secret::default(), "";
-        /// What the names of exchanges and queues begin with.
+        /// Prefix of the names of exchanges and queues.
         prefix: String = "treadle".to_owned(), "";
-        /// Events that wait for the broker before an alarm is raised. Retention keeps so many for
-        /// it and no more: events that a broker misses when it is away for longer remain only in
-        /// your own archive, if you keep one.
+        /// Events waiting for the broker before an alarm is raised. Retention keeps at most this
+        /// many for the broker: if it is away longer, the events it misses remain only in your own
+        /// archive, if you keep one.
         lag_events_max: u64 = 1_000_000, "events", 1_000 ..= 1_000_000_000_000_u64;
         fixed {
-            /// Messages that are sent ahead of their confirmations.
+            /// Messages sent ahead of their confirmations.
             window: u32 = 1_000, "messages", 1 ..= 10_000;
-            /// Commands that are fetched ahead of being carried out.
+            /// Commands fetched ahead of their execution.
             prefetch: u32 = 64, "messages", 1 ..= 1_000;
         }
     }
 }
 
 impl BrokerConfig {
-    /// Whether there is a broker.
+    /// Whether a broker is configured.
     pub fn is_on(&self) -> bool {
         !self.url.is_empty()
     }
 
-    /// How to work with the broker.
+    /// The settings of the connection.
     ///
     /// # Errors
-    /// If URL or prefix can't be used.
+    /// If the URL or the prefix is invalid.
     pub fn settings(&self) -> Result<Settings, BrokerError> {
         Ok(Settings {
             names: Names::new(&self.prefix)?,
             window: self.window as usize,
-            // Shorter than the default, so that a silent broker is found out soon.
+            // Shorter than the default, so that an unresponsive broker is detected soon.
             timeout: Duration::from_secs(15),
-            // What waits meanwhile is caught up with; a broker that is back is to get it soon.
+            // Short, so that a broker that is back gets its backlog soon.
             backoff_longest: Duration::from_secs(2),
             ..Settings::new(Address::parse(self.url.reveal())?)
         })
     }
 
-    /// What one shard uses. Each has a journal of its own, so ids of messages are those of its shard
-    /// alone: the first shard has the names of a daemon without shards, each further one has
-    /// exchanges and queues of its own, with its name behind the prefix.
+    /// The configuration of one shard. Each shard has its own journal, so message ids are unique
+    /// only within it: the first shard has the names of a daemon without shards, and each further
+    /// one has its own exchanges and queues, with the shard's name behind the prefix.
     pub fn of_shard(&self, shard: &str, is_first: bool) -> Self {
         let mut own = self.clone();
         if !is_first {
@@ -61,7 +60,7 @@ impl BrokerConfig {
         own
     }
 
-    /// What is wrong with it, if anything: key and problem.
+    /// The first invalid key and its problem, if any.
     pub(super) fn problem(&self) -> Option<(&'static str, String)> {
         if !self.is_on() {
             return None;

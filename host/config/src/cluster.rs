@@ -6,16 +6,16 @@ use super::section::{Form, Setting, section};
 use super::{Config, ConfigError, Secret, conflict};
 use treadle_trust::{base_url, url_remedy, written};
 
-/// What a daemon does beside others.
+/// The role of a daemon in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// There are no other ones.
+    /// There are no other daemons.
     #[default]
     Single,
-    /// It takes requests in, and schedules while no other does.
+    /// It accepts requests, and schedules while no other daemon does.
     All,
-    /// It takes requests in, and never schedules.
+    /// It accepts requests and never schedules.
     Gateway,
 }
 
@@ -24,26 +24,26 @@ impl Setting for Role {
 }
 
 section! {
-    /// Several daemons on one store; `docs/guides/operate.md` has the whole of it.
+    /// Several daemons on one store; `docs/guides/operate.md` describes the setup.
     ClusterConfig in "cluster" {
-        /// What this daemon does: `single` is alone with its store; `all` takes requests in, and schedules while no other daemon does; `gateway` takes requests in, and never schedules.
+        /// Role of this daemon: `single` is the only daemon on its store; `all` accepts requests, and schedules while no other daemon does; `gateway` accepts requests and never schedules.
         role: Role = Role::Single, "";
-        /// Its name among the others; the host's name and the port where empty.
+        /// This daemon's name in the cluster; host name and port if empty.
         name: String = String::new(), "";
-        /// Where the other daemons reach it, such as `https://10.0.0.5:8300`; the address that it listens on where empty.
+        /// URL at which the other daemons reach this one, such as `https://10.0.0.5:8300`; the listening address if empty.
         advertise: String = String::new(), "";
-        /// With it daemons prove to each other that they belong together, and let each other into their host tiers: the same text for all, 16 characters or more.
+        /// Shared secret with which daemons authenticate to each other and to each other's host tiers: the same for all daemons, at least 16 characters.
         secret: Secret = Secret::default(), "";
-        /// The shards that jobs are dealt to by name, the first of which is home to tenants and tokens; each has one scheduler at a time, which may be another daemon's for each. The same list for all daemons.
+        /// Shards that jobs are assigned to by name; the first one also holds tenants and tokens. Each shard has one scheduler at a time, and they may run in different daemons. The list must be the same for all daemons.
         shards: Vec<String> = vec!["main".to_owned()], "";
-        /// How long a gateway may be away before its steps are over.
+        /// How long a gateway may be away before its steps are ended.
         gateway_timeout_s: u64 = 10, "seconds", 1 ..= 3600;
     }
 }
 
-/// Fewest characters of a secret.
+/// Minimum length of the secret, in characters.
 pub(super) const SECRET_CHARS_MIN: usize = 16;
-/// Most shards.
+/// Maximum number of shards.
 const SHARDS_MAX: usize = 64;
 
 impl ClusterConfig {
@@ -55,7 +55,7 @@ impl ClusterConfig {
         if self.secret.reveal().chars().count() < SECRET_CHARS_MIN {
             return Err(conflict(
                 "cluster.secret",
-                format!("has less than {SECRET_CHARS_MIN} characters"),
+                format!("has fewer than {SECRET_CHARS_MIN} characters"),
                 "give all daemons the same secret; `openssl rand -hex 32` makes one",
             ));
         }
@@ -83,8 +83,8 @@ impl ClusterConfig {
         if config.store.path == "memory" && config.store.url.is_empty() {
             return Err(conflict(
                 "store.path",
-                "is `memory`, which no other daemon can see".to_owned(),
-                "name a database with store.url, or a file that all daemons see",
+                "is `memory`, which other daemons can't access".to_owned(),
+                "name a database with store.url, or a file that all daemons can access",
             ));
         }
         Ok(())

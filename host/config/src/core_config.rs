@@ -1,4 +1,4 @@
-//! The core's part of the configuration, in the core's units.
+//! Converts the configuration to the core's settings and units.
 
 use treadle_core::{CoreConfig, KvConfig, Mode, RolloutConfig};
 use treadle_model::Span;
@@ -7,7 +7,7 @@ use super::section::Key;
 use super::{Config, KvSection, RolloutSection, SECTIONS};
 
 impl Config {
-    /// Settings of the core; what is not configured is the core's own.
+    /// The core's settings; those that are not configurable have the core's defaults.
     pub fn core(&self) -> CoreConfig {
         let scheduler = &self.scheduler;
         CoreConfig {
@@ -73,18 +73,18 @@ const S: f64 = 1e6;
 /// Millionths in one.
 const ONE: f64 = 1e6;
 
-/// A setting of the core: its name, its value, the key or fixed value that it comes from, and how
-/// much of the core's unit one of the key's is.
+/// A setting of the core: its name, its value, the key or fixed value that it comes from, and the
+/// number of the core's units in one unit of the key.
 type FromKey = (&'static str, f64, &'static str, f64);
 
-/// The first of the core's settings that no configuration could have brought about: its name, what
-/// is wrong with it, and what may be there.
+/// The first of the core's settings that no valid configuration produces: its name, and a message
+/// with the problem and the valid values.
 pub fn out_of_bounds(core: &CoreConfig) -> Option<(&'static str, String)> {
     let settings = of_scheduler(core).into_iter();
     let mut settings = settings.chain(of_rollout(core)).chain(of_kv(core));
     let wrong = settings.find_map(|(name, value, path, unit)| {
         let (least, most) = key(path)?.bounds?;
-        // A share may be a millionth off.
+        // Rounding may move a share by a millionth.
         let (least, most) = ((least * unit).floor(), (most * unit).ceil());
         let problem = format!("is {value}; give {least} to {most}");
         (!(least..=most).contains(&value)).then_some((name, problem))

@@ -5,11 +5,11 @@ use treadle_model::EngineKind;
 
 use super::section::{Form, Setting, section};
 
-/// What an engine is, and so how it is asked for its load and its tokens.
+/// The kind of an engine, which decides how its load and tokens are queried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineChoice {
-    /// Found out by asking it.
+    /// Detected by querying the engine.
     #[default]
     Auto,
     /// vLLM.
@@ -18,7 +18,7 @@ pub enum EngineChoice {
     Sglang,
     /// llama.cpp's server.
     Llamacpp,
-    /// Any other that speaks the API of OpenAI.
+    /// Any other server with the OpenAI API.
     Openai,
 }
 
@@ -26,7 +26,7 @@ impl EngineChoice {
     pub(super) const CHOICES: &'static [&'static str] =
         &["auto", "vllm", "sglang", "llamacpp", "openai"];
 
-    /// The kind, unless it is to be found out.
+    /// The kind; `None` if it is to be detected.
     pub fn kind(self) -> Option<EngineKind> {
         match self {
             Self::Auto => None,
@@ -42,22 +42,22 @@ impl Setting for EngineChoice {
     const FORM: Form = Form::Choice(Self::CHOICES);
 }
 
-/// An engine: in a file either its URL alone or a table.
+/// An engine: either its URL or a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written")]
 pub struct Endpoint {
-    /// Where it listens, without a path: `http://10.0.0.1:8000`.
+    /// URL without a path: `http://10.0.0.1:8000`.
     pub url: String,
     /// Its kind; `engines.kind` by default.
     pub kind: Option<EngineChoice>,
-    /// Tokens that fit in its cache; asked of the engine by default.
+    /// Tokens that fit in its cache; reported by the engine by default.
     pub capacity_tokens: Option<u64>,
-    /// Its profile: a file as `treadle-bench calibrate` writes it, or a preset's name.
+    /// Its profile: a file written by `treadle-bench calibrate`, or a preset's name.
     pub profile: Option<String>,
 }
 
 impl Endpoint {
-    /// One of which nothing but its address is known.
+    /// An engine of which only the URL is known.
     pub fn at(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -110,28 +110,28 @@ impl Setting for Vec<Endpoint> {
 section! {
     /// The inference engines to serve programs with.
     EnginesConfig in "engines" {
-        /// The engines: URLs, or tables with `url` and, where they differ, `kind`, `capacity_tokens` (tokens that fit in the engine's cache; the engine is asked where it is absent) and `profile` (a file of `treadle-bench calibrate`, or a preset's name: how fast the engine is until its own steps tell; it is not measured then). In an environment variable or after `--set`, URLs with commas between them also do.
+        /// The engines: URLs, or tables with `url` and optionally `kind`, `capacity_tokens` (tokens that fit in the engine's cache; by default the engine reports it) and `profile` (a file written by `treadle-bench calibrate`, or the name of a preset: the engine's speed until enough of its own steps have been measured; the engine is then not measured at the start). An environment variable or `--set` may also have URLs separated by commas.
         endpoints: Vec<Endpoint> = Vec::new(), "";
-        /// The kind of engines without their own; `auto` detects it.
+        /// The kind of engines that have none of their own; `auto` detects it.
         kind: EngineChoice = EngineChoice::Auto, "";
-        /// Where engines may be registered: hosts (`gpu1`, `*.gpus.internal`), addresses and networks (`10.0.0.0/8`), each with `:port` where only that one is meant. Empty for everywhere but the daemon itself, link-local addresses and those of cloud metadata. The engines of `engines.endpoints` need no entry.
+        /// Where engines may be registered: hosts (`gpu1`, `*.gpus.internal`), addresses and networks (`10.0.0.0/8`), optionally with `:port`. Empty for everywhere except the daemon itself, link-local addresses and cloud metadata addresses. The engines of `engines.endpoints` need no entry.
         allowed: Vec<String> = Vec::new(), "";
-        /// How long an engine may take for the whole of an answer; long rollouts take hours.
+        /// How long an engine may take for a whole answer; long rollouts take hours.
         response_timeout_s: u64 = 14_400, "seconds", 1 ..= 604_800;
-        /// How often a step is sent again when its engine fails before the first byte of an answer: it can't be reached, ends the connection, or answers 502, 503 or 504. Comments are no answer. An engine that is busy (429, or 503 with `Retry-After` or with words to that effect) is not asked again before that time, and another one takes the step at once; without another its answer is passed on, as is any other error.
+        /// How often a step is sent again when its engine fails before the first byte of an answer: it is unreachable, closes the connection, or answers 502, 503 or 504. Comments do not count as an answer. A busy engine (429, or 503 with `Retry-After` or a text that says so) gets no steps until that time; another engine gets the step at once. Without another engine, the answer is passed on, like any other error.
         retry_max: u32 = 2, "times", 0 ..= 100;
-        /// Largest answer that is gathered before any of it goes on, so that the step can be sent elsewhere if its engine breaks it off. One that is not a stream and is larger passes on as it comes. One that is put together, of a stream or after it was interrupted (`rollout.engine_steps_max`), is refused with 502 `answer_too_large` beyond it; none is generated again because of its size.
+        /// Largest answer that is buffered before it is passed on, so that the step can be sent to another engine if the connection breaks. A larger answer that is not a stream is passed on as it arrives. An answer that is assembled, from a stream or after an interruption (`rollout.engine_steps_max`), is refused with 502 `answer_too_large` beyond this limit. No answer is generated again because of its size.
         answer_bytes_max: usize = 256 << 20, "bytes", 1 ..= 4_294_967_296_u64;
-        /// Whether a new engine is given three prompts of numbers and is asked for an answer of 34 tokens, a second of work in all (up to five on a slow one), to see how fast it is. The answers of steps show it too, those in one piece less well.
+        /// Whether the speed of a new engine is measured: it gets three prompts of numbers and generates 34 tokens, about a second of work (up to five on a slow engine). The speed is also measured from the answers of steps, less precisely if they are not streamed.
         measure: bool = true, "";
-        /// Fields of requests that engines are given although treadle does not know them, such as one of a newer engine's sampling; those within others with a dot, as in `vllm_xargs.name`, and headers, as in `header:x-team`. One that steers an engine (`kv_transfer_params`, `lora_path`, `id_slot`; docs/security.md) passes only while there is one tenant.
+        /// Request fields that are passed to engines although treadle does not know them, such as a sampling parameter of a newer engine. Nested fields are written with a dot (`vllm_xargs.name`), headers as `header:x-team`. Fields that control an engine (`kv_transfer_params`, `lora_path`, `id_slot`; docs/security.md) are passed only while there is a single tenant.
         pass_fields: Vec<String> = Vec::new(), "";
         fixed {
-            /// How long an engine may take for the head of an answer to a request that is no step, such as `/tokenize`.
+            /// How long an engine may take for the response head of a request that is not a step, such as `/tokenize`.
             forward_timeout_s: u64 = 60, "seconds", 1 ..= 3600;
-            /// Bytes of all such answers at once.
+            /// Bytes of all such answers at the same time.
             answers_bytes_max: u64 = 4 << 30, "bytes", 1 ..= 1_099_511_627_776_u64;
-            /// How often each engine is asked for its health and load.
+            /// How often the health and load of each engine are probed.
             probe_interval_ms: u64 = 1000, "milliseconds", 10 ..= 600_000;
             /// How long a connection to an engine may take to open.
             connect_timeout_ms: u64 = 5000, "milliseconds", 1 ..= 600_000;
@@ -140,7 +140,7 @@ section! {
 }
 
 impl EnginesConfig {
-    /// Kind of one of the endpoints, unless it is to be found out.
+    /// Kind of an endpoint; `None` if it is to be detected.
     pub fn kind_of(&self, endpoint: &Endpoint) -> Option<EngineKind> {
         endpoint.kind.unwrap_or(self.kind).kind()
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration.
+//! Errors of the configuration.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ pub enum ConfigError {
     Syntax {
         /// Its path.
         path: PathBuf,
-        /// Where it is not.
+        /// The parser's error, with its position.
         source: Box<toml::de::Error>,
     },
     /// An argument that is not `section.key=value`.
@@ -49,22 +49,22 @@ pub enum ConfigError {
         /// The argument.
         text: String,
     },
-    /// A key that there is not.
+    /// An unknown key.
     #[error("{origin}: there is no key `{key}`; {}", suggestion(nearest.as_deref()))]
     UnknownKey {
         /// Where it was written.
         origin: Origin,
         /// The key.
         key: String,
-        /// The key that it looks most like, if one does.
+        /// The most similar key, if one is similar enough.
         nearest: Option<String>,
     },
-    /// A bound of the implementation, which is no key.
+    /// A fixed limit, which is not a key.
     #[error("{origin}: there is no key `{key}`; the value is fixed, leave it out")]
     Fixed {
         /// Where it was written.
         origin: Origin,
-        /// What was written as a key.
+        /// The name that was written as a key.
         key: String,
     },
     /// A value of the wrong form.
@@ -98,7 +98,7 @@ pub enum ConfigError {
         /// Unit of all three; empty where there is none.
         unit: &'static str,
     },
-    /// Two values that don't go together.
+    /// A value that is invalid, or conflicts with another value.
     #[error("`{key}` {problem}; {remedy}")]
     Conflict {
         /// The key to change.

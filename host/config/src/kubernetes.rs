@@ -1,39 +1,39 @@
-//! `[kubernetes]`: sandboxes as pods of a cluster, in place of namespaces of this machine.
+//! `[kubernetes]`: sandboxes as pods of a cluster, instead of namespaces on this machine.
 
 use std::collections::BTreeMap;
 
 use super::section::section;
 use super::{Config, ConfigError, conflict};
 
-/// The image of sandboxes that ask for none.
+/// The image of sandboxes that request none.
 const SYSTEM: &str = "system";
-/// How a key of images is corrected.
+/// The remedy for an invalid entry of `kubernetes.images`.
 const REMEDY: &str = "write it as [\"system=debian:13\", \"swe-7=registry.example/swe:7\"]";
 
 section! {
-    /// Sandboxes as pods of a Kubernetes cluster (docs/sandboxes.md#on-kubernetes), of a daemon with `sandboxes.enabled` or of the agent of a node. Memory, disk, time and number of them are in `[sandboxes]`.
+    /// Sandboxes as pods of a Kubernetes cluster (docs/sandboxes.md#on-kubernetes), for a daemon with `sandboxes.enabled` or for the agent of a node. Limits on their memory, disk, time and number are in `[sandboxes]`.
     KubernetesSection in "kubernetes" {
         /// Whether sandboxes are pods. This machine then needs neither root nor cgroups for them.
         enabled: bool = false, "";
-        /// The file that says how the cluster is reached. Where empty: `$KUBECONFIG`, `~/.kube/config`, or, in a pod, its service account.
+        /// Kubeconfig file for the cluster. If empty: `$KUBECONFIG`, `~/.kube/config`, or, in a pod, its service account.
         kubeconfig: String = String::new(), "";
-        /// Which context of that file; its current one where empty.
+        /// Context in that file; the current context if empty.
         context: String = String::new(), "";
-        /// The namespace of the pods; that of the context where empty.
+        /// Namespace of the pods; the context's namespace if empty.
         namespace: String = String::new(), "";
-        /// Container images by the names that sandboxes have for them, as `name=reference`. `system` is that of sandboxes that ask for none. What is not named here can be asked for by its reference.
+        /// Container images as `name=reference`, where `name` is the image name that sandboxes use. `system` is the image of sandboxes that request none. Other images can be requested by reference.
         images: Vec<String> = Vec::new(), "";
-        /// The runtime class of the pods, such as one of gVisor or Kata Containers; the cluster's default where empty.
+        /// Runtime class of the pods, such as one of gVisor or Kata Containers; the cluster's default if empty.
         runtime_class: String = String::new(), "";
-        /// Whether root in a pod is nobody on its machine (`hostUsers: false`). The cluster must support user namespaces.
+        /// Whether root in a pod is an unprivileged user on its machine (`hostUsers: false`). The cluster must support user namespaces.
         user_namespaces: bool = false, "";
-        /// What the cluster's scheduler sets aside for a pod.
+        /// CPU request of a pod: what the cluster's scheduler reserves for it.
         cpu_request_millis: u64 = 100, "thousandths of a core", 1 ..= 1_000_000;
-        /// What a pod may use, however many cores its commands were granted.
+        /// CPU limit of a pod, independent of the cores granted to its commands.
         cpu_limit_millis: u64 = 2_000, "thousandths of a core", 1 ..= 1_000_000;
-        /// How long a pod may take until it is ready, with its image's download. Its sandbox has failed then.
+        /// How long a pod may take to become ready, including the download of its image. After that its sandbox fails.
         ready_s_max: u64 = 300, "seconds", 1 ..= 86_400;
-        /// When a pod ends by itself (`activeDeadlineSeconds`), whatever extends its sandbox's time, and though no daemon be left; after the sandbox's own `ttl_s` if that is more.
+        /// Lifetime of a pod (`activeDeadlineSeconds`). It ends the pod even if the sandbox's time is extended or no daemon is left. The sandbox's own `ttl_s` applies instead if it is longer.
         lifetime_s_max: u64 = 86_400, "seconds", 60 ..= 31_536_000;
     }
 }
@@ -51,19 +51,19 @@ impl KubernetesSection {
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         let is_agent = !config.nodes.daemons.is_empty();
         if self.enabled && !config.sandboxes.enabled && !is_agent {
-            let problem = "is true, but there are no sandboxes to be pods".to_owned();
-            let remedy = "set sandboxes.enabled = true too";
+            let problem = "is true, but sandboxes are disabled".to_owned();
+            let remedy = "also set sandboxes.enabled = true";
             return Err(conflict("kubernetes.enabled", problem, remedy));
         }
         for image in &self.images {
             let parts = image.split_once('=');
             if parts.is_none_or(|(name, image)| name.trim().is_empty() || image.trim().is_empty()) {
-                let problem = format!("has `{image}`, which is no `name=reference`");
+                let problem = format!("has `{image}`, which is not `name=reference`");
                 return Err(conflict("kubernetes.images", problem, REMEDY));
             }
         }
         if self.enabled && !self.images().contains_key(SYSTEM) {
-            let problem = "has no `system=`, the image of sandboxes that ask for none".to_owned();
+            let problem = "has no `system=`, the image of sandboxes that request none".to_owned();
             return Err(conflict("kubernetes.images", problem, REMEDY));
         }
         Ok(())
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_remedy() {
+    fn errors_name_the_problem_and_the_remedy() {
         let actions = "actions.enabled=true";
         let on = "kubernetes.enabled=true";
         let alone = load(&[actions, on]).expect_err("no sandboxes");

@@ -1,4 +1,4 @@
-//! `[kv]`: what becomes of the KV caches of programs that act.
+//! `[kv]`: KV caches of programs while their tools run.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,51 +10,49 @@ use super::section::section;
 use super::{Config, ConfigError, Role, conflict};
 
 section! {
-    /// KV caches that outlive a pause: kept in host memory, brought back, moved between engines.
-    /// docs/kv-transfer.md has what each engine can do, and how it is set up.
+    /// KV caches that outlive a pause: kept in host memory, restored, moved between engines. docs/kv-transfer.md describes what each engine supports and how to set it up.
     KvSection in "kv" {
-        /// Ask the eviction policy what to do with each cache while memory is short: keep it, host
-        /// memory, another engine, or drop it. Unless another is bound, `foresight-eviction`
-        /// answers then. While it is off, `thunderagent-eviction` does, and a program that must
-        /// leave its worker goes to host memory where that is quicker than recomputing its context.
-        /// Unless it is set, it is on where `scheduler.mode` is `program-aware`, and off in the
-        /// other modes, which have no use for it.
+        /// Whether the eviction policy decides about each cache while memory is short: keep it,
+        /// offload it to host memory, move it to another engine, or drop it. The default policy is
+        /// then `foresight-eviction`. If off, the default is `thunderagent-eviction`, and a program
+        /// that must leave its worker is offloaded to host memory if that is faster than
+        /// recomputing its context. By default on if `scheduler.mode` is `program-aware`, and off
+        /// in the other modes, which do not use it.
         retention: bool = true, "";
-        /// Room of the host tier on this node, which llama.cpp's slots are saved to; 0 for no tier.
+        /// Size of this node's host tier, where llama.cpp's slots are saved; 0 for no tier.
         host_bytes_max: u64 = 0, "bytes", 0 ..= 1_099_511_627_776_000_u64;
-        /// Context that host memory is planned to hold, as long as at least one engine can offload caches; 0 to offload nothing.
+        /// Context that the scheduler plans to hold in host memory while at least one engine can offload caches; 0 to offload nothing.
         host_tokens_max: u64 = 0, "tokens", 0 ..= 1_000_000_000_000_u64;
-        /// Context that goes between an engine and host memory in a second, in one direction, until that is seen: a cache is offloaded only where bringing it back is quicker than computing it again.
+        /// Assumed speed of transfers between an engine and host memory, in one direction, until it is measured. A cache is offloaded only if restoring it is faster than recomputing it.
         host_tokens_per_s: u64 = 100_000, "tokens/s", 1 ..= 1_000_000_000;
-        /// Context that goes between two engines in a second, until that is seen, as long as any engine can move caches; 0 to move nothing.
+        /// Assumed speed of transfers between two engines until it is measured, while at least one engine can move caches; 0 to move nothing.
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
-        /// Prompt tokens that an engine computes in a second, until that is measured: what a cache that is not kept costs.
+        /// Assumed prefill speed of an engine until it is measured. It determines the cost of losing a cache.
         prefill_tokens_per_s: u64 = 10_000, "tokens/s", 1 ..= 1_000_000_000;
-        /// Where the host tier keeps its copies, on disk or in memory (tmpfs); one process at a time.
+        /// Folder of the host tier's copies, on disk or in memory (tmpfs); only one process may use it.
         folder: String = String::new(), "";
-        /// Where the llama.cpp servers of this node save slots (`--slot-save-path`), best on the file system of `kv.folder`.
+        /// Folder in which the llama.cpp servers of this node save slots (`--slot-save-path`), preferably on the same file system as `kv.folder`.
         slots_folder: String = String::new(), "";
-        /// Address on which other nodes reach this node's tier, such as `10.0.0.5:8310`; none do
-        /// where empty. With `cluster.role` `all` or `gateway` only.
+        /// Address on which this node's tier listens for other nodes, such as `10.0.0.5:8310`; not
+        /// shared if empty. Only with `cluster.role` `all` or `gateway`.
         tier_listen: String = String::new(), "";
-        /// The same as they have to write it, host and port; `kv.tier_listen` where empty.
+        /// Host and port at which other nodes reach this tier; `kv.tier_listen` if empty.
         tier_advertise: String = String::new(), "";
-        /// Engines on other nodes: `HOST=ADDRESS`, the host of their URLs and the `kv.tier_listen` of the daemon beside them.
+        /// Engines on other nodes: `HOST=ADDRESS`, the host in the engine's URL and the `kv.tier_listen` of the daemon on that node.
         nodes: Vec<String> = Vec::new(), "";
-        /// Version of the weights that the engines have, one for all of them. Change it when they
-        /// are given other weights, and restart the daemon: copies of the old ones are never used
-        /// then.
+        /// Version of the engines' model weights, the same for all engines. Change it and restart
+        /// the daemon after loading other weights, so that copies of the old ones are never used.
         weights: String = "1".to_owned(), "";
-        /// Use the storage behind SGLang's HiCache where there is one. It finds caches by their tokens alone: it must be flushed whenever engines are given other weights.
+        /// Whether to use the storage behind SGLang's HiCache if there is one. It finds caches by their tokens only, so it must be flushed whenever engines load other weights.
         sglang: bool = false, "";
         fixed {
-            /// Share of that which offloads may take, so that what comes back finds the link free.
+            /// Share of the link to host memory that offloads may use, so that restores find it free.
             offload_link_share: f64 = 0.5, "share", 0.001 ..= 1.0;
-            /// Prompts that may wait inside an engine, as the time that it takes to compute them, while `kv.retention` is on: requests in there hold no memory and lose their caches, so others wait outside. Twice as much where there is no host memory; 0 for no bound.
+            /// Prompts that may wait inside an engine, as the time to compute them, while `kv.retention` is on. Requests that wait there hold no memory and lose their caches, so others wait in treadle. Doubled if there is no host memory; 0 for no limit.
             prefill_backlog_s: f64 = 2.0, "seconds", 0.0 ..= 600.0;
-            /// Time of one transfer after which it has failed, in the scheduler's time.
+            /// Timeout of one transfer, in the scheduler's time.
             transfer_s_max: u64 = 60, "seconds", 1 ..= 300;
-            /// Last requests of programs that are remembered, to ask engines for caches by their tokens; beyond it the oldest are forgotten.
+            /// Last requests of programs that are kept, to find caches in engines by their tokens; beyond this the oldest are dropped.
             prompt_bytes_max: u64 = 268_435_456, "bytes", 0 ..= 1_099_511_627_776_u64;
         }
     }
@@ -66,7 +64,7 @@ impl KvSection {
         self.host_bytes_max > 0
     }
 
-    /// The address of the tier's server beside an engine; `None` for this node.
+    /// The address of the tier's server on an engine's node; `None` for this node.
     pub fn node_of(&self, url: &str) -> Option<&str> {
         let uri: http::Uri = url.parse().ok()?;
         let host = uri.host()?;
@@ -89,7 +87,7 @@ impl KvSection {
         })
     }
 
-    /// What holds unless it was written: retention in the mode that has use for it.
+    /// Sets the default of `retention`, which depends on the mode.
     pub(super) fn settle(&mut self, mode: Mode, retention_is_given: bool) {
         if !retention_is_given {
             self.retention = mode == Mode::ProgramAware;
@@ -107,7 +105,7 @@ impl KvSection {
             };
             return Err(conflict(
                 key,
-                "is set, and scheduler.mode keeps no programs waiting for memory".to_owned(),
+                "is set, but in this scheduler.mode no program waits for memory".to_owned(),
                 "set scheduler.mode to program-aware, or leave it out",
             ));
         }
@@ -115,7 +113,7 @@ impl KvSection {
         if self.migration_tokens_per_s > 0 && !is_asked {
             return Err(conflict(
                 "kv.migration_tokens_per_s",
-                "is set, and kv.retention is off, so that no policy is asked whose cache moves"
+                "is set, but kv.retention is off, so no policy decides which caches move"
                     .to_owned(),
                 "turn kv.retention on, or leave this out",
             ));
@@ -124,16 +122,16 @@ impl KvSection {
         if self.has_tier() && self.host_tokens_max == 0 && !moves {
             return Err(conflict(
                 "kv.host_tokens_max",
-                "is 0, so that nothing would come into the tier of kv.host_bytes_max".to_owned(),
-                "set it to the tokens of context that fit there; docs/kv-transfer.md has how \
+                "is 0, so nothing would be written to the tier of kv.host_bytes_max".to_owned(),
+                "set it to the tokens of context that fit there; docs/kv-transfer.md says how \
                  large they are",
             ));
         }
         if self.weights.trim().is_empty() {
             return Err(conflict(
                 "kv.weights",
-                "is empty, which distinguishes no weights".to_owned(),
-                "name the weights that the engines have, such as 1",
+                "is empty".to_owned(),
+                "name the version of the engines' weights, such as 1",
             ));
         }
         self.check_folders()?;
@@ -152,7 +150,7 @@ impl KvSection {
         ];
         for (key, folder, what) in folders {
             if self.has_tier() && folder.is_empty() {
-                let problem = "is empty, and kv.host_bytes_max asks for a host tier".to_owned();
+                let problem = "is empty, but kv.host_bytes_max is set".to_owned();
                 return Err(conflict(key, problem, &format!("name {what}")));
             }
         }
@@ -160,7 +158,7 @@ impl KvSection {
             return Err(conflict(
                 "kv.slots_folder",
                 "is the same as kv.folder".to_owned(),
-                "name two folders, best in one file system",
+                "name two folders, preferably on one file system",
             ));
         }
         Ok(())
@@ -170,8 +168,7 @@ impl KvSection {
         if self.tier_listen.is_empty() && !self.tier_advertise.is_empty() {
             return Err(conflict(
                 "kv.tier_advertise",
-                "is set, and kv.tier_listen is empty, so that nothing would answer there"
-                    .to_owned(),
+                "is set, but kv.tier_listen is empty, so nothing listens there".to_owned(),
                 "set kv.tier_listen to the address to listen on, or leave it out",
             ));
         }
@@ -185,17 +182,17 @@ impl KvSection {
             };
             return Err(conflict(
                 key,
-                "is set, and cluster.role is single: a daemon that is alone with its store drops \
+                "is set, but cluster.role is single: the only daemon of a store drops \
                  the copies that other nodes have in its tier"
                     .to_owned(),
-                "set cluster.role to all or gateway on every node, and one store for them",
+                "set cluster.role to all or gateway on every node, and use one store for all",
             ));
         }
         if !self.has_tier() {
             return Err(conflict(
                 "kv.host_bytes_max",
-                "is 0, and kv.tier_listen or kv.nodes has other nodes share the tier".to_owned(),
-                "set how large the tier of this node may become",
+                "is 0, but kv.tier_listen or kv.nodes shares the tier with other nodes".to_owned(),
+                "set the size of this node's tier",
             ));
         }
         if self.tier_listen.is_empty() {
@@ -212,8 +209,8 @@ impl KvSection {
         {
             return Err(conflict(
                 "kv.tier_advertise",
-                format!("is empty, and {address} is unreachable from elsewhere"),
-                "write the address as other nodes reach it",
+                format!("is empty, but other nodes can't reach {address}"),
+                "write the address at which other nodes reach this one",
             ));
         }
         if !self.tier_advertise.is_empty() && !is_address(&self.tier_advertise) {
@@ -231,7 +228,7 @@ impl KvSection {
             if !address.is_some_and(is_address) {
                 return Err(conflict(
                     "kv.nodes",
-                    format!("has `{host}` without the address of a tier"),
+                    format!("has `{host}` without a valid tier address"),
                     "write HOST=ADDRESS:PORT",
                 ));
             }
@@ -239,7 +236,7 @@ impl KvSection {
         Ok(())
     }
 
-    /// This node's name in handles: where others reach its tier, else what no other node has.
+    /// This node's name in handles: the address of its tier, else host name and folder.
     pub fn node_name(&self) -> String {
         if !self.tier_advertise.is_empty() {
             return self.tier_advertise.clone();
@@ -253,7 +250,7 @@ impl KvSection {
     }
 }
 
-/// Whether others can connect to it: a host or an address, and a port.
+/// Whether the text is a host or an address with a port.
 fn is_address(text: &str) -> bool {
     let Ok(authority) = text.parse::<http::uri::Authority>() else {
         return false;

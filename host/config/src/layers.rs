@@ -1,4 +1,4 @@
-//! The sources of values, laid over each other and checked one by one.
+//! Merges the sources of values, and checks each value.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use treadle_model::TOKENS_MAX;
 
 /// Largest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Behind the key of a secret: the key of a file that holds it.
+/// Suffix of a secret's key: the key of a file that holds the secret.
 const FILE_SUFFIX: &str = "_file";
 /// Longest secret in a file, in bytes.
 const SECRET_BYTES_MAX: usize = 64 << 10;
 
-/// The values so far.
+/// The values merged so far.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
     values: Table,
@@ -28,7 +28,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// Lays a file over what is there.
+    /// Merges the values of a file.
     pub(super) fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let unreadable = |source| ConfigError::Read {
             path: path.to_owned(),
@@ -36,7 +36,7 @@ impl Layers {
         };
         let size_bytes = std::fs::metadata(path).map_err(unreadable)?.len();
         if size_bytes > FILE_BYTES_MAX {
-            let text = format!("it has {size_bytes} bytes, at most {FILE_BYTES_MAX} are read");
+            let text = format!("it has {size_bytes} bytes, the limit is {FILE_BYTES_MAX}");
             return Err(unreadable(std::io::Error::other(text)));
         }
         self.files.push(path.to_owned());
@@ -60,7 +60,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Lays the variables over what is there that look like `TREADLE_SECTION__KEY`.
+    /// Merges the environment variables named `TREADLE_SECTION__KEY`.
     pub(super) fn add_environment(
         &mut self,
         environment: impl IntoIterator<Item = (String, String)>,
@@ -79,7 +79,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Lays one `section.key=value` over what is there.
+    /// Merges one `section.key=value`.
     pub(super) fn add_assignment(&mut self, assignment: &str) -> Result<(), ConfigError> {
         let (path, text) =
             assignment
@@ -91,15 +91,15 @@ impl Layers {
         self.set(path.trim(), value, &Origin::Set)
     }
 
-    /// All values, with the defaults below them.
+    /// The configuration, with defaults for all other values.
     pub(super) fn done(self) -> Result<Config, ConfigError> {
         let kv = self.values.get("kv").and_then(Value::as_table);
         let retention_is_given = kv.is_some_and(|kv| kv.contains_key("retention"));
         let done = self.values.try_into().map_err(|source: toml::de::Error| {
-            // Each value was checked on its own, so this is a form that the checks don't know.
+            // Each value was checked on its own, so the checks don't cover this error.
             super::conflict(
                 "configuration",
-                format!("doesn't fit together: {source}"),
+                format!("is invalid: {source}"),
                 "docs/configuration.md lists all keys",
             )
         });
@@ -109,7 +109,7 @@ impl Layers {
         Ok(config)
     }
 
-    /// Lays the value of a key, or of a file that a key names, over what is there.
+    /// Merges one value, or the contents of a file if the key is that of a secret's file.
     fn set(
         &mut self,
         path: &str,
@@ -149,25 +149,28 @@ fn named(path: &str) -> Option<&'static Key> {
     keys.find(|key| key.section == section && key.name == name)
 }
 
-/// The key of a secret.
+/// The key, if it is that of a secret.
 fn secret(path: &str) -> Option<&'static Key> {
     named(path).filter(|key| key.form == Form::Secret)
 }
 
-/// The secret in a file, without the line's end.
+/// Reads a secret from a file, without the trailing newline.
 fn read_secret(path: &str, file: &Value) -> Result<String, ConfigError> {
     let unreadable = |why: String| {
         let remedy = "name a file that holds the secret and that the daemon's user can read";
         Err(super::conflict(path, why, remedy))
     };
     let Some(file) = file.as_str() else {
-        return unreadable("is no text".to_owned());
+        return unreadable("is not a string".to_owned());
     };
     match std::fs::read_to_string(file) {
         Ok(text) if text.len() <= SECRET_BYTES_MAX => {
             Ok(text.trim_end_matches(['\r', '\n']).to_owned())
         }
-        Ok(text) => unreadable(format!("names {file}, which has {} bytes", text.len())),
+        Ok(text) => unreadable(format!(
+            "names {file}, which is too large ({} bytes)",
+            text.len()
+        )),
         Err(error) => unreadable(format!("names {file}: {error}")),
     }
 }
@@ -184,7 +187,7 @@ fn unknown(path: &str, origin: Origin) -> ConfigError {
         .map(Key::path)
         .collect();
     if !path.contains('.') {
-        // A lone word was meant to be a section, or a key without one.
+        // A single word was meant as a section, or as a key without its section.
         candidates.extend(SECTIONS.iter().map(|section| section.name.to_owned()));
     }
     ConfigError::UnknownKey {
@@ -194,8 +197,8 @@ fn unknown(path: &str, origin: Origin) -> ConfigError {
     }
 }
 
-/// Parses the value of a variable or an argument; what can't be parsed stays text, which the check
-/// of the form then refuses.
+/// Parses the value of a variable or an argument. A value that can't be parsed stays text, which
+/// the check of the form then refuses.
 fn from_text(form: Form, text: &str) -> Value {
     let as_text = || Value::String(text.to_owned());
     match form {
@@ -302,7 +305,7 @@ fn is_capacity(tokens: i64) -> bool {
     u64::try_from(tokens).is_ok_and(|tokens| (1..=TOKENS_MAX).contains(&tokens))
 }
 
-/// Not-a-number is out of all bounds.
+/// Rejects a number out of bounds, including NaN.
 fn within(key: &Key, number: f64, written: &str, origin: &Origin) -> Result<(), ConfigError> {
     let (least, greatest) = key.bounds.unwrap_or((f64::MIN, f64::MAX));
     if number >= least && number <= greatest {

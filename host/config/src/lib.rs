@@ -99,55 +99,55 @@ pub struct Config {
     pub tls: TlsConfig,
     /// The inference engines to serve programs with.
     pub engines: EnginesConfig,
-    /// Which program runs when and where.
+    /// When and where each program runs.
     pub scheduler: SchedulerConfig,
-    /// The mode in which policies place programs and rank their steps.
+    /// How priority policies gather, place and rank programs.
     pub rollout: RolloutSection,
-    /// What becomes of KV caches while tools run.
+    /// KV caches while tools run.
     pub kv: KvSection,
     /// An external prediction service, instead of a plugin.
     pub prediction: PredictionConfig,
     /// Actions that treadle runs.
     pub actions: ActionsSection,
-    /// Where programs' commands run, apart from the machine and each other.
+    /// Isolated environments for programs' commands.
     pub sandboxes: SandboxesSection,
     /// Sandboxes as pods of a cluster.
     pub kubernetes: KubernetesSection,
-    /// Machines that have sandboxes for this daemon.
+    /// Other machines that run sandboxes for this daemon.
     pub nodes: NodesSection,
     /// Where state lives and how long it stays.
     pub store: StoreConfig,
-    /// The broker to which events go and from which commands come.
+    /// The broker that events are published to and commands are consumed from.
     pub broker: BrokerConfig,
-    /// Requests and answers, kept whole.
+    /// Requests and answers that are kept whole.
     pub payloads: PayloadsConfig,
     /// Several daemons on one store.
     pub cluster: ClusterConfig,
-    /// What a policy may use before it is stopped.
+    /// Limits on policies.
     pub plugins: PluginsConfig,
     /// Authentication and authorisation.
     pub auth: AuthConfig,
-    /// The identity provider whose tokens are taken beside treadle's own.
+    /// The identity provider whose tokens are accepted in addition to treadle's own.
     pub oidc: OidcConfig,
-    /// What is counted for Prometheus.
+    /// Metrics for Prometheus.
     pub metrics: MetricsConfig,
-    /// What goes to standard error.
+    /// Logging to standard error.
     pub logging: LoggingConfig,
     /// Traces of steps for OpenTelemetry.
     pub traces: TracesConfig,
-    /// Files that it was read from, those of secrets among them.
+    /// Files that were read, including those of secrets.
     #[serde(skip)]
     pub files: Vec<PathBuf>,
 }
 
 impl Config {
-    /// Puts the configuration together.
+    /// Loads the configuration.
     ///
-    /// `environment` is what `std::env::vars` gives: of it, names that start with `TREADLE_` and
-    /// have a double underscore in them are taken. `sets` are the arguments of `--set`.
+    /// `environment` is the output of `std::env::vars`; only names that start with `TREADLE_` and
+    /// contain a double underscore are used. `sets` are the arguments of `--set`.
     ///
     /// # Errors
-    /// The first value that is wrong, where it was written and what to write instead.
+    /// The first invalid value, with its origin and what to write instead.
     pub fn load(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
@@ -173,15 +173,15 @@ impl Config {
             return Err(conflict(
                 "scheduler.low_watermark",
                 format!("is {low}, above scheduler.high_watermark, which is {high}"),
-                "lower it: programs would be paused as soon as they are resumed",
+                "lower it, or programs are paused as soon as they are resumed",
             ));
         }
         self.server.check()?;
         self.check_network()?;
         self.oidc.check()?;
         if let Some((key, problem)) = self.broker.problem() {
-            let remedy = "see docs/messaging.md for how to connect a broker";
-            return Err(conflict(key, format!("can't be used: {problem}"), remedy));
+            let remedy = "docs/messaging.md describes how to connect a broker";
+            return Err(conflict(key, format!("is invalid: {problem}"), remedy));
         }
         self.store.check()?;
         self.payloads.check()?;
@@ -204,7 +204,7 @@ impl Config {
                 return Err(conflict(
                     "engines.endpoints",
                     format!("has {} twice", endpoint.url),
-                    "name each engine once",
+                    "list each engine once",
                 ));
             }
         }

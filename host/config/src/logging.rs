@@ -1,4 +1,4 @@
-//! `[logging]`: what goes to standard error.
+//! `[logging]`: logging to standard error.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use super::section::{Form, Setting, section};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// For machines: one object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -20,11 +20,11 @@ impl Setting for LogFormat {
 }
 
 section! {
-    /// What goes to standard error.
+    /// Logging to standard error.
     LoggingConfig in "logging" {
-        /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, with others for parts of the program after commas: `info,treadle_core=debug`.
+        /// Log level: `error`, `warn`, `info`, `debug` or `trace`, optionally with levels for parts of the program after commas: `info,treadle_core=debug`.
         filter: String = "info".to_owned(), "";
-        /// What a line looks like.
+        /// Format of a line.
         format: LogFormat = LogFormat::Text, "";
     }
 }

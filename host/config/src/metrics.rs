@@ -1,15 +1,15 @@
-//! `[metrics]`: what is counted for Prometheus.
+//! `[metrics]`: metrics for Prometheus.
 
 use super::section::section;
 
 section! {
-    /// What is counted for Prometheus.
+    /// Metrics for Prometheus.
     MetricsConfig in "metrics" {
-        /// Whether `GET /metrics` answers.
+        /// Whether `GET /metrics` is served.
         enabled: bool = true, "";
         fixed {
-            /// How long a series stays that no longer changes, so that the series of ended jobs and
-            /// workers take no memory.
+            /// How long a series that no longer changes is kept, so that the series of ended jobs
+            /// and workers do not take memory.
             series_idle_s: u64 = 3600, "seconds", 60 ..= 2_592_000;
         }
     }

@@ -1,13 +1,13 @@
-//! The key that a mistyped one was meant to be.
+//! Finds the key that a mistyped one most resembles.
 
-/// The candidate with the fewest edits to `key`, if they are few enough to be a slip.
+/// The candidate with the fewest edits to `key`, if they are few enough for a typo.
 pub(super) fn nearest<'a>(
     key: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let name = last_part(key);
     let score = |candidate: &str| {
-        // The right name in the wrong section is not a typo of the keys, but as plain a mistake.
+        // The right name in the wrong section is no typo of the name, but as obvious a mistake.
         if last_part(candidate) == name {
             1
         } else {

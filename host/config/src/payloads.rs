@@ -1,4 +1,4 @@
-//! `[payloads]`: requests and answers, kept whole.
+//! `[payloads]`: requests and answers that are kept whole.
 
 use serde::{Deserialize, Serialize};
 use treadle_store::{Options, PayloadLocation};
@@ -6,16 +6,16 @@ use treadle_store::{Options, PayloadLocation};
 use super::section::{Form, Setting, section};
 use super::{Config, ConfigError, conflict};
 
-/// What is kept of each step.
+/// The parts of each step that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {
     /// Nothing.
     #[default]
     None,
-    /// The answer.
+    /// Answers only.
     Answers,
-    /// The request too.
+    /// Requests and answers.
     All,
 }
 
@@ -24,20 +24,20 @@ impl Setting for Keep {
 }
 
 section! {
-    /// Requests and answers of steps, kept whole: messages, token ids, log probabilities, tool output. They are compressed (zstd), written beside the journal and never waited for; beyond a bound on memory they are left out and counted.
+    /// Requests and answers of steps, kept whole: messages, token ids, log probabilities, tool output. They are compressed (zstd) and written beside the journal without delaying steps; beyond a limit on memory they are dropped and counted.
     PayloadsConfig in "payloads" {
-        /// What is kept of each step: `none`, `answers`, or `all` for requests too.
+        /// What to keep of each step: `none`, `answers`, or `all` for requests too.
         keep: Keep = Keep::None, "";
-        /// Where: `table` in the store, or a folder that all daemons see.
+        /// Storage: `table` in the store, or a folder that all daemons can access.
         location: String = "table".to_owned(), "";
-        /// How long they are kept.
+        /// How long payloads are kept.
         keep_s: u64 = 604_800, "seconds", 1 ..= 3_153_600_000_u64;
-        /// What may be kept at once, before it is compressed: of steps, and descriptions and outputs of actions. Tenants have equal shares of it. Beyond its share the oldest of a tenant go, though not what its actions that wait or run need; where that is not enough its next action is refused.
+        /// Limit on kept payloads, before compression: those of steps, and descriptions and outputs of actions. Tenants have equal shares. Beyond its share, a tenant's oldest payloads are removed, except those that its waiting or running actions need; if that is not enough, its next action is refused.
         bytes_max: u64 = 34_359_738_368, "bytes", 1_048_576 ..= 1_125_899_906_842_624_u64;
         fixed {
-            /// Longest body; longer ones are left out.
+            /// Largest body; larger ones are dropped.
             body_bytes_max: u64 = 16_777_216, "bytes", 1 ..= 67_108_864;
-            /// Bodies that may wait to be written.
+            /// Bytes of bodies that may wait to be written.
             waiting_bytes_max: u64 = 268_435_456, "bytes", 1_000_000 ..= 17_179_869_184_u64;
         }
     }
@@ -48,16 +48,16 @@ impl PayloadsConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let problem = match self.location.as_str() {
             "" => "is empty".to_owned(),
-            url if url.contains("://") => format!("is {url}, which is no folder"),
+            url if url.contains("://") => format!("is {url}, which is not a folder"),
             _ => return Ok(()),
         };
-        let remedy = "write `table`, or a folder that all daemons see";
+        let remedy = "write `table`, or a folder that all daemons can access";
         Err(conflict("payloads.location", problem, remedy))
     }
 }
 
 impl Config {
-    /// How the store is opened.
+    /// The options to open the store with.
     pub fn store_options(&self) -> Options {
         let place = self.payloads.location.as_str();
         let bodies = if place == "table" {

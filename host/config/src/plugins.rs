@@ -1,49 +1,49 @@
-//! `[plugins]`: what a policy may use before it is stopped.
+//! `[plugins]`: limits on policies.
 
 use treadle_policy_runtime::{BreakerLimits, Limits};
 
 use super::section::section;
 
 section! {
-    /// What a policy may use before it is stopped.
+    /// Limits on policies.
     PluginsConfig in "plugins" {
-        /// Memory of an instance; an allocation past it fails inside the policy.
+        /// Memory of a policy instance; an allocation beyond it fails inside the policy.
         memory_bytes_max: usize = 64 << 20, "bytes", 65_536 ..= 4_294_967_296_u64;
-        /// Time for one decision that is waited for; a longer one is a fault.
+        /// Time limit of a decision that scheduling waits for; exceeding it is a fault.
         hot_deadline_ms: u64 = 2, "milliseconds", 1 ..= 10_000;
-        /// How much longer a canary's steps may take than those of the bound policy before it is ended, in percent.
+        /// How much longer a canary's steps may take than those of the bound policy before the canary is ended, in percent.
         canary_regret_max_percent: u64 = 25, "percent", 0 ..= 100_000;
-        /// Compiled policies that are kept beside the store's file, all together.
+        /// Total size of the compiled policies kept beside the store's file.
         artifacts_bytes_max: u64 = 1 << 30, "bytes", 1_048_576 ..= 1_099_511_627_776_u64;
-        /// Whether uploads need a signature, whatever their tenant allows.
+        /// Whether uploads must be signed, regardless of their tenant's settings.
         signed_only: bool = false, "";
-        /// Keys whose signatures of uploads count: `name=key`, with the key in hexadecimal or base64.
+        /// Trusted keys for signatures of uploads: `name=key`, with the key in hexadecimal or base64.
         trusted_keys: Vec<String> = Vec::new(), "";
         fixed {
-            /// Time for any other call: starting, configuring, saving, and the worlds that scheduling does not wait for.
+            /// Time limit of any other call: starting, configuring, saving, and the worlds that scheduling does not wait for.
             background_deadline_ms: u64 = 2000, "milliseconds", 1 ..= 60_000;
-            /// Steps that both shares must have finished before a canary is rolled back for its regret.
+            /// Steps that must have finished in both groups before a canary is rolled back for its regret.
             canary_steps_min: u64 = 100, "steps", 2 ..= 1_000_000;
-            /// The `treadle` program that compiles uploads in child processes; empty for this one itself, which compiles in its own process where it is not called `treadle`.
+            /// The `treadle` program that compiles uploads in child processes; if empty, the running program, which compiles in its own process unless it is called `treadle`.
             compiler: String = String::new(), "";
             /// Processor time that a child may take to compile an upload.
             compile_cpu_s_max: u64 = 60, "seconds", 1 ..= 3600;
-            /// How long a question may stay unanswered, waiting for its turn included, before the built-in policy decides.
+            /// How long a policy may take to answer, including its wait for a turn, before the built-in policy decides.
             answer_deadline_ms: u64 = 5000, "milliseconds", 1 ..= 600_000;
-            /// Programs in one question; the others keep the order that they had.
+            /// Programs in one call; the others keep their order.
             candidates_max: usize = 64, "programs", 1 ..= 8192;
-            /// For how long a faulty policy is not asked the first time; it doubles from time to time.
+            /// How long a faulty policy is suspended the first time; it doubles each time.
             backoff_ms: u64 = 1000, "milliseconds", 1 ..= 86_400_000;
-            /// For how long it is not asked at most.
+            /// Maximum time for which a faulty policy is suspended.
             backoff_ms_max: u64 = 60_000, "milliseconds", 1 ..= 86_400_000;
-            /// How often that may happen before the binding is rolled back.
+            /// Number of recent suspensions after which the binding is rolled back.
             opens_max: usize = 5, "times", 1 ..= 10_000;
         }
     }
 }
 
 impl PluginsConfig {
-    /// Bounds on an instance and on an upload.
+    /// Limits on an instance and on an upload.
     pub fn limits(&self) -> Limits {
         Limits {
             memory_bytes_max: self.memory_bytes_max,
@@ -53,7 +53,7 @@ impl PluginsConfig {
         }
     }
 
-    /// When to stop asking a policy, and for how long.
+    /// When to suspend a policy, and for how long.
     pub fn breaker(&self) -> BreakerLimits {
         BreakerLimits {
             backoff_ms: self.backoff_ms,

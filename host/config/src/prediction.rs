@@ -6,14 +6,13 @@ use super::section::section;
 use super::{ConfigError, conflict};
 
 section! {
-    /// A service that predicts the rest of programs, instead of a plugin;
-    /// docs/prediction-service.md has its requests and answers.
+    /// A service that predicts the remaining work of programs, instead of a plugin; docs/prediction-service.md describes its requests and answers.
     PredictionConfig in "prediction" {
-        /// Where it is, such as `http://127.0.0.1:9000`; without one the bound policies predict.
+        /// URL of the service, such as `http://127.0.0.1:9000`; without one the bound policies predict.
         url: String = String::new(), "";
         /// Timeout of an answer; after it the bound policies predict instead.
         deadline_ms: u64 = 500, "milliseconds", 1 ..= 60_000;
-        /// Jobs of the tenant `default` whose prompts the service is given, as text or as token ids: the newest prompt of each program, of a long one its beginning and its end. It is given the prompts of no other job.
+        /// Jobs of the tenant `default` whose prompts are sent to the service, as text or token ids: the newest prompt of each program, or the beginning and the end of a long one. Prompts of other jobs are never sent.
         share_prompts_of_jobs: Vec<String> = Vec::new(), "";
         fixed {
             /// Largest answer; a larger one is refused.
@@ -23,7 +22,7 @@ section! {
 }
 
 impl PredictionConfig {
-    /// Jobs whose prompts the service is given; none without a service.
+    /// Jobs whose prompts are sent to the service; none without a service.
     pub fn shared_jobs(&self) -> &[String] {
         if self.url.is_empty() {
             return &[];
@@ -34,7 +33,7 @@ impl PredictionConfig {
     /// The service's address, if there is one.
     ///
     /// # Errors
-    /// What is no address of a service.
+    /// An invalid address.
     pub fn service(&self) -> Result<Option<Uri>, ConfigError> {
         if self.url.is_empty() {
             return Ok(None);

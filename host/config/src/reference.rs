@@ -1,4 +1,4 @@
-//! The reference of all keys, written from the keys themselves.
+//! Generates the reference of all keys from the sections.
 
 use std::fmt::Write;
 
@@ -17,12 +17,12 @@ A value comes from, in rising order:
 3. an environment variable `TREADLE_SECTION__KEY`, for example `TREADLE_SERVER__LISTEN=0.0.0.0:8300`,
 4. an argument `--set section.key=value`.
 
-A secret, or a URL that may hold a password, belongs into the environment or into a file of its own
+A secret, or a URL that may hold a password, belongs in an environment variable or a separate file
 rather than on a command line, which every user of the machine can read: `url_file = \"/run/secrets/db\"`
-stands for `url`. No command and no log shows it.
+replaces `url`. It is never printed or logged.
 
-What is not a key, and what is no value for a key, is an error at the start. This page is generated
-from the code by `make docs`.
+Unknown keys and invalid values are errors at startup. This page is generated from the code by
+`make docs`.
 ";
 
 /// `docs/configuration.md`: every key with its default, unit, bounds and meaning.

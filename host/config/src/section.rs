@@ -1,17 +1,17 @@
-//! What a section of the configuration is made of, and the macro that writes one down once.
+//! A section of the configuration, and the macro that defines one.
 //!
-//! A key's doc comment is its line in the reference, so that the two can't drift apart.
+//! A key's doc comment is its row in the reference, so the two can't drift apart.
 
 use std::net::SocketAddr;
 
 use treadle_trust::Secret;
 
-/// What a value looks like.
+/// The form of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// Any text.
     Text,
-    /// A text that is never shown; its key with `_file` behind it names a file with it.
+    /// A text that is never shown; its key with the suffix `_file` names a file that holds it.
     Secret,
     /// An address and a port.
     Address,
@@ -25,12 +25,12 @@ pub(super) enum Form {
     Choice(&'static [&'static str]),
     /// A list of texts.
     Texts,
-    /// A list of engines: addresses, or tables with an address in them.
+    /// A list of engines: URLs, or tables with a URL.
     Endpoints,
 }
 
 impl Form {
-    /// What to write, for people.
+    /// The expected form, for error messages.
     pub(super) fn expected(self) -> String {
         match self {
             Self::Text | Self::Secret => "text".into(),
@@ -49,7 +49,7 @@ impl Form {
 
 /// A type that a key may have.
 pub(super) trait Setting {
-    /// What its values look like.
+    /// The form of its values.
     const FORM: Form;
 }
 
@@ -84,17 +84,17 @@ impl Setting for bool {
 /// One key of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
-    /// Section that it is in.
+    /// The section that it belongs to.
     pub section: &'static str,
-    /// Its name there.
+    /// Its name within the section.
     pub name: &'static str,
-    /// What its values look like.
+    /// The form of its values.
     pub form: Form,
-    /// Unit of its values; empty where there is none.
+    /// Unit of its values; empty if there is none.
     pub unit: &'static str,
     /// Least and greatest value of a number.
     pub bounds: Option<(f64, f64)>,
-    /// What it is for.
+    /// Its description.
     pub meaning: &'static str,
 }
 
@@ -110,17 +110,17 @@ impl Key {
 pub(super) struct Section {
     /// Its name.
     pub name: &'static str,
-    /// What it is about.
+    /// Its description.
     pub about: &'static str,
     /// Its keys, in the order of the reference.
     pub keys: &'static [Key],
-    /// What is fixed: it has a default that tests alone replace, and bounds.
+    /// Fixed values: they have bounds and a default, and only tests replace them.
     pub fixed: &'static [Key],
 }
 
-/// Writes a section down: `field: type = default, "unit", least..=greatest;` under its meaning.
-/// What stands under `fixed` is a field of the struct with the same default in every daemon: it can't
-/// be configured, and only tests replace it.
+/// Defines a section: `field: type = default, "unit", least..=greatest;` under its doc comment. An
+/// entry under `fixed` is a field of the struct that can't be configured; only tests replace its
+/// default.
 macro_rules! section {
     (
         $(#[doc = $about:literal])+

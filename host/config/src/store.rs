@@ -1,4 +1,4 @@
-//! `[store]`: where state lives and how long it stays.
+//! `[store]`: location and retention of the state.
 
 use treadle_store::{Location, PostgresLocation};
 
@@ -6,34 +6,34 @@ use super::section::section;
 use super::{ConfigError, Secret, conflict};
 
 section! {
-    /// Where state lives and how long it stays.
+    /// Location and retention of the state.
     StoreConfig in "store" {
-        /// The database file; its folder is created if absent. `memory` keeps everything in memory, gone with the process.
+        /// The database file; its folder is created if absent. `memory` keeps everything in memory until the process ends.
         path: String = ".treadle/treadle.db".to_owned(), "";
         /// A PostgreSQL database instead of the file, such as
         /// `postgres://user:password@host:5432/treadle`.
         url: Secret = Secret::default(), "";
-        /// The schema within that database; it is created if absent. Daemons with different schemas
-        /// are independent of each other.
+        /// The schema in that database; it is created if absent. Daemons with different schemas are
+        /// independent of each other.
         schema: String = "treadle".to_owned(), "";
-        /// Connections to that database at most.
+        /// Maximum number of connections to that database.
         connections_max: u32 = 10, "connections", 4 ..= 1000;
-        /// Whether pending migrations of the schema are applied at startup; without it the daemon
-        /// refuses to start, and `treadle store migrate` applies them.
+        /// Whether pending schema migrations are applied at startup. If false, the daemon refuses
+        /// to start until `treadle store migrate` has applied them.
         migrate: bool = true, "";
-        /// Events between two snapshots; a restart replays at most about as many. Rows past their
-        /// retention are removed at a daemon's start and every minute; events after the latest
-        /// snapshot stay.
+        /// Events between two snapshots; a restart replays at most about this many. Rows past their
+        /// retention are removed when the daemon starts and every minute; events after the latest
+        /// snapshot are kept.
         snapshot_events: u64 = 100_000, "events", 100 ..= 100_000_000;
-        /// Newest events that stay in the journal, with the decisions that they led to.
+        /// Number of newest events kept in the journal, with the decisions that they led to.
         keep_events: u64 = 1_000_000, "events", 0 ..= 1_000_000_000_000_u64;
-        /// How long programs that have ended stay, with their steps.
+        /// How long ended programs are kept, with their steps.
         keep_ended_s: u64 = 604_800, "seconds", 0 ..= 3_153_600_000_u64;
     }
 }
 
 impl StoreConfig {
-    /// Where the store is.
+    /// The location of the store.
     pub fn location(&self) -> Location {
         if !self.url.is_empty() {
             Location::Postgres(PostgresLocation {
@@ -48,8 +48,8 @@ impl StoreConfig {
         }
     }
 
-    /// Where the state of one shard is, beside that of the others. The first
-    /// shard's is where that of a daemon without shards is.
+    /// The location of one shard's state, beside that of the others. The first shard's is that of a
+    /// daemon without shards.
     pub fn of_shard(&self, shard: &str, is_first: bool) -> Self {
         let mut own = self.clone();
         if !is_first {
@@ -71,7 +71,7 @@ impl StoreConfig {
         {
             return Err(conflict(
                 "store.url",
-                "is not the address of a PostgreSQL database".to_owned(),
+                "is not the URL of a PostgreSQL database".to_owned(),
                 "write it as postgres://user:password@host:5432/database, or name a file with \
                  store.path",
             ));
@@ -87,7 +87,7 @@ impl StoreConfig {
             return Err(conflict(
                 "store.schema",
                 format!("is `{}`", self.schema),
-                "use at most 40 small letters, digits and underscores, a letter first",
+                "use at most 40 lowercase letters, digits and underscores, starting with a letter",
             ));
         }
         Ok(())

@@ -242,7 +242,7 @@ fn a_value_out_of_bounds_names_key_and_remedy() {
         ),
         (
             "engines.endpoints=http://a,http://a/",
-            "has http://a/ twice; name each engine once",
+            "has http://a/ twice; list each engine once",
         ),
     ] {
         let complaint = complaint("", &[], &[set]);
@@ -375,7 +375,7 @@ fn a_host_tier_without_what_it_needs_is_refused() {
     assert!(with(&["kv.retention=true", "scheduler.mode=sticky"]).starts_with("`kv.retention`"));
     let moves = "kv.migration_tokens_per_s=10";
     let nothing_asked = complaint("", &[], &[moves, "kv.retention=false"]);
-    assert!(nothing_asked.starts_with("`kv.migration_tokens_per_s` is set, and kv.retention"));
+    assert!(nothing_asked.starts_with("`kv.migration_tokens_per_s` is set, but kv.retention"));
     assert!(load("", &[], &[moves]).is_ok());
     assert!(with(&["kv.weights= "]).starts_with("`kv.weights` is empty"));
 }
@@ -418,7 +418,7 @@ fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
     for (key, value) in [("kv.tier_listen", "10.0.0.5:8310"), ("kv.nodes", "a=b:1")] {
         let value = format!("{key}={value}");
         let single = with(&[value.as_str(), "cluster.role=single"]);
-        let start = format!("`{key}` is set, and cluster.role is single");
+        let start = format!("`{key}` is set, but cluster.role is single");
         assert!(single.starts_with(&start), "{single}");
     }
     assert!(with(&["kv.tier_listen=here"]).starts_with("`kv.tier_listen` is `here`"));
@@ -426,7 +426,7 @@ fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
     assert!(with(&["kv.nodes=10.0.0.6"]).starts_with("`kv.nodes` has `10.0.0.6`"));
     let unheard = with(&["kv.tier_advertise=10.0.0.5:8310"]);
     assert!(
-        unheard.starts_with("`kv.tier_advertise` is set, and kv.tier_listen"),
+        unheard.starts_with("`kv.tier_advertise` is set, but kv.tier_listen"),
         "{unheard}"
     );
     for wrong in [

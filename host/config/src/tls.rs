@@ -1,4 +1,4 @@
-//! `[tls]`: what a daemon proves itself with, and whom it trusts.
+//! `[tls]`: the daemon's certificate, and the authorities that it trusts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -10,13 +10,13 @@ use super::section::section;
 use super::{Config, ConfigError, conflict};
 
 section! {
-    /// TLS of the daemon's ports, and of the connections that it opens; `docs/security.md` has an example.
+    /// TLS on the daemon's ports and on the connections that it opens; `docs/security.md` has an example.
     TlsConfig in "tls" {
-        /// Certificate chain (PEM) of this daemon: with it `server.listen` and `kv.tier_listen` speak TLS and nothing else. The file is read again once it changes.
+        /// Certificate chain (PEM) of this daemon: with it, `server.listen` and `kv.tier_listen` accept only TLS. The file is reloaded when it changes.
         cert: String = String::new(), "";
         /// The certificate's key (PEM).
         key: String = String::new(), "";
-        /// Authorities (PEM) whose certificates are accepted besides those of the system's: of engines, other daemons, an identity provider and a prediction service with `https://`.
+        /// Certificate authorities (PEM) that are trusted in addition to the system's, for engines, other daemons, an identity provider and a prediction service with `https://`.
         ca: String = String::new(), "";
     }
 }
@@ -27,16 +27,16 @@ impl TlsConfig {
         !self.cert.is_empty()
     }
 
-    /// What the daemon's ports prove themselves with; nothing if they speak no TLS.
+    /// The TLS acceptor of the daemon's ports; `None` without TLS.
     ///
     /// # Errors
-    /// A file can't be read, or the two do not belong together.
+    /// A file can't be read, or certificate and key do not match.
     pub fn acceptor(&self) -> Result<Option<Acceptor>, TlsError> {
         let load = || Acceptor::load(Path::new(&self.cert), Path::new(&self.key));
         self.is_on().then(load).transpose()
     }
 
-    /// Whose certificates are accepted.
+    /// The certificate authorities that are trusted.
     pub fn trust(&self) -> Trust {
         let file = Some(Path::new(&self.ca)).filter(|_| !self.ca.is_empty());
         Trust::new(file)
@@ -49,11 +49,12 @@ impl Config {
         if self.tls.is_on() { "https" } else { "http" }
     }
 
-    /// What opens connections to engines: to those that may be engines of this daemon, which has to
-    /// know its own address by now, and to the engines of the configuration.
+    /// The connector for connections to engines. It allows the addresses that `engines.allowed`
+    /// permits, which may exclude the daemon's own, so that must be known by now, and the engines
+    /// of the configuration.
     ///
     /// # Errors
-    /// An entry of `engines.allowed` that can't be read.
+    /// An invalid entry of `engines.allowed`.
     pub fn engine_connector(&self) -> Result<Connector, ConfigError> {
         let engines = &self.engines;
         let own: Vec<_> = engines
@@ -85,7 +86,7 @@ impl Config {
         Ok(Connector::new(targets, self.tls.trust(), timeout))
     }
 
-    /// Rules about what goes over a network.
+    /// Checks that network connections are encrypted, or plaintext is allowed.
     pub(super) fn check_network(&self) -> Result<(), ConfigError> {
         let tls = &self.tls;
         if tls.cert.is_empty() != tls.key.is_empty() {
@@ -94,8 +95,8 @@ impl Config {
             } else {
                 ("tls.key", "tls.cert")
             };
-            let problem = format!("is empty, and {given} is set");
-            return Err(conflict(lacking, problem, "give both, or none"));
+            let problem = format!("is empty, but {given} is set");
+            return Err(conflict(lacking, problem, "set both or neither"));
         }
         let tier: Option<SocketAddr> = self.kv.tier_listen.parse().ok();
         let ports = [
@@ -108,7 +109,7 @@ impl Config {
             }
         }
         let oidc = &self.oidc;
-        // Without a client the issuer is a name, and nobody goes there.
+        // Without a client, the issuer is only compared with tokens and never connected to.
         let issuer = Some(&oidc.issuer).filter(|_| !oidc.client_id.is_empty());
         let places = [("oidc.jwks", Some(&oidc.jwks)), ("oidc.issuer", issuer)];
         for (key, place) in places {
@@ -128,12 +129,12 @@ impl Config {
             return Ok(());
         }
         let remedy = if key.starts_with("oidc.") {
-            "use https://, or set server.plaintext = true where the network is trusted"
+            "use https://, or set server.plaintext = true if the network is trusted"
         } else {
-            "set tls.cert and tls.key, or server.plaintext = true where the network is trusted or a \
+            "set tls.cert and tls.key, or server.plaintext = true if the network is trusted or a \
              proxy before the daemon does TLS"
         };
-        let problem = format!("is {place}, where tokens and prompts would go unencrypted");
+        let problem = format!("is {place}, so tokens and prompts would be sent unencrypted");
         Err(conflict(key, problem, remedy))
     }
 }

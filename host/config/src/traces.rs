@@ -7,15 +7,15 @@ use treadle_trust::{base_url, url_remedy, written};
 section! {
     /// Traces of steps, from the request to the engine's last token, for an OpenTelemetry collector.
     TracesConfig in "traces" {
-        /// The collector that spans are sent to (OTLP over HTTP, `/v1/traces` behind it), such as `http://127.0.0.1:4318`; without one none are made.
+        /// OTLP/HTTP URL of the collector that spans are sent to (without `/v1/traces`), such as `http://127.0.0.1:4318`; without one, no steps are traced.
         url: String = String::new(), "";
-        /// Share of the steps that are traced; those whose client has a trace are where that one is.
+        /// Share of the steps that are traced. A step whose client has a trace follows the client's decision.
         share: f64 = 1.0, "", 0.0 ..= 1.0;
     }
 }
 
 impl TracesConfig {
-    /// Finds what is no address of a collector.
+    /// Checks the collector's address.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.url.is_empty() {
             return Ok(());
