@@ -48,8 +48,12 @@ async fn what_ran_is_unknown_what_waited_runs_and_what_may_runs_again() {
     }
     let waiting = submit(client, &shell("echo x >> waited")).await;
     assert_eq!(show(client, waiting).await["status"], "waiting");
-    // They have begun; that they have written too takes a moment.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    for name in ["once", "again"] {
+        let path = folder.path().join(name);
+        while std::fs::read(&path).map_or(true, |written| written.is_empty()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
     daemon.kill();
 
     let daemon = serve(folder.path(), &engine.url()).await;

@@ -18,10 +18,10 @@ const SECRET: &str = "what a daemon and its nodes share";
 const SANDBOXES: &str = "/api/v1/sandboxes";
 const ACTIONS: &str = "/api/v1/actions";
 const NODES: &str = "/api/v1/nodes";
-/// Longest wait for what takes a moment.
+/// Longest wait for a condition.
 const SOON: Duration = Duration::from_secs(30);
 
-/// An address that nobody uses now, so that a daemon can be started there again.
+/// A free address, known in advance so that a daemon can be started there again.
 fn address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its address").to_string()
@@ -44,7 +44,7 @@ async fn daemon(folder: &Path, listen: &str, more: &[&str]) -> DaemonProcess {
     DaemonProcess::run("serve", listen, &arguments).await
 }
 
-/// Has images be made of the folder `image` in a folder.
+/// The setting that allows images to be imported from `image` in this folder.
 fn image_folders(folder: &Path) -> String {
     format!(
         "sandboxes.image_folders=[\"{}\"]",
@@ -66,7 +66,7 @@ async fn agent(folder: &Path, name: &str, daemon: &str) -> DaemonProcess {
     DaemonProcess::run("node-agent", "127.0.0.1:0", &arguments).await
 }
 
-/// Waits until a node is in a state; gives it as it is then.
+/// Waits until a node is in a state and returns its view.
 async fn until(client: &Client, name: &str, state: &str) -> Value {
     let began = Instant::now();
     loop {
@@ -74,7 +74,7 @@ async fn until(client: &Client, name: &str, state: &str) -> Value {
         let all = nodes["nodes"].as_array().expect("a list");
         let found = all.iter().find(|node| node["name"] == name);
         match found {
-            // Until it tells what it has it is taken to have no memory.
+            // Its memory is 0 until its first report.
             Some(node) if node["state"] == state && node["memory_free_bytes"] != 0 => {
                 return node.clone();
             }
@@ -117,8 +117,7 @@ async fn until_runs(client: &Client, action: u64) {
     loop {
         let view = client.get(&format!("{ACTIONS}/{action}")).await.ok();
         if view["status"] == "running" {
-            // It has begun; that it has written too takes a moment.
-            return tokio::time::sleep(Duration::from_millis(300)).await;
+            return;
         }
         assert!(began.elapsed() < SOON, "{view}");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -149,7 +148,7 @@ async fn a_daemon_without_sandboxes_has_those_of_its_nodes() {
         until(client, name, "ready").await;
     }
 
-    // Made in turn where there is most room, and used as any others.
+    // Each goes to the node with the most room, and is used like any other sandbox.
     let sandboxes = [create(client, &body).await, create(client, &body).await];
     let shown = client.get(SANDBOXES).await.ok();
     let shown = shown["sandboxes"].as_array().expect("a list");
@@ -169,7 +168,7 @@ async fn a_daemon_without_sandboxes_has_those_of_its_nodes() {
         assert_eq!(fork[16..], sandbox[16..], "it is where its files are");
         assert_eq!(sh(client, fork, "cat /root/a").await, "1\n");
     }
-    // A key is that of one sandbox, whichever node it comes to.
+    // An idempotency key names one sandbox, on whichever node it was created.
     for key in ["a", "b", "c", "d"] {
         let head = [("idempotency-key", key)];
         let mut made = Vec::new();
@@ -188,7 +187,7 @@ async fn a_daemon_without_sandboxes_has_those_of_its_nodes() {
     let path = format!("{SANDBOXES}/{first}/resume");
     assert_eq!(client.post(&path, &json!({})).await.ok()["state"], "ready");
 
-    // Cores are the node's, not the daemon's.
+    // The cores are those of the node, not of the daemon.
     let resources = client.get("/api/v1/resources").await.ok();
     let names = resources["resources"].as_array().expect("a list").iter();
     let of_nodes = names.filter(|one| one["name"].as_str().is_some_and(|n| n.starts_with("cpu@")));
@@ -257,7 +256,7 @@ async fn nodes_are_cordoned_and_strangers_are_kept_out() {
     assert_eq!(sh(client, &kept, "echo on").await, "on\n");
     assert_eq!(set_state(client, "nowhere", "ready").await.status, 404);
 
-    // Only the daemon asks an agent.
+    // An agent answers only its daemon.
     let direct = &node.client;
     for path in [
         SANDBOXES,
@@ -275,7 +274,7 @@ async fn nodes_are_cordoned_and_strangers_are_kept_out() {
         .send(Method::GET, SANDBOXES, &forged, String::new())
         .await;
     assert_eq!(answer.status, 403);
-    // Nor does the daemon take in who does not know the secret, or a second one of a name.
+    // The daemon refuses a node with a wrong secret, and a second node with the same name.
     let wrong = [
         ("upgrade", "treadle-node/1"),
         ("authorization", "Bearer another secret than theirs"),
@@ -400,24 +399,24 @@ async fn nodes_that_come_later_get_images_and_drained_ones_have_no_sandboxes() {
             .filter(|view| view["node"] == "one")
             .collect()
     };
-    let drain = tokio::process::Command::new(binary())
-        .args([
-            "nodes",
-            "drain",
-            "one",
-            "--timeout-s",
-            "30",
-            "--url",
-            client.base(),
-        ])
-        .output();
-    let drain = tokio::spawn(drain);
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(!drain.is_finished(), "it has a sandbox: {on_one:?}");
+    let drain = |timeout_s: &str| {
+        let arguments = ["nodes", "drain", "one", "--timeout-s", timeout_s, "--url"];
+        tokio::process::Command::new(binary())
+            .args(arguments)
+            .arg(client.base())
+            .output()
+    };
+    let full = drain("3").await.expect("it runs");
+    let message = String::from_utf8_lossy(&full.stderr);
+    assert!(
+        !full.status.success() && message.contains("sandbox"),
+        "{message}; it has a sandbox: {on_one:?}"
+    );
+    let drained = tokio::spawn(drain("30"));
     for sandbox in sandboxes {
         client.delete(&format!("{SANDBOXES}/{sandbox}")).await.ok();
     }
-    let drained = drain.await.expect("no panic").expect("it runs");
+    let drained = drained.await.expect("no panic").expect("it runs");
     assert!(drained.status.success(), "{drained:?}");
     until(client, "one", "cordoned").await;
 }

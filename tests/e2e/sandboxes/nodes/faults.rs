@@ -10,11 +10,16 @@ use std::time::{Duration, Instant};
 use treadle_tests::support::cluster::until_scheduled;
 use treadle_tests::support::process::DaemonProcess;
 
-/// Waits until something is written in a sandbox of a node, as the machine sees it.
+/// Waits until `/root/ran` is written in a sandbox of a node.
 async fn until_written(folder: &Path, node: &str, sandbox: &str) {
     let path = format!("{node}/sandboxes/sandboxes/{sandbox}/0/files/root/ran");
-    let (path, began) = (folder.join(path), Instant::now());
-    while std::fs::read(&path).map_or(true, |written| written.is_empty()) {
+    until_filled(&folder.join(path)).await;
+}
+
+/// Waits until a file of this machine has content.
+async fn until_filled(path: &Path) {
+    let began = Instant::now();
+    while std::fs::read(path).map_or(true, |written| written.is_empty()) {
         assert!(began.elapsed() < SOON, "nothing is in {}", path.display());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -50,7 +55,7 @@ async fn what_a_node_runs_goes_on_while_the_daemon_is_gone() {
     let line = "echo x >> /root/ran; sleep 3; echo done";
     let runs = start(&served.client, &sandbox, line).await;
     until_written(folder.path(), "one", &sandbox).await;
-    // Its time is over before the next daemon hears that it ended in time.
+    // Its time limit passes before the next daemon learns that it ended in time.
     let short = create(&served.client, &json!({})).await;
     let run =
         json!({"sandbox": {"id": short, "command": ["sh", "-c", "echo x > /root/ran; sleep 1"]}});
@@ -92,7 +97,7 @@ async fn of_what_ran_on_a_node_whose_agent_was_killed_nobody_knows_the_end() {
     until(client, "one", "away").await;
     let answer = client.get(&format!("{SANDBOXES}/{sandbox}")).await;
     assert_eq!(answer.status, 502, "its node is away");
-    // What is started meanwhile waits for the node, and begins once.
+    // An action that is submitted meanwhile waits for the node and begins once.
     let cordon = set_state(client, "one", "cordoned").await;
     assert_eq!(cordon.status, 409);
     let waits = start(client, &sandbox, "echo y >> /root/ran").await;
@@ -135,7 +140,7 @@ async fn a_node_that_stays_away_is_lost_with_its_sandboxes() {
         client.get(&format!("{SANDBOXES}/{sandbox}")).await.status,
         200
     );
-    // It may come back later, with the sandboxes that it still has.
+    // The node may come back later with its sandboxes.
     let _node = agent(folder.path(), "one", &listen).await;
     until(client, "one", "ready").await;
     assert_eq!(sh(client, &sandbox, "echo here").await, "here\n");
@@ -172,6 +177,8 @@ async fn nodes_and_what_they_run_follow_the_scheduler_to_another_daemon() {
     for action in [goes_on, local] {
         until_runs(client, action).await;
     }
+    until_written(folder.path(), "node", &sandbox).await;
+    until_filled(&folder.path().join("ran")).await;
     leader.kill();
 
     let began = Instant::now();
@@ -186,7 +193,7 @@ async fn nodes_and_what_they_run_follow_the_scheduler_to_another_daemon() {
         (&json!("done\n"), &json!(1))
     );
     assert_eq!(sh(client, &sandbox, "cat /root/ran").await, "x\n");
-    // What ran on the daemon's own machine died with it, and nobody knows how far it came.
+    // The action on the daemon's own machine died with the daemon; its progress is unknown.
     assert_eq!(ended(client, local).await["outcome"]["outcome"], "unknown");
     let ran = std::fs::read_to_string(folder.path().join("ran"));
     assert_eq!(ran.expect("it ran"), "x\n");
