@@ -1,9 +1,9 @@
-//! Embeds the SDKs with their templates, from which `treadle plugin new` makes projects.
+//! Embeds the SDKs and their templates, from which `treadle plugin new` creates projects.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// What a new project is made from.
+/// Files and folders that a new project is created from.
 const EMBEDDED: &[&str] = &[
     "Cargo.toml",
     "sdk/inputs",
@@ -21,7 +21,7 @@ const EMBEDDED: &[&str] = &[
     "sdk/typescript/template",
     "wit",
 ];
-/// What tools leave behind.
+/// Output of build tools, not embedded.
 const SKIPPED: &[&str] = &["__pycache__", "node_modules", "target"];
 
 fn main() {
@@ -56,7 +56,7 @@ fn collect(root: &Path, path: &str, files: &mut Vec<String>) {
     }
 }
 
-/// The names in a folder, in order; nothing if it is none.
+/// The names in a folder, sorted; empty if it is not a folder.
 fn names_in(folder: &Path) -> Option<Vec<String>> {
     let entries = std::fs::read_dir(folder).ok()?;
     let mut names: Vec<String> = entries

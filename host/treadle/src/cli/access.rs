@@ -1,4 +1,4 @@
-//! `treadle access`: who may call the daemon, and who changed what.
+//! `treadle access`: tokens, tenants and the audit log.
 
 use clap::{Args, Subcommand};
 
@@ -19,16 +19,16 @@ pub(super) struct AccessArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum AccessCommand {
-    /// Make, list, rotate and revoke tokens.
+    /// Create, list, rotate and revoke tokens.
     Tokens(TokensArgs),
-    /// List tenants, make them, change their limits.
+    /// List and create tenants, and change their limits.
     Tenants(TenantsArgs),
     /// Show who changed what.
     Audit(AuditArgs),
 }
 
 impl AccessArgs {
-    /// Does what is asked.
+    /// Runs the command.
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self.command {
             AccessCommand::Tokens(args) => args.run(&self.remote).await,

@@ -27,11 +27,11 @@ const RESOURCES: &[Column] = &[
     ("USED", "/used"),
     ("FREE", "/free"),
 ];
-/// The longest that one request waits; another one follows.
+/// Longest wait of one request; the next one is sent after it.
 const WAIT_S: u64 = 60;
-/// What the command line ends with where the command took too long, as `timeout` does.
+/// Exit code when the command timed out, as with `timeout`.
 const TIMED_OUT: i64 = 124;
-/// Where it did not run, or nobody knows how it ended.
+/// Exit code when the command did not run, or its result is unknown.
 const NOT_RUN: u8 = 125;
 
 /// Arguments of `treadle actions`.
@@ -49,49 +49,49 @@ enum ActionsCommand {
     List(ListArgs),
     /// Show an action with its output.
     Show {
-        /// Its number.
+        /// The action's number.
         action: u64,
     },
     /// Run a command on the daemon's machine, wait for its end, print its output, and end with its exit
     /// code: 128 and a signal's number, 124 after a timeout, 125 if it did not run.
     Run(RunArgs),
-    /// Withdraw an action.
+    /// Cancel an action.
     Cancel {
-        /// Its number.
+        /// The action's number.
         action: u64,
     },
-    /// Show what actions draw from.
+    /// Show the resources that actions use.
     Resources,
 }
 
 #[derive(Args, Clone, Debug, Default)]
 struct ListArgs {
-    /// Only those of this job.
+    /// Only actions of this job.
     #[arg(long)]
     job: Option<String>,
-    /// Only those of this program.
+    /// Only actions of this program.
     #[arg(long)]
     program: Option<String>,
-    /// Only those of this status: waiting, starting, running, stopping or ended.
+    /// Only actions with this status: waiting, starting, running, stopping or ended.
     #[arg(long)]
     status: Option<String>,
-    /// Only those before this one.
+    /// Only actions submitted before this one.
     #[arg(long, value_name = "ACTION")]
     before: Option<u64>,
-    /// Actions at most.
+    /// Maximum number of actions.
     #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 }
 
 #[derive(Args, Clone, Debug)]
 struct RunArgs {
-    /// The program whose action it is.
+    /// The program that the action belongs to.
     #[arg(long)]
     program: Option<String>,
-    /// The tool; the command's name without it.
+    /// The tool's name; by default the command's.
     #[arg(long)]
     kind: Option<String>,
-    /// Cores that it gets.
+    /// CPU cores for the action.
     #[arg(long, default_value_t = 1)]
     cores: u64,
     /// The command and its arguments, after `--`.
@@ -100,7 +100,7 @@ struct RunArgs {
 }
 
 impl ActionsArgs {
-    /// Asks the daemon and prints its answer.
+    /// Sends the request and prints the response.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         let command = self.command.unwrap_or_else(|| {
@@ -165,14 +165,14 @@ impl RunArgs {
     }
 }
 
-/// The tool that a command is.
+/// The tool's name for a command: its program without the path.
 pub(super) fn kind_of(command: &[String]) -> String {
     let program = command.first().map_or("", String::as_str);
     let name = program.rsplit('/').next().unwrap_or(program);
     name.to_owned()
 }
 
-/// Submits an action, waits for its end and prints that; fails as the command did.
+/// Submits an action, waits for its end and prints the result; exits with the command's code.
 pub(super) async fn run_to_end(client: &Client, body: &Value, json: bool) -> Result<(), CliError> {
     let answer = client
         .command(Method::POST, "/api/v1/actions", body)
@@ -188,8 +188,7 @@ pub(super) async fn run_to_end(client: &Client, body: &Value, json: bool) -> Res
     }
 }
 
-/// A command's own code; 128 and a signal's number, as shells have it; else one that no command ends
-/// with as a rule.
+/// The exit code to end with: the command's own, 128 + signal as shells do, 124 or 125.
 fn as_it_ended(outcome: &Value) -> Result<(), CliError> {
     let number = |field: &str| outcome[field].as_i64();
     let code = match outcome["outcome"].as_str() {
@@ -222,7 +221,7 @@ fn show(view: &Value, json: bool) -> Result<(), CliError> {
     }
 }
 
-/// Says in words how an action ended, and how long its parts took.
+/// Adds the outcome in words and the durations of the phases to a row.
 fn told(row: &mut Value) {
     let at = |field: &str| row[field].as_u64();
     let submitted = at("submitted_at_us");

@@ -1,4 +1,4 @@
-//! `treadle access audit`: who changed what.
+//! `treadle access audit`: the log of administrative changes.
 
 use clap::Args;
 
@@ -21,25 +21,25 @@ const CHANGES: &[Column] = &[
 /// Arguments of `treadle access audit`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct AuditArgs {
-    /// Only this action, such as token.created.
+    /// Only changes of this kind, such as token.created.
     #[arg(long)]
     action: Option<String>,
-    /// Only changes to this.
+    /// Only changes to this target.
     #[arg(long)]
     target: Option<String>,
-    /// Only changes by this one, written as the log has it.
+    /// Only changes by this user, written as in the log.
     #[arg(long)]
     who: Option<String>,
-    /// Only changes older than the one with this id.
+    /// Only changes older than the one with this ID.
     #[arg(long, value_name = "ID")]
     before: Option<u64>,
-    /// Changes at most.
+    /// Maximum number of changes.
     #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 }
 
 impl AuditArgs {
-    /// Asks the daemon and prints its answer.
+    /// Sends the request and prints the response.
     pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
         let texts = [
             ("action", self.action),
@@ -59,7 +59,7 @@ impl AuditArgs {
             return print_json(&answer);
         }
         let rows = answer["changes"].as_array().map_or(&[][..], Vec::as_slice);
-        print_table(CHANGES, rows, "nothing was changed by hand")?;
+        print_table(CHANGES, rows, "no changes are recorded")?;
         if let Some(next) = answer["next"].as_u64() {
             print_text(&format!("older ones: --before {next}"))?;
         }

@@ -20,29 +20,29 @@ use treadle_trust::{Trust, url_remedy};
 
 /// The default address of a daemon.
 const DEFAULT_URL: &str = "http://127.0.0.1:8300";
-/// For a whole answer; an upload is compiled and tried out before it is one.
+/// Timeout of a whole response; an upload is compiled and tried out before its response.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
-/// Largest answer.
+/// Maximum size of a response.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// For a daemon to prove that a token is for it.
+/// Timeout of the daemon's proof that it knows a token.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest proof, with what is around it.
+/// Maximum size of a response with a proof.
 const PROOF_BYTES_MAX: usize = 64 << 10;
-/// Largest event of a stream.
+/// Maximum size of a stream's event.
 const EVENT_BYTES_MAX: usize = 1 << 20;
-/// Carries the signature of an upload.
+/// Header with the signature of an upload.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-treadle-signature");
 
-/// Which daemon to ask.
+/// Which daemon to call.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Server {
     /// Base URL of the daemon.
     #[arg(long, env = environment::URL, default_value = DEFAULT_URL, value_parser = base_url, global = true, value_name = "URL")]
     pub(super) url: String,
-    /// Token to send; without one, that of the daemon whose store is here or in a folder above.
+    /// Token to send; by default that of the daemon whose store is here or in a parent folder.
     #[arg(long, env = environment::TOKEN, hide_env_values = true, global = true, value_name = "TOKEN")]
     token: Option<String>,
-    /// Authorities (PEM) to trust besides the system's, for a URL with https://.
+    /// CA certificates (PEM) to trust in addition to the system's, for https:// URLs.
     #[arg(long, env = environment::CA, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Tenant to act in; for tokens of the whole daemon.
@@ -50,7 +50,7 @@ pub(super) struct Server {
     tenant: Option<String>,
 }
 
-/// Which daemon to ask, and how to print its answer.
+/// Which daemon to call, and how to print its response.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Remote {
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(super) struct Remote {
     pub(super) json: bool,
 }
 
-/// The arguments of a command that asks a daemon, where others beside it do not.
+/// Flattens [`Remote`] into a command that calls a daemon, for groups in which not all do.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Asking<A: Args> {
     #[command(flatten)]
@@ -70,14 +70,14 @@ pub(super) struct Asking<A: Args> {
 }
 
 impl Remote {
-    /// The client for it.
+    /// The client of this daemon.
     pub(super) fn client(&self) -> Client {
         self.server.client()
     }
 }
 
 impl Server {
-    /// The client for it.
+    /// The client of this daemon.
     pub(super) fn client(&self) -> Client {
         Client {
             tenant: self.tenant.clone(),
@@ -86,7 +86,7 @@ impl Server {
     }
 }
 
-/// Checks a base URL and takes the slash at its end away.
+/// Checks a base URL and removes its trailing slash.
 pub(super) fn base_url(text: &str) -> Result<String, String> {
     let is_http = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https"));
     let is_base = |uri: &Uri| is_http(uri) && uri.query().is_none();
@@ -96,7 +96,7 @@ pub(super) fn base_url(text: &str) -> Result<String, String> {
     }
 }
 
-/// A text as a part of a path or query.
+/// Escapes a text as part of a path or query.
 pub(super) fn escaped(text: &str) -> String {
     let escape = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
@@ -112,21 +112,21 @@ pub(super) struct Client {
     url: String,
     token: Token,
     tenant: Option<String>,
-    /// Whose certificates are accepted.
+    /// The certificate authorities that are accepted.
     trust: Trust,
 }
 
-/// Where a token is from.
+/// Where a token comes from.
 #[derive(Clone, Debug)]
 enum Token {
-    /// The user gave it for this URL.
+    /// Given by the user for this URL.
     Given(String),
-    /// They lie where a daemon's first one would; each may be that of another.
+    /// Files where a daemon stores its first token; each may be of another daemon.
     Found(Vec<LocalToken>),
 }
 
 impl Client {
-    /// A client of the daemon at a URL, with this token or one that lies here.
+    /// A client of the daemon at a URL, with this token or one found in local files.
     pub(super) fn of(url: &str, token: Option<&str>, ca: Option<&Path>) -> Self {
         let token = match token {
             Some(token) => Token::Given(token.to_owned()),
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Asks for something.
+    /// Sends a GET request.
     pub(super) async fn get(&self, path: &str) -> Result<Value, CliError> {
         successful(self.send(Method::GET, path, Bytes::new()).await?)
     }
@@ -155,7 +155,7 @@ impl Client {
         successful(self.send(method, path, body.to_string().into()).await?)
     }
 
-    /// Sends a file, and beside it what vouches for it, if there is something.
+    /// Uploads a file, with its signature if there is one.
     pub(super) async fn upload(
         &self,
         path: &str,
@@ -167,8 +167,8 @@ impl Client {
         successful(self.send_with(Method::POST, path, bytes, headers).await?)
     }
 
-    /// Hands over the data of events as a daemon sends them, until it ends the stream
-    /// or `on_data` fails.
+    /// Passes the data of each event of a stream to `on_data`, until the stream ends or `on_data`
+    /// fails.
     pub(super) async fn follow(
         &self,
         path: &str,
@@ -203,7 +203,7 @@ impl Client {
         Ok(())
     }
 
-    /// One request, whatever the status of its answer.
+    /// Sends a request and returns status and body, whatever the status.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -233,8 +233,8 @@ impl Client {
         })
     }
 
-    /// Sends a request on a connection of its own. The second part is the token that did not go
-    /// along, because the daemon does not know it.
+    /// Sends a request on a new connection. Returns the response and the local token that was
+    /// withheld because the daemon does not know it.
     async fn ask(
         &self,
         method: Method,
@@ -253,7 +253,7 @@ impl Client {
                         (token, withheld) = (Some(&found.secret), None);
                         break;
                     }
-                    // What answered is not treadle, perhaps, and ends connections as it likes.
+                    // A server that is not treadle may close the connection at any time.
                     connection = self.open().await?;
                     withheld = withheld.or(Some(found));
                 }
@@ -269,7 +269,7 @@ impl Client {
         connection.map_err(|cause| self.unreachable(cause))
     }
 
-    /// Whether the daemon at the other end of this connection is the one that a token is for.
+    /// Whether the daemon at the other end of this connection knows the token.
     async fn is_for(
         &self,
         connection: &mut Connection,
@@ -277,7 +277,7 @@ impl Client {
     ) -> Result<bool, CliError> {
         let challenge =
             Challenge::of(token).map_err(|error| CliError::Failed(error.to_string()))?;
-        // Without the tenant: only tokens may name one.
+        // Without the tenant header, which requires a token.
         let headers = HeaderMap::new();
         let path = challenge.path();
         let asked = connection.send(Method::GET, &path, headers, Bytes::new());
@@ -287,7 +287,7 @@ impl Client {
             serde_json::from_slice(&body.collect().await.ok()?.to_bytes()).ok()
         };
         let answer = tokio::time::timeout(PROOF_TIMEOUT, asked).await;
-        // A server that answers anything else is not a daemon that knows the token.
+        // Any other response means that the server does not know the token.
         let answer: Value = answer.ok().flatten().unwrap_or_default();
         match challenge.check(connection.peer, &answer) {
             ChallengeOutcome::Own => Ok(true),
@@ -299,15 +299,14 @@ impl Client {
         }
     }
 
-    /// Those of every request, with `beside`, which go before them.
+    /// The headers of every request; those in `beside` take precedence.
     fn headers(&self, token: Option<&String>, beside: HeaderMap) -> Result<HeaderMap, CliError> {
         let mut headers = beside;
         let json = HeaderValue::from_static("application/json");
         headers.entry(header::ACCEPT).or_insert(json);
         let value = |text: &str, what: &str| {
-            HeaderValue::from_str(text).map_err(|_| {
-                CliError::Usage(format!("the {what} holds other than ASCII characters"))
-            })
+            HeaderValue::from_str(text)
+                .map_err(|_| CliError::Usage(format!("the {what} contains non-ASCII characters")))
         };
         if let Some(token) = token {
             let bearer = value(&format!("Bearer {token}"), "token")?;
@@ -319,7 +318,7 @@ impl Client {
         Ok(headers)
     }
 
-    /// Status and body of an answer.
+    /// Reads a response and returns its status and body.
     async fn whole(
         &self,
         answer: Response<Incoming>,
@@ -336,7 +335,7 @@ impl Client {
             what: format!("status {} and {what}", status.as_u16()),
         };
         let value: Value = serde_json::from_slice(&body).map_err(|_| foreign("no JSON"))?;
-        // treadle's own codes are words.
+        // treadle's own error codes are words.
         if value.pointer("/error/code").is_some_and(Value::is_number) {
             return Err(foreign("an engine's error"));
         }
@@ -365,7 +364,7 @@ impl Client {
     }
 }
 
-/// The body of a success, or the daemon's error.
+/// The body of a successful response, or the daemon's error.
 fn successful((status, body): (StatusCode, Value)) -> Result<Value, CliError> {
     if status.is_success() {
         return Ok(body);

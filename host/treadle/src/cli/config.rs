@@ -1,4 +1,4 @@
-//! `treadle config`: what the configuration is, and what it can be.
+//! `treadle config`: prints the configuration, and the reference of its keys.
 
 use clap::{Args, Subcommand};
 
@@ -16,7 +16,7 @@ pub(super) struct ConfigArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum ConfigCommand {
-    /// Print the configuration that holds, as TOML.
+    /// Print the effective configuration, as TOML.
     Show {
         #[command(flatten)]
         settings: Settings,
@@ -29,7 +29,7 @@ enum ConfigCommand {
 }
 
 impl ConfigArgs {
-    /// Prints it.
+    /// Runs the command.
     pub(super) fn run(self) -> Result<(), CliError> {
         let (settings, json) = match self.command {
             ConfigCommand::Docs => return print_text(&reference_markdown()),

@@ -1,4 +1,4 @@
-//! A connection to a daemon: what is sent on it reaches the process that has answered on it before.
+//! A connection to a daemon. All requests on it reach the same process.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -15,25 +15,24 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use treadle_trust::{Connector, Stream, Targets, Trust};
 
-/// For a connection to come about.
+/// Timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection for one request after another.
+/// A connection for consecutive requests.
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    /// The address that has been called.
+    /// The server's address.
     pub(super) peer: SocketAddr,
     host: HeaderValue,
-    /// What goes before every path.
+    /// Prefix of every path, from the base URL.
     start: String,
 }
 
 impl Connection {
-    /// Connects to a base URL; with `https://` the server proves itself to be one of those that are
-    /// trusted.
+    /// Connects to a base URL; with `https://` the server's certificate must be trusted.
     ///
     /// # Errors
-    /// What the system said, in words.
+    /// The system's error, as text.
     pub(super) async fn open(url: &str, trust: &Trust) -> Result<Self, String> {
         let uri = url.parse::<Uri>().map_err(|error| error.to_string())?;
         let authority = uri.authority().ok_or("the URL names no host")?;
@@ -65,7 +64,7 @@ impl Connection {
     /// Sends a request.
     ///
     /// # Errors
-    /// What went wrong, in words.
+    /// What went wrong, as text.
     pub(super) async fn send(
         &mut self,
         method: Method,
@@ -88,11 +87,11 @@ impl Connection {
     }
 }
 
-/// A connection whose answer is read even if the server takes no more of the request: one that
-/// refuses a large body may answer and close before all of it has come.
+/// A connection whose response is read even if the server stops reading: one that refuses a large
+/// body may respond and close before it has received all of it.
 struct ReadsOn {
     stream: Stream,
-    /// Whether what is written goes nowhere any more.
+    /// Whether the server has stopped reading; further writes are discarded.
     is_deaf: bool,
 }
 
@@ -137,7 +136,7 @@ impl AsyncWrite for ReadsOn {
     }
 }
 
-/// Whether the other end takes nothing more.
+/// Whether the error means that the server has stopped reading.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! `treadle doctor`: whether everything that a daemon works with is well, and what to do.
+//! `treadle doctor`: checks everything that a daemon depends on, and prints remedies.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::output::{print_json, print_text};
 use super::settings::Settings;
 use crate::doctor::{DaemonReport, Finding, Grade, Report, RunBy, examine};
 
-/// Longest wait for a daemon's answer.
+/// Timeout of the daemon's response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `treadle doctor`.
@@ -24,10 +24,10 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     settings: Settings,
-    /// Base URL of the daemon; the address of the configuration unless given.
+    /// Base URL of the daemon; by default the address in the configuration.
     #[arg(long, env = environment::URL, value_parser = base_url, value_name = "URL")]
     url: Option<String>,
-    /// Token to send; without one, that of the daemon whose store is here.
+    /// Token to send; by default that of the daemon whose store is here.
     #[arg(long, env = environment::TOKEN, hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
     /// Print JSON.
@@ -36,7 +36,7 @@ pub(super) struct DoctorArgs {
 }
 
 impl DoctorArgs {
-    /// Looks and prints; fails if something does not work.
+    /// Runs the checks and prints the findings; fails if something does not work.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let config = self.settings.load(Vec::new())?;
         let own = || format!("{}://{}", config.scheme(), config.server.listen);
@@ -45,7 +45,8 @@ impl DoctorArgs {
         let daemon_report = ask(&Client::of(&url, self.token.as_deref(), ca)).await;
         let report = Box::pin(examine(&config, &url, &daemon_report)).await;
         let version = daemon_report.version();
-        // A configuration that no daemon runs fails nothing, unless it is about to be started.
+        // If no daemon runs this configuration, its findings don't fail the command, except before
+        // a start.
         let is_unused = version.is_some() && report.run_by == RunBy::Nobody;
         let counted = report
             .daemon
@@ -80,7 +81,7 @@ impl DoctorArgs {
     }
 }
 
-/// The daemon's answers about itself.
+/// Fetches the daemon's reports about itself.
 async fn ask(client: &Client) -> DaemonReport {
     let get = async |path| {
         let asked = client.send(Method::GET, path, Bytes::new());
@@ -88,12 +89,12 @@ async fn ask(client: &Client) -> DaemonReport {
             Ok(answer) => answer.map_err(|error| error.to_string())?,
             Err(_) => return Err(format!("no answer within {} s", TIMEOUT.as_secs())),
         };
-        // A daemon whose engines are away answers with an error's status.
+        // A daemon without reachable engines reports its health with an error status.
         if status.is_success() || body.get("version").is_some() {
             return Ok(body);
         }
         let message = body.pointer("/error/message").and_then(Value::as_str);
-        Err(message.map_or_else(|| format!("{path} answers {status}"), str::to_owned))
+        Err(message.map_or_else(|| format!("{path} returned {status}"), str::to_owned))
     };
     let (health, workers, cluster, nodes) = tokio::join!(
         get("/health"),
@@ -126,14 +127,14 @@ fn findings(report: &Report) -> Vec<Value> {
 fn text(report: &Report, url: &str, version: Option<&str>, is_unused: bool) -> String {
     let mut text = match version {
         Some(version) => format!("The daemon at {url}, version {version}:\n"),
-        None => format!("No daemon of treadle answers at {url}:\n"),
+        None => format!("No treadle daemon answers at {url}:\n"),
     };
     list(&mut text, &report.daemon, false);
     let whose = match (report.run_by, version) {
         (RunBy::ThisDaemon, Some(_)) => ", which this daemon runs",
         (RunBy::AnotherDaemon, Some(_)) => ", which another daemon runs",
         (RunBy::Nobody, Some(_)) => {
-            ", which no daemon runs: what follows is about it alone, and no failure of the daemon"
+            ", which no daemon runs: the following is about it only, not about the daemon"
         }
         _ => "",
     };

@@ -1,13 +1,13 @@
 //! The environment variables that the command line reads.
 //!
-//! Keys of the configuration have theirs too, `TREADLE_SECTION__KEY`; those are
-//! read in [`crate::config`].
+//! Configuration keys have variables of their own, `TREADLE_SECTION__KEY`, which
+//! [`crate::config`] reads.
 
-/// Where the commands that ask a daemon find it.
+/// Base URL of the daemon, instead of `--url`.
 pub(super) const URL: &str = "TREADLE_URL";
 /// The token to send, instead of `--token`.
 pub(super) const TOKEN: &str = "TREADLE_TOKEN";
-/// Authorities to trust besides the system's, instead of `--ca`.
+/// CA certificates to trust in addition to the system's, instead of `--ca`.
 pub(super) const CA: &str = "TREADLE_CA";
 /// The configuration file, instead of `--config`.
 pub(super) const CONFIG: &str = "TREADLE_CONFIG";
@@ -16,12 +16,12 @@ pub(super) const NO_COLOR: &str = "NO_COLOR";
 
 /// All variables that can be read as text, for [`treadle_config::Config::load`].
 pub(super) fn all() -> impl Iterator<Item = (String, String)> {
-    // `std::env::vars` panics on variables of others that are not UTF-8.
+    // `std::env::vars` panics if any variable is not UTF-8.
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Whether colours are unwanted.
+/// Whether coloured output is disabled.
 pub(super) fn no_color() -> bool {
     std::env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty())
 }

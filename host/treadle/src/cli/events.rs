@@ -1,4 +1,4 @@
-//! `treadle events`: the journal, as it grows, and replayed.
+//! `treadle events`: shows the journal, and replays it.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::error::CliError;
 use super::output::{instant, plain, print_text, shortened};
 use super::replay::ReplayArgs;
 
-/// Pause between two questions whether there is more.
+/// Pause between two polls.
 const POLL_PAUSE: Duration = Duration::from_millis(500);
-/// Events asked for at once.
+/// Events per request.
 const PAGE_EVENTS: u64 = 1_000;
-/// Events shown unless a number is given.
+/// Default number of events.
 const DEFAULT_EVENTS: u64 = 20;
-/// Longest body that is shown to people, in characters.
+/// Longest event body that is shown to people, in characters.
 const BODY_CHARS_MAX: usize = 160;
 
 /// Arguments of `treadle events`.
@@ -39,20 +39,20 @@ enum EventsCommand {
 
 #[derive(Args, Clone, Debug)]
 struct TailArgs {
-    /// Go on as events come, until interrupted.
+    /// Keep printing new events, until interrupted.
     #[arg(short, long)]
     follow: bool,
-    /// Only those of this program.
+    /// Only events of this program.
     #[arg(long, value_name = "KEY")]
     program: Option<String>,
-    /// Only those of this kind, such as step_arrived.
+    /// Only events of this kind, such as step_arrived.
     #[arg(long)]
     kind: Option<String>,
-    /// All after this one, instead of the newest.
+    /// All events after this one, instead of the newest.
     #[arg(long, value_name = "SEQ")]
     after: Option<u64>,
-    /// Events at most, not counting those that --follow waits for; 20, or all
-    /// with --after, unless given.
+    /// Maximum number of events, not counting those printed by --follow; by default 20, or all with
+    /// --after.
     #[arg(short = 'n', long = "lines", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     count: Option<u64>,
 }
@@ -96,7 +96,7 @@ fn filter(tail: &TailArgs) -> String {
     parts.collect()
 }
 
-/// Reads and shows events.
+/// Fetches and shows events.
 struct Reader {
     client: Client,
     filter: String,
@@ -104,14 +104,14 @@ struct Reader {
 }
 
 impl Reader {
-    /// Shows the newest and gives the position of the last.
+    /// Shows the newest events and returns the position of the last.
     async fn newest(&self, count: u64) -> Result<u64, CliError> {
         let events = self.page(&format!("latest=true&limit={count}")).await?;
         self.show(&events)?;
         Ok(last_of(&events).unwrap_or(0))
     }
 
-    /// Shows `count` events after a position and gives the position of the last.
+    /// Shows up to `count` events after a position and returns the position of the last.
     async fn after(&self, mut seq: u64, mut count: u64) -> Result<u64, CliError> {
         while count > 0 {
             let limit = count.min(PAGE_EVENTS);
@@ -164,7 +164,7 @@ fn line(event: &Value) -> String {
     line.trim_end().to_owned()
 }
 
-/// `name=value` of what is not elsewhere in the line, and not empty.
+/// `name=value` for each field that is not empty and not elsewhere in the line.
 fn body(event: &Value) -> String {
     let Value::Object(fields) = event else {
         return String::new();

@@ -1,5 +1,5 @@
-//! The token of a daemon on this machine, where it left it at its first start, and whether a daemon
-//! is the one that it is for.
+//! The token that a daemon on this machine wrote at its first start, and the check that a daemon is
+//! the one that the token belongs to.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use treadle_auth::secret::{self, Hash, NoRandomness};
 use treadle_auth::{first_token, identity};
 use treadle_config::{Config, StoreConfig};
 
-/// Longest token that is read, in bytes.
+/// Maximum size of a token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 4_096;
-/// Most tokens that a daemon is asked about.
+/// Maximum number of tokens that are tried with a daemon.
 const TOKENS_MAX: usize = 8;
 
-/// A token that lies on the disk. It may be that of another daemon than the one that is asked.
+/// A token from a local file. It may belong to another daemon.
 #[derive(Clone, Debug)]
 pub(super) struct LocalToken {
     /// The token.
     pub(super) secret: String,
-    /// Where it lies.
+    /// The file.
     pub(super) file: PathBuf,
 }
 
-/// The tokens beside the stores that daemons started here, or in a folder above, would use; the
-/// nearest comes first. They go to this machine only.
+/// Tokens beside the stores that a daemon started here, or in a parent folder, would use; the
+/// nearest first. They are sent to this machine only.
 pub(super) fn find(url: &str) -> Vec<LocalToken> {
     let uri: Option<Uri> = url.parse().ok();
     if !uri.is_some_and(|uri| uri.host().is_some_and(is_loopback)) {
@@ -43,7 +43,7 @@ pub(super) fn find(url: &str) -> Vec<LocalToken> {
         .collect()
 }
 
-/// Where a file may be that is named from a folder: there, or in one above it.
+/// Candidate paths of a relative file name: in the folder and in its parents.
 fn files(here: &Path, file: &Path) -> impl Iterator<Item = PathBuf> {
     let is_absolute = file.is_absolute();
     let folders = here
@@ -65,25 +65,25 @@ fn read(file: PathBuf) -> Option<LocalToken> {
 /// The result of a challenge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ChallengeOutcome {
-    /// The daemon knows the token: it may have it.
+    /// The daemon knows the token, so it may be sent.
     Own,
-    /// It answers that it does not.
+    /// The daemon does not know the token.
     Unknown,
-    /// It answers that it does, and does not prove it.
+    /// The daemon claims to know the token without proof.
     Unproven,
 }
 
-/// A question that only the daemon of a token can answer (`auth::identity`).
+/// A challenge that only the daemon that knows the token can answer (`auth::identity`).
 pub(super) struct Challenge {
     hash: Hash,
     text: String,
 }
 
 impl Challenge {
-    /// A new one.
+    /// A new challenge.
     ///
     /// # Errors
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     pub(super) fn of(token: &LocalToken) -> Result<Self, NoRandomness> {
         Ok(Self {
             hash: secret::hash(&token.secret),
@@ -91,13 +91,13 @@ impl Challenge {
         })
     }
 
-    /// The path to ask for.
+    /// The path to request.
     pub(super) fn path(&self) -> String {
         let name = identity::name(&self.hash);
         format!("/api/v1/identity?token={name}&challenge={}", self.text)
     }
 
-    /// Checks the answer of the daemon that was called at this address.
+    /// Checks the response of the daemon at this address.
     pub(super) fn check(&self, called: SocketAddr, answer: &Value) -> ChallengeOutcome {
         match answer.get("proof") {
             None | Some(Value::Null) => ChallengeOutcome::Unknown,
@@ -109,7 +109,7 @@ impl Challenge {
     }
 }
 
-/// A wrong configuration does not concern a client of a daemon.
+/// The store's configuration. An invalid configuration does not matter to a client.
 fn store() -> StoreConfig {
     let file = std::env::var_os(environment::CONFIG).map(PathBuf::from);
     let config = Config::load(file.as_deref(), environment::all(), &[]);

@@ -1,5 +1,4 @@
-//! The log: lines on standard error, as configured in `[logging]`; and traces, where they are
-//! configured.
+//! Logging to standard error, as configured in `[logging]`, and tracing, as in `[traces]`.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -18,10 +17,10 @@ use super::traces::Traces;
 use treadle_config::{Config, LogFormat};
 use treadle_gateway::TRACE_TARGET;
 
-/// Where the client of the broker logs messages that it could not deliver, bodies and all.
+/// Log target of the broker's client for undeliverable messages, with their bodies.
 const RETURNED_MESSAGES: &str = "lapin::returned_messages";
 
-/// Starts to log, and to trace. A second call in one process is an error.
+/// Starts logging and tracing. A second call in one process is an error.
 pub(super) fn start(config: &Config) -> Result<Traces, CliError> {
     let traces = Traces::start(config)?;
     let filter = &config.logging.filter;
@@ -30,7 +29,7 @@ pub(super) fn start(config: &Config) -> Result<Traces, CliError> {
             "`logging.filter` is `{filter}`: {error}; write a level such as `info`, or `info,treadle_core=debug`"
         ))
     })?;
-    // The spans of steps are no lines of a log, and what actions wrote is nobody's to read there.
+    // Spans of steps are not log lines, and undeliverable messages contain the output of actions.
     let filter = [TRACE_TARGET, RETURNED_MESSAGES]
         .into_iter()
         .filter_map(|target| format!("{target}=off").parse().ok())
@@ -48,11 +47,11 @@ pub(super) fn start(config: &Config) -> Result<Traces, CliError> {
         .with(log.with_filter(filter))
         .with(traces.layer())
         .try_init();
-    started.map_err(|error| CliError::Failed(format!("the log does not start: {error}")))?;
+    started.map_err(|error| CliError::Failed(format!("logging can't be started: {error}")))?;
     Ok(traces)
 }
 
-/// A field of a line: what clients and engines sent is in some of them, and acts on no terminal.
+/// Writes a field. Values may come from clients and engines, so terminal controls are escaped.
 fn field(line: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let value = format!("{value:?}");
     let value = harmless(&value);

@@ -44,14 +44,14 @@ const JOBS: &[Column] = &[
 /// Arguments of `treadle workers memory`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct MemoryArgs {
-    /// Shares of the next so many seconds, instead of all the time since the accounts began.
+    /// Measure over the next S seconds, instead of since the daemon's start of accounting.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
 }
 
 impl MemoryArgs {
-    /// Asks the daemon and shows shares of each use, by engine and by job: of all the time so far,
-    /// or of an interval.
+    /// Shows the share of each use, by engine and by job, since accounting began or over an
+    /// interval.
     pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
         let client = remote.client();
         let mut answer = client.get("/api/v1/memory").await?;
@@ -67,8 +67,7 @@ impl MemoryArgs {
     }
 }
 
-/// Subtracts from the sums of an answer what they were in an earlier one. Entries that were not
-/// there then began with nothing; sums that fell began again.
+/// Subtracts the sums of an earlier report. New entries count from zero; sums that fell were reset.
 fn since(answer: &mut Value, earlier: &Value) {
     for (list, names) in [("workers", ["id", "url"]), ("jobs", ["tenant", "job"])] {
         for entry in answer[list].as_array_mut().into_iter().flatten() {
@@ -162,7 +161,7 @@ mod tests {
         let mut later = answer(30.0, 100.0);
         since(&mut later, &answer(20.0, 90.0));
         assert_eq!(later, answer(10.0, 10.0));
-        // One that came meanwhile has all of it in the interval.
+        // An entry that is new in the interval counts in full.
         let mut fresh = answer(5.0, 5.0);
         since(&mut fresh, &json!({"workers": [], "jobs": []}));
         assert_eq!(fresh, answer(5.0, 5.0));

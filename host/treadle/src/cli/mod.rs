@@ -149,7 +149,7 @@ fn ended(result: Result<(), CliError>) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     if !error.is_silent() {
-        output::tell(&format!("error: {error}"));
+        output::print_notice(&format!("error: {error}"));
     }
     error.exit_code()
 }

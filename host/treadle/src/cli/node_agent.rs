@@ -1,4 +1,4 @@
-//! `treadle node-agent`: the agent of a machine that has sandboxes for a daemon elsewhere.
+//! `treadle node-agent`: provides a machine's sandboxes to a daemon elsewhere.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,19 +18,19 @@ use treadle_server::node_agent::NodeAgent;
 pub(super) struct NodeAgentArgs {
     #[command(flatten)]
     settings: Settings,
-    /// Where the daemon is, such as http://10.0.0.5:8300; all of them where several share a store.
+    /// The daemon's URL, such as http://10.0.0.5:8300; all URLs if several daemons share a store.
     #[arg(long = "daemon", value_name = "URL", value_delimiter = ',')]
     daemons: Vec<String>,
-    /// Address to listen on, for the daemon alone; port 0 takes any that is free.
+    /// Address to listen on, for the daemon only; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Where the daemon reaches this machine; the address that is listened on without it.
+    /// Address under which the daemon reaches this machine; by default the listen address.
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
-    /// What people call this node; the host's name and the port without it.
+    /// The node's name; by default the host name and port.
     #[arg(long)]
     name: Option<String>,
-    /// Where its state, its images and its sandboxes are.
+    /// Folder for its state, images and sandboxes.
     #[arg(long)]
     folder: Option<PathBuf>,
     /// Print JSON.

@@ -1,4 +1,4 @@
-//! `treadle nodes`: machines that have sandboxes for a daemon.
+//! `treadle nodes`: machines that provide sandboxes for a daemon.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ const NODES: &[Column] = &[
     ("URL", "/url"),
 ];
 const PATH: &str = "/api/v1/nodes";
-const NONE: &str = "no machine has sandboxes for this daemon; start `treadle node-agent` there";
-/// Between two looks at a node that is drained.
+const NONE: &str = "no nodes are connected; run `treadle node-agent` on a machine to add it";
+/// Pause between two polls of a node that is drained.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
-/// After this what a node tells is newer than what it was told.
+/// After this time a node's report is newer than the change of its state.
 const FRESH_AFTER: Duration = Duration::from_millis(2_500);
 
 /// Arguments of `treadle nodes`.
@@ -42,28 +42,28 @@ pub(super) struct NodesArgs {
 enum NodesCommand {
     /// List the nodes.
     List,
-    /// Make no new sandboxes on a node; those that it has go on.
+    /// Create no new sandboxes on a node; existing ones stay.
     Cordon {
-        /// Its name or mark.
+        /// The node's name or mark.
         node: String,
     },
-    /// Make no new sandboxes on a node, and wait until it has none.
+    /// Create no new sandboxes on a node, and wait until it has none.
     Drain {
-        /// Its name or mark.
+        /// The node's name or mark.
         node: String,
-        /// Wait for so many seconds at most.
+        /// Maximum wait, in seconds.
         #[arg(long, default_value_t = 3_600)]
         timeout_s: u64,
     },
-    /// Make new sandboxes on a node again.
+    /// Allow new sandboxes on a node again.
     Activate {
-        /// Its name or mark.
+        /// The node's name or mark.
         node: String,
     },
 }
 
 impl NodesArgs {
-    /// Asks the daemon and prints its answer.
+    /// Sends the request and prints the response.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         let row = match self.command.unwrap_or(NodesCommand::List) {
@@ -99,23 +99,23 @@ async fn set_state(client: &Client, node: &str, state: &str) -> Result<Value, Cl
         .await
 }
 
-/// Waits until a node has no sandboxes; gives it as it is then.
+/// Waits until a node has no sandboxes and returns its row.
 async fn drained(client: &Client, mut row: Value, most: Duration) -> Result<Value, CliError> {
     let began = std::time::Instant::now();
     let mark = row["mark"].clone();
-    // What the node tells is up to a second old.
+    // The node's report may be up to a second old.
     let mut is_fresh = false;
     while row["sandboxes"] != json!(0) || !is_fresh {
         if began.elapsed() >= most {
             let left = &row["sandboxes"];
             return Err(CliError::Failed(format!(
-                "the node still has {left} sandboxes, and takes no new ones; remove them, or wait again"
+                "the node still has {left} sandboxes and takes no new ones; remove them, or wait again"
             )));
         }
         tokio::time::sleep(LOOK_PAUSE).await;
         let answer = client.get(PATH).await?;
         let found = rows(&answer).iter().find(|row| row["mark"] == mark);
-        let gone = || CliError::Failed("the node is away for good, with its sandboxes".into());
+        let gone = || CliError::Failed("the node was removed with its sandboxes".into());
         row = found.ok_or_else(gone)?.clone();
         is_fresh = began.elapsed() >= FRESH_AFTER && row["state"] != "away";
     }

@@ -8,18 +8,17 @@ use serde_json::Value;
 
 use super::error::CliError;
 
-/// Shown where there is no value.
+/// Shown for missing values.
 const NOTHING: &str = "-";
-/// Longest cell of a table, in characters.
+/// Maximum width of a table's cell, in characters.
 const CELL_CHARS_MAX: usize = 100;
 
 /// A column of a table: its head, and the JSON pointer of its value in a row.
 ///
-/// Pointers that end with `at_us` show an instant, others that end with `_us`
-/// seconds.
+/// Pointers that end with `at_us` are shown as times, others that end with `_us` as seconds.
 pub(super) type Column = (&'static str, &'static str);
 
-/// Writes a text and ends its last line. Nothing in it acts on a terminal, wherever it came from.
+/// Writes a text with a final newline. Terminal controls in it are escaped.
 pub(super) fn print_text(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     let line = text.strip_suffix('\n').unwrap_or(text);
@@ -34,9 +33,9 @@ pub(super) fn print_text(text: &str) -> Result<(), CliError> {
     })
 }
 
-/// Writes a line to the standard error, beside the output.
-pub(super) fn tell(line: &str) {
-    // Without one nobody is to be told.
+/// Writes a line to standard error.
+pub(super) fn print_notice(line: &str) {
+    // A closed standard error is ignored.
     let _ = writeln!(std::io::stderr(), "{}", harmless(line));
 }
 
@@ -45,7 +44,7 @@ pub(super) fn print_json(value: &Value) -> Result<(), CliError> {
     print_text(&format!("{value:#}"))
 }
 
-/// Writes a table, or a line with the reason why there is none.
+/// Writes a table, or `empty` if it has no rows.
 pub(super) fn print_table(columns: &[Column], rows: &[Value], empty: &str) -> Result<(), CliError> {
     if rows.is_empty() {
         return print_text(empty);
@@ -91,7 +90,7 @@ pub(super) fn table(columns: &[Column], rows: &[Value]) -> String {
     text
 }
 
-/// `name  value` lines with the values under one another.
+/// `name  value` lines with aligned values.
 pub(super) fn fields(fields: &[Column], value: &Value) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let line = |(name, at): &Column| format!("{name:<width$}  {}\n", cell(value, at));
@@ -123,15 +122,14 @@ pub(super) fn plain(value: &Value) -> String {
     }
 }
 
-/// Names come from clients: none of them may move the cursor of a terminal, or look like another.
+/// Escapes names, which come from clients: they must not control the terminal or imitate others.
 fn printable(text: &str) -> String {
     let visible = |c: char| if acts(c) { '\u{fffd}' } else { c };
     text.chars().map(visible).collect()
 }
 
-/// Whether a character does something to a terminal other than to appear there: controls of both
-/// sets, those of the direction of writing, and those that can't be seen. What joins letters and
-/// symbols is part of how they are written.
+/// Whether a character controls the terminal: C0 and C1 controls, bidirectional controls and
+/// invisible characters. Joiners are part of how letters and symbols are written.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -147,8 +145,8 @@ fn acts(c: char) -> bool {
         )
 }
 
-/// Lines for a terminal: of what acts on it, line ends and tabs are left, and the rest is written as
-/// JSON has it, so that JSON stays what it is.
+/// Escapes terminal controls, except line ends and tabs, as JSON does, so that JSON output stays
+/// equivalent.
 pub(super) fn harmless(text: &str) -> Cow<'_, str> {
     let is_shown = |c: char| matches!(c, '\n' | '\t') || !acts(c);
     if text.chars().all(is_shown) {
@@ -165,7 +163,7 @@ pub(super) fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(harmless)
 }
 
-/// At most `chars_max` characters, with a mark where some are left out.
+/// At most `chars_max` characters, with a mark if any are left out.
 pub(super) fn shortened(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
@@ -183,9 +181,9 @@ pub(super) fn instant(us: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}.{ms:03}")
 }
 
-/// Year, month and day of a day since 1970, in the calendar of today.
+/// Year, month and day of a day since 1970, in the Gregorian calendar.
 fn date(days_since_1970: u64) -> (u64, u64, u64) {
-    // Years begin in March, so that the leap day is the last of one.
+    // Years begin in March, so that the leap day comes last.
     let days = days_since_1970 + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -236,7 +234,7 @@ mod tests {
         assert!(!shown.chars().any(acts), "{shown:?}");
         assert!(shown.starts_with("a\\u001b]0;x\\u0007\\u000d\\u0008\\u007f\\u009b2J\\u202etxt."));
         assert!(!plain(&json!(evil)).chars().any(acts));
-        // What JSON had as it is, it has as an escape.
+        // Characters that JSON leaves unescaped are escaped.
         let value = json!({"name": evil});
         let line = value.to_string();
         let read: Value = serde_json::from_str(&harmless(&line)).expect("JSON");

@@ -1,4 +1,4 @@
-//! `treadle plugin`: policies, from an idea to the decisions of a daemon.
+//! `treadle plugin`: creates, checks, uploads and binds policies.
 
 mod bind;
 mod build;
@@ -45,7 +45,7 @@ const BINDINGS: &[Column] = &[
     ("SHADOW", "/shadow/policy"),
 ];
 const NONE: &str = "no plugin is stored; `treadle plugin push FILE` stores one";
-/// Digits of a digest that distinguish plugins for people.
+/// Digits of a digest that are shown to people.
 const DIGEST_DIGITS: usize = 12;
 
 /// Arguments of `treadle plugin`.
@@ -60,19 +60,19 @@ pub(super) struct PluginArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum PluginCommand {
-    /// Begin a project with a policy that works.
+    /// Create a project with a working policy.
     New(new::NewArgs),
-    /// Make a WebAssembly component of a project.
+    /// Build a project to a WebAssembly component.
     Build(build::BuildArgs),
-    /// Take a policy through every check without storing it.
+    /// Run all checks on a policy without storing it.
     Check(Asking<CheckArgs>),
     /// Run a policy here on recorded inputs.
     Test(test::TestArgs),
     /// Check a policy and store it.
     Push(Asking<PushArgs>),
-    /// List the policies that can be bound, and those that are.
+    /// List stored policies and bindings.
     List(Server),
-    /// Let a policy decide from now on, for all or for some, or beside others.
+    /// Bind a policy: for all jobs or one, for a share of programs, or as a shadow.
     Bind(Asking<bind::BindArgs>),
     /// Go back to the policy that was bound before.
     Rollback(Asking<bind::RollbackArgs>),
@@ -84,8 +84,8 @@ enum PluginCommand {
 
 #[derive(Args, Clone, Debug)]
 struct PushArgs {
-    /// The WebAssembly component, a core module with embedded WIT, or the folder of a
-    /// project that is built.
+    /// The WebAssembly component, a core module with embedded WIT, or the folder of a built
+    /// project.
     file: PathBuf,
     /// A file with the signature of the component, in hexadecimal or base64.
     #[arg(long, value_name = "FILE")]
@@ -137,7 +137,7 @@ impl PushArgs {
     }
 }
 
-/// The content of a signature file, for a header.
+/// The content of a signature file, as a header's value.
 fn signature(path: &Path) -> Result<HeaderValue, CliError> {
     HeaderValue::from_bytes(read(path)?.trim_ascii()).map_err(|_| {
         CliError::Usage(format!(

@@ -1,4 +1,4 @@
-//! `treadle plugin check`: every check of an upload, here and by a daemon.
+//! `treadle plugin check`: runs every check of an upload, locally and on a daemon.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::plugin::{component, read};
 use super::progress;
 use super::settings::Settings;
 
-/// A check: its name, and the codes of the refusals that it ends in.
+/// A check: its name, and the codes of its refusals.
 type Check = (&'static str, &'static [&'static str]);
 
 /// The checks in their order.
@@ -67,18 +67,18 @@ const REFUSAL: &[Column] = &[
 /// Arguments of `treadle plugin check`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct CheckArgs {
-    /// The WebAssembly component, a core module with embedded WIT, or the folder of a
-    /// project that is built.
+    /// The WebAssembly component, a core module with embedded WIT, or the folder of a built
+    /// project.
     file: PathBuf,
-    /// Check here alone; otherwise a daemon that answers is asked too, because
-    /// its limits and its machine count for `push`.
+    /// Only check locally; by default a reachable daemon checks too, because `push` is subject to
+    /// its limits and its machine.
     #[arg(long)]
     offline: bool,
     #[command(flatten)]
     settings: Settings,
 }
 
-/// A daemon's answer.
+/// The daemon's result.
 enum Remark {
     NotAsked,
     Unreachable(String),
@@ -87,7 +87,7 @@ enum Remark {
 }
 
 impl CheckArgs {
-    /// Prints each check's result; fails if one refuses.
+    /// Runs the checks and prints each result; fails if one refuses.
     pub(super) async fn run(mut self, client: &Client, json: bool) -> Result<(), CliError> {
         self.file = component(&self.file)?;
         let bytes = read(&self.file)?;
@@ -110,7 +110,7 @@ impl CheckArgs {
         }
         match (&inspected, &remark) {
             (Err(refusal), _) => Err(self.refused(&refusal.remedy)),
-            (_, Remark::Refuses(_)) => Err(self.refused("the daemon has other limits than these")),
+            (_, Remark::Refuses(_)) => Err(self.refused("the limits of the daemon differ")),
             _ => Ok(()),
         }
     }
@@ -120,7 +120,7 @@ impl CheckArgs {
     }
 }
 
-/// A daemon that does not answer is not a fault of the policy.
+/// Sends the component to the daemon. An unreachable daemon is not a fault of the policy.
 async fn ask(client: &Client, bytes: Bytes) -> Result<Remark, CliError> {
     let answer = client
         .send(Method::POST, "/api/v1/plugins/check", bytes)
@@ -135,9 +135,9 @@ async fn ask(client: &Client, bytes: Bytes) -> Result<Remark, CliError> {
     }
 }
 
-/// Index of the check that a refusal comes from.
+/// Index of the check that a refusal belongs to.
 fn check_of(refusal: &UploadRefusal) -> Option<usize> {
-    // A policy that fails before it was ever asked fails at its start.
+    // A policy that fails before its first call failed to start.
     let is_start = refusal.code.starts_with("smoke-") && refusal.place.starts_with("starting");
     CHECKS.iter().position(|(name, codes)| {
         if is_start {
@@ -183,7 +183,7 @@ fn report(inspected: &Result<Inspection, UploadRefusal>, remark: &Remark) -> Str
     let said = match remark {
         Remark::NotAsked => return text,
         Remark::Unreachable(why) => {
-            format!("not asked, for none answers at {why}; --offline leaves it out")
+            format!("not checked: no daemon answers at {why}; --offline skips it")
         }
         Remark::Accepts => "accepts it too".to_owned(),
         Remark::Refuses(message) => format!("refuses it: {message}"),
@@ -192,7 +192,7 @@ fn report(inspected: &Result<Inspection, UploadRefusal>, remark: &Remark) -> Str
     text
 }
 
-/// What is worth knowing about a check that passed.
+/// Details of a check that passed.
 fn detail(check: &str, inspection: &Inspection) -> String {
     let detail = match check {
         "WebAssembly" => format!("sha256 {}", inspection.digest),

@@ -1,4 +1,4 @@
-//! `treadle programs`: the agent programs and what became of them.
+//! `treadle programs`: agent programs, their steps and decisions.
 
 mod family;
 
@@ -79,49 +79,48 @@ pub(super) struct ProgramsArgs {
     remote: Remote,
     #[command(subcommand)]
     command: Option<ProgramsCommand>,
-    /// A program to look at; without it, all live ones.
+    /// The program to show; without it, all live ones.
     key: Option<String>,
-    /// The program's steps.
+    /// Show the program's steps.
     #[arg(long, requires = "key")]
     steps: bool,
-    /// Why the program was placed, paused and resumed; with --json, what else
-    /// could have been chosen.
+    /// Show why the program was placed, paused and resumed; with --json, the alternatives too.
     #[arg(long, requires = "key", conflicts_with = "steps")]
     decisions: bool,
-    /// The tree of agents that the program is part of: how long each was in steps, queued, and
-    /// blocked by those that it had started, and when it was in steps (#) and between them (-).
+    /// Show the program's tree of agents: how long each was in steps, queued, and blocked by its
+    /// sub-agents, and a timeline of steps (#) and pauses (-).
     #[arg(long, requires = "key", conflicts_with_all = ["steps", "decisions"])]
     family: bool,
-    /// Those that have ended too, newest first.
+    /// Include ended programs, newest first.
     #[arg(long, conflicts_with = "key")]
     all: bool,
-    /// Rows at most.
+    /// Maximum number of rows.
     #[arg(short = 'n', long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 }
 
 #[derive(Subcommand, Clone, Debug)]
 enum ProgramsCommand {
-    /// Report that a program is over, so that its memory is free.
+    /// End a program, so that its memory is freed.
     Release {
         /// The program.
         key: String,
-        /// How well it did.
+        /// The program's reward.
         #[arg(long, allow_negative_numbers = true)]
         reward: Option<f64>,
     },
-    /// Report how well a program did, before its end or after it.
+    /// Report a program's reward, before or after its end.
     Reward {
         /// The program.
         key: String,
-        /// Any number; it replaces what was reported before.
+        /// Any number; it replaces the previous reward.
         #[arg(allow_negative_numbers = true)]
         reward: f64,
     },
 }
 
 impl ProgramsArgs {
-    /// Asks the daemon and prints its answer.
+    /// Sends the request and prints the response.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         match (self.command, self.key) {
@@ -136,22 +135,22 @@ impl ProgramsArgs {
             ))),
             (None, None) if self.all => {
                 let path = format!("/api/v1/programs?limit={}", self.limit);
-                let listing = Listing("programs", STORED, "no program was ever seen");
+                let listing = Listing("programs", STORED, "no programs are recorded");
                 listing.show(&client, &path, json).await
             }
             (None, None) => live(&client, self.limit, json).await,
             (None, Some(key)) => {
                 let path = format!("/api/v1/programs/{}", escaped(&key));
-                // An unknown program has no steps and no decisions either.
+                // For an unknown program both lists are empty.
                 let program = client.get(&path).await?;
                 let limit = self.limit;
                 if self.steps {
                     let path = format!("{path}/steps?limit={limit}");
-                    let listing = Listing("steps", STEPS, "the program has no step yet");
+                    let listing = Listing("steps", STEPS, "the program has no steps yet");
                     listing.show(&client, &path, json).await
                 } else if self.decisions {
                     let path = format!("{path}/decisions?limit={limit}");
-                    let empty = "no decision about the program is kept";
+                    let empty = "no decisions about the program are recorded";
                     let listing = Listing("decisions", DECISIONS, empty);
                     listing.show(&client, &path, json).await
                 } else if self.family {
@@ -166,7 +165,7 @@ impl ProgramsArgs {
     }
 }
 
-/// A list within an answer: its field, its columns, and what an empty one means.
+/// A list in a response: its field, its columns, and the message if it is empty.
 struct Listing(&'static str, &'static [Column], &'static str);
 
 impl Listing {

@@ -1,4 +1,4 @@
-//! Bars and spinners on standard error, on a terminal alone.
+//! Progress bars and spinners on standard error, if it is a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) fn bar(length: u64, message: &'static str) -> ProgressBar {
     bar.with_message(message)
 }
 
-/// Something that turns while the end is not in sight.
+/// A spinner for work of unknown length.
 pub(super) fn spinner(message: String) -> ProgressBar {
     let spinner = hidden_off_terminals(ProgressBar::new_spinner()).with_message(message);
     spinner.enable_steady_tick(FRAME);

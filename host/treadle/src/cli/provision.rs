@@ -1,5 +1,5 @@
-//! `treadle workers provision`: engines after a plan of parallelism (`Heddle` §6), as
-//! advice, or started, watched and registered.
+//! `treadle workers provision`: engines according to a plan of parallelism (`Heddle` §6): prints
+//! it, or starts, monitors and registers them.
 
 mod fleet;
 mod plan;
@@ -28,47 +28,48 @@ const DEGREES: &[Column] = &[("DEGREE", "/degree"), ("WORKERS", "/workers")];
 /// Arguments of `treadle workers provision`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ProvisionArgs {
-    /// The plan, as degree x workers: 4x1,1x4 is one worker on four GPUs and four on one each.
+    /// The plan, as degree x workers: 4x1,1x4 is one worker on four GPUs and four on one GPU each.
     #[arg(long, value_name = "PLAN", required_unless_present_any = ["ask", "job"])]
     plan: Option<Plan>,
-    /// A file with columns of `parallelism` in JSON (gpus, degree, token_us, capacity_tokens,
-    /// expected_tokens), for the allocation policy to make the plan. What it leaves out is known from
-    /// engines at work and from the job's last rollout.
+    /// A JSON file with columns of `parallelism` (gpus, degree, token_us, capacity_tokens,
+    /// expected_tokens) for the allocation policy. Missing columns come from running engines and
+    /// the job's last rollout.
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     ask: Option<PathBuf>,
-    /// Job whose allocation policy is asked, and whose last rollout it plans for.
+    /// Job whose allocation policy makes the plan, from its last rollout.
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// GPUs to plan for; those of the engines at work unless given.
+    /// Number of GPUs to plan for; by default those of the running engines.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     gpus: Option<u32>,
-    /// Make a new plan whenever a rollout of the job has ended, and replace the engines that it does
-    /// not have. It begins with the plan that was given, else with the policy's.
+    /// Make a new plan after each rollout of the job, and replace the engines that are not in it.
+    /// The first plan is the given one, or else the policy's.
     #[arg(long, requires_all = ["job", "command"], conflicts_with = "ask")]
     replan: bool,
-    /// Port of the first engine; that of any other is further by the number of its first GPU.
+    /// Port of the first engine; an engine whose first GPU is N has this port + N.
     #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u16).range(1..))]
     first_port: u16,
     /// Host under which the daemon reaches the engines.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
-    /// Path that answers with 200 once an engine is ready.
+    /// Path that returns 200 once an engine is ready.
     #[arg(long, default_value = "/health")]
     health: String,
-    /// How long an engine may take to get ready.
+    /// Maximum time until an engine is ready, in seconds.
     #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     ready_s_max: u64,
-    /// How often an engine that exits on its own is restarted.
+    /// Maximum restarts of an engine that exits on its own.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     restarts_max: u32,
-    /// How long an engine has to stop on request.
+    /// Grace period of an engine to stop, in seconds.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(0..=3_600))]
     grace_s: u64,
-    /// What the engines are; found out by asking them unless given.
+    /// Kind of the engines; detected by default.
     #[arg(long, value_parser = PossibleValuesParser::new(EngineKind::ALL.iter().map(|kind| kind.as_str())))]
     kind: Option<String>,
-    /// The command that starts an engine, after `--`: {port}, {degree}, {index} and {gpus} (numbers
-    /// with commas) are filled in. Without it the plan is printed and nothing is started.
+    /// Command that starts an engine, after `--`; {port}, {degree}, {index} and {gpus}
+    /// (comma-separated numbers) are replaced. Without it the plan is printed and nothing is
+    /// started.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -133,7 +134,7 @@ async fn read_columns(path: &Path) -> Result<Value, CliError> {
     Err(usage("it has no JSON object of columns".into()))
 }
 
-/// What the job's allocation policy answers.
+/// Asks the job's allocation policy for a plan.
 async fn question(client: &Client, job: Option<&str>, columns: &Value) -> Result<Value, CliError> {
     let mut question = json!({
         "world": "allocation", "function": "parallelism", "columns": columns,

@@ -1,7 +1,6 @@
-//! `treadle events replay`: the journal of a store folded again.
+//! `treadle events replay`: replays the journal of a store.
 //!
-//! Two replays of one journal end in the same state, bit for bit; the checksum
-//! shows it.
+//! Two replays of one journal end in the same state, bit for bit; the checksum shows it.
 
 use std::path::PathBuf;
 
@@ -31,26 +30,26 @@ const REPORT: &[Column] = &[
 pub(super) struct ReplayArgs {
     #[command(flatten)]
     settings: Settings,
-    /// The store file; `store.path` unless given.
+    /// The store's file; by default `store.path`.
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
-    /// Last event to replay; the end of the journal unless given.
+    /// Last event to replay; by default the end of the journal.
     #[arg(long, value_name = "SEQ")]
     until: Option<u64>,
-    /// Begin with the first event instead of the latest snapshot.
+    /// Start from the first event instead of the latest snapshot.
     #[arg(long)]
     from_start: bool,
 }
 
 impl ReplayArgs {
-    /// Replays and prints what it came to.
+    /// Replays and prints the result.
     pub(super) async fn run(self, json: bool) -> Result<(), CliError> {
         let config = self.settings.load(Vec::new())?;
         let location = match (&self.store, config.store.location()) {
             (Some(path), _) => Location::File(path.clone()),
             (None, Location::Memory) => {
                 let text =
-                    "`store.path` is `memory`, which nothing stays in; name a file with --store";
+                    "`store.path` is `memory`, which is not persistent; name a file with --store";
                 return Err(CliError::Usage(text.into()));
             }
             (None, location) => location,
@@ -100,7 +99,7 @@ fn show(replayed: &Recovered, json: bool) -> Result<(), CliError> {
     }
 }
 
-/// Checksum of a state as a snapshot would hold it.
+/// Checksum of a state in the form of a snapshot.
 fn checksum(state: &State<'_>) -> Result<String, CliError> {
     let mut hash = Hash(Xxh3::new());
     serde_json::to_writer(&mut hash, state)
@@ -108,7 +107,7 @@ fn checksum(state: &State<'_>) -> Result<String, CliError> {
     Ok(format!("{:032x}", hash.0.digest128()))
 }
 
-/// A hash to write to: states can be too large to hold twice.
+/// A hash as a writer: states can be too large to buffer.
 struct Hash(Xxh3);
 
 impl std::io::Write for Hash {

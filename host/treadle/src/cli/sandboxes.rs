@@ -1,4 +1,4 @@
-//! `treadle sandboxes`: where programs' commands run.
+//! `treadle sandboxes`: isolated environments for programs' commands.
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -43,62 +43,62 @@ pub(super) struct SandboxesArgs {
 enum SandboxesCommand {
     /// List sandboxes, oldest first.
     List,
-    /// Make one.
+    /// Create a sandbox.
     Create(CreateArgs),
-    /// Show one.
+    /// Show a sandbox.
     Show {
-        /// Its name.
+        /// The sandbox's name.
         sandbox: String,
     },
-    /// Run a command in one, wait for its end and print its output.
+    /// Run a command in a sandbox, wait for its end and print its output.
     Run(RunArgs),
-    /// Stop the processes of one; they keep their memory.
+    /// Stop a sandbox's processes; they keep their memory.
     Pause {
-        /// Its name.
+        /// The sandbox's name.
         sandbox: String,
     },
-    /// Let the processes of one go on.
+    /// Resume a sandbox's processes.
     Resume {
-        /// Its name.
+        /// The sandbox's name.
         sandbox: String,
     },
-    /// Make sandboxes with the files that one has now.
+    /// Create sandboxes with the current files of a sandbox.
     Fork {
-        /// Its name.
+        /// The sandbox's name.
         sandbox: String,
-        /// How many.
+        /// Number of sandboxes.
         #[arg(long, default_value_t = 1)]
         count: u32,
     },
-    /// Keep the files that one has now, to make others of them.
+    /// Save the current files of a sandbox, to create others from them.
     Snapshot {
-        /// Its name.
+        /// The sandbox's name.
         sandbox: String,
-        /// A name for the snapshot, beside its id.
+        /// A name for the snapshot, in addition to its ID.
         #[arg(long)]
         name: Option<String>,
     },
     /// List snapshots, oldest first.
     Snapshots,
-    /// Remove a snapshot; sandboxes that were made of it stay.
+    /// Remove a snapshot; sandboxes created from it stay.
     RemoveSnapshot {
-        /// Its id or name.
+        /// The snapshot's ID or name.
         snapshot: String,
     },
-    /// Remove one with its processes and files.
+    /// Remove a sandbox with its processes and files.
     Remove {
-        /// Its name.
+        /// The sandbox's name.
         sandbox: String,
     },
-    /// List what sandboxes can be made of.
+    /// List images.
     Images,
-    /// Make an image of a folder, a tar archive or an OCI image layout of the daemon's machine.
+    /// Create an image from a folder, a tar archive or an OCI image layout on the daemon's machine.
     Import {
         /// The image's name.
         image: String,
-        /// Where it comes from: below a folder of `sandboxes.image_folders`.
+        /// Source path, below a folder of `sandboxes.image_folders`.
         path: PathBuf,
-        /// Let all tenants make sandboxes of it.
+        /// Let all tenants use it.
         #[arg(long)]
         shared: bool,
     },
@@ -106,25 +106,25 @@ enum SandboxesCommand {
 
 #[derive(Args, Clone, Debug)]
 struct CreateArgs {
-    /// What it is made of.
+    /// Image or snapshot to create it from.
     #[arg(long, default_value = "system")]
     image: String,
     /// The program with which it ends.
     #[arg(long)]
     program: Option<String>,
-    /// How long it lives, in seconds.
+    /// Lifetime, in seconds.
     #[arg(long)]
     ttl_s: Option<u64>,
-    /// Print its name and nothing else.
+    /// Print only its name.
     #[arg(short, long)]
     quiet: bool,
 }
 
 #[derive(Args, Clone, Debug)]
 struct RunArgs {
-    /// Its name.
+    /// The sandbox's name.
     sandbox: String,
-    /// Cores that the command gets.
+    /// CPU cores for the command.
     #[arg(long, default_value_t = 1)]
     cores: u64,
     /// The command and its arguments, after `--`.
@@ -133,7 +133,7 @@ struct RunArgs {
 }
 
 impl SandboxesArgs {
-    /// Asks the daemon and prints its answer.
+    /// Sends the request and prints the response.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         let of = |sandbox: &str| format!("{PATH}/{}", escaped(sandbox));

@@ -1,4 +1,4 @@
-//! `treadle serve`: the daemon in the foreground.
+//! `treadle serve`: runs the daemon in the foreground.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use treadle_server::start::Daemon;
 pub(super) struct ServeArgs {
     #[command(flatten)]
     settings: Settings,
-    /// Address to listen on; port 0 takes any that is free.
+    /// Address to listen on; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Engines to serve with, instead of those of the configuration; can be given several times.
+    /// Engines, instead of those in the configuration; can be given several times.
     #[arg(long = "engine", value_name = "URL", value_delimiter = ',')]
     engines: Vec<String>,
     /// Print JSON.
@@ -51,7 +51,7 @@ impl ServeArgs {
     }
 }
 
-/// The only daemon.
+/// Runs a single daemon.
 async fn serve_alone(config: &Config, json: bool, signals: &mut Signals) -> Result<(), CliError> {
     let daemon = Daemon::start(config).await?;
     print_first_token(&daemon);
@@ -63,7 +63,7 @@ async fn serve_alone(config: &Config, json: bool, signals: &mut Signals) -> Resu
     stop(daemon.stop(), signals).await
 }
 
-/// One daemon among several.
+/// Runs one daemon of a cluster.
 async fn serve_beside_others(
     config: &Config,
     json: bool,
@@ -87,8 +87,8 @@ async fn serve_beside_others(
     stop(member.stop(), signals).await
 }
 
-/// Prints the secret of an admin that was created just now, only on the terminal that started the
-/// daemon: it is in no log and in no answer.
+/// Prints the secret of a newly created admin on standard error, if that is a terminal; it is never
+/// logged or returned.
 pub(super) fn print_first_token(daemon: &Daemon) {
     let Some(first) = &daemon.first_token else {
         return;
@@ -109,13 +109,13 @@ pub(super) fn print_first_token(daemon: &Daemon) {
     );
 }
 
-/// `--listen` as an assignment.
+/// `--listen` as an assignment of the configuration.
 pub(super) fn listen_flag(listen: Option<SocketAddr>) -> Vec<String> {
     let assignment = listen.map(|address| format!("server.listen={address}"));
     assignment.into_iter().collect()
 }
 
-/// URLs of the engines that the daemon knows.
+/// URLs of the daemon's engines.
 pub(super) async fn engine_urls(daemon: &Daemon) -> Vec<String> {
     let workers = daemon.app.driver.workers().await.unwrap_or_default();
     workers
@@ -138,12 +138,12 @@ async fn announce(daemon: &Daemon, json: bool) -> Result<(), CliError> {
     print_text(&format!("treadle listens on {url}, {with}"))
 }
 
-/// Lets requests in flight end; a second signal does not wait for them.
+/// Waits for requests in flight; a second signal ends the wait.
 pub(super) async fn stop(
     stopped: impl Future<Output = ()>,
     signals: &mut Signals,
 ) -> Result<(), CliError> {
-    tracing::info!("stopping; another signal does not wait for the requests in flight");
+    tracing::info!("stopping after the requests in flight; another signal stops at once");
     tokio::select! {
         () = stopped => Ok(()),
         () = signals.next() => Err(CliError::Failed(
@@ -171,7 +171,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

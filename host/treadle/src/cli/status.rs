@@ -1,4 +1,4 @@
-//! `treadle status`: whether a daemon and its engines are well.
+//! `treadle status`: shows the health of a daemon and its engines.
 
 use bytes::Bytes;
 use clap::Args;
@@ -19,10 +19,10 @@ const DAEMON: &[Column] = &[
     ("  reasoning", "/reasoning_count"),
     ("  acting", "/acting_count"),
     ("  paused", "/paused_count"),
-    ("steps that wait", "/waiting_steps"),
+    ("waiting steps", "/waiting_steps"),
     ("caches in host memory", "/kv/held_programs"),
     ("  tokens", "/kv/held_tokens"),
-    ("  on their way", "/kv/in_transfer"),
+    ("  in transfer", "/kv/in_transfer"),
     ("healthy engines", "/healthy_backends"),
 ];
 const ENGINES: &[Column] = &[
@@ -76,7 +76,7 @@ impl StatusArgs {
     }
 }
 
-/// What a daemon says to callers without a token; `None` if it is no daemon.
+/// The report for callers without a token; `None` if the server is no daemon.
 fn told_little(health: &Value) -> Option<String> {
     let (status, version) = (health["status"].as_str()?, health["version"].as_str()?);
     let mut told = format!("treadle {version}: {status}\n");
@@ -87,7 +87,7 @@ fn told_little(health: &Value) -> Option<String> {
     Some(told)
 }
 
-/// What the store can't do at present.
+/// Current failures of the store.
 fn store_failures(health: &Value) -> String {
     let store = &health["store"];
     let failing = store["failing"].as_array().into_iter().flatten();

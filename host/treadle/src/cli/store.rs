@@ -1,4 +1,4 @@
-//! `treadle store migrate`: brings the schema of the store up to date, or prints what that would do.
+//! `treadle store migrate`: migrates the store's schema, or lists pending migrations.
 
 use std::fmt::Write;
 
@@ -13,12 +13,12 @@ use super::settings::Settings;
 /// Commands of `treadle store`.
 #[derive(Subcommand, Clone, Debug)]
 pub(super) enum StoreCommand {
-    /// Bring the schema up to date, or list what is pending.
+    /// Migrate the schema to this version, or list what is pending.
     Migrate(MigrateArgs),
 }
 
 impl StoreCommand {
-    /// Does what is asked.
+    /// Runs the command.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let Self::Migrate(args) = self;
         args.run().await
@@ -30,7 +30,7 @@ impl StoreCommand {
 pub(super) struct MigrateArgs {
     #[command(flatten)]
     settings: Settings,
-    /// Print what is pending and change nothing.
+    /// List pending migrations and change nothing.
     #[arg(long)]
     dry_run: bool,
     /// Print JSON.
@@ -39,7 +39,7 @@ pub(super) struct MigrateArgs {
 }
 
 impl MigrateArgs {
-    /// Migrates the store of each shard; fails if one can't be used by this build.
+    /// Migrates the store of each shard; fails if this build can't use one.
     async fn run(self) -> Result<(), CliError> {
         let config = self.settings.load(Vec::new())?;
         let mut reports = Vec::new();
@@ -71,7 +71,7 @@ impl MigrateArgs {
     }
 }
 
-/// The store of a shard before and after.
+/// The schema of a shard's store before and after.
 struct Migrated {
     shard: String,
     before: SchemaStatus,
@@ -79,7 +79,7 @@ struct Migrated {
 }
 
 impl Migrated {
-    /// What keeps this build from using the store, migrations that are pending excepted.
+    /// Why this build can't use the store, apart from pending migrations.
     fn objection(&self) -> Option<String> {
         let status = &self.after;
         let shard = &self.shard;
@@ -97,8 +97,8 @@ impl Migrated {
         }
         let version = status.changed.first()?;
         Some(format!(
-            "migration {version} of shard {shard} was applied in another form than this build \
-             brings; use the build that wrote it"
+            "migration {version} of shard {shard} was applied in another version than this build \
+             brings; use the build that applied it"
         ))
     }
 
@@ -114,7 +114,7 @@ impl Migrated {
         })
     }
 
-    /// Those that were applied by this command.
+    /// Migrations applied by this command.
     fn added(&self) -> Vec<MigrationRow> {
         let applied = self.after.applied.iter();
         let is_new = |row: &&MigrationRow| self.before.pending.contains(row);

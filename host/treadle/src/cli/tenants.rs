@@ -1,4 +1,4 @@
-//! `treadle access tenants`: who shares the daemon, and what each may use.
+//! `treadle access tenants`: the daemon's tenants and their limits.
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -33,15 +33,15 @@ pub(super) struct TenantsArgs {
 enum TenantsCommand {
     /// List the tenants.
     List,
-    /// Make a tenant.
+    /// Create a tenant.
     Create(TenantArgs),
-    /// Change what a tenant may use.
+    /// Change a tenant's limits.
     Set(TenantArgs),
 }
 
 #[derive(Args, Clone, Debug)]
 struct TenantArgs {
-    /// The tenant.
+    /// The tenant's name.
     name: String,
     /// A limit, `none` for no limit: plugins, plugin_bytes, body_bytes, requests_per_s,
     /// live_programs, steps, bodies_bytes, sandboxes, sandbox_bytes, snapshot_bytes, kept_bytes,
@@ -62,14 +62,14 @@ fn limit(text: &str) -> Result<(String, Value), String> {
 }
 
 impl TenantsArgs {
-    /// Asks the daemon and prints its answer.
+    /// Sends the request and prints the response.
     pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
         let (client, json) = (remote.client(), remote.json);
         let (answer, told) = match self.command.unwrap_or(TenantsCommand::List) {
             TenantsCommand::List => (client.get("/api/v1/tenants").await?, None),
             TenantsCommand::Create(tenant) => {
                 let told = format!(
-                    "made {0}; a token for it: treadle access tokens create NAME --scope job --tenant {0}",
+                    "created {0}; create a token for it with: treadle access tokens create NAME --scope job --tenant {0}",
                     tenant.name
                 );
                 let body = json!({"tenant": tenant.name, "limits": tenant.limits()});
@@ -90,7 +90,7 @@ impl TenantsArgs {
             Some(told) => print_text(&told),
             None => {
                 let rows = answer["tenants"].as_array().map_or(&[][..], Vec::as_slice);
-                print_table(TENANTS, rows, "there is no tenant")
+                print_table(TENANTS, rows, "there are no tenants")
             }
         }
     }

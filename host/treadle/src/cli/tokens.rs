@@ -1,4 +1,4 @@
-//! `treadle access tokens`: who may call the daemon.
+//! `treadle access tokens`: tokens for calling the daemon.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -21,7 +21,7 @@ const TOKENS: &[Column] = &[
     ("LAST USED (UTC)", "/last_used_at_us"),
 ];
 const NONE: &str =
-    "there is no token; create one with `treadle access tokens create NAME --scope job`";
+    "there are no tokens; create one with `treadle access tokens create NAME --scope job`";
 
 /// Arguments of `treadle access tokens`.
 #[derive(Args, Clone, Debug)]
@@ -34,14 +34,14 @@ pub(super) struct TokensArgs {
 enum TokensCommand {
     /// List the tokens.
     List,
-    /// Make a token; its secret is shown once.
+    /// Create a token; its secret is shown once.
     Create(CreateArgs),
-    /// Give a token a new secret; the one before stays good for a while.
+    /// Give a token a new secret; the previous one stays valid for a while.
     Rotate {
         /// The token's id.
         id: String,
     },
-    /// End a token at once.
+    /// Revoke a token at once.
     Revoke {
         /// The token's id.
         id: String,
@@ -50,20 +50,21 @@ enum TokensCommand {
 
 #[derive(Args, Clone, Debug)]
 struct CreateArgs {
-    /// What to call it.
+    /// The token's name.
     name: String,
-    /// What it may do; each scope includes the ones before it.
+    /// The token's scope; each scope includes the ones before it.
     #[arg(long, value_parser = PossibleValuesParser::new(Scope::ALL.map(Scope::as_str)))]
     scope: String,
-    /// After what time it expires: 45s, 90m, 12h, 30d.
+    /// Lifetime of the token: 45s, 90m, 12h, 30d.
     #[arg(long, value_parser = seconds, value_name = "TIME")]
     expires_in: Option<u64>,
-    /// For the whole daemon instead of one tenant; takes the scope operator, which adds and removes engines, or admin.
+    /// Valid for the whole daemon instead of one tenant; needs the scope operator, which adds and
+    /// removes engines, or admin.
     #[arg(long)]
     whole_daemon: bool,
 }
 
-/// A time such as `12h` in seconds.
+/// Parses a duration such as `12h` into seconds.
 fn seconds(text: &str) -> Result<u64, String> {
     let wrong = || "write it as 45s, 90m, 12h or 30d".to_owned();
     let unit = text.chars().next_back().ok_or_else(wrong)?;
@@ -80,7 +81,7 @@ fn seconds(text: &str) -> Result<u64, String> {
 }
 
 impl TokensArgs {
-    /// Asks the daemon and prints its answer.
+    /// Sends the request and prints the response.
     pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
         let (client, json) = (remote.client(), remote.json);
         let answer = match self.command.unwrap_or(TokensCommand::List) {
@@ -126,10 +127,10 @@ fn told(token: &Value) -> String {
     let Some(secret) = token["secret"].as_str() else {
         return format!("revoked {id} ({name})");
     };
-    let mut text = format!("{id} ({name}) may do what {scope} may, in tenant {tenant}\n");
+    let mut text = format!("{id} ({name}) has the scope {scope} in tenant {tenant}\n");
     if let Some(until) = token["previous_until_us"].as_u64() {
         text = format!(
-            "{text}the secret before is good until {} UTC\n",
+            "{text}the previous secret is valid until {} UTC\n",
             instant(until)
         );
     }

@@ -1,4 +1,4 @@
-//! Traces of steps, sent to an OpenTelemetry collector, as configured in `[traces]`.
+//! Exports traces of steps to an OpenTelemetry collector, as configured in `[traces]`.
 
 use super::error::CliError;
 use bytes::Bytes;
@@ -22,18 +22,18 @@ use treadle_config::Config;
 use treadle_http::Upstream;
 use treadle_trust::{Connector, Targets as Addresses};
 
-/// For a connection to the collector, and for its answer.
+/// Timeout of connecting to the collector, and of its response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// For the last spans, when the daemon stops.
+/// Timeout of exporting the last spans when the daemon stops.
 const LAST_SPANS_MAX: Duration = Duration::from_secs(2);
-/// Of a collector's answer, in bytes.
+/// Maximum size of a collector's response, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Sends the spans of steps, if it is configured.
+/// Exports the spans of steps, if configured.
 pub(super) struct Traces(Option<SdkTracerProvider>);
 
 impl Traces {
-    /// Begins to; nothing is sent before there are spans.
+    /// Starts the exporter; nothing is sent until there are spans.
     pub(super) fn start(config: &Config) -> Result<Self, CliError> {
         let traces = &config.traces;
         if traces.url.is_empty() {
@@ -51,7 +51,7 @@ impl Traces {
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{}/v1/traces", traces.url.trim_end_matches('/')))
             .build()
-            .map_err(|error| CliError::Failed(format!("traces can't be sent: {error}")))?;
+            .map_err(|error| CliError::Failed(format!("trace export can't be started: {error}")))?;
         let sampler = Sampler::TraceIdRatioBased(traces.share);
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
@@ -62,7 +62,7 @@ impl Traces {
         Ok(Self(Some(provider)))
     }
 
-    /// What takes the spans.
+    /// The layer that receives the spans.
     pub(super) fn layer<S>(&self) -> Option<impl Layer<S> + use<S>>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -77,12 +77,12 @@ impl Traces {
         Some(layer.with_tracked_inactivity(false).with_filter(of_steps))
     }
 
-    /// Sends what is left.
+    /// Exports the remaining spans.
     pub(super) async fn stop(self) {
         let Some(provider) = self.0 else {
             return;
         };
-        // It blocks while it waits for the collector.
+        // The shutdown blocks while it waits for the collector.
         let stopping = move || provider.shutdown_with_timeout(LAST_SPANS_MAX);
         match tokio::task::spawn_blocking(stopping).await {
             Ok(Ok(())) => {}
@@ -92,12 +92,13 @@ impl Traces {
     }
 }
 
-/// The way to the collector. Spans are sent by a thread of the exporter's own, which has no runtime.
+/// HTTP client of the exporter. The exporter's thread has no runtime, so requests run on the
+/// daemon's.
 #[derive(Clone)]
 struct Client {
     upstream: Upstream,
     runtime: Handle,
-    /// Whether the last spans were not taken: said once, and again when they are.
+    /// Whether the last export failed; only changes are logged.
     fails: Arc<AtomicBool>,
 }
 
@@ -126,12 +127,12 @@ impl Client {
     fn note(&self, answer: &Result<Response<Bytes>, HttpError>) {
         let why = match answer {
             Ok(answer) if answer.status().is_success() => None,
-            Ok(answer) => Some(format!("it answered {}", answer.status())),
+            Ok(answer) => Some(format!("it returned {}", answer.status())),
             Err(error) => Some(error.to_string()),
         };
         match (self.fails.swap(why.is_some(), Ordering::Relaxed), why) {
-            (false, Some(why)) => tracing::warn!(why, "the collector takes no traces"),
-            (true, None) => tracing::info!("the collector takes traces again"),
+            (false, Some(why)) => tracing::warn!(why, "the collector does not accept traces"),
+            (true, None) => tracing::info!("the collector accepts traces again"),
             _ => {}
         }
     }

@@ -1,5 +1,4 @@
-//! `treadle up`: simulated engines and the daemon in front of them, in one
-//! process, to try things out on a laptop.
+//! `treadle up`: a daemon with simulated engines in one process, for a first try on a laptop.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +19,7 @@ use treadle_config::{Config, Endpoint, StoreConfig};
 use treadle_engine_sim::{EngineSim, EngineSimError, EngineSimHandle, EngineSimOptions};
 use treadle_server::start::Daemon;
 
-/// Simulated engines at most; each has a thread's worth of work to do.
+/// Maximum number of simulated engines; each may use a thread.
 const ENGINES_MAX: i64 = 64;
 
 /// Arguments of `treadle up`.
@@ -28,26 +27,26 @@ const ENGINES_MAX: i64 = 64;
 pub(super) struct UpArgs {
     #[command(flatten)]
     settings: Settings,
-    /// Simulated engines to start.
+    /// Number of simulated engines.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=ENGINES_MAX))]
     engines: u16,
-    /// Address for the daemon to listen on; port 0 takes any that is free.
+    /// Address for the daemon to listen on; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// What the engines model.
+    /// Profile of the simulated engines.
     #[arg(long, default_value = "qwen3-32b-h100", value_parser = PossibleValuesParser::new(EngineProfile::NAMES))]
     profile: String,
     /// KV memory of each engine in tokens, instead of the profile's.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     kv_tokens: Option<u64>,
-    /// Virtual seconds in a real second, for the engines and the scheduler
-    /// alike; `scheduler.time_scale` unless given.
+    /// Virtual seconds per real second, for engines and scheduler alike; by default
+    /// `scheduler.time_scale`.
     #[arg(long)]
     time_scale: Option<f64>,
     /// Name of the model that the engines report.
     #[arg(long, default_value = "treadle-sim")]
     model: String,
-    /// Let the engines answer at once, without the model of an engine.
+    /// Let the engines answer at once, without simulating their speed.
     #[arg(long)]
     instant: bool,
     /// Print JSON.
@@ -85,7 +84,7 @@ impl UpArgs {
             flags.push(format!("scheduler.time_scale={scale:?}"));
         }
         let mut config = self.settings.load(flags)?;
-        // What simulated engines did does not belong among what real ones did.
+        // Simulated history must not mix with that of real engines.
         if config.store.path == StoreConfig::default().path {
             "memory".clone_into(&mut config.store.path);
         }
@@ -94,7 +93,7 @@ impl UpArgs {
 
     async fn start_engines(&self, time_scale: f64) -> Result<Vec<EngineSimHandle>, CliError> {
         let profile = EngineProfile::named(&self.profile);
-        let profile = profile.ok_or(EngineSimError::Option("profile is not known"))?;
+        let profile = profile.ok_or(EngineSimError::Option("profile is unknown"))?;
         let mut engines = Vec::with_capacity(usize::from(self.engines));
         for number in 0..self.engines {
             let options = EngineSimOptions {
@@ -145,23 +144,23 @@ impl UpArgs {
     }
 }
 
-/// How to go on: a request, and where to see what became of it.
+/// What to do next: a first request, and how to look at its program.
 fn first_request(url: &str, model: &str) -> String {
     let body = json!({
         "model": model, "program_id": "first", "max_tokens": 32,
         "messages": [{"role": "user", "content": "Hello"}],
     });
-    // A quote within single quotes of the shell.
+    // Escapes a single quote for the shell.
     let body = body.to_string().replace('\'', r"'\''");
     format!(
-        "Send a first request, then look at the program that it made:\n  \
+        "Send a first request, then look at its program:\n  \
          curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'\n  \
          treadle programs --url {url}\n\
          Ctrl-C stops all of it."
     )
 }
 
-/// A store that stays must not remember engines that are about to go.
+/// Removes the simulated engines from a persistent store.
 async fn forget_engines(daemon: &Daemon, config: &Config) {
     if config.store.path == "memory" {
         return;

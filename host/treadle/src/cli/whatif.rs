@@ -1,8 +1,8 @@
-//! `treadle what-if`: what-if replay of recorded work under other policies.
+//! `treadle what-if`: replays recorded work under other policies.
 
 use super::client::{Asking, Client, Server, escaped};
 use super::error::CliError;
-use super::output::{Column, print_json, print_table, print_text, tell};
+use super::output::{Column, print_json, print_notice, print_table, print_text};
 use super::progress;
 use clap::{Args, Subcommand};
 use http::Method;
@@ -13,11 +13,11 @@ use treadle_whatif::compare::CompareArgs;
 use treadle_whatif::sets::SetSpec;
 use treadle_whatif::text::text;
 
-/// First pause between two questions how far a run is.
+/// First pause between two polls of a run's progress.
 const POLL_PAUSE: Duration = Duration::from_millis(300);
-/// Longest such pause: a tenant may have a bound on its requests in a second.
+/// Longest such pause: tenants may have a request rate limit.
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Refusals of such a question in a row after which the run is not waited for any longer.
+/// Consecutive temporary refusals after which the command stops waiting for the run.
 const REFUSALS_MAX: u32 = 60;
 const RUNS: &[Column] = &[
     ("RUN", "/run"),
@@ -42,11 +42,11 @@ pub(super) struct WhatIfArgs {
 enum WhatIfCommand {
     /// Compare policies on a trace, or on the journal of a store file, without a daemon.
     Compare(Box<CompareArgs>),
-    /// Let a daemon repeat a window of its journal under other policies.
+    /// Let a daemon replay a window of its journal under other policies.
     Run(Box<Asking<RunArgs>>),
-    /// List the runs that the daemon keeps.
+    /// List the runs that the daemon stores.
     List(Server),
-    /// Show a run: how far it is, or what it found.
+    /// Show a run: its progress, or its report.
     Show(Asking<NameArgs>),
     /// Cancel a run.
     Cancel(Asking<NameArgs>),
@@ -54,7 +54,7 @@ enum WhatIfCommand {
 
 #[derive(Args, Clone, Debug)]
 struct NameArgs {
-    /// Its name.
+    /// The run's ID.
     run: String,
 }
 
@@ -66,13 +66,13 @@ struct RunArgs {
     window: WindowArgs,
     #[command(flatten)]
     settings: SettingArgs,
-    /// Do not wait for the end.
+    /// Don't wait for the end.
     #[arg(long)]
     detach: bool,
 }
 
 impl WhatIfArgs {
-    /// Does what is asked.
+    /// Runs the command.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let json = self.json;
         match &self.command {
@@ -138,7 +138,7 @@ async fn start(client: &Client, args: &RunArgs, json: bool) -> Result<(), CliErr
         .iter()
         .map(|set| {
             if *set == SetSpec::named(&set.name) {
-                // Some names are shorthands that no object can express.
+                // Some names of sets are shorthands that no object can express.
                 return json!(set.name);
             }
             json!({
@@ -171,14 +171,14 @@ async fn start(client: &Client, args: &RunArgs, json: bool) -> Result<(), CliErr
             print_text(&name)
         };
     }
-    // A user who stops waiting here must know that the run goes on there.
-    tell(&format!(
+    // A user who stops waiting here must know that the run continues.
+    print_notice(&format!(
         "{name} is running; ending this command leaves it running: `treadle what-if show {name}` shows it, `treadle what-if cancel {name}` ends it"
     ));
     show(&until_ended(client, &name, run).await?, json)
 }
 
-/// Waits for a run's end. A rate limit of the daemon is no reason to give up.
+/// Waits for a run's end. Retries if the daemon's rate limit refuses a poll.
 async fn until_ended(client: &Client, name: &str, run: Value) -> Result<Value, CliError> {
     let bar = progress::bar(0, "replaying");
     let (mut run, mut pause, mut refusals) = (run, POLL_PAUSE, 0);
@@ -199,7 +199,7 @@ async fn until_ended(client: &Client, name: &str, run: Value) -> Result<Value, C
     Ok(run)
 }
 
-/// Whether a refusal holds for a while only.
+/// Whether a refusal is temporary.
 fn is_for_now(error: &CliError) -> bool {
     let CliError::Refused { code, .. } = error else {
         return false;
@@ -223,7 +223,7 @@ fn show(run: &Value, json: bool) -> Result<(), CliError> {
     let status = run["status"].as_str().unwrap_or("?");
     let name = run["run"].as_str().unwrap_or("?");
     print_text(&format!(
-        "{name} is {status}, {share:.0} % of its steps repeated"
+        "{name} is {status}, {share:.0} % of its steps replayed"
     ))
 }
 

@@ -12,7 +12,7 @@ use treadle_model::{EngineKind, TOKENS_MAX};
 use super::client::{Client, Remote, escaped};
 use super::error::CliError;
 use super::memory::MemoryArgs;
-use super::output::{Column, plain, print_json, print_table, print_text, tell};
+use super::output::{Column, plain, print_json, print_notice, print_table, print_text};
 use super::provision::ProvisionArgs;
 
 const WORKERS: &[Column] = &[
@@ -30,9 +30,9 @@ const WORKERS: &[Column] = &[
     ("TOKEN S", "/token_us"),
     ("STEP S", "/step_us"),
 ];
-/// Between two looks at an engine that is drained.
+/// Pause between two polls of an engine that is drained.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
-/// Most programs that are named of those that an engine still has.
+/// Maximum number of remaining programs that are named.
 const NAMED_MAX: usize = 5;
 const NONE: &str = "no engine is registered; add one with `treadle workers add URL`";
 
@@ -51,35 +51,35 @@ enum WorkersCommand {
     List,
     /// Register an engine.
     Add(AddArgs),
-    /// Take an engine out; its programs go on elsewhere.
+    /// Remove an engine; its programs continue elsewhere.
     Remove {
-        /// Its URL or its id.
+        /// The engine's URL or ID.
         worker: String,
     },
-    /// Give an engine no new programs; those that it has go on there.
+    /// Assign no new programs to an engine; its programs continue there.
     Cordon {
-        /// Its URL or its id.
+        /// The engine's URL or ID.
         worker: String,
     },
-    /// Let an engine's programs go on elsewhere, each once its running step has ended.
+    /// Move an engine's programs elsewhere, each when its running step has ended.
     Drain {
-        /// Its URL or its id.
+        /// The engine's URL or ID.
         worker: String,
         /// Wait until no program is left.
         #[arg(long)]
         wait: bool,
-        /// Wait for so many seconds at most; then it fails, and the engine goes on draining.
+        /// Maximum wait, in seconds; after it the command fails, and the engine goes on draining.
         #[arg(long, requires = "wait", default_value_t = 3_600)]
         timeout_s: u64,
     },
-    /// Give an engine programs again.
+    /// Assign programs to an engine again.
     Activate {
-        /// Its URL or its id.
+        /// The engine's URL or ID.
         worker: String,
     },
-    /// Show what the engines' KV memory is used for.
+    /// Show how the engines' KV memory is used.
     Memory(MemoryArgs),
-    /// Start engines after a plan of parallelism, or show the plan.
+    /// Start engines according to a plan of parallelism, or show the plan.
     Provision(Box<ProvisionArgs>),
 }
 
@@ -87,19 +87,19 @@ enum WorkersCommand {
 struct AddArgs {
     /// Base URL of the engine, such as http://10.0.0.1:8000.
     engine: String,
-    /// What it is; found out by asking it unless given.
+    /// The engine's kind; detected by default.
     #[arg(long, value_parser = PossibleValuesParser::new(kinds()))]
     kind: Option<String>,
-    /// Tokens that fit in its cache; asked of the engine unless given.
+    /// Size of the engine's KV cache in tokens; by default as the engine reports.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TOKENS_MAX))]
     capacity_tokens: Option<u64>,
-    /// How fast it is until its own steps tell: a file of `treadle-bench calibrate`, or a preset's
-    /// name. It is not measured then.
+    /// The engine's speed until its own steps show it: a file of `treadle-bench calibrate`, or a
+    /// preset's name. The engine is then not measured.
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
 }
 
-/// The document of a file, or a preset's name.
+/// The document in a file, or a preset's name.
 async fn profile(named: &str) -> Result<Value, CliError> {
     let path = Path::new(named);
     if !path.exists() {
@@ -111,7 +111,7 @@ async fn profile(named: &str) -> Result<Value, CliError> {
         cause,
     })?;
     serde_json::from_slice(&document)
-        .map_err(|error| CliError::Usage(format!("{named} is no profile: {error}")))
+        .map_err(|error| CliError::Usage(format!("{named} is not a profile: {error}")))
 }
 
 fn kinds() -> Vec<&'static str> {
@@ -119,7 +119,7 @@ fn kinds() -> Vec<&'static str> {
 }
 
 impl WorkersArgs {
-    /// Asks the daemon and prints its answer.
+    /// Sends the request and prints the response.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         let (answer, told) = match self.command.unwrap_or(WorkersCommand::List) {
@@ -175,15 +175,15 @@ fn rows(answer: &Value) -> &[Value] {
     answer["workers"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Tells the daemon what an engine is to do, and gives the engine as it is then.
+/// Sets an engine's state and returns the engine's entry.
 async fn set_state(client: &Client, worker: &str, state: &str) -> Result<Value, CliError> {
     let path = format!("/api/v1/workers/{}", escaped(worker));
     let body = json!({"state": state});
     client.command(Method::PATCH, &path, &body).await
 }
 
-/// Waits until an engine that is draining has no program any more, and says what keeps those that it
-/// has, each time that this changes.
+/// Waits until a draining engine has no programs, and prints each change of the problem that holds
+/// it up.
 async fn drained(client: &Client, set: Value, most: Duration) -> Result<Value, CliError> {
     let began = Instant::now();
     let mut view = set;
@@ -192,7 +192,7 @@ async fn drained(client: &Client, set: Value, most: Duration) -> Result<Value, C
         if view["problem"] != told {
             told = view["problem"].clone();
             let text = told.as_str();
-            tell(text.unwrap_or("another engine takes programs again"));
+            print_notice(text.unwrap_or("another engine takes programs again"));
         }
         if began.elapsed() >= most {
             return Err(still_draining(client, &view, most).await);
@@ -209,7 +209,7 @@ async fn drained(client: &Client, set: Value, most: Duration) -> Result<Value, C
     Err(CliError::Failed(message.to_owned()))
 }
 
-/// What is still there at the end of the wait.
+/// The error for an engine that still has programs after the wait.
 async fn still_draining(client: &Client, view: &Value, most: Duration) -> CliError {
     let of = |field: &str| plain(&view[field]);
     let url = view["url"].as_str().unwrap_or_default();
@@ -237,7 +237,7 @@ async fn still_draining(client: &Client, view: &Value, most: Duration) -> CliErr
     ))
 }
 
-/// An engine whose state was set, as JSON and for people.
+/// An engine after a change of state, as JSON and as text for people.
 fn shown(view: Value) -> (Value, Option<String>) {
     let of = |field: &str| plain(&view[field]);
     let left = if view["state"] == "draining" {
@@ -254,7 +254,7 @@ fn shown(view: Value) -> (Value, Option<String>) {
     (view, Some(told))
 }
 
-/// What registering an engine came to: it is watched even if it is down.
+/// The result of registering an engine, which is monitored even if it is down.
 fn added(url: &str, answer: &Value) -> String {
     let id = plain(&answer["worker_id"]);
     let registered = if answer["added"] == true {

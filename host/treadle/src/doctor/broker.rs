@@ -1,16 +1,16 @@
-//! The broker.
+//! Checks of the broker.
 
 use super::{Finding, Grade};
 use treadle_broker::rabbitmq::{Grade as BrokerGrade, inspect};
 use treadle_config::Config;
 
-/// Name of the area.
+/// Name of this area.
 const AREA: &str = "broker";
 
-/// What the broker shows of itself.
+/// Findings about the broker.
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     if !config.broker.is_on() {
-        let finding = "none is configured: events stay in the journal";
+        let finding = "no broker is configured: events stay in the journal";
         return vec![Finding::ok(AREA, "configuration", finding)];
     }
     let mut findings = Vec::new();

@@ -1,5 +1,4 @@
-//! The daemons: whether they answer, whether they are of one build, and whether their clocks agree
-//! with this machine's.
+//! Checks of the daemons: reachability, version, and clock skew with this machine.
 
 use super::http_date::seconds_of;
 use super::store::{Led, led, locations};
@@ -11,17 +10,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use treadle_config::{Config, Role};
 use treadle_http::Upstream;
 
-/// Name of the area.
+/// Name of this area.
 const AREA: &str = "daemons";
-/// Longest wait for an answer.
+/// Timeout of a response.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest report of health.
+/// Maximum size of a health report.
 const HEALTH_BYTES_MAX: usize = 1 << 20;
-/// Clocks that are further apart make times of different daemons hard to compare. Headers have
-/// whole seconds.
+/// Clocks that differ by more make times of different daemons hard to compare. Headers have whole
+/// seconds.
 const SKEW_S_MAX: i64 = 2;
 
-/// Asks the daemon at a URL, and the leader.
+/// Checks the daemon at a URL, and each shard's leader.
 pub(super) async fn examine(config: &Config, upstream: &Upstream, url: &str) -> Vec<Finding> {
     let mut findings = one(upstream, url, "the daemon").await;
     if config.cluster.role == Role::Single {
@@ -31,7 +30,7 @@ pub(super) async fn examine(config: &Config, upstream: &Upstream, url: &str) -> 
         match led(&location).await {
             Led::By(leader) if leader.url.trim_end_matches('/') == url => {}
             Led::By(leader) => {
-                let who = format!("{}, which leads shard {shard}", leader.name);
+                let who = format!("{}, the leader of shard {shard}", leader.name);
                 findings.extend(one(upstream, leader.url.trim_end_matches('/'), &who).await);
             }
             Led::Unled | Led::Unknown => findings.push(Finding::of(
@@ -80,12 +79,12 @@ fn of_health(check: String, is_well: bool, health: &Value) -> Finding {
     let version = health["version"].as_str().unwrap_or("unknown");
     let detail = health["detail"].as_str().unwrap_or_default();
     if health["version"].is_null() {
-        let remedy = "this is not treadle: name one with --url";
-        return Finding::of(AREA, check, Grade::Fail, "no report of health", remedy);
+        let remedy = "this is not treadle: name a daemon with --url";
+        return Finding::of(AREA, check, Grade::Fail, "not a health report", remedy);
     }
     if version != env!("CARGO_PKG_VERSION") {
         let finding = format!(
-            "it is version {version}, this is {}",
+            "its version is {version}, this is {}",
             env!("CARGO_PKG_VERSION")
         );
         let remedy = "finish the upgrade: docs/guides/operate.md has the order";

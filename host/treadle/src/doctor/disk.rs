@@ -1,27 +1,27 @@
-//! The room on the disk under the store's file and under what policies were compiled to.
+//! Free disk space for the store's file and the cache of compiled policies.
 
 use super::{Finding, Grade};
 use std::path::{Path, PathBuf};
 use treadle_config::Config;
 use treadle_store::Location;
 
-/// Name of the area.
+/// Name of this area.
 const AREA: &str = "disk";
-/// Less is nothing: the store's next writes fail.
+/// With less free space the store's next writes fail.
 const FAIL_BYTES: u64 = 100 << 20;
-/// Less is little.
+/// With less free space a warning is due.
 const WARN_BYTES: u64 = 2 << 30;
 
-/// The free room in each folder.
+/// Free space in each folder.
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let Location::File(path) = config.store.location() else {
-        let finding = "the store has no file here; the database's own disk is its server's";
+        let finding = "the store has no local file; the database server's disk is not checked";
         return vec![Finding::ok(AREA, "store", finding)];
     };
     vec![of_room(&path, free_bytes(&existing(&path)))]
 }
 
-/// The nearest folder above that is there.
+/// The nearest existing folder above a path.
 fn existing(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let found = absolute.ancestors().skip(1).find(|folder| folder.is_dir());
@@ -38,12 +38,12 @@ fn of_room(path: &Path, free: std::io::Result<u64>) -> Finding {
     let free = match free {
         Ok(free) => free,
         Err(error) => {
-            let remedy = "check that the folder is there and its permissions";
+            let remedy = "check that the folder exists, and its permissions";
             return Finding::of(AREA, check, Grade::Warn, error.to_string(), remedy);
         }
     };
     let finding = format!("{:.1} GiB are free", free as f64 / f64::from(1 << 30));
-    let remedy = "make room, or keep less: `store.keep_events`, `store.keep_ended_s`";
+    let remedy = "free some space, or keep less: `store.keep_events`, `store.keep_ended_s`";
     if free < FAIL_BYTES {
         Finding::of(AREA, check, Grade::Fail, finding, remedy)
     } else if free < WARN_BYTES {

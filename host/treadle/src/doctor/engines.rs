@@ -1,4 +1,4 @@
-//! The configured engines: whether each answers, what it serves, how fast it answers.
+//! Checks of the configured engines: reachability, models and response time.
 
 use super::{Finding, Grade};
 use futures_util::future::join_all;
@@ -9,16 +9,16 @@ use treadle_engines::{Declared, read_engine};
 use treadle_http::Upstream;
 use treadle_wire::models_of;
 
-/// Name of the area.
+/// Name of this area.
 const AREA: &str = "engines";
-/// An answer without any work in it that takes longer is worth a look.
+/// Responses that need no computation should be faster.
 const SLOW: Duration = Duration::from_millis(500);
-/// Longest wait for the list of models.
+/// Timeout of the list of models.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Largest list of models.
+/// Maximum size of the list of models.
 const MODELS_BYTES_MAX: usize = 4 << 20;
 
-/// Asks all of them at once. That none is configured is as it should be where the daemon has some.
+/// Checks all engines concurrently. Warns if none is configured and the daemon has none either.
 pub(super) async fn examine(
     config: &Config,
     upstream: &Upstream,
@@ -26,7 +26,7 @@ pub(super) async fn examine(
 ) -> Vec<Finding> {
     let endpoints = &config.engines.endpoints;
     if endpoints.is_empty() && !daemon_has_some {
-        let finding = "none is configured";
+        let finding = "no engine is configured";
         let remedy = "name them in `engines.endpoints`, or add them with `treadle workers add URL`";
         return vec![Finding::of(
             AREA,
@@ -66,11 +66,11 @@ async fn one(config: &Config, upstream: &Upstream, endpoint: &Endpoint) -> Vec<F
     );
     let mut findings = vec![match (models, took > SLOW) {
         (Err(cause), _) => {
-            let remedy = "look at the engine's log: it answers, but lists no models";
+            let remedy = "check the engine's log: it answers, but lists no models";
             Finding::of(AREA, url, Grade::Warn, format!("{said}; {cause}"), remedy)
         }
         (Ok(models), true) => {
-            let remedy = "look at the engine's load and at the network to it";
+            let remedy = "check the engine's load and the network to it";
             Finding::of(
                 AREA,
                 url,
@@ -95,14 +95,14 @@ async fn one(config: &Config, upstream: &Upstream, endpoint: &Endpoint) -> Vec<F
     findings
 }
 
-/// Names of the models that it serves.
+/// Names of the models that an engine serves.
 async fn models(upstream: &Upstream, url: &str) -> Result<String, String> {
     let page = async {
         let response = upstream.get(url.trim_end_matches('/'), "/v1/models").await;
         let response = response.map_err(|error| error.to_string())?;
         let status = response.status();
         if !status.is_success() {
-            return Err(format!("/v1/models answers {status}"));
+            return Err(format!("/v1/models returned {status}"));
         }
         let body = Limited::new(response.into_body(), MODELS_BYTES_MAX)
             .collect()

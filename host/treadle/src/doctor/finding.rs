@@ -1,4 +1,4 @@
-//! What was found, and what to do about it.
+//! Findings with their remedies.
 
 use serde::Serialize;
 
@@ -6,32 +6,32 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Grade {
-    /// As it should be.
+    /// Works.
     Ok,
-    /// Works, but should be looked at.
+    /// Works, but needs attention.
     Warn,
     /// Does not work.
     Fail,
 }
 
-/// What one look has found.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// What part of the system it is about.
+    /// The area of the system.
     pub(crate) area: &'static str,
-    /// What was looked at.
+    /// What was checked.
     pub(crate) check: String,
-    /// How good or bad it is.
+    /// The severity.
     pub(crate) grade: Grade,
     /// What was found.
     #[serde(rename = "finding")]
     pub(crate) seen: String,
-    /// What to do; empty if nothing.
+    /// The remedy; empty if none is needed.
     pub(crate) remedy: String,
 }
 
 impl Finding {
-    /// All is well.
+    /// A finding without a problem.
     pub(super) fn ok(
         area: &'static str,
         check: impl Into<String>,
@@ -40,7 +40,7 @@ impl Finding {
         Self::of(area, check, Grade::Ok, seen, "")
     }
 
-    /// Any grade.
+    /// A finding of any grade.
     pub(super) fn of(
         area: &'static str,
         check: impl Into<String>,

@@ -1,10 +1,10 @@
-//! Times as HTTP's `Date` header has them.
+//! Parses the times of HTTP's `Date` header.
 
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// Unix time, in seconds, of `Sun, 06 Nov 1994 08:49:37 GMT`; `None` for anything else.
+/// Unix time, in seconds, of a text such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn seconds_of(text: &str) -> Option<u64> {
     let (_, rest) = text.split_once(", ")?;
     let mut words = rest.split(' ');

@@ -1,13 +1,13 @@
-//! The host tier of KV caches: its folders, whether they are one file system, and their room.
+//! Checks of the host tier of KV caches: its folders, their file system, and free space.
 
 use super::{Finding, Grade};
 use std::path::Path;
 use treadle_config::Config;
 
-/// Name of the area.
+/// Name of this area.
 const AREA: &str = "kv";
 
-/// Looks at the folders of the tier, if there is to be one.
+/// Checks the tier's folders, if one is configured.
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let kv = &config.kv;
     if !kv.has_tier() {
@@ -38,39 +38,39 @@ fn of_folder(key: &str, path: &Path) -> Finding {
         return Finding::ok(AREA, check, "is there");
     }
     let (grade, seen) = if path.exists() {
-        (Grade::Fail, "is no folder")
+        (Grade::Fail, "is not a folder")
     } else {
-        (Grade::Warn, "is not there yet")
+        (Grade::Warn, "does not exist yet")
     };
-    let remedy = "the daemon makes it at its start; llama.cpp needs its folder before its own";
+    let remedy = "the daemon creates it at startup; llama.cpp needs its folder before it starts";
     Finding::of(AREA, check, grade, seen, remedy)
 }
 
 fn of_devices(same: bool) -> Finding {
     let check = "file systems";
     if same {
-        return Finding::ok(AREA, check, "both folders are in one");
+        return Finding::ok(AREA, check, "both folders are on the same one");
     }
     Finding::of(
         AREA,
         check,
         Grade::Warn,
-        "the folders are in two, so that every copy is written twice",
+        "the folders are on different ones, so that every copy is written twice",
         "put kv.slots_folder and kv.folder on one file system",
     )
 }
 
-/// What the tier holds already has its room.
+/// The tier's current content does not need free space.
 fn of_room(free: u64, bytes_max: u64, held: u64) -> Finding {
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let seen = format!(
-        "{:.1} GiB are free, of at most {:.1} GiB {:.1} are taken",
+        "{:.1} GiB are free; the tier may use {:.1} GiB and uses {:.1}",
         gib(free),
         gib(bytes_max),
         gib(held)
     );
     if free.saturating_add(held) < bytes_max {
-        let remedy = "make room, or lower kv.host_bytes_max";
+        let remedy = "free some space, or lower kv.host_bytes_max";
         return Finding::of(AREA, "room", Grade::Warn, seen, remedy);
     }
     Finding::ok(AREA, "room", seen)

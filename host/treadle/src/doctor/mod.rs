@@ -1,5 +1,5 @@
-//! `treadle doctor`: checks everything that a daemon works with, leaves nothing changed, and prints
-//! what to do.
+//! `treadle doctor`: checks everything that a daemon depends on, changes nothing, and prints
+//! remedies.
 
 mod broker;
 mod daemons;
@@ -21,21 +21,21 @@ use treadle_config::Config;
 use treadle_http::Upstream;
 use treadle_trust::{Connector, Targets};
 
-/// Time for a connection to come about.
+/// Timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What was found.
+/// The findings.
 pub(crate) struct Report {
-    /// Which daemon runs the configuration.
+    /// Which daemon runs this configuration.
     pub(crate) run_by: RunBy,
-    /// About the daemon that was examined.
+    /// Findings about the daemon.
     pub(crate) daemon: Vec<Finding>,
-    /// About what the configuration names.
+    /// Findings about what the configuration names.
     pub(crate) configuration: Vec<Finding>,
 }
 
-/// Checks everything that this configuration names, and the daemon at a URL, which has reported
-/// this about itself.
+/// Checks everything that the configuration names, and the daemon at a URL, given its reports about
+/// itself.
 pub(crate) async fn examine(
     config: &Config,
     daemon_url: &str,
@@ -55,7 +55,7 @@ pub(crate) async fn examine(
     let mut configuration = stores;
     configuration.extend(broker);
     configuration.extend(engines);
-    // Compiling takes the whole machine, and would make an engine look slow.
+    // Compiling uses the whole machine, and would make engines look slow.
     configuration.extend(plugins::examine(config).await);
     configuration.extend(disk::examine(config));
     configuration.extend(kv::examine(config));

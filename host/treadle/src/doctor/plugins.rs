@@ -1,4 +1,4 @@
-//! The bound policies: whether each is stored and can be loaded here.
+//! Checks of the bound policies: whether each is stored and can be loaded.
 
 use super::store::locations;
 use super::{Finding, Grade};
@@ -9,12 +9,12 @@ use treadle_policy_runtime::PolicyEngine;
 use treadle_registry::NATIVE;
 use treadle_store::{BindingRow, Location, Options, Store, open_with, schema_status};
 
-/// Name of the area.
+/// Name of this area.
 const AREA: &str = "plugins";
-/// Most policies that are compiled.
+/// Maximum number of policies that are compiled.
 const COMPILED_MAX: usize = 64;
 
-/// Compiles what is bound, in this process only.
+/// Compiles the bound policies, in this process only.
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     let engine = match PolicyEngine::new(config.plugins.limits()) {
         Ok(engine) => Arc::new(engine),
@@ -56,7 +56,7 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
 
 type Bound = (Arc<dyn Store>, Vec<BindingRow>);
 
-/// The bindings of a store that is there and fits; opening another would change it.
+/// The bindings of an existing store with this schema; opening another store would change it.
 async fn bindings_at(location: &Location) -> Result<Option<Bound>, treadle_store::StoreError> {
     if *location == Location::Memory {
         return Ok(None);
@@ -107,7 +107,7 @@ async fn of_store(
                 AREA,
                 check,
                 Grade::Fail,
-                "it is bound, and not stored",
+                "it is bound, but not stored",
                 "upload it again with `treadle plugin push`, or bind another",
             ),
             Ok(Some(plugin)) => {
@@ -128,7 +128,7 @@ async fn of_store(
                         AREA,
                         check,
                         Grade::Fail,
-                        format!("{name} does not load: {cause}"),
+                        format!("{name} can't be loaded: {cause}"),
                         "build it against this version's contract and push it again, or roll its \
                          binding back",
                     ),

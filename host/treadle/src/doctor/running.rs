@@ -1,4 +1,4 @@
-//! The running daemon: what it reports about itself, and whether the configuration here is its own.
+//! Findings about the running daemon: its own reports, and whether it runs the configuration here.
 
 use super::store::{Led, led, locations};
 use super::{Finding, Grade};
@@ -7,16 +7,16 @@ use serde_json::Value;
 use treadle_config::Config;
 use treadle_store::{LeaderRow, Location};
 
-/// Name of the area of a daemon's engines.
+/// The area of a daemon's engines.
 const ENGINES: &str = "engines";
-/// Name of the area of a daemon's broker.
+/// The area of a daemon's broker.
 const BROKER: &str = "broker";
-/// Name of the area of a daemon's nodes.
+/// The area of a daemon's nodes.
 const NODES: &str = "nodes";
-/// Name of the area of what is about daemons themselves.
+/// The area of daemons themselves.
 const DAEMONS: &str = "daemons";
 
-/// A daemon's answers; where there is none, why.
+/// A daemon's reports about itself, or why they are missing.
 pub(crate) struct DaemonReport {
     /// `GET /health`.
     pub(crate) health: Result<Value, String>,
@@ -32,29 +32,29 @@ pub(crate) struct DaemonReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunBy {
-    /// The daemon that is examined.
+    /// The examined daemon.
     ThisDaemon,
-    /// Another one: it schedules on the store of the configuration.
+    /// Another daemon: it schedules on the configuration's store.
     AnotherDaemon,
-    /// None.
+    /// No daemon.
     Nobody,
-    /// The store does not show it.
+    /// The store does not tell.
     Unknown,
 }
 
 impl DaemonReport {
-    /// The version of the daemon, if it is one.
+    /// The version of the daemon, if the server is one.
     pub(crate) fn version(&self) -> Option<&str> {
         self.health.as_ref().ok()?["version"].as_str()
     }
 
-    /// Whether it has engines.
+    /// Whether the daemon has engines.
     pub(super) fn has_engines(&self) -> bool {
         let total = |workers: &Value| workers["total"].as_u64();
         self.workers.as_ref().ok().and_then(total) > Some(0)
     }
 
-    /// What follows from it, and from who schedules on the stores of the configuration.
+    /// Findings from the reports, and from the leaders on the configuration's stores.
     pub(super) async fn examine(&self, config: &Config, url: &str) -> (RunBy, Vec<Finding>) {
         let mut findings = self.of_engines();
         findings.extend(self.of_broker());
@@ -62,8 +62,8 @@ impl DaemonReport {
         let mut run_by = RunBy::Nobody;
         for (shard, location) in locations(config) {
             let (by, other) = match led(&location).await {
-                // Each process has its own; a daemon that runs a configuration without a store
-                // leaves no trace.
+                // Each process has its own; a daemon with a configuration without a store leaves no
+                // trace.
                 _ if location == Location::Memory => (RunBy::Unknown, None),
                 Led::Unled => (RunBy::Nobody, None),
                 Led::Unknown => (RunBy::Unknown, None),
@@ -87,7 +87,7 @@ impl DaemonReport {
         (run_by, findings)
     }
 
-    /// Whether it is, or is led by, who schedules on a store.
+    /// Whether the daemon is a store's leader, or a gateway of it.
     fn is(&self, leader: &LeaderRow, url: &str) -> bool {
         let Ok(cluster) = &self.cluster else {
             return leader.url.trim_end_matches('/') == url;
@@ -114,7 +114,7 @@ impl DaemonReport {
             return findings;
         }
         let remedy = "add one with `treadle workers add URL`";
-        let seen = "none is registered with the daemon";
+        let seen = "no engine is registered with the daemon";
         vec![Finding::of(
             ENGINES,
             "what the daemon has",
@@ -140,7 +140,7 @@ impl DaemonReport {
         let cause = broker["cause"]
             .as_str()
             .unwrap_or("events wait to be published");
-        let remedy = "look at the broker; events wait in the journal meanwhile";
+        let remedy = "check the broker; events stay in the journal meanwhile";
         Some(Finding::of(
             BROKER,
             check,
@@ -152,7 +152,7 @@ impl DaemonReport {
 }
 
 impl RunBy {
-    /// For two shards: what is certain of one holds for the configuration.
+    /// Combines the results of two shards: the more certain one wins.
     fn or(self, other: Self) -> Self {
         let strength = |run_by| match run_by {
             Self::Nobody => 0,
@@ -170,7 +170,7 @@ impl RunBy {
 
 fn of_engine(worker: &Value) -> Finding {
     let check = format!(
-        "{}, as the daemon sees it",
+        "{}, as reported by the daemon",
         worker["url"].as_str().unwrap_or("?")
     );
     let kind = worker["engine"].as_str().unwrap_or("unknown");
@@ -180,7 +180,7 @@ fn of_engine(worker: &Value) -> Finding {
             memory.map_or_else(|| "unknown".to_owned(), |tokens| format!("{tokens} tokens"));
         return Finding::ok(ENGINES, check, format!("{kind}, answers; memory: {memory}"));
     }
-    let remedy = "start the engine, or take it out with `treadle workers remove URL`";
+    let remedy = "start the engine, or remove it with `treadle workers remove URL`";
     Finding::of(
         ENGINES,
         check,
@@ -202,7 +202,7 @@ fn of_node(node: &Value) -> Finding {
     }
     if version != env!("CARGO_PKG_VERSION") {
         let seen = format!("{state}, of version {version}");
-        let remedy = "give the daemon and its nodes one version of treadle";
+        let remedy = "run the same version of treadle on the daemon and its nodes";
         return Finding::of(NODES, check, Grade::Warn, seen, remedy);
     }
     let sandboxes = node["sandboxes"].as_u64().unwrap_or(0);

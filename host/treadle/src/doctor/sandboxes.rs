@@ -1,16 +1,16 @@
-//! Sandboxes: whether this machine, or the cluster, can have them.
+//! Checks of sandboxes: whether this machine, or the cluster, can run them.
 
 use super::{Finding, Grade};
 use std::path::Path;
 use treadle_config::Config;
 
-/// Name of the area.
+/// Name of this area.
 const AREA: &str = "sandboxes";
 
-/// Looks at where sandboxes are to be, if there are to be any.
+/// Checks the sandboxes' backend, if sandboxes are configured.
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     if config.kubernetes.enabled {
-        let remedy = "docs/sandboxes.md#on-kubernetes has what a cluster must give";
+        let remedy = "docs/sandboxes.md#on-kubernetes lists the cluster's requirements";
         return vec![match treadle_server::look_at_cluster(config).await {
             Ok(found) => Finding::ok(AREA, "kubernetes", found),
             Err(missing) => Finding::of(AREA, "kubernetes", Grade::Fail, missing, remedy),
@@ -34,21 +34,20 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Whether a sandbox comes to be, where the configuration has them, and runs a command.
+/// Creates a sandbox and runs a command in it.
 async fn trial(config: &Config) -> Finding {
     const WHAT: &str = "trial";
     match treadle_server::try_sandbox(config).await {
         Ok(took) => {
             let found = format!(
-                "a sandbox was made and ran a command, in {:.1} s",
+                "a sandbox was created and ran a command in {:.1} s",
                 took.as_secs_f64()
             );
             Finding::ok(AREA, WHAT, found)
         }
         Err(problem) => {
-            let problem = format!("no sandbox starts: {problem}");
-            let remedy =
-                "docs/sandboxes.md has what sandboxes take; `sandboxes.folder` is where they are";
+            let problem = format!("no sandbox could be started: {problem}");
+            let remedy = "see docs/sandboxes.md for the requirements, and check `sandboxes.folder`";
             Finding::of(AREA, WHAT, Grade::Fail, problem, remedy)
         }
     }

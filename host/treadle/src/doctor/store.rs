@@ -1,4 +1,4 @@
-//! The database of each shard.
+//! Checks of each shard's database.
 
 use super::{Finding, Grade};
 use treadle_config::Config;
@@ -6,10 +6,10 @@ use treadle_store::{
     LeaderRow, Location, Options, examine as examine_store, open_with, schema_status,
 };
 
-/// Name of the area.
+/// Name of this area.
 const AREA: &str = "store";
 
-/// Locations of the shards' stores, with their names.
+/// Names and locations of the shards' stores.
 pub(super) fn locations(config: &Config) -> Vec<(String, Location)> {
     let place = |(number, name): (usize, &String)| {
         let location = config.store.of_shard(name, number == 0).location();
@@ -24,17 +24,17 @@ pub(super) fn locations(config: &Config) -> Vec<(String, Location)> {
         .collect()
 }
 
-/// Who schedules on a store.
+/// The leader on a store.
 pub(super) enum Led {
-    /// This one, or it was the last and ended without saying so.
+    /// The current leader, or the last one, which ended without resigning.
     By(LeaderRow),
-    /// None does, or there is no store.
+    /// No leader, or there is no store.
     Unled,
     /// The store can't be read, or not by this build.
     Unknown,
 }
 
-/// Looks who schedules on a store, and changes nothing.
+/// Looks up the leader on a store, and changes nothing.
 pub(super) async fn led(location: &Location) -> Led {
     let Ok(status) = schema_status(location).await else {
         return Led::Unknown;
@@ -61,7 +61,7 @@ pub(super) async fn led(location: &Location) -> Led {
     }
 }
 
-/// The store's report about itself; and its clock beside this machine's.
+/// The store's own checks, and the skew of its clock.
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let locations = locations(config);

@@ -1,4 +1,4 @@
-//! `treadle plugin bind`, `rollback` and `unbind`: which policy decides what.
+//! `treadle plugin bind`, `rollback` and `unbind`: which policy makes which decisions.
 
 use clap::Args;
 use http::Method;
@@ -11,13 +11,13 @@ use crate::cli::error::CliError;
 use crate::cli::output::{plain, print_json, print_text};
 use crate::cli::progress;
 
-/// What is bound.
+/// The world and the job of a binding.
 #[derive(Args, Clone, Debug)]
 struct BindingTarget {
-    /// What is decided.
+    /// The kind of decision.
     #[arg(long, default_value = "eviction", value_parser = world)]
     world: World,
-    /// For which job alone; for all that have no policy of their own unless given.
+    /// Only for this job; by default for all jobs without a binding of their own.
     #[arg(long)]
     job: Option<String>,
 }
@@ -31,16 +31,16 @@ fn job_text(job: Option<&String>) -> String {
 pub(super) struct BindArgs {
     /// Name, name@version, digest, or `native` for the built-in default.
     policy: String,
-    /// What is decided: the policy's own world unless given, and eviction for `native`.
+    /// The kind of decision; by default the policy's own world, or eviction for `native`.
     #[arg(long, value_parser = world)]
     world: Option<World>,
-    /// For which job alone; for all that have no policy of their own unless given.
+    /// Only for this job; by default for all jobs without a binding of their own.
     #[arg(long)]
     job: Option<String>,
-    /// Its configuration, a JSON object.
+    /// The policy's configuration, a JSON object.
     #[arg(long, value_name = "JSON", value_parser = json_object)]
     config_json: Option<Value>,
-    /// Only ask it and compare: nothing comes of its answers.
+    /// Only call it and compare: its answers are not used.
     #[arg(long, conflicts_with = "canary")]
     shadow: bool,
     /// Let it decide for this share of the programs, above 0 and below 1.
@@ -60,10 +60,10 @@ pub(super) struct RollbackArgs {
 pub(super) struct UnbindArgs {
     #[command(flatten)]
     place: BindingTarget,
-    /// End what is only asked.
+    /// End the shadow binding.
     #[arg(long, conflicts_with = "canary")]
     shadow: bool,
-    /// End what decides for a share.
+    /// End the canary binding.
     #[arg(long)]
     canary: bool,
 }
@@ -85,7 +85,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl BindArgs {
-    /// Binds and prints what holds now.
+    /// Binds the policy and prints the result.
     pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
         let body = self.body();
         let spinner = progress::spinner(format!("binding {}", self.policy));
@@ -98,7 +98,7 @@ impl BindArgs {
         let (policy, world) = (plain(&bound["policy"]), plain(&bound["world"]));
         let job = job_text(self.job.as_ref());
         print_text(&match (self.shadow, self.canary) {
-            (true, _) => format!("{policy} is asked about {world}{job}, and nothing comes of it"),
+            (true, _) => format!("{policy} shadows {world}{job}; its answers are not used"),
             (_, Some(share)) => {
                 let percent = share * 100.0;
                 format!("{policy} decides on {world}{job} for {percent}% of the programs")
@@ -130,7 +130,7 @@ impl BindArgs {
 }
 
 impl RollbackArgs {
-    /// Rolls back and prints what holds now.
+    /// Rolls back and prints the result.
     pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
         let mut body = json!({"world": self.place.world.as_str()});
         if let Some(job) = &self.place.job {
@@ -151,7 +151,7 @@ impl RollbackArgs {
 }
 
 impl UnbindArgs {
-    /// Ends a binding and prints which.
+    /// Ends a binding and prints the result.
     pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
         let role = match (self.shadow, self.canary) {
             (true, _) => "shadow",

@@ -1,4 +1,4 @@
-//! `treadle plugin build`: from a project to a component.
+//! `treadle plugin build`: builds a component from a project.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -19,10 +19,10 @@ pub(super) enum Language {
 }
 
 impl Language {
-    /// All of them.
+    /// All languages.
     pub(super) const ALL: [Self; 3] = [Self::Rust, Self::Python, Self::Typescript];
 
-    /// The file by which a project of this language is known.
+    /// The file that identifies a project of this language.
     pub(super) const fn manifest(self) -> &'static str {
         match self {
             Self::Rust => "Cargo.toml",

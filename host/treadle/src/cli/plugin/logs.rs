@@ -1,4 +1,4 @@
-//! `treadle plugin logs`: what a policy writes to its log.
+//! `treadle plugin logs`: shows a policy's log.
 
 use clap::Args;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::cli::output::{plain, print_text};
 pub(super) struct LogsArgs {
     /// Name, name@version, or digest.
     policy: String,
-    /// Go on as lines come, until interrupted.
+    /// Keep printing new lines, until interrupted.
     #[arg(short, long)]
     follow: bool,
 }

@@ -1,4 +1,4 @@
-//! `treadle plugin new`: a project with a policy that works.
+//! `treadle plugin new`: creates a project with a working policy.
 
 use std::path::{Path, PathBuf};
 
@@ -21,18 +21,18 @@ pub(super) struct NewArgs {
     /// The policy's name: lower-case words joined by hyphens.
     #[arg(value_parser = policy_name)]
     name: String,
-    /// What it is written in.
+    /// The language to write it in.
     #[arg(long, value_name = "LANGUAGE")]
     lang: Language,
-    /// What it decides: prediction, priority, placement, allocation, eviction or reward.
+    /// The kind of decision: prediction, priority, placement, allocation, eviction or reward.
     #[arg(long, value_parser = world)]
     world: World,
-    /// Where the project goes; a folder with the policy's name unless given.
+    /// Folder of the project; by default the policy's name.
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
 }
 
-/// Reads the name of a world.
+/// Parses the name of a world.
 pub(super) fn world(text: &str) -> Result<World, String> {
     World::from_name(text).ok_or_else(|| {
         let words: Vec<_> = World::ALL.iter().map(|world| world.as_str()).collect();
@@ -56,13 +56,13 @@ fn policy_name(text: &str) -> Result<String, String> {
 }
 
 impl NewArgs {
-    /// Writes the project and prints the next steps.
+    /// Creates the project and prints the next steps.
     pub(super) fn run(self, json: bool) -> Result<(), CliError> {
         let folder = self.path.clone().unwrap_or_else(|| (&self.name).into());
         let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
         if is_taken || folder.is_file() {
             return Err(CliError::Usage(format!(
-                "{} is there already; choose another name or --path",
+                "{} already exists; choose another name or --path",
                 folder.display()
             )));
         }
@@ -78,7 +78,7 @@ impl NewArgs {
             }));
         }
         print_text(&format!(
-            "{} holds a policy of the world {} in {}; next:\n  {}",
+            "{} contains a policy of the world {} in {}; next:\n  {}",
             folder.display(),
             self.world.as_str(),
             self.lang,
@@ -98,7 +98,7 @@ fn write(path: &Path, text: &str) -> Result<(), CliError> {
     })
 }
 
-/// The three commands after `new`.
+/// The commands to run after `new`.
 fn next_commands(folder: &Path, language: Language) -> [String; 3] {
     let place = folder.display();
     let prepare = match language {
@@ -115,7 +115,7 @@ fn next_commands(folder: &Path, language: Language) -> [String; 3] {
     ]
 }
 
-/// Paths in a project, and what the files hold.
+/// Paths in a project, and the files' content.
 fn project_files(name: &str, language: Language, world: World) -> Vec<(String, String)> {
     let mut files = template_files(name, language, world);
     let mut copy = |from: &str, to: &str| {
@@ -138,7 +138,7 @@ fn project_files(name: &str, language: Language, world: World) -> Vec<(String, S
         Language::Rust => {
             let sdk = text("sdk/rust/Cargo.toml");
             put("treadle-plugin/Cargo.toml", sdk.to_owned());
-            // Its front page.
+            // The project's README.
             let guide = text("sdk/rust/README.md");
             put("treadle-plugin/README.md", guide.to_owned());
             let manifest = rust_workspace::manifest(name, world.as_str());
@@ -165,7 +165,7 @@ fn template_files(name: &str, language: Language, world: World) -> Vec<(String, 
     };
     let mut files = Vec::new();
     for (path, text) in below(folder) {
-        // A template's own name is one that no tool takes for a project's.
+        // Template manifests have names that no tool recognises.
         let path = path.strip_suffix(".in").unwrap_or(path);
         let place = match path.strip_prefix("policies/") {
             None => path.to_owned(),
@@ -182,7 +182,7 @@ fn template_files(name: &str, language: Language, world: World) -> Vec<(String, 
     files
 }
 
-/// `package.json`: the SDK's with other names, so that the tools are the same.
+/// `package.json`: the SDK's with another name, so that the tools have the same versions.
 fn package(name: &str, world: &str) -> String {
     let mut package: Value =
         serde_json::from_str(text("sdk/typescript/package.json")).unwrap_or_default();
@@ -193,7 +193,7 @@ fn package(name: &str, world: &str) -> String {
     format!("{package:#}\n")
 }
 
-/// `package-lock.json`: the SDK's with other names.
+/// `package-lock.json`: the SDK's with another name.
 fn lock(name: &str) -> String {
     let mut lock: Value =
         serde_json::from_str(text("sdk/typescript/package-lock.json")).unwrap_or_default();

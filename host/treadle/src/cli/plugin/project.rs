@@ -1,4 +1,4 @@
-//! A policy's project: a folder that `treadle plugin build` makes a component of.
+//! A policy's project: a folder from which `treadle plugin build` makes a component.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::language::Language;
 use crate::cli::error::CliError;
 
-/// Where the component goes.
+/// Folder of the component.
 const OUTPUT_FOLDER: &str = "dist";
 
 /// A folder with a policy's sources.
@@ -15,7 +15,7 @@ const OUTPUT_FOLDER: &str = "dist";
 pub(super) struct Project {
     /// The folder.
     pub(super) folder: PathBuf,
-    /// What it is written in.
+    /// The language of the sources.
     pub(super) language: Language,
     /// The policy's name.
     pub(super) name: String,
@@ -29,7 +29,7 @@ impl Project {
         let Some(language) = Language::of(folder) else {
             let manifests = Language::ALL.map(Language::manifest).join(", ");
             return Err(CliError::Usage(format!(
-                "{} holds no policy (none of {manifests}); name its folder, or begin one with `treadle plugin new`",
+                "{} contains no policy (none of {manifests}); name its folder, or create one with `treadle plugin new`",
                 folder.display()
             )));
         };
@@ -39,7 +39,7 @@ impl Project {
             cause,
         })?;
         let unreadable = |error: &dyn std::fmt::Display| {
-            CliError::Failed(format!("{}: {error}; mend the file", path.display()))
+            CliError::Failed(format!("{}: {error}; correct the file", path.display()))
         };
         let manifest: Value = match language {
             Language::Typescript => serde_json::from_str(&text).map_err(|e| unreadable(&e))?,
@@ -53,7 +53,7 @@ impl Project {
             Language::Typescript => ("/name", "/treadle"),
         };
         let Some(name) = manifest.pointer(name).and_then(Value::as_str) else {
-            return Err(unreadable(&"it gives no name"));
+            return Err(unreadable(&"the name is missing"));
         };
         Ok(Self {
             folder: folder.to_owned(),
@@ -63,7 +63,7 @@ impl Project {
         })
     }
 
-    /// Where its component is, once it is built.
+    /// Path of the built component.
     pub(super) fn output(&self) -> PathBuf {
         let file = format!("{}.wasm", self.name);
         self.folder.join(OUTPUT_FOLDER).join(file)
@@ -78,19 +78,19 @@ impl Project {
                 Language::Typescript => "the object \"treadle\"",
             };
             CliError::Failed(format!(
-                "{} has no {key} in {place}; give it one",
+                "{} has no {key} in {place}; add it",
                 self.folder.join(self.language.manifest()).display()
             ))
         })
     }
 
-    /// A path that the manifest may give, from the project's folder.
+    /// An optional path in the manifest, relative to the project's folder.
     pub(super) fn path(&self, key: &str, default: &str) -> PathBuf {
         let path = self.settings[key].as_str().unwrap_or(default);
         self.folder.join(path)
     }
 
-    /// Paths that the manifest may give, from the project's folder.
+    /// Optional paths in the manifest, relative to the project's folder.
     pub(super) fn paths(&self, key: &str) -> Vec<PathBuf> {
         let paths = self.settings[key].as_array();
         let paths = paths.into_iter().flatten().filter_map(Value::as_str);
@@ -98,7 +98,7 @@ impl Project {
     }
 }
 
-/// The component that a path names: itself, or what the project there was built to.
+/// The component at a path: the file itself, or the output of the project there.
 pub(in crate::cli) fn component(path: &Path) -> Result<PathBuf, CliError> {
     if !path.is_dir() {
         return Ok(path.to_owned());

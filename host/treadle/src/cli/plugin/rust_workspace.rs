@@ -1,5 +1,5 @@
-//! `Cargo.toml` of a new policy in Rust: a workspace with the policy and the SDK, with
-//! the versions that the SDK is tested with.
+//! `Cargo.toml` of a new policy in Rust: a workspace with the policy and the SDK, pinned to the
+//! versions that the SDK is tested with.
 
 use toml::{Table, Value};
 
@@ -30,7 +30,7 @@ pub(super) fn manifest(name: &str, world: &str) -> String {
     }
     let sdk = Table::from_iter([("path".to_owned(), Value::from("treadle-plugin"))]);
     libraries.insert("treadle-plugin".to_owned(), sdk.into());
-    // The SDK takes the lints of its workspace; a policy's author chooses for herself.
+    // The SDK inherits its workspace's lints; policy authors choose their own.
     let lints = Table::from_iter([("rust".to_owned(), Value::Table(Table::new()))]);
     let workspace = Table::from_iter([
         ("resolver".to_owned(), "3".into()),

@@ -1,4 +1,4 @@
-//! `treadle plugin test`: a policy's answers to recorded inputs.
+//! `treadle plugin test`: runs a policy on recorded inputs.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use crate::cli::progress;
 use crate::cli::settings::Settings;
 use treadle_policy::calls::{NoAnswer, RecordedCall, ask};
 
-/// Inputs of a project, unless others are named.
+/// Default file of a project's inputs.
 const INPUTS_FILE: &str = "inputs.jsonl";
-/// How far an answer may be from what is expected, as a part of it.
+/// Allowed relative difference between an answer and the expected one.
 const TOLERANCE: f64 = 1e-9;
 /// Longest answer that is shown to people, in characters.
 const ANSWER_CHARS_MAX: usize = 100;
@@ -30,14 +30,14 @@ const COMPONENT_VERSION: [u8; 4] = [0x0d, 0, 1, 0];
 /// Arguments of `treadle plugin test`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct TestArgs {
-    /// The component, or the folder of a project that is built.
+    /// The component, or the folder of a built project.
     #[arg(default_value = ".")]
     file: PathBuf,
-    /// Recorded inputs, one JSON object a line; inputs.jsonl of a project unless given.
+    /// Recorded inputs, one JSON object per line; by default inputs.jsonl of a project.
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
-    /// Time for one answer. Generous unless given: a daemon's `plugins.hot_deadline_ms`
-    /// is what counts later.
+    /// Time limit of one answer. The default is generous: a daemon applies
+    /// `plugins.hot_deadline_ms`.
     #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     deadline_ms: u64,
     #[command(flatten)]
@@ -50,17 +50,17 @@ struct Outcome {
     function: String,
     answer: Value,
     took_us: f64,
-    /// What is wrong with the answer.
+    /// Why the answer is wrong.
     complaint: Option<String>,
 }
 
 impl TestArgs {
-    /// Prints each answer; fails if one is not as expected.
+    /// Runs the calls and prints each answer; fails if one is not as expected.
     pub(super) fn run(self, json: bool) -> Result<(), CliError> {
         let inputs = self.inputs()?;
         let module = self.compile()?;
         let mut outcomes = Vec::new();
-        // An instance goes on as long as the configuration is the same.
+        // An instance is reused while the configuration stays the same.
         let mut running: Option<(String, PolicyInstance)> = None;
         for (line, call) in recorded(&inputs)? {
             let config = call.config.to_string();
@@ -89,7 +89,7 @@ impl TestArgs {
             (0, _) if json => Ok(()),
             (0, count) => print_text(&format!("{count} calls, all as expected")),
             (failed, count) => Err(CliError::Failed(format!(
-                "{failed} of {count} calls are not as expected; mend the policy or the inputs"
+                "{failed} of {count} calls are not as expected; correct the policy or the inputs"
             ))),
         }
     }
@@ -99,7 +99,7 @@ impl TestArgs {
             Some(inputs) => Ok(inputs.clone()),
             None if self.file.is_dir() => Ok(Project::open(&self.file)?.folder.join(INPUTS_FILE)),
             None => Err(CliError::Usage(
-                "a component has no inputs of its own; name some with --inputs FILE".to_owned(),
+                "a component has no inputs of its own; give a file with --inputs FILE".to_owned(),
             )),
         }
     }
@@ -115,8 +115,8 @@ impl TestArgs {
                 "{file}: {error}; `treadle plugin check {file}` has details"
             ))
         };
-        // A core module becomes a component on the way through the checks. What is one
-        // already is compiled once only, because an interpreter takes its time.
+        // The inspection turns a core module into a component. A component skips it, because
+        // compiling an interpreter twice takes long.
         let compiled = if bytes.get(4..8) == Some(&COMPONENT_VERSION) {
             engine.compile(&bytes).map_err(|error| refused(&error))
         } else {
@@ -169,12 +169,12 @@ fn start(module: &PolicyModule, config: &str, line: usize) -> Result<PolicyInsta
     let options = InstanceOptions::configured(config);
     module.instance(&options).map_err(|error| {
         CliError::Failed(format!(
-            "line {line} of the inputs: {error}; mend the policy or the line"
+            "line {line} of the inputs: {error}; correct the policy or the line"
         ))
     })
 }
 
-/// Calls with the numbers of their lines.
+/// Recorded calls with their line numbers.
 fn recorded(path: &Path) -> Result<Vec<(usize, RecordedCall)>, CliError> {
     let unreadable = |cause| CliError::File {
         path: path.to_owned(),
@@ -195,7 +195,7 @@ fn recorded(path: &Path) -> Result<Vec<(usize, RecordedCall)>, CliError> {
     Ok(calls)
 }
 
-/// A fault instead of an answer.
+/// A fault, in the form of an answer.
 fn error_of(fault: &PolicyFault) -> Value {
     match fault {
         PolicyFault::NotSupported => json!({"error": "not-supported"}),
@@ -207,7 +207,7 @@ fn error_of(fault: &PolicyFault) -> Value {
     }
 }
 
-/// Whether an answer is what is expected; of errors the code alone counts.
+/// Whether an answer is as expected; of errors only the codes are compared.
 fn alike(expect: &Value, answer: &Value) -> bool {
     match (expect, answer) {
         (Value::Number(a), Value::Number(b)) => match (a.as_f64(), b.as_f64()) {

@@ -1,4 +1,4 @@
-//! The tools that make components, and what to do where they are missing.
+//! The tools that build components, and remedies for missing ones.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use crate::cli::error::CliError;
 
 const RUST_TARGET: &str = "wasm32-unknown-unknown";
 
-/// Makes the component of a project.
+/// Builds the component of a project.
 pub(super) fn build(project: &Project, output: &Path) -> Result<(), CliError> {
     match project.language {
         Language::Rust => build_rust(project, output),
@@ -43,7 +43,7 @@ fn build_rust(project: &Project, output: &Path) -> Result<(), CliError> {
     let messages = run(&mut cargo, "cargo", remedy)?;
     let built = wasm_of(&messages).ok_or_else(|| {
         CliError::Failed(format!(
-            "{} makes no module; its [lib] needs crate-type = [\"cdylib\", \"rlib\"]",
+            "{} builds no module; its [lib] needs crate-type = [\"cdylib\", \"rlib\"]",
             project.folder.join("Cargo.toml").display()
         ))
     })?;
@@ -66,7 +66,7 @@ fn has_target(folder: &Path) -> bool {
     entries.any(|entry| entry.file_name().to_string_lossy().starts_with("libstd-"))
 }
 
-/// Debian has no standard library for the target, so cargo builds it from source.
+/// Debian ships no standard library for the target, so cargo builds it from source.
 fn use_debians_compiler(cargo: &mut Command) -> Result<(), CliError> {
     let is_there = ["/usr/bin/rustc", "/usr/bin/cargo", "/usr/bin/wasm-ld"]
         .iter()
@@ -97,7 +97,7 @@ fn use_debians_compiler(cargo: &mut Command) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The module that the last of cargo's messages about one names.
+/// The last module in cargo's messages.
 fn wasm_of(messages: &str) -> Option<PathBuf> {
     let is_wasm = |file: &&str| Path::new(file).extension() == Some(OsStr::new("wasm"));
     let mut modules = messages.lines().filter_map(|line| {
@@ -168,18 +168,18 @@ fn joined(option: &str, path: &Path) -> std::ffi::OsString {
     argument
 }
 
-/// A tool in a folder, else the one on the path.
+/// A tool in a folder, or else on the PATH.
 fn tool(folder: &Path, name: &str) -> PathBuf {
     let place = folder.join(name);
     if place.is_file() { place } else { name.into() }
 }
 
-/// Runs a tool and gives its standard output; its errors are printed.
+/// Runs a tool and returns its standard output; its errors are printed.
 fn run(command: &mut Command, name: &str, remedy: &str) -> Result<String, CliError> {
     let ran = command.stdin(Stdio::null()).output();
     let output = ran.map_err(|cause| match cause.kind() {
         ErrorKind::NotFound => CliError::Failed(format!("{name} is missing; {remedy}")),
-        _ => CliError::Failed(format!("{name} does not run: {cause}; {remedy}")),
+        _ => CliError::Failed(format!("{name} can't be run: {cause}; {remedy}")),
     })?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     if output.status.success() {
@@ -198,7 +198,7 @@ fn run(command: &mut Command, name: &str, remedy: &str) -> Result<String, CliErr
         .to_string_lossy()
         .into_owned();
     Err(CliError::Failed(format!(
-        "{program} fails; mend what it names:\n{shown}"
+        "{program} failed; correct the errors:\n{shown}"
     )))
 }
 
@@ -229,6 +229,6 @@ mod tests {
         let mut failing = Command::new("sh");
         failing.args(["-c", "echo broken >&2; exit 3"]);
         let error = run(&mut failing, "sh", "").unwrap_err();
-        assert_eq!(error.to_string(), "sh fails; mend what it names:\nbroken");
+        assert_eq!(error.to_string(), "sh failed; correct the errors:\nbroken");
     }
 }

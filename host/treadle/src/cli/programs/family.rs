@@ -1,4 +1,4 @@
-//! `treadle programs KEY --family`: a tree of agents, and when each was at work.
+//! `treadle programs KEY --family`: a tree of agents with a timeline of each.
 
 use std::collections::BTreeSet;
 
@@ -23,14 +23,14 @@ const FAMILY: &[Column] = &[
     ("ENDED", "/ended"),
     ("TIMELINE", "/timeline"),
 ];
-/// Generations of a family that are shown, at most.
+/// Maximum depth of a family tree.
 const GENERATIONS_MAX: usize = 16;
-/// Steps of a program that are looked at; of more the first ones are.
+/// Maximum number of steps fetched per program, from the first on.
 const STEPS_MAX: u32 = 1_000;
-/// Characters of a timeline.
+/// Width of a timeline, in characters.
 const TIMELINE_CHARS: u64 = 40;
 
-/// Shows the first of the programs that led to this one, and all that came of it.
+/// Shows the root of the program's family and all its descendants.
 pub(super) async fn show(
     client: &Client,
     program: Value,
@@ -57,14 +57,14 @@ pub(super) async fn show(
     print_table(FAMILY, &rows, "")
 }
 
-/// The first of the programs that led to this one.
+/// The root of a program's family.
 async fn first_of(client: &Client, program: Value) -> Value {
     let mut first = program;
     for _ in 0..GENERATIONS_MAX {
         let Some(parent) = first["parent"].as_str() else {
             break;
         };
-        // It may be forgotten: then the family begins with this one.
+        // The parent may no longer be stored: then this program is the root.
         let path = format!("/api/v1/programs/{}", escaped(parent));
         let Ok(parent) = client.get(&path).await else {
             break;
@@ -74,7 +74,7 @@ async fn first_of(client: &Client, program: Value) -> Value {
     first
 }
 
-/// A program and all that came of it, children after their parents.
+/// A program and its descendants, children after their parents.
 async fn tree(client: &Client, first: Value, limit: usize) -> Result<Vec<Value>, CliError> {
     let mut seen = BTreeSet::new();
     let mut left = vec![(first, 0)];
@@ -82,7 +82,7 @@ async fn tree(client: &Client, first: Value, limit: usize) -> Result<Vec<Value>,
     while let Some((mut program, depth)) = left.pop() {
         let key = plain(&program["program_id"]);
         if !seen.insert(key.clone()) {
-            // Two that name each other.
+            // Guards against programs that name each other as parent.
             continue;
         }
         program["name"] = Value::String(format!("{}{key}", "  ".repeat(depth)));
@@ -98,10 +98,10 @@ async fn tree(client: &Client, first: Value, limit: usize) -> Result<Vec<Value>,
     Ok(rows)
 }
 
-/// When a program was there, and when it was in steps. Times are microseconds since 1970.
+/// When a program was live, and when it was in steps. Times are microseconds since 1970.
 struct Member {
     alive: (u64, u64),
-    /// From when a step was at an engine, and until when if it has ended.
+    /// When each step was sent to an engine, and when it finished if it has.
     steps: Vec<(u64, Option<u64>)>,
     queued_us: u64,
 }
@@ -115,7 +115,7 @@ impl Member {
         let number = |row: &Value, field: &str| row[field].as_u64();
         let began = number(program, "created_at_us").unwrap_or(0);
         let updated = number(program, "updated_at_us").unwrap_or(0);
-        // One that was never sent was in no step.
+        // A step that was never sent has no time at an engine.
         let step = |row: &Value| {
             let sent = number(row, "dispatched_at_us")?;
             Some((sent, number(row, "finished_at_us")))
@@ -130,7 +130,7 @@ impl Member {
         })
     }
 
-    /// Time in which one step or more was at an engine, up to now for those that are.
+    /// Time with at least one step at an engine; running steps count until now.
     fn active_us(&self, now: u64) -> u64 {
         let mut steps: Vec<_> = self.steps.iter().collect();
         steps.sort_unstable();
@@ -143,7 +143,7 @@ impl Member {
         sum
     }
 
-    /// Steps and pauses between the family's first program and its last.
+    /// Steps and pauses on the time axis of the whole family.
     fn timeline(&self, (begin, end): (u64, u64)) -> String {
         let overlaps =
             |(from, to): (u64, u64), (first, last): (u64, u64)| from < last && first <= to;
@@ -153,7 +153,7 @@ impl Member {
             begin + passed as u64
         };
         let letter = |place: u64| {
-            // Where a letter is shorter than a microsecond it is as long.
+            // Each character covers at least one microsecond.
             let part = (at(place), at(place + 1).max(at(place) + 1));
             let mut steps = self.steps.iter();
             if steps.any(|(sent, ended)| overlaps((*sent, ended.unwrap_or(end)), part)) {

@@ -1,6 +1,5 @@
-//! Engines that were started here: each is watched by a task of its own, registered while it
-//! answers, restarted when it exits on its own, and stopped in the end, or when a new plan has none
-//! like it.
+//! Engines started here. A task per engine registers it while it answers, restarts it when it exits
+//! on its own, and stops it at the end or when a new plan has no such engine.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -19,14 +18,14 @@ use super::plan::Plan;
 use super::replan::Replanner;
 use treadle_http::Upstream;
 
-/// Pause between two looks at an engine that gets ready.
+/// Pause between two polls of an engine that is starting.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
-/// Pauses before an engine is started again: the first, and the longest.
+/// Pauses before an engine is restarted: the first, and the longest.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(500), Duration::from_mins(1)];
-/// An engine that has answered for so long fails for the first time again, not repeatedly.
+/// An engine that was up for this long counts as stable: its failures count anew.
 const STEADY: Duration = Duration::from_mins(5);
 
-/// How engines are started.
+/// How to start engines.
 pub(super) struct Template {
     pub(super) command: Vec<String>,
     pub(super) first_port: u16,
@@ -39,7 +38,7 @@ pub(super) struct Template {
     pub(super) json: bool,
 }
 
-/// One engine to be.
+/// An engine of a plan.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Engine {
     url: String,
@@ -48,11 +47,11 @@ pub(super) struct Engine {
 }
 
 impl Template {
-    /// The plan's engines, each on devices of its own.
+    /// The plan's engines, each on its own GPUs.
     pub(super) fn engines(&self, plan: &Plan) -> Result<Vec<Engine>, CliError> {
         let mut first_gpu = 0;
         let engine = |(index, degree): (usize, u32)| {
-            // By its first GPU: no other engine of any plan has that and this port at once.
+            // The port follows from the first GPU, so no two running engines share it.
             let port = u64::from(self.first_port) + u64::from(first_gpu);
             if port > u64::from(u16::MAX) {
                 return Err(CliError::Usage(format!(
@@ -92,23 +91,23 @@ impl Template {
     }
 }
 
-/// An engine that is no longer looked after, and why.
+/// An engine whose task has ended, and how.
 type Ended = (Engine, Result<(), CliError>);
 
-/// All engines.
+/// All engines started here.
 pub(super) struct Fleet {
     client: Arc<Client>,
     template: Arc<Template>,
-    /// Each ends with its engine.
+    /// One task per engine.
     keepers: JoinSet<Ended>,
-    /// What stops those that are to stay.
+    /// Stop signals of the running engines.
     stops: Vec<(Engine, watch::Sender<bool>)>,
-    /// How the last one ended that could not be kept running.
+    /// The error of the last engine that could not be kept running.
     failed: Result<(), CliError>,
 }
 
 impl Fleet {
-    /// Starts to look after a plan's engines.
+    /// Starts a plan's engines.
     pub(super) fn start(
         client: Arc<Client>,
         template: Arc<Template>,
@@ -142,8 +141,8 @@ impl Fleet {
             .spawn(async move { (engine, keeper.keep().await) });
     }
 
-    /// Until `stop_requested` completes; then all engines are stopped. Fails if one could
-    /// not be kept running.
+    /// Runs until `stop_requested` completes, then stops all engines. Fails if one could not be
+    /// kept running.
     pub(super) async fn run(
         mut self,
         stop_requested: impl Future<Output = ()>,
@@ -161,7 +160,7 @@ impl Fleet {
                 () = &mut stop_requested => break,
                 ended = self.keepers.join_next() => self.note(ended),
                 plan = plan => if let Err(error) = self.reshape(&plan).await {
-                    tracing::warn!(%error, "the plan stays as it is");
+                    tracing::warn!(%error, "the current plan is kept");
                 },
             }
         }
@@ -169,7 +168,7 @@ impl Fleet {
         self.failed
     }
 
-    /// Carries out another plan: engines that it has too stay as they are.
+    /// Switches to another plan; engines that are in both stay.
     async fn reshape(&mut self, plan: &Plan) -> Result<(), CliError> {
         let engines = self.template.engines(plan)?;
         self.stop(|engine| engines.contains(engine)).await;
@@ -181,7 +180,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Stops all engines but those that stay, and waits for that.
+    /// Stops all engines except those that stay, and waits for their ends.
     async fn stop(&mut self, stays: impl Fn(&Engine) -> bool) {
         for (engine, stop) in &self.stops {
             if !stays(engine) {
@@ -206,14 +205,14 @@ impl Fleet {
                 }
             }
             Some(Err(_)) => {
-                self.failed = Err(CliError::Failed("an engine's keeper ended".into()));
+                self.failed = Err(CliError::Failed("the task of an engine panicked".into()));
             }
             None => {}
         }
     }
 }
 
-/// Looks after one engine.
+/// The task of one engine.
 struct Keeper {
     client: Arc<Client>,
     template: Arc<Template>,
@@ -222,7 +221,7 @@ struct Keeper {
     stop: watch::Receiver<bool>,
 }
 
-/// What an engine's run came to.
+/// Why an engine's run ended.
 enum Run {
     Stopped,
     Ended(String),
@@ -244,7 +243,7 @@ impl Keeper {
             }
             if restarts >= self.template.restarts_max {
                 return Err(CliError::Failed(format!(
-                    "the engine at {} was started {} times, the last time {why}; look at its output",
+                    "the engine at {} was started {} times, the last time {why}; check its output",
                     self.engine.url,
                     restarts + 1
                 )));
@@ -262,8 +261,8 @@ impl Keeper {
         let [program, arguments @ ..] = self.engine.command.as_slice() else {
             return Ok(Run::Stopped);
         };
-        // A group of its own: an engine's own children are stopped with it, and
-        // the terminal's interrupt is not for it.
+        // A process group of its own, so that its children are stopped with it and the terminal's
+        // interrupt does not reach it.
         let spawned = Command::new(program)
             .args(arguments)
             .stdout(std::process::Stdio::null())
@@ -324,15 +323,15 @@ impl Keeper {
             .report("registered", &self.engine, &answer["worker_id"])
     }
 
-    /// A daemon that is gone has nothing to forget.
+    /// Removes the engine from the daemon. Does nothing if the daemon is gone.
     async fn deregister(&self) {
         let path = format!("/workers/{}", escaped(&self.engine.url));
         if let Err(error) = self.client.command(Method::DELETE, &path, &json!({})).await {
-            tracing::warn!(url = self.engine.url, %error, "an engine could not be taken out");
+            tracing::warn!(url = self.engine.url, %error, "an engine could not be deregistered");
         }
     }
 
-    /// Stops what still runs: asked first, killed after the grace.
+    /// Stops the engine: by a signal first, killed after the grace period.
     async fn end(&self, mut child: Child, run: Run) -> Result<Run, CliError> {
         if let Some(id) = child.id() {
             signal("-TERM", id).await;
@@ -369,7 +368,7 @@ fn word(ended: std::io::Result<ExitStatus>) -> String {
 }
 
 async fn stop_requested(stop: &mut watch::Receiver<bool>) {
-    // The process that would report it is gone: so must the engine be.
+    // The task that would report its end is gone, so the engine must end too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

@@ -1,4 +1,4 @@
-//! A plan: how many workers of each degree of parallelism.
+//! A plan: the number of workers of each degree of parallelism.
 
 use std::str::FromStr;
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::super::error::CliError;
 
-/// Workers that one plan may have.
+/// Maximum number of workers in a plan.
 const WORKERS_MAX: u64 = 1_024;
-/// Degrees beyond this are invalid.
+/// Maximum degree.
 const DEGREE_MAX: u32 = 1_024;
 
-/// Degrees and how many workers have them, as given.
+/// Degrees and their numbers of workers, as given.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Plan(Vec<(u32, u32)>);
 
@@ -32,7 +32,7 @@ impl Plan {
         Ok(Self(plan))
     }
 
-    /// What the allocation policy answered to these columns.
+    /// Parses the allocation policy's answer to these columns.
     pub(super) fn of_answer(columns: &Value, answer: &Value) -> Result<Self, CliError> {
         let numbers = |list: &Value| -> Option<Vec<u32>> {
             let number = |value: &Value| u32::try_from(value.as_u64()?).ok();
@@ -50,12 +50,12 @@ impl Plan {
             )));
         };
         let mut plan: Vec<(u32, u32)> = degrees.into_iter().zip(counts).collect();
-        // The greatest first: then each engine's GPUs are next to each other wherever it is.
+        // Greatest degrees first, so that each engine's GPUs are adjacent.
         plan.sort_by_key(|(degree, _)| std::cmp::Reverse(*degree));
         Self::checked(plan).map_err(CliError::Failed)
     }
 
-    /// Devices that it takes.
+    /// Number of GPUs in use.
     pub(super) fn gpus(&self) -> u64 {
         let gpus = |(degree, count): &(u32, u32)| u64::from(*degree) * u64::from(*count);
         self.0.iter().map(gpus).sum()
@@ -67,7 +67,7 @@ impl Plan {
         self.0.iter().flat_map(of)
     }
 
-    /// For people and for other programs.
+    /// Rows for people and for other programs.
     pub(super) fn rows(&self) -> Vec<Value> {
         let row = |(degree, count): &(u32, u32)| json!({"degree": degree, "workers": count});
         self.0

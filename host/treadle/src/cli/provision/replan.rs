@@ -1,4 +1,4 @@
-//! A new plan whenever a rollout has ended.
+//! Makes a new plan after each rollout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,24 @@ use super::super::error::CliError;
 use super::plan::Plan;
 use super::question;
 
-/// Pause between two looks at the job's programs.
+/// Pause between two polls of the job's programs.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// Looks without a live program after which a rollout has ended.
+/// Consecutive polls without a live program after which a rollout has ended.
 const LOOKS_WITHOUT: u32 = 3;
-/// Programs that live.
+/// States of live programs.
 const LIVE: [&str; 3] = ["queued", "active", "paused"];
 
 /// Follows the rollouts of a job.
 pub(super) struct Replanner {
     pub(super) client: Arc<Client>,
     pub(super) job: String,
-    /// Devices of each plan.
+    /// Number of GPUs of each plan.
     pub(super) gpus: u64,
 }
 
 impl Replanner {
-    /// Waits for the end of a rollout that begins from now on or is under way; the plan for the next
-    /// one. A daemon that does not answer, or has nothing to plan with, is asked again after the next
-    /// rollout.
+    /// Waits for the end of the current or next rollout and returns the plan for the one after it.
+    /// If the daemon does not answer or has no data to plan with, the next rollout is waited for.
     pub(super) async fn next(&self) -> Plan {
         loop {
             self.until(true, 1).await;
@@ -36,20 +35,20 @@ impl Replanner {
             match self.plan().await {
                 Ok(plan) => return plan,
                 Err(error) => {
-                    tracing::warn!(job = self.job, %error, "the plan stays as it is");
+                    tracing::warn!(job = self.job, %error, "no new plan; the current one is kept");
                 }
             }
         }
     }
 
-    /// The daemon knows the degrees of earlier plans, too.
+    /// Requests a plan; the daemon knows the degrees of earlier plans, too.
     async fn plan(&self) -> Result<Plan, CliError> {
         let columns = json!({"gpus": self.gpus});
         let answer = question(&self.client, Some(&self.job), &columns).await?;
         Plan::of_answer(&columns, &answer)
     }
 
-    /// Waits until so many looks in turn have found live programs, or none.
+    /// Waits until `looks` consecutive polls have found live programs, or none.
     async fn until(&self, live: bool, looks: u32) {
         let mut found = 0;
         while found < looks {
@@ -57,7 +56,7 @@ impl Replanner {
             match self.lives().await {
                 Ok(lives) if lives == live => found += 1,
                 Ok(_) => found = 0,
-                Err(error) => tracing::debug!(%error, "a look at the job failed"),
+                Err(error) => tracing::debug!(%error, "a poll of the job failed"),
             }
         }
     }
