@@ -1,16 +1,16 @@
 //! Bindings as journaled state: which policy has which role in which scope.
 //!
-//! Policies are loaded and asked outside the core. What was decided about them is here, so that a
-//! replay of the journal gives it back.
+//! Policies are loaded and called outside the core. Decisions about them are kept here, so that a
+//! replay of the journal reproduces them.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::tenant::{all_jobs_of, prefix_of};
 use treadle_model::{PolicyRef, Role, Timestamp, World};
 
-/// Bindings of one world that a daemon holds at most.
+/// Maximum number of scopes with bindings of one world.
 pub const SCOPES_MAX: usize = 1_000;
-/// Of these, scopes of one tenant.
+/// Maximum number of those scopes for one tenant.
 pub const TENANT_SCOPES_MAX: usize = SCOPES_MAX / 4;
 /// Largest configuration of a policy, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 64 << 10;
@@ -22,7 +22,8 @@ pub const BUILT_IN: &str = "native";
 /// A policy in a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BoundPolicy {
-    /// Distinguishes this binding from all others of this journal, those of the same policy too.
+    /// Distinguishes this binding from all others of this journal, including those of the same
+    /// policy.
     pub id: u64,
     /// Its name, version and digest, as decisions name it.
     pub policy: PolicyRef,
@@ -32,10 +33,10 @@ pub struct BoundPolicy {
     pub config: Box<str>,
     /// A canary's share of the programs, in millionths.
     pub share_ppm: u32,
-    /// Nobody asked for it: treadle bound it because nothing else was.
+    /// Nobody requested it: treadle bound it because nothing else was bound.
     #[serde(default, skip_serializing_if = "is_false")]
     pub by_default: bool,
-    /// Since when.
+    /// When it was bound.
     pub since: Timestamp,
 }
 
@@ -49,9 +50,9 @@ pub enum BindingEvent {
     /// A policy got a role. The active one before it becomes the previous one, and a canary ends
     /// with the policy that it was compared with.
     PolicyBound {
-        /// Of which world.
+        /// The world.
         world: World,
-        /// A job, or `*` for all without their own.
+        /// A job, or `*` for all jobs without a binding of their own.
         scope: Box<str>,
         /// The role.
         role: Role,
@@ -63,35 +64,35 @@ pub enum BindingEvent {
         config: Box<str>,
         /// A canary's share of the programs, in millionths.
         share_ppm: u32,
-        /// Nobody asked for it: treadle bound it because nothing else was.
+        /// Nobody requested it: treadle bound it because nothing else was bound.
         #[serde(default, skip_serializing_if = "is_false")]
         by_default: bool,
     },
-    /// A policy was taken out of its role; an active one becomes the previous one.
+    /// A policy was removed from its role; an active one becomes the previous one.
     PolicyUnbound {
-        /// Of which world.
+        /// The world.
         world: World,
-        /// Of which scope.
+        /// The scope.
         scope: Box<str>,
         /// The role.
         role: Role,
     },
-    /// A canary was ended; without one, active and previous policy changed places.
+    /// A canary was ended; without a canary, active and previous policy were swapped.
     PolicyRolledBack {
-        /// Of which world.
+        /// The world.
         world: World,
-        /// Of which scope.
+        /// The scope.
         scope: Box<str>,
     },
-    /// A policy failed for good and lost its role. There is no way back to it.
+    /// A policy failed permanently and lost its role. A rollback does not restore it.
     PolicyFailed {
-        /// Of which world.
+        /// The world.
         world: World,
-        /// Of which scope.
+        /// The scope.
         scope: Box<str>,
         /// The binding that failed; another one may have taken its role by now.
         id: u64,
-        /// Why, for people.
+        /// The reason, in words.
         reason: Box<str>,
     },
 }
@@ -118,11 +119,11 @@ impl BindingEvent {
     }
 }
 
-/// Why a binding can't be changed so.
+/// Why a change of a binding is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ChangeError {
     /// Nothing was bound before.
-    #[error("nothing was bound here before; bind the policy that should answer")]
+    #[error("no previous policy to roll back to; bind the policy that you want")]
     NoPrevious,
     /// No policy has this role.
     #[error("this binding has no {0}")]
@@ -133,18 +134,16 @@ pub enum ChangeError {
     )]
     ConfigTooLarge,
     /// There are too many bindings.
-    #[error(
-        "this world has {SCOPES_MAX} bindings, which is the most; withdraw one that is not needed"
-    )]
+    #[error("binding limit of this world reached ({SCOPES_MAX}); unbind one")]
     TooMany,
     /// The tenant has too many bindings.
     #[error(
-        "this tenant has {TENANT_SCOPES_MAX} bindings of this world, which is the most; withdraw one that is not needed, or bind one policy for all jobs"
+        "binding limit of this tenant and world reached ({TENANT_SCOPES_MAX}); unbind one, or bind one policy for all jobs"
     )]
     TooManyOfTenant,
 }
 
-/// Jobs with a policy of some world.
+/// The jobs that have a policy of one world other than its built-in default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct BoundJobs {
     /// Scopes with a binding of their own, and whether its policy is another than the default.
@@ -157,7 +156,8 @@ impl BoundJobs {
         !self.scopes.values().any(|bound| *bound)
     }
 
-    /// Whether this job has one: its own binding decides, else its tenant's, else everyone's.
+    /// Whether this job has one: its own binding decides, otherwise its tenant's, otherwise
+    /// everyone's.
     pub fn contains(&self, job: &str) -> bool {
         if self.scopes.is_empty() {
             return false;
@@ -182,13 +182,13 @@ impl Bindings {
         self.last_id == 0
     }
 
-    /// The policies of a scope by its own binding, if it has one.
+    /// The policies of a scope's own binding, if it has one.
     pub fn roles(&self, world: World, scope: &str) -> Option<&Roles> {
         self.worlds.get(&world)?.get(scope)
     }
 
-    /// The active policy that holds for a job, and its scope: its own binding decides, else its
-    /// tenant's, else everyone's.
+    /// The active policy for a job, and its scope: the job's own binding decides, otherwise its
+    /// tenant's, otherwise everyone's.
     pub fn active_of(&self, world: World, job: &str) -> Option<(&str, &BoundPolicy)> {
         let scopes = self.worlds.get(&world)?;
         let of_tenant = || scopes.get_key_value(all_jobs_of(job)?.as_str());
@@ -221,10 +221,10 @@ impl Bindings {
         })
     }
 
-    /// Whether an event changes a binding as its sender means it to.
+    /// Checks that an event changes a binding as its sender intends.
     ///
     /// # Errors
-    /// [`ChangeError`] if it would change nothing, or go beyond a bound.
+    /// [`ChangeError`] if it would change nothing or exceed a limit.
     pub fn check(&self, event: &BindingEvent) -> Result<(), ChangeError> {
         let (world, scope) = event.target();
         let roles = self.roles(world, scope);
@@ -239,7 +239,7 @@ impl Bindings {
                 }
             }
             BindingEvent::PolicyUnbound { role, .. } => {
-                // The built-in default can't be taken out of its role.
+                // The built-in default can't be removed from its role.
                 let bound = roles.and_then(|roles| roles.get(role));
                 if bound.is_none_or(|bound| &*bound.digest == BUILT_IN) {
                     return Err(ChangeError::Vacant(*role));
@@ -272,7 +272,8 @@ impl Bindings {
         Ok(())
     }
 
-    /// The number of the binding that an event made, the latest one handled; 0 if it made none.
+    /// The id of the binding that an event created, if it is the event handled last; 0 if it
+    /// created none.
     pub fn made_by(&self, event: &BindingEvent) -> u64 {
         let BindingEvent::PolicyBound { role, .. } = event else {
             return 0;
@@ -282,7 +283,7 @@ impl Bindings {
         bound.map_or(0, |bound| bound.id)
     }
 
-    /// Changes a binding. What [`Self::check`] refuses changes nothing.
+    /// Changes a binding. An event that [`Self::check`] refuses changes nothing.
     pub(crate) fn apply(&mut self, now: Timestamp, event: &BindingEvent) {
         if self.check(event).is_err() {
             return;
@@ -352,12 +353,12 @@ impl Bindings {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Ends a canary, or lets active and previous policy change places.
+/// Ends a canary, or swaps active and previous policy.
 fn roll_back(roles: &mut Roles) {
     if roles.remove(&Role::Canary).is_some() {
         return;
@@ -367,7 +368,8 @@ fn roll_back(roles: &mut Roles) {
     roles.extend(active.map(|active| (Role::Previous, active)));
 }
 
-/// Removes the policy that failed. The one before it answers; a policy that was bound since stays.
+/// Removes the policy that failed. The previous policy becomes active again; a policy that was
+/// bound since stays.
 fn fail(roles: &mut Roles, id: u64) {
     let failed = roles.iter().find(|(_, bound)| bound.id == id);
     let Some(role) = failed.map(|(role, _)| *role) else {

@@ -27,14 +27,14 @@ pub struct RolloutConfig {
     pub gather: Span,
     /// Programs in one question to a placement policy.
     pub programs_max: usize,
-    /// Period of the question which programs should be elsewhere (§5.3), where caches can be moved;
-    /// 0 for never.
+    /// Period of the question which programs should be on another worker (§5.3), if caches can be
+    /// moved; 0 for never.
     pub migration_interval: Span,
-    /// Share of an engine's KV cache, in millionths, that placed programs may come to need by what
-    /// is predicted of them; others wait. 0 for what they hold at present alone.
+    /// Share of an engine's KV cache, in millionths, that placed programs may need by their
+    /// predicted growth; further programs wait. With 0 only their present use counts.
     pub memory_ppm: u32,
-    /// Steps at one engine at once; more wait here in order of their priority.
-    /// 0 where engines order their steps themselves.
+    /// Maximum number of steps at one engine at once; more wait here in order of their priority. 0
+    /// if engines order their steps themselves.
     pub engine_steps_max: u32,
 }
 
@@ -51,32 +51,29 @@ impl Default for RolloutConfig {
 }
 
 /// What may be done with the KV caches of acting programs, in [`Mode::ProgramAware`]. Without a
-/// host tier and without moves a program that loses its placement loses its cache.
+/// host tier and without migrations, a program that loses its placement loses its cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KvConfig {
-    /// Ask the eviction policy what becomes of each cache
-    /// ([`crate::Purpose::Retain`]); otherwise a program that must go takes the
-    /// cheapest way that there is.
+    /// Ask the eviction policy about each cache ([`crate::Purpose::Retain`]); otherwise a program
+    /// that must leave takes the cheapest way out.
     pub retention: bool,
     /// Context that host memory holds, in tokens; 0 without a host tier.
     pub host_tokens_max: u64,
-    /// Tokens of context that go between an engine and host memory in a second,
-    /// in one direction.
+    /// Transfer rate between an engine and host memory in one direction, in tokens of context per
+    /// second.
     pub host_tokens_per_s: u64,
-    /// Share of that, in millionths, that offloads may take: what comes back
-    /// must find the link free.
+    /// Share of that rate, in millionths, that offloads may use, so that loads find the link free.
     pub offload_link_ppm: u32,
-    /// Tokens of context that go between two engines in a second; 0 if none are
-    /// moved.
+    /// Transfer rate between two engines, in tokens of context per second; 0 disables migration.
     pub migration_tokens_per_s: u64,
-    /// Prompt tokens that an engine computes in a second, until that is measured.
+    /// Prompt tokens that an engine computes per second, assumed until the speed is measured.
     pub prefill_tokens_per_s: u64,
-    /// Prompts that wait inside an engine, as the time that it takes to compute
-    /// them: a worker with more admits no other program. Without host memory twice
-    /// as much. Counts with `retention`; 0 for no bound.
+    /// Limit on the prompts that wait inside an engine, as the time to compute them: a worker above
+    /// it admits no further program. Doubled without host memory. Only used with `retention`; 0 for
+    /// no limit.
     pub backlog_max: Span,
-    /// After this a transfer has failed.
+    /// Time after which a transfer counts as failed.
     pub transfer_max: Span,
 }
 
@@ -95,41 +92,42 @@ impl Default for KvConfig {
     }
 }
 
-/// How actions are admitted that treadle runs.
+/// How actions that treadle runs are admitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ActionsConfig {
-    /// Serve actions first that hold KV memory up; otherwise they are served as they came.
+    /// Serve actions first whose programs hold KV memory that others need; otherwise serve them in
+    /// order of arrival.
     pub joint_order: bool,
-    /// Keep the caches of programs by how long their actions are expected to wait and run.
+    /// Retain the caches of programs by how long their actions are expected to wait and run.
     pub joint_retention: bool,
-    /// After this wait an action is served as it came, whatever else there is.
+    /// Wait after which an action is served in order of arrival, whatever its class.
     pub starvation: Span,
-    /// Waiting actions at once.
+    /// Maximum number of waiting actions.
     pub waiting_max: u64,
-    /// Of these, actions of one tenant.
+    /// Maximum number of waiting actions of one tenant.
     pub tenant_waiting_max: u64,
-    /// Of these, actions of one job.
+    /// Maximum number of waiting actions of one job.
     pub job_waiting_max: u64,
-    /// Actions that have been started and have not ended, at once.
+    /// Maximum number of actions that have started and not ended.
     pub started_max: u64,
-    /// Ended actions that are remembered, with their idempotency keys; the oldest go first.
+    /// Ended actions that are remembered with their idempotency keys; the oldest are dropped first.
     pub ended_max: u64,
-    /// Candidates in one question to the allocation policy.
+    /// Maximum number of candidates in one question to the allocation policy.
     pub candidates_max: usize,
-    /// Actions after them in the question.
+    /// Maximum number of further waiting actions in that question.
     pub followers_max: usize,
-    /// How often an action is begun that may be run again.
+    /// Maximum number of attempts for an action that may be run again.
     pub attempts_max: u32,
-    /// How often a quota may refuse an action.
+    /// Maximum number of quota refusals per action.
     pub refusals_max: u32,
-    /// How long a started action may take until it begins.
+    /// Maximum time between the start of an action and the report that it runs.
     pub begin_max: Span,
-    /// How long a stopped action may take until it ends.
+    /// Maximum time until a stopped action ends.
     pub stop_max: Span,
-    /// Services that one device holds at once.
+    /// Maximum number of services that one device holds at once.
     pub device_services_max: u32,
-    /// Time that the allocation policy has for its answer.
+    /// Time limit for the allocation policy's answer.
     pub ask_deadline: Span,
 }
 
@@ -164,7 +162,7 @@ pub struct CoreConfig {
     pub mode: Mode,
     /// How programs are scheduled whose job has a priority policy.
     pub rollout: RolloutConfig,
-    /// What may become of KV caches.
+    /// What may be done with KV caches.
     pub kv: KvConfig,
     /// How actions are admitted.
     pub actions: ActionsConfig,
@@ -172,41 +170,40 @@ pub struct CoreConfig {
     pub tick: Span,
     /// Share of capacity, in millionths, above which programs are paused.
     pub high_watermark_ppm: u32,
-    /// Share of capacity, in millionths, up to which programs are restored. The
-    /// rest is room into which they grow before anyone must be paused. With
-    /// `kv.retention` each worker begins there and learns its own.
+    /// Share of capacity, in millionths, up to which programs are restored. The rest is room into
+    /// which they grow before any must be paused. With `kv.retention` each worker starts at this
+    /// share and learns its own.
     pub low_watermark_ppm: u32,
     /// Longest wait of a step for placement.
     pub queue_wait_max: Span,
-    /// The longest wait after which a program goes first, and room is made for it once programs
-    /// there have been placed for their quantum.
+    /// Upper limit of the starvation bound: the wait after which a program goes first, and room is
+    /// made for it by pausing programs that have been placed for their quantum.
     pub deferral_max: Span,
-    /// The shortest. Between the two it is three times what programs wait in the mean where caches
-    /// can be offloaded, and elsewhere twice the time that computing the contexts of all live
-    /// programs takes.
+    /// Lower limit of the starvation bound. Between the limits it is three times the mean wait if
+    /// caches can be offloaded, otherwise twice the time to compute the contexts of all live
+    /// programs.
     pub deferral_min: Span,
-    /// Weight, in millionths, below which an acting program is paused while
-    /// others wait: what hardly counts should not be held.
+    /// Weight, in millionths, below which an acting program is paused while others wait: memory
+    /// that hardly counts should not be held.
     pub pause_weight_ppm: u32,
-    /// Share of the starvation bound, in millionths, for which a program stays placed at least
-    /// before its memory may be taken for a starved one.
+    /// Share of the starvation bound, in millionths, for which a program stays placed before its
+    /// memory may be taken for a starved one.
     pub quantum_ppm: u32,
-    /// Longest tool call before a program is taken to be over.
+    /// Longest tool call before a program is considered over.
     pub program_idle_max: Span,
-    /// The same for a program that no client named and that has not come back
-    /// yet.
+    /// The same limit for a program that no client named and that has not come back yet.
     pub inferred_idle_max: Span,
-    /// Live programs at once.
+    /// Maximum number of live programs.
     pub programs_max: u64,
-    /// Waiting steps at once.
+    /// Maximum number of waiting steps.
     pub queue_steps_max: u64,
-    /// Programs in one question to a policy.
+    /// Maximum number of programs in one question to a policy.
     pub candidates_max: usize,
-    /// Time that a policy has for its answer.
+    /// Time limit for a policy's answer.
     pub ask_deadline: Span,
-    /// How often a step is sent to an engine before it is refused.
+    /// Maximum number of attempts to send a step to an engine before it is refused.
     pub attempts_max: u32,
-    /// Output tokens expected of a step before any was seen.
+    /// Expected output tokens of a step without data about its job.
     pub output_tokens_guess: u64,
     /// Record a [`crate::explain::Decision`] for each decision.
     pub explain: bool,

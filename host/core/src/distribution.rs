@@ -1,20 +1,18 @@
-//! Distributions learnt value by value, in buckets, and what they predict of a value that has come
-//! so far already: how much longer a tool call that has lasted so long lasts, how much more a step
-//! that has written so much writes.
+//! Distributions learnt value by value, in buckets, and the predictions made from them: how much
+//! longer a running tool call lasts, how much more a step generates.
 //!
-//! Buckets are a quarter of an octave wide, so that any value is known to about
-//! 10%. All is whole numbers: the same values give the same answer anywhere.
+//! Buckets are a quarter of an octave wide, so that any value is known to about 10%. All arithmetic
+//! is in whole numbers: the same values give the same answer on any machine.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::Span;
 
-/// Values that count; when there are more, each bucket is halved, so that what
-/// happened lately weighs more.
+/// Number of values after which every bucket is halved, so that recent values weigh more.
 const VALUES_MAX: u32 = 4_096;
-/// Values below which no estimate is given.
+/// Number of values below which no estimate is given.
 const VALUES_MIN: u32 = 8;
-/// The expected duration of a tool call while nothing is known, in microseconds.
+/// The expected duration of a tool call without data, in microseconds.
 const UNKNOWN_US: u64 = 2_000_000;
 
 /// A distribution of values from 1 to 2^50.
@@ -22,21 +20,21 @@ const UNKNOWN_US: u64 = 2_000_000;
 pub struct Distribution {
     /// Values by bucket.
     buckets: BTreeMap<u8, u32>,
-    /// All of them.
+    /// Number of values in all buckets.
     values: u32,
 }
 
-/// What is to come of a value that has come so far.
+/// The expected remainder of a value that has reached a given size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rest {
     /// The mean.
     pub mean: u64,
-    /// What one in ten stays below.
+    /// The tenth percentile.
     pub tenth: u64,
-    /// The price of waiting for the end, for each end that is reached, with the best time to stop
-    /// waiting: the least, over all times to stop, of the mean wait until then over the share that
-    /// ends by then. The inverse is Gittins' index. Where many end soon and a few go on for long it
-    /// is far below the mean.
+    /// The price of waiting for the end, per end that is reached, with the best time to stop
+    /// waiting: the minimum, over all stopping times, of the mean wait until then divided by the
+    /// share that ends by then. The inverse is Gittins' index. If many end soon and a few go on for
+    /// long, it is far below the mean.
     pub price: u64,
 }
 
@@ -46,7 +44,7 @@ impl Distribution {
         self.values == 0
     }
 
-    /// Takes a value into account.
+    /// Adds a value.
     pub fn learn(&mut self, value: u64) {
         *self.buckets.entry(bucket(value)).or_default() += 1;
         self.values += 1;
@@ -59,8 +57,8 @@ impl Distribution {
         }
     }
 
-    /// The value that a share of all, in millionths, stays below or reaches; `None` while too few
-    /// values are known.
+    /// The value that the share `ppm`, in millionths, of all values does not exceed; `None` with
+    /// too few values.
     pub fn quantile(&self, ppm: u32) -> Option<u64> {
         if self.values < VALUES_MIN {
             return None;
@@ -75,13 +73,14 @@ impl Distribution {
         bucket.map(|(bucket, _)| middle(*bucket))
     }
 
-    /// What is to come beyond `so_far`, by the values that went beyond it. What has
-    /// gone beyond all goes as far again. `None` while too few values are known.
+    /// The remainder beyond `so_far`, from the values that exceeded it. A value beyond all others
+    /// is expected to double. `None` with too few values.
     pub fn rest(&self, so_far: u64) -> Option<Rest> {
         self.rest_after(0, so_far)
     }
 
-    /// The same of a value that goes on only after a wait, in its unit, which counts.
+    /// Like [`Self::rest`] for a value that continues only after `wait`, in the same unit; the
+    /// result includes the wait.
     pub fn rest_after(&self, wait: u64, so_far: u64) -> Option<Rest> {
         if self.values < VALUES_MIN {
             return None;
@@ -120,20 +119,20 @@ impl Distribution {
     }
 }
 
-/// How long a tool call lasts yet.
+/// The remaining time of a tool call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RemainingTime {
     /// The mean.
     pub mean: Span,
-    /// The time in which one in ten such calls ends.
+    /// The time within which one in ten such calls ends.
     pub soonest: Span,
-    /// What is waited for each end that is seen, if waiting stops when that is best.
+    /// The price of waiting for the end ([`Rest::price`]).
     pub price: Span,
 }
 
 impl RemainingTime {
-    /// By the times of other calls, in milliseconds: of a call that began so long ago, or begins
-    /// after a wait.
+    /// Estimates the remaining time from the times of other calls, in milliseconds: of a call that
+    /// began `elapsed` ago, or that begins after `wait`.
     pub fn of(times_ms: &Distribution, elapsed: Span, wait: Span) -> Option<Self> {
         let rest = times_ms.rest_after(wait.millis(), elapsed.millis())?;
         Some(Self {
@@ -143,7 +142,8 @@ impl RemainingTime {
         })
     }
 
-    /// Of a call of which nothing is known: the longer it has lasted, the longer it will last.
+    /// The remaining time of a call without data: the longer it has lasted, the longer it is
+    /// expected to last.
     pub fn unknown(elapsed: Span) -> Self {
         let mean = elapsed.micros().max(UNKNOWN_US);
         Self {
@@ -153,7 +153,7 @@ impl RemainingTime {
         }
     }
 
-    /// The same after a wait.
+    /// The same call after a further wait.
     #[must_use]
     pub fn after(self, wait: Span) -> Self {
         let later = |time: Span| Span(time.0.saturating_add(wait.0));
@@ -164,7 +164,7 @@ impl RemainingTime {
         }
     }
 
-    /// Of a call that is known to be expected to last so long yet.
+    /// The remaining time of a call whose expected remainder is known.
     pub fn expected(left: Span) -> Self {
         Self {
             mean: left,
@@ -173,14 +173,14 @@ impl RemainingTime {
         }
     }
 
-    /// The later of two calls that both must end.
+    /// The later of two calls, if both must end.
     #[must_use]
     pub fn later(self, other: Self) -> Self {
         if other.mean > self.mean { other } else { self }
     }
 }
 
-/// The bucket of a value: its octave, and a quarter of that.
+/// The bucket of a value: its octave and the quarter of the octave.
 fn bucket(value: u64) -> u8 {
     let value = value.clamp(1, 1 << 50);
     let octave = value.ilog2();
@@ -243,7 +243,7 @@ mod tests {
         let learnt = learnt(&values);
         let early = learnt.rest(0).unwrap();
         assert!(early.mean > 90_000, "{early:?}");
-        // All wait for a second, and nine in ten have ended.
+        // All wait for a second, by which nine in ten have ended.
         assert!((900..1_300).contains(&early.price), "{early:?}");
         let late = learnt.rest(5_000).unwrap();
         assert_eq!(late.price, late.mean, "those that are left end together");

@@ -1,7 +1,7 @@
-//! What happened: everything the core learns, in the past tense.
+//! What happened: every input of the core, in the past tense.
 //!
-//! Events are journaled as they are handled, in this order and with the time
-//! at which they were handled; replaying them gives the same state.
+//! Events are journaled as they are handled, in this order and with the time at which they were
+//! handled; replaying them gives the same state.
 
 use crate::actions::ActionEvent;
 use crate::bindings::BindingEvent;
@@ -19,18 +19,18 @@ pub struct Origin {
     pub number: u64,
 }
 
-/// Something that happened: to one machine, or to the daemon, of which every machine hears.
+/// Something that happened to one machine, or to the daemon; every machine handles the latter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// A gateway is gone, and with it the connections of its steps.
+    /// A gateway was lost, and with it the connections of its steps.
     GatewayLost {
         /// The gateway.
         gateway: GatewayId,
     },
     /// A deadline of the core passed.
     TimerFired,
-    /// The daemon was given other settings than before.
+    /// The daemon started with changed settings.
     Configured {
         /// The settings.
         config: Box<CoreConfig>,
@@ -38,21 +38,20 @@ pub enum Event {
     /// The daemon restarted on this state: none of its own connections survived. Those of other
     /// gateways did.
     DaemonRestarted,
-    /// The store could not hold an event, however often it was tried: this replaces it, and changes
-    /// nothing.
+    /// The store rejected an event on every retry: this event replaces it, and changes nothing.
     RecordRefused {
-        /// What kind of event it was.
+        /// Kind of the rejected event.
         kind: Box<str>,
         /// The store's error.
         cause: Box<str>,
     },
-    /// To a program, a step or a worker.
+    /// Something that happened to a program, a step or a worker.
     #[serde(untagged)]
     Program(ProgramEvent),
-    /// To a binding.
+    /// A change of a binding.
     #[serde(untagged)]
     Binding(BindingEvent),
-    /// To an action that treadle runs.
+    /// Something that happened to an action that treadle runs.
     #[serde(untagged)]
     Action(ActionEvent),
 }
@@ -72,8 +71,8 @@ impl Event {
         }
     }
 
-    /// The event with each number that came from outside cut to its bound. Callers that pass events
-    /// from outside to the core do this first; replayed events have been through it.
+    /// The event with each external number clamped to its bound. Callers that pass external events
+    /// to the core do this first; replayed events were already clamped.
     #[must_use]
     pub fn within_bounds(self) -> Self {
         match self {

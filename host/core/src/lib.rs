@@ -64,7 +64,7 @@ pub use programs::{
     About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, Command, CostEstimates,
     NEVER, Parent, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramEvent, PromptText, Purpose,
     Question, Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals,
-    WorkerTotals, accounts, action, backlog, classes, explain, jobs, lingering, link, migration,
+    WorkerTotals, accounts, action, backlog, classes, explain, habits, lingering, link, migration,
     offload, program, queue, step, tokens, worker,
 };
 pub use state::State;
@@ -94,13 +94,12 @@ pub struct Core {
 }
 
 impl Core {
-    /// A core that knows nothing yet.
+    /// Creates a core with an empty state.
     pub fn new(config: CoreConfig) -> Self {
         Self::with_state(config, State::default())
     }
 
-    /// A core that goes on from a snapshot. Settings that the snapshot holds
-    /// come before those that are given.
+    /// Restores a core from a snapshot. Settings in the snapshot override `config`.
     pub fn with_state(config: CoreConfig, state: State<'_>) -> Self {
         let bindings = state.bindings.into_owned();
         let programs = Programs::with_state(config, state.programs.into_owned(), &bindings);
@@ -114,7 +113,8 @@ impl Core {
         }
     }
 
-    /// Handles one event at `now`. A time earlier than the last counts as the last.
+    /// Handles one event at `now`. A time earlier than that of the previous event is replaced by
+    /// it.
     pub fn handle(&mut self, now: Timestamp, event: &Event) {
         self.now = self.now.max(now);
         self.programs.advance(self.now);
@@ -159,7 +159,8 @@ impl Core {
         self.tell_programs();
     }
 
-    /// A program may end after its action was checked and before that is on record.
+    /// Applies an action event. A program may end after its action was checked and before the
+    /// action is on record.
     fn apply_action(&mut self, event: &ActionEvent) {
         self.actions.apply(event);
         if let ActionEvent::ActionSubmitted { spec, .. } = event
@@ -174,16 +175,16 @@ impl Core {
             .rank_newcomers(|program| programs.standing(program, programs.any_unplaced()));
     }
 
-    /// Programs act from the moment at which they submit an action.
+    /// Informs programs of their actions: a program acts from the moment at which it submits one.
     fn tell_programs(&mut self) {
         while let Some(notice) = self.actions.poll_notice() {
             self.programs.action_noticed(&notice);
         }
     }
 
-    /// Handles an event that a gateway in another process has numbered. A gateway resends what has
-    /// not been confirmed to be on record, so what was handled before changes nothing; `false`
-    /// means that it was.
+    /// Handles an event that a gateway in another process has numbered. A gateway resends every
+    /// event that is not confirmed to be on record; an event that was handled before changes
+    /// nothing and gives `false`.
     pub fn handle_relayed(&mut self, now: Timestamp, origin: Origin, event: &Event) -> bool {
         if self.has_handled(origin) {
             return false;
@@ -193,13 +194,13 @@ impl Core {
         true
     }
 
-    /// Whether an event of a gateway was handled before.
+    /// Whether this gateway event was handled before.
     pub fn has_handled(&self, origin: Origin) -> bool {
         let handled = self.gateways.get(&origin.gateway);
         handled.is_some_and(|last| *last >= origin.number)
     }
 
-    /// The next thing to do, if any.
+    /// The next command to carry out, if any.
     pub fn poll_command(&mut self) -> Option<Command> {
         let of_programs = self.programs.poll_command();
         of_programs.or_else(|| self.actions.poll_command().map(Command::Action))
@@ -221,7 +222,7 @@ impl Core {
         self.now
     }
 
-    /// All that the core knows, as a snapshot holds it.
+    /// The whole state, as a snapshot stores it.
     pub fn state(&self) -> State<'_> {
         State {
             now: self.now,
@@ -242,13 +243,14 @@ impl Core {
         &self.bindings
     }
 
-    /// Actions that treadle runs, and what they draw from.
+    /// Actions that treadle runs, and the resources that they use.
     pub fn actions(&self) -> &actions::State {
         self.actions.state()
     }
 
-    /// Whether an action may be submitted: ask before [`ActionEvent::ActionSubmitted`], and hand that
-    /// over before the next question; one that is refused here changes nothing.
+    /// Checks whether an action may be submitted. Call this before
+    /// [`ActionEvent::ActionSubmitted`], and handle that event before the next check; a refused
+    /// action changes nothing.
     ///
     /// # Errors
     /// [`ActionError`], which names the field and the remedy.
@@ -272,17 +274,17 @@ impl Core {
         self.programs.config()
     }
 
-    /// What a worker's running steps hold; `None` where no ledger is kept.
+    /// What a worker's running steps hold; `None` in modes without a ledger.
     pub fn running_use(&self, worker: WorkerId) -> Option<RunningUse> {
         self.programs.running_use(worker)
     }
 
-    /// What a worker's ledger is filled to at most, in tokens.
+    /// The number of tokens up to which a worker's ledger is filled.
     pub fn fill_tokens(&self, worker: &Worker) -> u64 {
         self.programs.fill_tokens(worker)
     }
 
-    /// Whether an engine has as much to do as it can.
+    /// Whether an engine has enough prompts or loads pending that it admits no further program.
     pub fn is_busy(&self, worker: &Worker) -> bool {
         self.programs.is_busy(worker)
     }
@@ -292,7 +294,7 @@ impl Core {
         self.programs.starvation_bound()
     }
 
-    /// Tokens that the prompt of an arriving step is taken to have.
+    /// The number of prompt tokens assumed for an arriving step.
     pub fn prompt_tokens(&self, arrival: &StepArrival) -> u64 {
         self.programs.prompt_tokens(arrival)
     }
@@ -303,8 +305,8 @@ impl Core {
         self.actions.assert_invariants();
     }
 
-    /// A gateway that is gone may come back, and relay again what was handled before: its number
-    /// stays as long as there is room.
+    /// Drops the numbers of lost gateways beyond the limit. A lost gateway may reconnect and relay
+    /// events that were handled before, so its number is kept as long as there is room.
     fn forget_gateways(&mut self) {
         while self.gateways.len() > GATEWAYS_KEPT {
             self.gateways.pop_first();

@@ -1,4 +1,4 @@
-//! All that the core knows: what a snapshot holds and a replay reproduces.
+//! The whole state: what a snapshot holds and a replay reproduces.
 
 use crate::actions;
 use crate::bindings::Bindings;
@@ -19,13 +19,13 @@ pub struct State<'c> {
     pub programs: Cow<'c, programs::State>,
     /// Which policies are bound.
     pub bindings: Cow<'c, Bindings>,
-    /// Actions that treadle runs, and what they draw from.
+    /// Actions that treadle runs, and the resources that they use.
     #[serde(default)]
     pub actions: Cow<'c, actions::State>,
 }
 
 impl State<'_> {
-    /// The same, borrowed from nothing.
+    /// An owned copy of the state.
     pub fn into_owned(self) -> State<'static> {
         State {
             now: self.now,

@@ -24,7 +24,7 @@ impl<T: Ord> Timers<T> {
         self.pending.insert((at, timer));
     }
 
-    /// Takes a deadline back.
+    /// Removes a deadline.
     pub fn disarm(&mut self, at: Timestamp, timer: T) {
         self.pending.remove(&(at, timer));
     }
@@ -34,7 +34,7 @@ impl<T: Ord> Timers<T> {
         self.pending.first().map(|(at, _)| *at)
     }
 
-    /// Takes out the earliest deadline that has passed at `now`.
+    /// Removes and returns the earliest deadline that has passed at `now`.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<T> {
         if self.next()? > now {
             return None;
@@ -52,7 +52,7 @@ impl<T: Ord> Timers<T> {
         self.pending.len()
     }
 
-    /// True without any.
+    /// True without deadlines.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }

@@ -11,89 +11,90 @@ use treadle_model::{ActionId, PolicyRef, Span, Timestamp};
 pub struct Action {
     /// What was submitted.
     pub spec: Box<ActionSpec>,
-    /// When.
+    /// When it was submitted.
     pub submitted: Timestamp,
-    /// How often it was started.
+    /// Number of attempts so far.
     pub attempt: u32,
-    /// How often a quota refused it.
+    /// Number of quota refusals so far.
     pub refusals: u32,
-    /// How far it is.
+    /// Its current stage.
     pub stage: Stage,
-    /// When it must have gone on from there.
+    /// When it must have left this stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
 }
 
-/// How far an action is.
+/// The stages of an action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub enum Stage {
-    /// It waits for what it draws from.
+    /// It waits for its resources.
     Waiting {
-        /// Its position among those that wait.
+        /// Its position among the waiting actions.
         rank: Rank,
-        /// The least units of its key resource times the microseconds that it is expected to have
+        /// The least units of its key resource times the microseconds that it is expected to hold
         /// them.
         work: u64,
     },
-    /// It has that.
+    /// It holds its resources.
     Started(Started),
     /// It is over.
     Ended(Ended),
 }
 
-/// Where a waiting action is served: the least first, and of equals the one that came first.
+/// The order in which waiting actions are served: the smallest rank first, among equals the earlier
+/// submission.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Rank {
-    /// 0 served as it came, 1 its program holds up memory of an engine that others need, 2 host
-    /// memory, 3 any other.
+    /// 0: in order of arrival; 1: its program holds engine memory that others need; 2: host memory;
+    /// 3: any other.
     pub class: u8,
-    /// Less for more memory that is held up, and for what has longer to go after it.
+    /// Smaller for more memory held, and for programs with more left to do.
     pub length: u64,
 }
 
 /// An attempt that has not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Started {
-    /// When its units were given to it.
+    /// When its units were granted.
     pub since: Timestamp,
     /// When it began to run.
     pub begun: Option<Timestamp>,
-    /// What it has.
+    /// The resources that it holds.
     pub grants: Vec<Grant>,
-    /// How much of its key resource.
+    /// Units of its key resource.
     pub units: u64,
-    /// When it is expected to end; none where that is not known.
+    /// When it is expected to end; none if unknown.
     pub expected: Option<Timestamp>,
-    /// The instance that its devices are to get before it begins.
+    /// The instance that must be loaded onto its devices before it begins.
     pub loads: Option<Instance>,
-    /// The run of the daemon in which it was last heard of.
+    /// The run of the daemon in which it was last reported.
     pub run: u64,
-    /// What it ends as, once it is to stop.
+    /// The outcome it gets when it ends, once it is being stopped.
     pub stopping: Option<Outcome>,
-    /// The policy that chose its units; none where there was no choice.
+    /// The policy that chose its units; none if there was no choice.
     pub policy: Option<PolicyRef>,
 }
 
-/// An end.
+/// The end of an action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// When.
+    /// When it ended.
     pub at: Timestamp,
-    /// How.
+    /// How it ended.
     pub outcome: Outcome,
-    /// Digest of its output, where it has any.
+    /// Digest of its output, if it has any.
     pub output: Option<Box<str>>,
-    /// When the last attempt was started, and when it began to run.
+    /// When the last attempt was started.
     pub started: Option<Timestamp>,
     /// When it began to run.
     pub begun: Option<Timestamp>,
-    /// How much it had of its key resource.
+    /// Units of its key resource that it held.
     pub units: u64,
 }
 
 impl Action {
-    /// The position that it waits at.
+    /// Its position in the queue, if it waits.
     pub fn rank(&self) -> Option<Rank> {
         match &self.stage {
             Stage::Waiting { rank, .. } => Some(*rank),
@@ -101,7 +102,7 @@ impl Action {
         }
     }
 
-    /// The attempt that has not ended.
+    /// The current attempt, if it has not ended.
     pub fn started(&self) -> Option<&Started> {
         match &self.stage {
             Stage::Started(started) => Some(started),
@@ -109,7 +110,7 @@ impl Action {
         }
     }
 
-    /// The same.
+    /// The current attempt, mutably.
     pub(crate) fn started_mut(&mut self) -> Option<&mut Started> {
         match &mut self.stage {
             Stage::Started(started) => Some(started),
@@ -117,7 +118,7 @@ impl Action {
         }
     }
 
-    /// Its end.
+    /// Its end, if it has ended.
     pub fn ended(&self) -> Option<&Ended> {
         match &self.stage {
             Stage::Ended(ended) => Some(ended),
@@ -125,7 +126,7 @@ impl Action {
         }
     }
 
-    /// The end, how long it waited for its units, until it began, and how long it ran.
+    /// How long it waited for its units, how long it then took to begin, and how long it ran.
     pub fn times(&self, now: Timestamp) -> (Span, Span, Span) {
         let (started, begun, end) = match &self.stage {
             Stage::Waiting { .. } => (None, None, now),
@@ -141,14 +142,14 @@ impl Action {
         )
     }
 
-    /// Whether it may be run again though nobody knows whether it ran.
+    /// Whether it may be run again if it is unknown whether it ran.
     pub(crate) fn may_run_again(&self, attempts_max: u32) -> bool {
         let stops = self.started().is_some_and(|s| s.stopping.is_some());
         self.spec.idempotent && self.attempt < attempts_max && !stops
     }
 }
 
-/// Something about an action that its program's cache depends on.
+/// A change of an action that its program's cache depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Notice {
     pub(crate) program: Box<str>,
@@ -157,15 +158,15 @@ pub(crate) struct Notice {
     pub(crate) what: Noticed,
 }
 
-/// What is noticed of an action.
+/// The kinds of change in a [`Notice`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Noticed {
-    /// It is expected to begin then, or began; when it ends, where its client says so.
+    /// It began or is expected to begin at this time; with its end, if its client gave a duration.
     Expected {
         begins: Timestamp,
         ends: Option<Timestamp>,
     },
-    /// It is over. Since when it ran, if it did: without its wait, or with it where waits are not
+    /// It is over. Since when it ran, if it did: without its wait, or with it if waits are not
     /// expected.
     Over {
         ok: bool,
@@ -173,14 +174,15 @@ pub(crate) enum Noticed {
     },
 }
 
-/// What the order of actions depends on of a program.
+/// What the order of actions depends on in a program.
 #[allow(clippy::struct_field_names, reason = "the unit comes last in a name")]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Standing {
-    /// Its cache, if that is on an engine whose memory is short, or for whose memory others wait.
+    /// Size of its cache, if that is on an engine whose memory is short or has programs waiting for
+    /// it.
     pub(crate) held_up_tokens: u64,
-    /// The same of a cache in host memory, if that has no room for another like it.
+    /// Size of its cache in host memory, if that has no room for another of this size.
     pub(crate) host_tokens: u64,
-    /// Tokens that it is predicted to generate yet; 0 without a prediction.
+    /// Predicted number of tokens still to generate; 0 without a prediction.
     pub(crate) remaining_tokens: u64,
 }

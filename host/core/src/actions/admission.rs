@@ -1,5 +1,5 @@
-//! Which of the waiting actions can start: the longest run of them, in the order in which they are
-//! served, that fits together with the least of everything (line 2 of Algorithm 1).
+//! Which of the waiting actions can start: the longest prefix, in serving order, whose minimum
+//! demands fit together (line 2 of Algorithm 1).
 
 use crate::actions::Actions;
 use crate::actions::action::Rank;
@@ -9,21 +9,22 @@ use std::collections::btree_set::Iter;
 use std::collections::{BTreeSet, BinaryHeap};
 use treadle_model::ActionId;
 
-/// What a pass found.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
-    /// Those that can start, in the order in which they are served.
+    /// Actions that can start, in serving order.
     pub(crate) rows: Vec<ActionId>,
-    /// There may be more of them.
+    /// Whether there may be more of them.
     pub(crate) more: bool,
-    /// Resources that the next ones are short of.
+    /// Resources that the next actions lack.
     pub(crate) short: BTreeSet<u32>,
 }
 
 impl Actions {
-    /// Looks at the first of each queue in turn. One that can't start holds up its whole queue, all
-    /// of which needs the same key resource, so that each queue is looked at up to there. Where groups
-    /// share, each has queues of its own, and who had its last turn longest ago is looked at first.
+    /// Tries the head of each queue in turn. A head that can't start blocks its whole queue, all of
+    /// which needs the same key resource, so that each queue is examined only up to it. If groups
+    /// share resources, each has its own queues, and the group whose last turn is longest ago goes
+    /// first.
     pub(crate) fn candidates(&self) -> Candidates {
         let bounds = &self.config;
         let startable = bounds.started_max.saturating_sub(self.index.started);
@@ -64,7 +65,7 @@ impl Actions {
         found
     }
 
-    /// Those that wait, by queue, and when each had its last turn.
+    /// The waiting actions by queue, with the time of each queue's last turn.
     fn queues(&self) -> Vec<(u64, Iter<'_, (Rank, ActionId)>)> {
         if self.state.shares.is_none() {
             return self.index.queues.values().map(|q| (0, q.iter())).collect();
@@ -74,8 +75,8 @@ impl Actions {
         queues.collect()
     }
 
-    /// The next actions of some queues, beyond their first ones, in the order in which they are
-    /// served: so many of each queue are left out.
+    /// The next actions of some queues in serving order, skipping the given number at the head of
+    /// each.
     pub(crate) fn followers(&self, beyond: &[(u32, usize)]) -> Vec<ActionId> {
         let queue = |(pool, first): &(u32, usize)| {
             let queue = self.index.queues.get(pool)?;

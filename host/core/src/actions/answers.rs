@@ -1,4 +1,4 @@
-//! Answers of the allocation policy, and the core's own where none came or it does not hold.
+//! Answers of the allocation policy, and the core's own answer if none came or it is not feasible.
 
 use crate::actions::Actions;
 use crate::actions::question::ElasticAnswer;
@@ -7,7 +7,7 @@ use crate::actions::trial::Trial;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{ActionId, AskId, PolicyRef};
 
-/// What each candidate is to start with; none for those that wait.
+/// Units of the key resource for each candidate; none for those that wait.
 type Plan = Vec<(ActionId, Option<u64>)>;
 
 impl Actions {
@@ -17,7 +17,7 @@ impl Actions {
         policy: &PolicyRef,
         answer: &ElasticAnswer,
     ) {
-        // An answer that comes after the deadline finds its question gone.
+        // The question of a late answer is gone.
         let Some(open) = self.state.ask.take_if(|open| open.ask == ask) else {
             return;
         };
@@ -33,7 +33,7 @@ impl Actions {
         }
     }
 
-    /// No answer came in time.
+    /// No answer came in time: the core answers itself.
     pub(crate) fn ask_expired(&mut self, ask: AskId) {
         if let Some(open) = self.state.ask.take_if(|open| open.ask == ask) {
             self.state.counters.unanswered += 1;
@@ -51,7 +51,7 @@ impl Actions {
         rows.filter(waits).collect()
     }
 
-    /// Everybody with the least that it can do with.
+    /// Starts every candidate with its minimum.
     fn answer_self(&mut self, rows: &[ActionId]) {
         let mut trial = Trial::of(self);
         let mut starts = Vec::new();
@@ -69,8 +69,8 @@ impl Actions {
         self.carry_out(rows, &starts, None);
     }
 
-    /// What an answer comes to: amounts that an action can do with, and the least for those that may
-    /// not wait. Whether anything of it had to be put right.
+    /// Turns an answer into a plan: amounts that each action accepts, and the minimum for those
+    /// that may not wait. Also returns whether the answer had to be corrected.
     fn plan(&self, rows: &[ActionId], answer: &ElasticAnswer) -> (Plan, bool) {
         let asked: BTreeSet<ActionId> = rows.iter().copied().collect();
         let mut named: BTreeMap<ActionId, u64> = BTreeMap::new();
@@ -100,7 +100,7 @@ impl Actions {
         (plan, corrected)
     }
 
-    /// Its key resource; where groups share, with its group: the first of each goes in any case.
+    /// Its key resource; if groups share, with its group. The head of each starts in any case.
     fn queue_of(&self, id: ActionId) -> Option<(u32, &str)> {
         let needs = self.index.needs.get(&id)?;
         let group = self.state.shares.as_ref().map_or("", |_| &*needs.group);
@@ -119,8 +119,8 @@ impl Actions {
         waited.is_some_and(|waited| waited >= self.config.starvation)
     }
 
-    /// What can be started of a plan; none where it takes more than there is. Nobody is started
-    /// after one that waits for the same key resource.
+    /// The part of a plan that can be started; none if it exceeds what is free. Nothing is started
+    /// behind an action that waits for the same key resource.
     fn try_out(&self, plan: &Plan, corrected: &mut bool) -> Option<Vec<(ActionId, u64)>> {
         let mut trial = Trial::of(self);
         let mut starts = Vec::new();
@@ -150,7 +150,7 @@ impl Actions {
         Some(starts)
     }
 
-    /// The most that an action can have of its key resource within its group's share.
+    /// The largest amount of its key resource that an action can get within its group's share.
     fn most_within_share(&self, trial: &Trial<'_>, id: ActionId) -> Option<u64> {
         let needs = self.index.needs.get(&id)?;
         let spec = &self.state.live.get(&id)?.spec;
@@ -172,7 +172,7 @@ impl Actions {
             self.start(*id, *units, policy);
             left_out.remove(id);
         }
-        // What changed since the question was asked may make more of them possible.
+        // Changes since the question was asked may allow more of them to start.
         if !self.state.pass_wanted {
             self.state.held_back = left_out;
         }

@@ -1,4 +1,4 @@
-//! A pass over the waiting actions, and the question to the allocation policy.
+//! Passes over the waiting actions, and questions to the allocation policy.
 
 use crate::actions::action::Action;
 use crate::actions::command::ActionCommand;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{ActionId, AskId, Span};
 
 impl Actions {
-    /// Starts what can be started, or asks which of it is to be.
+    /// Starts the actions that can start, or asks the allocation policy about them.
     pub(crate) fn settle(&mut self, standing: impl Fn(&str) -> Standing) {
         self.rank_waiting(standing);
         while self.state.pass_wanted && self.state.ask.is_none() {
@@ -47,7 +47,7 @@ impl Actions {
         }
     }
 
-    /// The key resource of an action that could do with several amounts of it.
+    /// The key resource of an action that accepts several amounts of it.
     fn choice(&self, id: ActionId) -> Option<u32> {
         let spec = &self.state.live.get(&id)?.spec;
         let needs = self.index.needs.get(&id)?;
@@ -143,7 +143,7 @@ impl Actions {
             .push(question.option_units.len() as u32);
     }
 
-    /// The time to get an action's service onto its devices, with what it takes of its resources.
+    /// The time to load the service of an action that takes these resources onto its devices.
     pub(crate) fn load_time(
         &self,
         spec: &ActionSpec,
@@ -164,8 +164,8 @@ impl Actions {
         }
     }
 
-    /// What the resources have left for the rows: the candidates' least of others than their key
-    /// resources is taken out.
+    /// Adds what the resources have left for the rows: the candidates' minimum demands for non-key
+    /// resources are subtracted.
     fn add_pools(
         &self,
         question: &mut ElasticQuestion,
@@ -199,14 +199,14 @@ impl Actions {
         }
     }
 
-    /// An action of which nothing is known is taken to run for as long again.
+    /// An action without statistics is expected to run for as long again.
     fn elapsed(&self, action: &Action) -> Span {
         let started = action.started();
         started.map_or(Span(0), |started| self.state.now.since(started.since))
     }
 }
 
-/// Units as policies are told them.
+/// Units in the 32 bits that policies get.
 fn count(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }

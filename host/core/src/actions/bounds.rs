@@ -4,13 +4,13 @@ use crate::actions::event::ActionEvent;
 use crate::actions::resource::{NODE_DEVICES, RESOURCES_MAX, Supply};
 use treadle_model::{BYTES_MAX, Span};
 
-/// Nodes of one resource at most; further ones are not used.
+/// Maximum number of nodes of one resource; further ones are not used.
 const NODES_MAX: usize = 4_096;
-/// The longest time that means anything, in microseconds: 35 years.
+/// Upper limit for any time span, in microseconds: 35 years.
 const SPAN_MAX: Span = Span(1 << 50);
 
 impl ActionEvent {
-    /// The event with each number that came from outside cut to its bound.
+    /// The event with each external number clamped to its bound.
     #[must_use]
     pub(crate) fn within_bounds(mut self) -> Self {
         match &mut self {

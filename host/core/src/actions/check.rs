@@ -1,4 +1,4 @@
-//! Whether an action may be submitted, before anything is on record of it.
+//! Whether an action may be submitted, checked before it is on record.
 
 use crate::actions::Actions;
 use crate::actions::pool::Pool;
@@ -7,160 +7,156 @@ use std::collections::BTreeSet;
 use treadle_model::tenant::prefix_of;
 use treadle_model::{ActionId, BYTES_MAX};
 
-/// What becomes of an action that may be submitted.
+/// The result for an action that may be submitted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Admission {
     /// It is new, and this is its id.
     New(ActionId),
-    /// It was submitted before, as this one.
+    /// It was submitted before, as this action.
     Known(ActionId),
 }
 
-/// Why an action may not be submitted.
+/// Why an action is refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ActionError {
-    /// It draws from nothing.
-    #[error("demands is empty: name what the action uses, at least one resource")]
+    /// It names no resource.
+    #[error("demands is empty: give at least one resource that the action uses")]
     NoDemands,
-    /// It draws from too much.
-    #[error("demands has {demands} entries: {DEMANDS_MAX} are possible")]
+    /// It names too many resources.
+    #[error("demands has {demands} entries: give at most {DEMANDS_MAX}")]
     TooManyDemands {
-        /// How many it has.
+        /// Number of entries.
         demands: usize,
     },
     /// One resource is named twice.
-    #[error("demands names {resource:?} twice: put all of it in one entry")]
+    #[error("demands names {resource:?} twice: use one entry per resource")]
     ResourceTwice {
         /// The resource.
         resource: Box<str>,
     },
-    /// There is no such resource.
+    /// A resource that does not exist.
     #[error(
-        "demands names {resource:?}, which this daemon does not have: take one that it declares"
+        "demands names {resource:?}, which this daemon does not declare: use a declared resource"
     )]
     UnknownResource {
         /// The resource.
         resource: Box<str>,
     },
-    /// No amount, or too many.
+    /// A demand with no amount, or too many.
     #[error("options of {resource:?} has {options} amounts: give 1 to {OPTIONS_MAX}")]
     BadOptions {
         /// The resource.
         resource: Box<str>,
-        /// How many it has.
+        /// Number of amounts.
         options: usize,
     },
-    /// An amount of 0, or one that does not exceed the one before it.
-    #[error("options of {resource:?} must be above 0 and ascend")]
+    /// An amount of 0, or one not above the previous one.
+    #[error("options of {resource:?} must be above 0 and in ascending order")]
     NotAscending {
         /// The resource.
         resource: Box<str>,
     },
-    /// An amount that can't be counted.
-    #[error("options of {resource:?} has {units} units: {most} can be counted; use larger units")]
+    /// An amount that is too large to count.
+    #[error("options of {resource:?} has {units} units: give at most {most}, or use larger units")]
     TooManyUnits {
         /// The resource.
         resource: Box<str>,
         /// The amount.
         units: u64,
-        /// What can be counted.
+        /// The largest countable amount.
         most: u64,
     },
-    /// Devices come in chunks.
-    #[error("options of {resource:?} has {units} devices: they come in chunks of 1, 2, 4 and 8")]
+    /// A number of devices that is not a chunk size.
+    #[error("options of {resource:?} has {units} devices: give 1, 2, 4 or 8")]
     NoChunk {
         /// The resource.
         resource: Box<str>,
         /// The amount.
         units: u64,
     },
-    /// It could never run.
+    /// A demand that can never be met.
     #[error(
-        "demands asks for {least} of {resource:?} at least: {most} can be had at once; ask for less"
+        "demands needs at least {least} of {resource:?}: {most} is the most for one action; ask for less"
     )]
     NeverFits {
         /// The resource.
         resource: Box<str>,
-        /// What it needs.
+        /// The least it needs.
         least: u64,
-        /// What there is.
+        /// The most that can be granted.
         most: u64,
     },
-    /// It is more than its group may hold.
+    /// A demand above its group's share.
     #[error(
-        "demands asks for {least} of {resource:?} at least: the share of its jobs is {most} of {total}; ask for less"
+        "demands needs at least {least} of {resource:?}: the share of its jobs is {most} of {total}; ask for less"
     )]
     BeyondShare {
         /// The resource.
         resource: Box<str>,
-        /// What it needs.
+        /// The least it needs.
         least: u64,
-        /// What its group may hold.
+        /// The most its group may hold.
         most: u64,
-        /// What there is.
+        /// The total amount.
         total: u64,
     },
     /// More than one demand has several amounts.
-    #[error("demands has several options for {first:?} and for {second:?}: one may be elastic")]
+    #[error("demands has several options for {first:?} and {second:?}: only one may be elastic")]
     TwoElastic {
-        /// An elastic resource.
+        /// The first elastic resource.
         first: Box<str>,
-        /// The next one.
+        /// The second one.
         second: Box<str>,
     },
-    /// A time for each amount, or none.
+    /// A number of durations other than one for each amount, or none.
     #[error(
-        "durations has {durations} entries for {options} options of {resource:?}: give one each, or none"
+        "durations has {durations} entries for {options} options of {resource:?}: give one per option, or none"
     )]
     DurationsMismatch {
         /// The resource.
         resource: Box<str>,
-        /// How many times there are.
+        /// Number of durations.
         durations: usize,
-        /// How many amounts there are.
+        /// Number of amounts.
         options: usize,
     },
-    /// There is no such service.
+    /// A service that was not declared.
     #[error("service {service:?} is not declared: declare it first, or leave it out")]
     UnknownService {
         /// The service.
         service: Box<str>,
     },
-    /// A service needs devices, of one resource.
-    #[error(
-        "service {service:?} needs one entry of demands that is made of devices, not {devices}"
-    )]
+    /// A service without exactly one demand for devices.
+    #[error("service {service:?} needs exactly one entry of demands with devices, not {devices}")]
     ServiceWithoutDevices {
         /// The service.
         service: Box<str>,
-        /// How many entries are.
+        /// Number of demands for devices.
         devices: usize,
     },
-    /// The program is not live.
-    #[error("program {program:?} is not live: begin it with a step, or leave it out")]
+    /// A program that is not live.
+    #[error("program {program:?} is not live: start it with a step, or leave it out")]
     UnknownProgram {
         /// The program.
         program: Box<str>,
     },
-    /// It may not run at all.
-    #[error("run_max is 0: give the longest time that the action may run")]
+    /// An action that may not run at all.
+    #[error("run_max is 0: give the maximum run time of the action")]
     NoRunTime,
-    /// Too many wait.
-    #[error("{waiting} actions wait, which is the most {whose} may have: submit it again later")]
+    /// Too many actions wait.
+    #[error("{waiting} actions wait, the limit for {whose}: submit it again later")]
     QueueFull {
-        /// Whose bound it is.
+        /// Whose limit it is.
         whose: &'static str,
-        /// How many wait.
+        /// Number of waiting actions.
         waiting: u64,
     },
-    /// The key names something else.
-    #[error(
-        "idempotency_key {key:?} is that of action {action}, which is another one: take a new key"
-    )]
+    /// An idempotency key of another action.
+    #[error("idempotency_key {key:?} belongs to action {action}, which differs: use a new key")]
     KeyTaken {
         /// The key.
         key: Box<str>,
-        /// What it names.
+        /// The action that has the key.
         action: ActionId,
     },
 }
@@ -316,7 +312,7 @@ fn check_options(demand: &Demand, pool: &Pool) -> Result<(), ActionError> {
             resource: resource(),
         });
     }
-    // Policies are told amounts in 32 bits.
+    // Policies get amounts in 32 bits.
     let elastic = options.len() > 1;
     let most = if elastic {
         u64::from(u32::MAX)

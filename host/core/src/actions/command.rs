@@ -1,51 +1,52 @@
-//! What to do with actions.
+//! Commands for actions.
 
 use crate::actions::question::ElasticQuestion;
 use crate::actions::resource::{Grant, Instance};
 use treadle_model::{ActionId, AskId, Timestamp};
 
-/// Something to do.
+/// A command for an action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionCommand {
-    /// Run an action. It begins once what led to this is on record: it runs at most once.
+    /// Run an action. It is sent only once the events that led to it are on record, so that it runs
+    /// at most once.
     StartAction {
         /// The action.
         action: ActionId,
-        /// Which attempt, from 1.
+        /// Its attempt, from 1.
         attempt: u32,
-        /// What it has until it ends.
+        /// The resources that it holds until it ends.
         grants: Vec<Grant>,
-        /// What its devices must get first.
+        /// What must be loaded onto its devices first.
         load: Option<Load>,
     },
     /// Stop a running action; its end is reported as usual.
     StopAction {
         /// The action.
         action: ActionId,
-        /// Which attempt.
+        /// Its attempt.
         attempt: u32,
     },
     /// Ask the allocation policy which of the waiting actions start, and with how much.
     AskElastic {
-        /// Names the answer.
+        /// The question's id.
         ask: AskId,
         /// The question.
         question: Box<ElasticQuestion>,
-        /// After this the core answers it itself.
+        /// The core answers itself after this.
         deadline: Timestamp,
     },
-    /// An action is over: whoever waits for it is told, once that is on record.
+    /// An action is over: once that is on record, send the result to the clients that wait for it.
     AnswerAction {
         /// The action.
         action: ActionId,
     },
 }
 
-/// What changes on the devices of an action before it begins (§5.3).
+/// Changes on the devices of an action before it begins (§5.3).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Load {
-    /// The service that comes onto all devices of the action, if one does.
+    /// The service to load onto all devices of the action, if any.
     pub service: Option<Box<str>>,
-    /// The instances that go first.
+    /// The instances to evict first.
     pub evicted: Vec<Instance>,
 }

@@ -1,14 +1,14 @@
-//! Devices of nodes, handed out in chunks of 1, 2, 4 or 8 (§5.3), and the services that they hold.
+//! Devices of nodes, granted in chunks of 1, 2, 4 or 8 (§5.3), and the services loaded on them.
 //!
-//! A node is one byte, a bit for each free device: the free chunks of a buddy allocator that joins
-//! what it can are the largest aligned runs of set bits, so splitting and joining need no list.
+//! A node is one byte, a bit for each free device. The free chunks of a buddy allocator that joins
+//! all it can are the largest aligned runs of set bits, so splitting and joining need no list.
 
 use crate::actions::resource::{Chunk, Instance, NODE_DEVICES};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::Timestamp;
 
-/// Sizes of chunks, the largest first.
+/// Chunk sizes, the largest first.
 const SIZES: [u32; 4] = [8, 4, 2, 1];
 
 /// The free devices of all nodes.
@@ -17,17 +17,17 @@ pub struct FreeDevices {
     nodes: Vec<u8>,
 }
 
-/// The bits of devices.
+/// The bit mask of consecutive devices.
 const fn bits(first: u32, size: u32) -> u8 {
     (((1_u32 << size) - 1) << first) as u8
 }
 
-/// Whether chunks can have this size.
+/// Whether this is a chunk size.
 pub(crate) const fn is_size(units: u64) -> bool {
     matches!(units, 1 | 2 | 4 | 8)
 }
 
-/// Free chunks of a node, joined as far as they can be.
+/// Free chunks of a node, joined as far as possible.
 fn chunks(node: u8) -> impl Iterator<Item = (u32, u32)> {
     let mut left = node;
     let places = SIZES.into_iter().flat_map(|size| {
@@ -45,7 +45,7 @@ fn chunks(node: u8) -> impl Iterator<Item = (u32, u32)> {
 }
 
 impl FreeDevices {
-    /// All devices of nodes.
+    /// All devices of the given nodes.
     pub fn of(nodes: &[u32]) -> Self {
         let node = |devices: &u32| bits(0, (*devices).min(NODE_DEVICES));
         Self {
@@ -53,12 +53,12 @@ impl FreeDevices {
         }
     }
 
-    /// Free devices.
+    /// Number of free devices.
     pub fn units(&self) -> u64 {
         self.nodes.iter().map(|n| u64::from(n.count_ones())).sum()
     }
 
-    /// Free chunks of 1, 2, 4 and 8 devices.
+    /// Number of free chunks of 1, 2, 4 and 8 devices.
     pub fn counts(&self) -> [u32; 4] {
         let mut counts = [0; 4];
         for (_, size) in self.nodes.iter().flat_map(|node| chunks(*node)) {
@@ -74,7 +74,7 @@ impl FreeDevices {
         node & all == all
     }
 
-    /// Takes a chunk out, if it is free.
+    /// Removes a chunk, if it is free.
     pub(crate) fn remove(&mut self, chunk: Chunk) -> bool {
         let is_free = self.has(chunk);
         if is_free && let Some(node) = self.nodes.get_mut(chunk.node as usize) {
@@ -89,7 +89,7 @@ impl FreeDevices {
         }
     }
 
-    /// The chunks of a size in the smallest free chunks that it fits into: best fit, all of them.
+    /// All chunks of this size within the smallest free chunks that it fits into (best fit).
     fn best(&self, size: u32) -> Vec<Chunk> {
         let all = self.nodes.iter().enumerate().flat_map(|(number, node)| {
             let fitting = chunks(*node).filter(move |(_, of)| *of >= size);
@@ -107,14 +107,14 @@ impl FreeDevices {
         parts.collect()
     }
 
-    /// Whether there is a free chunk that a chunk of the size fits into.
+    /// Whether some free chunk has at least this size.
     pub(crate) fn fits(&self, size: u64) -> bool {
         let mut all = self.nodes.iter().flat_map(|node| chunks(*node));
         all.any(|(_, of)| u64::from(of) >= size)
     }
 
-    /// Takes any chunk of a size out by best fit. Which one of equals it is makes no difference to
-    /// what fits after it.
+    /// Removes any chunk of this size by best fit. Which of several equal chunks it is makes no
+    /// difference to what fits afterwards.
     pub(crate) fn take_any(&mut self, size: u32) -> bool {
         let best = self.nodes.iter().enumerate().flat_map(|(number, node)| {
             let fitting = chunks(*node).filter(move |(_, of)| *of >= size);
@@ -134,40 +134,40 @@ impl FreeDevices {
 /// An instance of a service on devices.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Held {
-    /// Its devices; an instance on another number of them is another one.
+    /// Its devices; on another number of devices it is another instance.
     pub chunk: Chunk,
-    /// When it was used last.
+    /// When it was last used.
     pub used: Timestamp,
 }
 
 /// The devices of a resource.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Devices {
-    /// Those that no action has.
+    /// The devices that no action holds.
     pub free: FreeDevices,
-    /// Services that they hold, used or not.
+    /// Services loaded on them, used or not.
     pub held: BTreeMap<Box<str>, Vec<Held>>,
 }
 
-/// Devices for an action.
+/// Devices granted to an action.
 pub(crate) struct Handed {
     pub(crate) chunk: Chunk,
-    /// The service is not there yet.
+    /// The service must be loaded first.
     pub(crate) loads: bool,
     pub(crate) evicted: Vec<Instance>,
 }
 
 impl Devices {
-    /// Whether a free chunk of the size holds the service; `chunks` are those that are free.
+    /// Whether a free chunk of this size holds the service; `chunks` are the free ones.
     pub fn is_held(&self, service: &str, size: u64) -> bool {
         let held = self.held.get(service);
         let fits = |h: &Held| u64::from(h.chunk.size) == size && self.free.has(h.chunk);
         held.is_some_and(|held| held.iter().any(fits))
     }
 
-    /// Takes a chunk: best fit; of equals one that holds the service, else the one whose devices
-    /// were used least recently. What it holds beside the service goes as far as there must be
-    /// room; all of it for an action without a service.
+    /// Takes a chunk by best fit: among equals one that holds the service, otherwise the one whose
+    /// devices were used least recently. Other services on it are evicted as far as room is needed;
+    /// all of them for an action without a service.
     pub(crate) fn take(
         &mut self,
         size: u32,
@@ -196,7 +196,7 @@ impl Devices {
         })
     }
 
-    /// An instance is on devices from now on.
+    /// Records that an instance is loaded on these devices.
     pub(crate) fn hold(&mut self, service: &str, chunk: Chunk, now: Timestamp) {
         let held = self.held.entry(service.into()).or_default();
         held.retain(|h| h.chunk != chunk);
@@ -204,7 +204,7 @@ impl Devices {
         held.sort_unstable_by_key(|h| h.chunk);
     }
 
-    /// Nobody knows whether an instance is on its devices.
+    /// Forgets an instance, because it is unknown whether it is still loaded.
     pub(crate) fn drop_instance(&mut self, service: &str, chunk: Chunk) {
         if let Some(held) = self.held.get_mut(service) {
             held.retain(|h| h.chunk != chunk);
@@ -214,7 +214,7 @@ impl Devices {
         }
     }
 
-    /// When something that is on any device of a chunk was used last.
+    /// When any instance on the devices of a chunk was last used.
     fn last_used(&self, chunk: Chunk) -> Option<Timestamp> {
         let all = self.held.values().flatten();
         all.filter(|h| h.chunk.overlaps(chunk))
@@ -222,7 +222,7 @@ impl Devices {
             .max()
     }
 
-    /// Makes each device of a chunk hold so many instances at most: the least recently used go.
+    /// Evicts the least recently used instances until each device of a chunk holds at most `most`.
     fn evict(&mut self, chunk: Chunk, most: u32) -> Vec<Instance> {
         let mut there: Vec<(Timestamp, Instance)> = Vec::new();
         for (service, held) in &self.held {
@@ -235,7 +235,7 @@ impl Devices {
                 (h.used, instance)
             }));
         }
-        // The latest stay, as long as there is room on all of their devices.
+        // The most recently used stay, if there is room on all of their devices.
         there.sort_by(|a, b| (b.0, &b.1).cmp(&(a.0, &a.1)));
         let mut kept = [0_u32; NODE_DEVICES as usize];
         let mut evicted = Vec::new();

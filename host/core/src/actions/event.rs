@@ -11,103 +11,103 @@ use treadle_model::{ActionId, AskId, PolicyRef, Span};
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It ran to its end.
+    /// It ran and exited.
     Exited {
-        /// Its exit code, or the status of its answer.
+        /// Its exit code, or the status of the HTTP response.
         code: i32,
     },
-    /// It was ended by a signal that was not ours.
+    /// A signal ended it that treadle did not send.
     Killed {
         /// The signal.
         signal: i32,
     },
-    /// It went beyond its memory.
+    /// It exceeded its memory limit.
     OutOfMemory,
-    /// It ran for longer than it may.
+    /// It exceeded its run time limit.
     TimedOut,
-    /// It could not be run, by no fault of its own.
+    /// It could not be run, for a reason outside the action.
     InfrastructureFailure {
-        /// A short cause for people.
+        /// A short cause, in words.
         cause: Box<str>,
     },
-    /// Nobody knows whether it ran.
+    /// It is unknown whether it ran.
     Unknown,
     /// Its client withdrew it.
     Cancelled,
-    /// It waited for too long.
+    /// It waited beyond its start limit.
     Expired,
 }
 
-/// Something that happened to an action or to what actions draw from.
+/// Something that happened to an action or to the resources of actions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ActionEvent {
-    /// What there is, as a daemon begins; it replaces what there was.
+    /// The resources of a daemon as it starts; they replace the previous ones.
     ResourcesSet {
         /// All resources.
         resources: Vec<Resource>,
     },
-    /// A machine is gone for good, with all of these: of what was started on it nobody knows whether it
-    /// ran, and what waits for it is over.
+    /// A machine was lost for good, with these resources: it is unknown whether actions started on
+    /// it ran, and actions that wait for it end.
     ResourcesLost {
         /// Their names.
         resources: Vec<Box<str>>,
     },
-    /// A service that devices may hold, as a job declares it; it replaces one of that name.
+    /// A job declared a service that devices may hold; it replaces one of the same name.
     ServiceDeclared {
         /// Its name.
         service: Box<str>,
-        /// How long it takes to get it onto devices; learnt from then on.
+        /// Time to load it onto devices; measured from then on.
         load: Span,
     },
-    /// What groups of jobs may hold of each resource at once; none where all may hold all of it.
+    /// Limits on what groups of jobs may hold of each resource at once; none for no limits.
     SharesSet {
         /// Their shares.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shares: Option<Shares>,
     },
-    /// A client submitted an action, with an id that its driver chose.
+    /// A client submitted an action, with an id that the driver chose.
     ActionSubmitted {
         /// The action.
         action: ActionId,
-        /// What it is.
+        /// Its specification.
         spec: Box<ActionSpec>,
     },
     /// Its process or request began.
     ActionBegan {
         /// The action.
         action: ActionId,
-        /// Which attempt.
+        /// Its attempt.
         attempt: u32,
     },
-    /// It is over.
+    /// An action ended.
     ActionEnded {
         /// The action.
         action: ActionId,
-        /// Which attempt.
+        /// Its attempt.
         attempt: u32,
-        /// How.
+        /// How it ended.
         outcome: Outcome,
-        /// Digest of its output, where it has any.
+        /// Digest of its output, if it has any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Box<str>>,
     },
-    /// Its client withdrew it.
+    /// The client withdrew an action.
     ActionCancelled {
         /// The action.
         action: ActionId,
     },
-    /// A service that others own refused a request for a time.
+    /// An external service refused a request for a time.
     QuotaRefused {
         /// The quota.
         resource: Box<str>,
-        /// How long nothing more is asked of it; 0 where that was not said.
+        /// How long to send no further request; 0 if the service did not say.
         retry_after: Span,
-        /// The action that was refused and its attempt: it did not run, and waits again.
+        /// The refused action and its attempt: it did not run, and waits again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         action: Option<(ActionId, u32)>,
     },
-    /// A policy, or the built-in default in its stead, shared out units.
+    /// A policy, or the built-in default in its place, shared out units.
     ElasticAnswered {
         /// The question.
         ask: AskId,
@@ -116,8 +116,8 @@ pub enum ActionEvent {
         /// The answer.
         answer: ElasticAnswer,
     },
-    /// After a restart of the daemon its driver has reported all that the executor knows: of every
-    /// other action that was started before nobody knows whether it ran.
+    /// After a restart of the daemon, the driver has reported everything that the executor knows:
+    /// for any other action started before, it is unknown whether it ran.
     ActionsRecovered,
 }
 

@@ -1,5 +1,5 @@
-//! Where actions are found: by what they wait for, by program, job and tenant. All of it follows
-//! from the state and is no part of a snapshot.
+//! Indexes of actions: by resource, program, job and tenant. They are derived from the state and
+//! not part of a snapshot.
 
 use crate::actions::action::{Action, Rank, Stage};
 use crate::actions::pool::Pool;
@@ -11,21 +11,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use treadle_model::tenant::prefix_of;
 use treadle_model::{ActionId, Timestamp};
 
-/// What an action draws from, by the positions of its resources.
+/// The resources that an action needs, by their positions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Needs {
-    /// Its key resource, the one that more of makes it faster.
+    /// Its key resource: the one of which more units make the action faster.
     pub(crate) key: u32,
-    /// The demand for it, by its position in the specification.
+    /// The index of the demand for it in the specification.
     pub(crate) key_demand: usize,
-    /// Resources and the least units that it can do with of each, as its demands are listed.
+    /// Resources and the minimum units of each, in the order of the demands.
     pub(crate) least: Vec<(u32, u64)>,
     /// The group of its job.
     pub(crate) group: Box<str>,
 }
 
 impl Needs {
-    /// `None` if there is no such resource.
+    /// `None` if a resource does not exist.
     pub(crate) fn of(spec: &ActionSpec, pools: &BTreeMap<&str, u32>) -> Option<Self> {
         let least = spec.demands.iter().map(|demand| {
             let pool = pools.get(&*demand.resource)?;
@@ -42,7 +42,7 @@ impl Needs {
         })
     }
 
-    /// Those of a started action whose resources are gone.
+    /// The needs of a started action whose resources no longer exist.
     pub(crate) fn gone(spec: &ActionSpec) -> Self {
         Self {
             key: u32::MAX,
@@ -52,7 +52,7 @@ impl Needs {
         }
     }
 
-    /// What it takes with so many units of its key resource.
+    /// The demands with this amount of its key resource.
     pub(crate) fn with(&self, units: u64) -> impl Iterator<Item = (u32, u64)> {
         let all = self.least.iter().enumerate();
         all.map(move |(demand, (pool, least))| {
@@ -74,43 +74,42 @@ pub(crate) fn positions(pools: &[Pool]) -> BTreeMap<&str, u32> {
     named.map(|(at, pool)| (&*pool.resource.name, at)).collect()
 }
 
-/// Those that wait, by when they are served.
+/// Waiting actions, in serving order.
 pub(crate) type Queue = BTreeSet<(Rank, ActionId)>;
 
-/// Attempts that run, by their key resource.
+/// Running attempts, by expected end.
 pub(crate) type Running = BTreeSet<(Timestamp, ActionId, u64)>;
 
 /// See the module.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Index {
-    /// What each action that has not ended draws from.
+    /// The needs of each action that has not ended.
     pub(crate) needs: BTreeMap<ActionId, Needs>,
-    /// Those that wait, by key resource and then by when they are served.
+    /// Waiting actions in serving order, by key resource.
     pub(crate) queues: BTreeMap<u32, Queue>,
-    /// The same by key resource and group.
+    /// Waiting actions in serving order, by key resource and group.
     pub(crate) group_queues: BTreeMap<(u32, Box<str>), Queue>,
-    /// What started actions of each group hold.
+    /// What the started actions of each group hold.
     pub(crate) holdings: BTreeMap<Box<str>, Holdings>,
-    /// Those that wait and are not served as they came.
+    /// Waiting actions that are not served in order of arrival.
     pub(crate) overtaken: BTreeSet<ActionId>,
-    /// Those that run, by key resource and then by their expected end.
+    /// Running attempts in order of their expected end, by key resource.
     pub(crate) running: BTreeMap<u32, Running>,
-    /// Work that waits for a resource, by the class in which it is served: the sum over those that
-    /// wait for it as their key resource.
+    /// Waiting work by key resource and serving class.
     pub(crate) work: BTreeMap<(u32, u8), u128>,
-    /// Actions that have not ended by program.
+    /// Actions that have not ended, by program.
     pub(crate) by_program: BTreeMap<Box<str>, BTreeSet<ActionId>>,
-    /// Those that wait, by job.
+    /// Number of waiting actions by job.
     pub(crate) by_job: BTreeMap<Box<str>, u64>,
-    /// Those that wait, by the prefix of their tenant.
+    /// Number of waiting actions by the tenant's prefix.
     pub(crate) by_tenant: BTreeMap<Box<str>, u64>,
-    /// How many wait.
+    /// Number of waiting actions.
     pub(crate) waiting: u64,
-    /// How many have been started.
+    /// Number of started actions.
     pub(crate) started: u64,
-    /// Those that have ended and are remembered, oldest first, by group.
+    /// Remembered ended actions, oldest first, by group.
     pub(crate) ended: BTreeMap<Box<str>, VecDeque<ActionId>>,
-    /// Idempotency keys by job, of all that are remembered.
+    /// Idempotency keys of all remembered actions, by job.
     pub(crate) keys: BTreeMap<Box<str>, BTreeMap<Box<str>, ActionId>>,
 }
 
@@ -175,7 +174,7 @@ impl Index {
         index
     }
 
-    /// An action begins.
+    /// Adds a new action.
     pub(crate) fn open(&mut self, id: ActionId, needs: Needs, action: &Action) {
         self.needs.insert(id, needs);
         if let Some(program) = &action.spec.program {
@@ -185,7 +184,7 @@ impl Index {
         self.add(id, action);
     }
 
-    /// An action is over; it is in no stage any more.
+    /// Removes an ended action, which no longer has a stage.
     pub(crate) fn close(&mut self, id: ActionId, spec: &ActionSpec) {
         self.needs.remove(&id);
         if let Some(program) = &spec.program
@@ -198,19 +197,19 @@ impl Index {
         }
     }
 
-    /// An action of a job has ended.
+    /// Adds an action of this job to the ended ones.
     pub(crate) fn ended(&mut self, id: ActionId, job: &str) {
         let of_group = self.ended.entry(prefix_of(job).into()).or_default();
         of_group.push_back(id);
     }
 
-    /// The oldest that has ended of the group with most of them.
+    /// The oldest ended action of the group that has most of them.
     pub(crate) fn oldest_of_most(&self) -> Option<ActionId> {
         let most = self.ended.values().max_by_key(|of_group| of_group.len());
         most.and_then(|of_group| of_group.front()).copied()
     }
 
-    /// Its key is taken.
+    /// Records its idempotency key.
     pub(crate) fn remember(&mut self, id: ActionId, spec: &ActionSpec) {
         if let Some(key) = &spec.idempotency_key {
             let of_job = self.keys.entry(spec.job.clone()).or_default();
@@ -218,7 +217,7 @@ impl Index {
         }
     }
 
-    /// It is remembered no more, and its key is free again.
+    /// Forgets an ended action and its idempotency key.
     pub(crate) fn forget(&mut self, id: ActionId, spec: &ActionSpec) {
         let group = prefix_of(&spec.job);
         if let Some(of_group) = self.ended.get_mut(group) {
@@ -273,7 +272,7 @@ impl Index {
         }
     }
 
-    /// Takes an action out of its stage.
+    /// Removes an action from its stage.
     pub(crate) fn remove(&mut self, id: ActionId, action: &Action) {
         let needs = self.needs.get(&id);
         let Some((key, group)) = needs.map(|needs| (needs.key, needs.group.clone())) else {

@@ -1,5 +1,5 @@
-//! What must hold after every event. Tests and the simulator call this after each one; it
-//! recomputes every sum from scratch.
+//! Invariants that hold after every event. Tests and the simulator check them after each one; every
+//! sum is recomputed from scratch.
 
 use crate::actions::Actions;
 use crate::actions::action::Stage;
@@ -37,7 +37,7 @@ impl Actions {
         assert!(ended <= most, "few of them are remembered");
     }
 
-    /// What could start has started, or the policy held it back.
+    /// Every action that could start has started, unless the policy held it back.
     fn assert_nobody_waits_in_vain(&self) {
         if self.state.ask.is_none() {
             assert!(!self.state.pass_wanted, "passes are made");

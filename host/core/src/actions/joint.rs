@@ -1,5 +1,5 @@
-//! What actions and programs know of each other: programs keep their caches by how long their
-//! actions are expected to wait and run, and actions are served by what their programs hold up.
+//! The interplay of actions and programs: programs keep their caches by how long their actions are
+//! expected to wait and run, and actions are served by the memory that their programs hold.
 
 use crate::actions::action::{Action, Noticed, Rank, Stage};
 use crate::actions::event::Outcome;
@@ -8,21 +8,22 @@ use crate::actions::question::RUNNING_MAX;
 use crate::actions::{Actions, Notice, Standing};
 use treadle_model::{ActionId, Span, Timestamp};
 
-/// Waiting actions that are ranked again at each event, in turn.
+/// Number of waiting actions that are ranked again at each event, in turn.
 const RANKED_AT_ONCE: usize = 32;
-/// Served as it came.
+/// Served in order of arrival.
 const AS_IT_CAME: u8 = 0;
-/// Its program holds up memory of an engine that others need.
+/// Its program holds engine memory that others need.
 const HOLDS_UP: u8 = 1;
-/// Its program's cache is in host memory that has no room for another like it.
+/// Its program's cache is in host memory that has no room for another of its size.
 const HOLDS_UP_HOST: u8 = 2;
 /// Any other.
 const OTHER: u8 = 3;
-/// Actions of its own class that one's wait is counted over; of more their sum is taken.
+/// Maximum number of actions of the same class that are added up one by one for an action's wait;
+/// beyond it the sum of the class is used.
 const BEFORE_MAX: usize = 256;
 
 impl Actions {
-    /// Ranks the newcomers, and tells their programs when they are expected to begin.
+    /// Ranks new actions, and notifies their programs of the expected beginning.
     pub(crate) fn rank_newcomers(&mut self, standing: impl Fn(&str) -> Standing) {
         for id in std::mem::take(&mut self.unranked) {
             self.rank(id, &standing);
@@ -30,12 +31,12 @@ impl Actions {
         }
     }
 
-    /// Ranks those that have waited for too long, and some of the others.
+    /// Ranks the actions that have waited beyond the starvation bound, and some of the others.
     pub(crate) fn rank_waiting(&mut self, standing: impl Fn(&str) -> Standing) {
         self.rank_newcomers(&standing);
         let mut ids = Vec::new();
         if !self.config.joint_order {
-            // What was ranked while it was on.
+            // Actions that were ranked while the joint order was on.
             ids.extend(self.index.overtaken.iter().take(RANKED_AT_ONCE));
         } else if self.state.pass_wanted {
             let starved = self.index.overtaken.iter().copied();
@@ -49,7 +50,7 @@ impl Actions {
         }
     }
 
-    /// True if it is served at another place than before.
+    /// Ranks a waiting action. Returns whether its position changed.
     fn rank(&mut self, id: ActionId, standing: impl Fn(&str) -> Standing) -> bool {
         let rank = self.rank_of(id, standing);
         let stage = self.state.live.get(&id).map(|action| &action.stage);
@@ -62,7 +63,7 @@ impl Actions {
         }
     }
 
-    /// Round and round among those that are not served as they came.
+    /// The next actions to rank, in turn, among those that are not served in order of arrival.
     fn next_to_rank(&mut self) -> Vec<ActionId> {
         let after = ActionId(self.state.ranked.0 + 1);
         let overtaken = &self.index.overtaken;
@@ -87,7 +88,7 @@ impl Actions {
             .get(&id)
             .and_then(|a| a.spec.program.as_deref());
         let standing = program.map_or(Standing::default(), standing);
-        // An action that waits costs memory times time: the most memory goes first.
+        // A waiting action costs memory times time: the largest memory goes first.
         let (class, most) = match (standing.held_up_tokens, standing.host_tokens) {
             (0, 0) => (OTHER, standing.remaining_tokens),
             (0, host) => (HOLDS_UP_HOST, host),
@@ -99,9 +100,9 @@ impl Actions {
         }
     }
 
-    /// How long an action that waits does so until those before it have had their turn: the work that
-    /// waits for its key resource and is served before it, and what is left of the work that runs,
-    /// shared by all units.
+    /// The expected wait of an action until those before it are served: the work for its key
+    /// resource that is served before it and what is left of the running work, divided by all
+    /// units.
     fn wait_of(&self, id: ActionId) -> Span {
         let (action, needs) = (self.state.live.get(&id), self.index.needs.get(&id));
         let (Some(stage), Some(needs)) = (action.map(|action| &action.stage), needs) else {
@@ -130,7 +131,7 @@ impl Actions {
         Span(u64::try_from(wait).unwrap_or(u64::MAX))
     }
 
-    /// The work of its class that is served before one.
+    /// The work of its class that is served before an action.
     fn work_before(&self, key: u32, (rank, id): (Rank, ActionId), own: u64) -> u128 {
         let first = Rank { length: 0, ..rank };
         let queue = self.index.queues.get(&key).into_iter();
@@ -149,13 +150,13 @@ impl Actions {
         sum
     }
 
-    /// Its program acts from now on.
+    /// Records that its program acts from now on.
     fn notice_waits(&mut self, id: ActionId) {
         let begins = self.state.now + self.wait_of(id);
         self.notice_begins(id, self.least(id), begins);
     }
 
-    /// An action with so many units begins then, or began.
+    /// Records that an action with these units began or will begin at `begins`.
     pub(crate) fn notice_begins(&mut self, id: ActionId, units: u64, begins: Timestamp) {
         let Some(action) = self.state.live.get(&id) else {
             return;
@@ -163,9 +164,9 @@ impl Actions {
         let Some(program) = action.spec.program.clone() else {
             return;
         };
-        // Otherwise the times of tools are learnt with their waits.
+        // Otherwise tool times are learnt including the waits.
         let (begins, ends) = if self.config.joint_retention {
-            // What is not declared is learnt, as a distribution.
+            // Undeclared durations are learnt, as a distribution.
             let declared = !action.spec.durations.is_empty();
             let run = self.expected(&action.spec, units).filter(|_| declared);
             (begins, run.map(|run| begins + run))
@@ -180,7 +181,7 @@ impl Actions {
         });
     }
 
-    /// It is over, and began then, if it did.
+    /// Records the end of an action, and when it began, if it did.
     pub(crate) fn notice_end(
         &mut self,
         id: ActionId,

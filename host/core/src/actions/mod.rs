@@ -79,7 +79,7 @@ use index::Index;
 use std::collections::VecDeque;
 use treadle_model::{ActionId, Timestamp};
 
-/// The machine.
+/// The machine of actions.
 #[derive(Clone, Debug)]
 pub(crate) struct Actions {
     config: ActionsConfig,
@@ -87,7 +87,7 @@ pub(crate) struct Actions {
     index: Index,
     commands: VecDeque<ActionCommand>,
     notices: VecDeque<Notice>,
-    /// Actions that wait since this event.
+    /// Actions whose wait began with this event.
     unranked: Vec<ActionId>,
 }
 
@@ -103,7 +103,7 @@ impl Actions {
         }
     }
 
-    /// The time of the event that is handled next.
+    /// Sets the time of the event that is handled next.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.state.now = now;
     }

@@ -1,4 +1,4 @@
-//! One resource as it is handed out: what is in use of it, and what is free.
+//! One resource: what is in use, and what is free.
 
 use crate::actions::devices::{Devices, FreeDevices, is_size};
 use crate::actions::quota::Quota;
@@ -11,20 +11,20 @@ use treadle_model::{Span, Timestamp};
 pub struct Pool {
     /// The resource.
     pub resource: Resource,
-    /// Units that started actions have.
+    /// Units that started actions hold.
     pub used: u64,
-    /// Its devices, where it is made of them.
+    /// Its devices, if it consists of devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<Devices>,
-    /// What was asked of it lately, where it is a quota.
+    /// Its recent requests, if it is a quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
-    /// When it is looked at again, because time alone frees some of it.
+    /// When to look at it again, because time alone frees some of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Timestamp>,
 }
 
-/// What an action is given, and what must happen on its devices first.
+/// What an action is granted, and what must change on its devices first.
 pub(crate) struct Given {
     pub(crate) grant: Grant,
     pub(crate) loads: bool,
@@ -53,7 +53,7 @@ impl Pool {
         }
     }
 
-    /// The most that one action can be given of it.
+    /// The most that can be granted to one action.
     pub fn most(&self) -> u64 {
         match &self.resource.supply {
             Supply::Units { total } => *total,
@@ -72,7 +72,7 @@ impl Pool {
         }
     }
 
-    /// All of it: units, devices, or requests at once.
+    /// Its total: units, devices, or concurrent requests.
     pub fn total(&self) -> u64 {
         match &self.resource.supply {
             Supply::Devices { nodes } => FreeDevices::of(nodes).units(),
@@ -81,12 +81,12 @@ impl Pool {
         }
     }
 
-    /// Whether it can be given in this amount at all.
+    /// Whether this amount can be granted at all.
     pub(crate) fn has_amount(&self, units: u64) -> bool {
         self.devices.is_none() || is_size(units)
     }
 
-    /// What is free of it at `now`.
+    /// The free units at `now`.
     pub fn free(&self, now: Timestamp) -> u64 {
         match (&self.resource.supply, &self.quota) {
             (
@@ -113,7 +113,7 @@ impl Pool {
         }
     }
 
-    /// When more of it is free than at `now`, if time alone brings that about.
+    /// When more than now becomes free by time alone, if ever.
     pub(crate) fn eases_at(&self, now: Timestamp) -> Option<Timestamp> {
         self.quota.as_ref()?.eases_at(self.period(), now)
     }
@@ -125,7 +125,7 @@ impl Pool {
         }
     }
 
-    /// Takes units out, if they are free.
+    /// Takes units, if they are free.
     pub(crate) fn take(
         &mut self,
         units: u64,
@@ -159,8 +159,8 @@ impl Pool {
         Some(given)
     }
 
-    /// Takes again what a started action has of it, as what there is was declared anew; `false` if
-    /// that is no longer there.
+    /// Takes a started action's grant again after the resources were declared anew; `false` if it
+    /// no longer exists.
     pub(crate) fn take_again(&mut self, grant: &Grant) -> bool {
         let fits = self.used.saturating_add(grant.units) <= self.total();
         let fits = fits

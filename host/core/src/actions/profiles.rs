@@ -1,29 +1,29 @@
-//! How long actions last: learnt by job, kind and units from those that ran to their end.
+//! How long actions last: learnt by job, kind and units from those that ran to completion.
 
 use crate::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::{Span, Timestamp};
 
-/// Jobs that are followed; the one that was used least recently makes room.
+/// Maximum number of jobs; the least recently used one is replaced.
 const JOBS_MAX: usize = 1_024;
-/// Kinds of one job; further ones are not followed.
+/// Maximum number of kinds per job; further ones are not recorded.
 const KINDS_MAX: usize = 256;
-/// Amounts of one kind; further ones are not followed.
+/// Maximum number of amounts per kind; further ones are not recorded.
 const AMOUNTS_MAX: usize = 64;
 
-/// What is known of a kind with so many units.
+/// Statistics of a kind with one amount of units.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// How many ran to their end.
+    /// Number that ran to completion.
     pub finished: u64,
-    /// Their mean, lately.
+    /// Moving average of their times.
     pub mean: Span,
-    /// All of them, in microseconds.
+    /// Distribution of their times, in microseconds.
     pub times: Distribution,
 }
 
-/// What is known of a job.
+/// Statistics of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct JobProfiles {
     used: Timestamp,
@@ -37,16 +37,16 @@ pub struct Profiles {
     jobs: BTreeMap<Box<str>, JobProfiles>,
 }
 
-/// Values of which the mean is exact; then it moves by a sixteenth with each.
+/// Number of values up to which the mean is exact; each further value moves it by a sixteenth.
 const EXACT: u64 = 16;
 
 impl Profiles {
-    /// What is known of a kind, by units of its key resource.
+    /// Statistics of a kind, by units of its key resource.
     pub fn of(&self, job: &str, kind: &str) -> Option<&BTreeMap<u64, Profile>> {
         self.jobs.get(job)?.kinds.get(kind)
     }
 
-    /// The mean time of a kind with so many units.
+    /// The mean time of a kind with these units.
     pub fn mean(&self, job: &str, kind: &str, units: u64) -> Option<Span> {
         self.of(job, kind)?.get(&units).map(|known| known.mean)
     }

@@ -1,28 +1,28 @@
-//! What may be asked of a service that others own: so many requests at once, so many in a period,
-//! and none for a while after a refusal.
+//! Limits on requests to an external service: concurrent requests, requests per period, and a pause
+//! after a refusal.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use treadle_model::{ActionId, Span, Timestamp};
 
-/// Parts of a period in which requests are counted together. A part counts until its last moment
-/// is a period ago, so that no period ever has more than it may.
+/// A period is divided into this many parts; requests of a part are counted together. A part counts
+/// until its last moment is a period ago, so that no period exceeds the limit.
 const PARTS: u64 = 64;
-/// The first pause after a refusal that names none; it doubles with each further one.
+/// The first pause after a refusal that names none; each further refusal doubles it.
 const PAUSE: Span = Span::from_secs(1);
-/// Doublings at most.
+/// Maximum number of doublings.
 const DOUBLINGS_MAX: u32 = 6;
 /// The longest pause.
 const PAUSE_MAX: Span = Span::from_secs(3_600);
 
-/// What was asked lately.
+/// Recent requests.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Quota {
     /// Requests by the part of a period in which they began.
     recent: VecDeque<(u64, u64)>,
-    /// Nothing is asked before this.
+    /// No request is sent before this time.
     pub paused_until: Timestamp,
-    /// Refusals since the last request that was answered.
+    /// Refusals since the last successful request.
     pub refusals: u32,
 }
 
@@ -30,7 +30,7 @@ fn part(period: Span) -> u64 {
     period.micros().div_ceil(PARTS).max(1)
 }
 
-/// When the requests of a part no longer count.
+/// When the requests of a part stop counting.
 fn over(number: u64, period: Span) -> Timestamp {
     let end = number.saturating_add(1).saturating_mul(part(period));
     Timestamp(end.saturating_add(period.micros()))
@@ -54,7 +54,7 @@ impl Quota {
         }
     }
 
-    /// When more can be asked for than now, if time alone brings that about.
+    /// When more requests become possible by time alone, if ever.
     pub fn eases_at(&self, period: Span, now: Timestamp) -> Option<Timestamp> {
         if self.paused_until > now {
             return Some(self.paused_until);
@@ -63,9 +63,9 @@ impl Quota {
         ends.filter(|at| *at > now).min()
     }
 
-    /// A request was refused: nothing is asked for as long as was said, or for twice as long as
-    /// after the refusal before, and up to a quarter more, so that not all come back together.
-    /// Refusals of requests that were under way during a pause count as one.
+    /// Handles a refusal: no request is sent for the time that the service gave, or for twice the
+    /// last pause, plus up to a quarter, so that not all come back together. Refusals of requests
+    /// that were under way during a pause count as one.
     pub(crate) fn refused(&mut self, retry_after: Span, by: ActionId, now: Timestamp) {
         if self.paused_until <= now {
             self.refusals = self.refusals.saturating_add(1);
@@ -77,13 +77,13 @@ impl Quota {
         self.paused_until = self.paused_until.max(now + Span(pause + jitter));
     }
 
-    /// A request was answered.
+    /// Handles a successful request.
     pub(crate) fn answered(&mut self) {
         self.refusals = 0;
     }
 }
 
-/// A number that has little to do with its neighbours (`SplitMix64`'s last steps).
+/// Hashes a number so that neighbours differ (`SplitMix64`'s last steps).
 const fn scattered(number: u64) -> u64 {
     let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

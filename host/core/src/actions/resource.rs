@@ -1,11 +1,11 @@
-//! What actions draw from: cores, memory, devices and quotas.
+//! Resources of actions: cores, memory, devices and quotas.
 
 use serde::{Deserialize, Serialize};
 use treadle_model::Span;
 
-/// Resources of a daemon at most.
+/// Maximum number of resources of a daemon.
 pub const RESOURCES_MAX: usize = 256;
-/// Devices of one node at most, and the largest chunk of them that is handed out (§5.3).
+/// Maximum number of devices of one node, and the largest chunk that is granted (§5.3).
 pub const NODE_DEVICES: u32 = 8;
 
 /// A named amount that actions share.
@@ -13,43 +13,43 @@ pub const NODE_DEVICES: u32 = 8;
 pub struct Resource {
     /// Its name: `cpu`, `memory`, `gpu`, or that of a quota.
     pub name: Box<str>,
-    /// How much there is of it, and how it is handed out.
+    /// How much there is of it, and how it is granted.
     pub supply: Supply,
 }
 
-/// How much there is of a resource, and how it is handed out.
+/// How much there is of a resource, and how it is granted.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Supply {
-    /// Units of which any may go together: cores, bytes.
+    /// Interchangeable units, such as cores or bytes.
     Units {
-        /// All of them.
+        /// Total units.
         total: u64,
     },
-    /// Devices of nodes, handed out in chunks of 1, 2, 4 or 8 that start at a multiple of their size.
+    /// Devices of nodes, granted in chunks of 1, 2, 4 or 8 that start at a multiple of their size.
     Devices {
-        /// Devices of each node, [`NODE_DEVICES`] at most.
+        /// Devices of each node, at most [`NODE_DEVICES`].
         nodes: Vec<u32>,
     },
-    /// What may be asked of a service that others own.
+    /// Limits on requests to an external service.
     Quota {
-        /// Requests at once.
+        /// Maximum number of concurrent requests.
         concurrent_max: Option<u64>,
-        /// Requests in a period.
+        /// Maximum number of requests per period.
         requests_max: Option<u64>,
-        /// The period; 0 where there is no bound on requests.
+        /// The period; 0 if there is no limit on requests.
         period: Span,
     },
 }
 
-/// What an action was given of one resource.
+/// What an action was granted of one resource.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Grant {
     /// The resource.
     pub resource: Box<str>,
-    /// How much of it.
+    /// The amount.
     pub units: u64,
-    /// Which devices, where they are devices.
+    /// The devices, if the resource consists of devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk: Option<Chunk>,
 }
@@ -59,7 +59,7 @@ pub struct Grant {
 pub struct Instance {
     /// The service.
     pub service: Box<str>,
-    /// Its devices; on another number of them it is another instance.
+    /// Its devices; on another number of devices it is another instance.
     pub chunk: Chunk,
 }
 

@@ -1,4 +1,4 @@
-//! The daemon restarts: what it has, and what became of what ran.
+//! A restart of the daemon: its new resources, and what became of the running actions.
 
 use crate::actions::Actions;
 use crate::actions::action::{Action, Started};
@@ -11,14 +11,14 @@ use std::collections::BTreeSet;
 use treadle_model::ActionId;
 
 impl Actions {
-    /// Nobody answers what the last run asked.
+    /// Questions of the previous run get no answer.
     pub(crate) fn daemon_restarted(&mut self) {
         self.state.run += 1;
         self.drop_ask();
         self.look_again();
     }
 
-    /// What was asked is asked again, if it is still of interest.
+    /// Drops the open question; it is asked again if it still matters.
     pub(crate) fn drop_ask(&mut self) {
         if let Some(open) = self.state.ask.take() {
             self.state
@@ -40,7 +40,7 @@ impl Actions {
         }
     }
 
-    /// Nobody knows whether a started action ran.
+    /// Ends or retries a started action, as it is unknown whether it ran.
     fn end_or_retry(&mut self, id: ActionId) {
         let action = self.state.live.get(&id);
         if action.is_some_and(|a| a.may_run_again(self.config.attempts_max)) {
@@ -51,7 +51,7 @@ impl Actions {
         }
     }
 
-    /// A machine is gone for good, with all of these resources.
+    /// A machine was lost for good, with all of these resources.
     pub(crate) fn resources_lost(&mut self, names: &[Box<str>]) {
         let was_there = |(_, action): &(&ActionId, &Action)| {
             let grants = action.started().map(|started| &started.grants);
@@ -75,9 +75,9 @@ impl Actions {
         self.resources_set(&left);
     }
 
-    /// What there is replaces what there was. Waiting actions that could never start with it are
-    /// over, and started ones that have what is gone are stopped. As a daemon begins, devices are taken to
-    /// hold the services of those that run, and no others; later those that stay hold what they held.
+    /// Replaces the resources. Waiting actions that can never start with the new ones end, and
+    /// started ones that hold what is gone are stopped. At a start of the daemon, devices hold only
+    /// the services of running actions; later, devices that stay keep their services.
     pub(crate) fn resources_set(&mut self, resources: &[Resource]) {
         self.drop_ask();
         let is_same_run = self.state.resources_run == Some(self.state.run);
@@ -109,7 +109,7 @@ impl Actions {
         let gone = self.take_all_again();
         self.index = Index::of(&self.state);
         self.end_hopeless();
-        let cause = "what it ran on is gone";
+        let cause = "a resource that it held no longer exists";
         for id in gone {
             self.stop(
                 id,
@@ -121,7 +121,7 @@ impl Actions {
         self.look_again();
     }
 
-    /// Started actions keep what is still there. Those that don't have all of it any more.
+    /// Started actions keep what still exists. Returns those that no longer have everything.
     fn take_all_again(&mut self) -> Vec<ActionId> {
         let mut gone = Vec::new();
         let pools = &mut self.state.pools;

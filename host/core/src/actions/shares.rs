@@ -1,28 +1,29 @@
-//! Shares of what actions draw from. Jobs whose names have the same prefix are a group
-//! ([`treadle_model::tenant::prefix_of`]). Where several groups share, what started actions of one hold
-//! of each resource is bounded, because it can't be taken back from an action that runs for a day; and
-//! groups take turns, so that one with a long queue does not keep the others from theirs.
+//! Shares of resources. Jobs whose names have the same prefix are a group
+//! ([`treadle_model::tenant::prefix_of`]). If several groups share resources, what the started
+//! actions of one hold of each is limited, because it can't be taken back from an action that runs
+//! for a day; and groups take turns, so that one with a long queue does not keep others from
+//! theirs.
 
 use crate::actions::Actions;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Groups that have a share of their own, at most; further ones have an equal one.
+/// Maximum number of groups with a share of their own; further ones get an equal share.
 const GROUPS_MAX: usize = 4_096;
 
-/// What groups may hold.
+/// Limits on what groups may hold.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
     /// Each resource is divided into this number of equal parts; a group may hold one.
     pub parts: u64,
-    /// Groups that have another share, in hundredths, by their prefix.
+    /// Groups with another share, in hundredths, by their prefix.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub percent: BTreeMap<Box<str>, u64>,
 }
 
 impl Shares {
-    /// The most that a group may hold of a resource with `total` units: at least one, so that it can
-    /// make progress.
+    /// The most that a group may hold of a resource with `total` units: at least one, so that it
+    /// can make progress.
     pub fn most(&self, group: &str, total: u64) -> u64 {
         let most = match self.percent.get(group) {
             Some(percent) => u128::from(total) * u128::from(*percent) / 100,
@@ -43,14 +44,14 @@ impl Shares {
 /// What started actions of a group hold.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Holdings {
-    /// How many there are.
+    /// Number of started actions.
     pub(crate) started: u64,
-    /// Units, by the resource's name.
+    /// Units by resource name.
     pub(crate) units: BTreeMap<Box<str>, u64>,
 }
 
 impl Actions {
-    /// Who may hold how much from now on; what was started keeps what it has.
+    /// Sets the limits; started actions keep what they hold.
     pub(crate) fn shares_set(&mut self, shares: Option<&Shares>) {
         if self.state.shares.as_ref() == shares {
             return;
@@ -59,12 +60,12 @@ impl Actions {
         if shares.is_none() {
             self.state.turns.clear();
         }
-        // The question was about those that could start before.
+        // The open question was about the previous candidates.
         self.drop_ask();
         self.look_again();
     }
 
-    /// A group has had its turn at a resource.
+    /// Records that a group had its turn at a resource.
     pub(crate) fn had_turn(&mut self, group: &str, resource: &str) {
         if self.state.shares.is_none() {
             return;
@@ -74,7 +75,7 @@ impl Actions {
         of_group.insert(resource.into(), turn);
     }
 
-    /// When a group had its last turn at a resource; less is longer ago.
+    /// When a group had its last turn at a resource; a smaller number is longer ago.
     pub(crate) fn turn_of(&self, group: &str, pool: u32) -> u64 {
         let pool = self.state.pools.get(pool as usize);
         let of_group = self.state.turns.get(group);
@@ -84,7 +85,7 @@ impl Actions {
         turn.copied().unwrap_or(0)
     }
 
-    /// The most that a group may hold of something.
+    /// The most that a group may hold of a resource with `total` units.
     pub(crate) fn most_of(&self, group: &str, total: u64) -> u64 {
         let shares = self.state.shares.as_ref();
         shares.map_or(total, |shares| shares.most(group, total))

@@ -1,4 +1,4 @@
-//! An action gets what it draws from, and gives it back.
+//! Starts and ends of actions: granting resources and releasing them.
 
 use crate::actions::Actions;
 use crate::actions::action::{Ended, Rank, Stage, Started};
@@ -11,13 +11,13 @@ use crate::actions::state::Timer;
 use treadle_model::{ActionId, PolicyRef, Span, Timestamp};
 
 impl Actions {
-    /// Something may be possible that was not before.
+    /// Requests another pass, as more may be possible now.
     pub(crate) fn look_again(&mut self) {
         self.state.pass_wanted = true;
         self.state.held_back.clear();
     }
 
-    /// An action must have gone on by then.
+    /// Sets the time by which an action must leave its stage.
     pub(crate) fn set_deadline(&mut self, id: ActionId, at: Option<Timestamp>) {
         let Some(action) = self.state.live.get_mut(&id) else {
             return;
@@ -39,7 +39,7 @@ impl Actions {
         }
     }
 
-    /// The time that an action is expected to run with so many units of its key resource.
+    /// The expected run time of an action with these units of its key resource.
     pub(crate) fn expected(&self, spec: &ActionSpec, units: u64) -> Option<Span> {
         if spec.durations.is_empty() {
             return self.state.profiles.mean(&spec.job, &spec.kind, units);
@@ -49,7 +49,7 @@ impl Actions {
         spec.durations.get(option).copied()
     }
 
-    /// Gives an action so many units of its key resource, and the least of all others.
+    /// Starts an action with these units of its key resource and the minimum of all others.
     pub(crate) fn start(&mut self, id: ActionId, units: u64, policy: Option<&PolicyRef>) {
         let now = self.state.now;
         let Some(action) = self.state.live.get(&id) else {
@@ -105,7 +105,7 @@ impl Actions {
         })
     }
 
-    /// All of it, or nothing.
+    /// Takes all of an action's resources, or none.
     fn take(
         &mut self,
         id: ActionId,
@@ -149,7 +149,7 @@ impl Actions {
         self.look_again();
     }
 
-    /// What an attempt has is free again.
+    /// Releases the resources of an attempt.
     fn release(&mut self, started: &Started) {
         self.give_back(&started.grants);
         if let (Some(loads), None) = (&started.loads, started.begun) {
@@ -157,7 +157,7 @@ impl Actions {
         }
     }
 
-    /// Nobody knows whether a service is on devices that it was to be brought onto.
+    /// Forgets an instance, because it is unknown whether it was loaded.
     fn drop_instance(&mut self, service: &str, chunk: Chunk) {
         for devices in self
             .state
@@ -169,7 +169,7 @@ impl Actions {
         }
     }
 
-    /// An action is over.
+    /// Ends an action.
     pub(crate) fn end(&mut self, id: ActionId, outcome: Outcome, output: Option<Box<str>>) {
         self.set_deadline(id, None);
         let Some(mut action) = self.state.live.remove(&id) else {
@@ -201,8 +201,8 @@ impl Actions {
         self.command(ActionCommand::AnswerAction { action: id });
     }
 
-    /// It waits again, at its place: an answer that does not know of it would let others overtake
-    /// it.
+    /// Returns it to its position in the queue. An open question is dropped, since an answer
+    /// without this action would let others overtake it.
     pub(crate) fn queue_again(&mut self, id: ActionId) {
         let Some(action) = self.state.live.get(&id) else {
             return;
@@ -220,8 +220,8 @@ impl Actions {
         self.look_again();
     }
 
-    /// The stage of an action that waits. Where programs make a difference to its place, that is
-    /// found out once the event is handled.
+    /// The stage of a waiting action. If its position depends on programs, it is ranked once the
+    /// event is handled.
     pub(crate) fn waits(&self, spec: &ActionSpec) -> Stage {
         let key = spec.demands.get(spec.key_demand());
         let least = key.and_then(|key| key.options.first()).copied();
@@ -264,8 +264,8 @@ impl Actions {
         }
     }
 
-    /// Beyond the bound the oldest ends are forgotten; where groups share, those of the group that has
-    /// most of them.
+    /// Forgets the oldest ended actions beyond the limit; if groups share, those of the group that
+    /// has most of them.
     pub(crate) fn forget_oldest(&mut self) {
         let most = usize::try_from(self.config.ended_max).unwrap_or(usize::MAX);
         while self.state.ended_order.len() > most {

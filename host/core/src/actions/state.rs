@@ -1,4 +1,4 @@
-//! What the machine of actions knows.
+//! The state of the machine of actions.
 
 use crate::actions::action::{Action, Stage};
 use crate::actions::pool::Pool;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use treadle_model::{ActionId, AskId, Span, Timestamp};
 
-/// Services at most; further ones are not declared.
+/// Maximum number of services; further ones are not declared.
 pub const SERVICES_MAX: usize = 4_096;
 
 /// What a deadline is for.
@@ -19,16 +19,16 @@ pub enum Timer {
     Ask(AskId),
     /// An action that must have started, begun or ended.
     Action(ActionId),
-    /// A resource of which time alone frees some, by its position.
+    /// A resource that time alone frees, by its position.
     Quota(u32),
 }
 
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ask {
-    /// Names the answer.
+    /// The question's id.
     pub ask: AskId,
-    /// The candidates, in the order in which they are served.
+    /// The candidates, in serving order.
     pub candidates: Vec<ActionId>,
     /// When the core answers itself.
     pub deadline: Timestamp,
@@ -37,15 +37,15 @@ pub struct Ask {
 /// A service that devices may hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Service {
-    /// How long it is said to take to get it onto devices.
+    /// Declared time to load it onto devices.
     pub load: Span,
-    /// How long it took, by number of devices: a moving average.
+    /// Measured load time by number of devices: a moving average.
     #[serde(default)]
     pub loads: BTreeMap<u64, Span>,
 }
 
 impl Service {
-    /// The time to get it onto so many devices.
+    /// The time to load it onto this number of devices.
     pub fn load_on(&self, devices: u64) -> Span {
         self.loads.get(&devices).copied().unwrap_or(self.load)
     }
@@ -63,34 +63,34 @@ pub struct Counters {
     pub submitted: u64,
     /// Attempts that were started.
     pub started: u64,
-    /// Actions that ran to their end.
+    /// Actions that ran and exited.
     pub exited: u64,
-    /// Actions that ended otherwise, those that were withdrawn included.
+    /// Actions that ended otherwise, including withdrawn ones.
     pub failed: u64,
-    /// Of these, those of which nobody knows whether they ran.
+    /// Failed actions of which it is unknown whether they ran.
     pub unknown: u64,
-    /// Attempts of which nobody knows whether they ran, and that are made again.
+    /// Attempts that are repeated because it is unknown whether they ran.
     pub retried: u64,
     /// Refusals by quotas.
     pub refusals: u64,
     /// Questions to the allocation policy.
     pub asked: u64,
-    /// Of these, those that the core had to answer itself.
+    /// Questions that the core had to answer itself.
     pub unanswered: u64,
-    /// Answers that could not be carried out as they were.
+    /// Answers that had to be corrected.
     pub corrected: u64,
-    /// Services that were brought onto devices.
+    /// Services that were loaded onto devices.
     pub loads: u64,
 }
 
-/// What the machine of actions knows.
+/// The state of the machine of actions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The latest time at which the core handled an event.
     pub now: Timestamp,
     /// The resources.
     pub pools: Vec<Pool>,
-    /// What groups of jobs may hold; none where all may hold all of it.
+    /// Limits on what groups of jobs may hold; none for no limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
     /// When each group had its last turn at each resource, as the number of the start.
@@ -100,9 +100,9 @@ pub struct State {
     pub services: BTreeMap<Box<str>, Service>,
     /// Actions that have not ended.
     pub live: BTreeMap<ActionId, Action>,
-    /// Actions that have, the latest.
+    /// The latest ended actions.
     pub ended: BTreeMap<ActionId, Action>,
-    /// Their order.
+    /// Ended actions in order of their end.
     pub ended_order: VecDeque<ActionId>,
     /// Pending deadlines.
     pub timers: Timers<Timer>,
@@ -110,17 +110,17 @@ pub struct State {
     pub ask: Option<Ask>,
     /// Candidates that the last answer left out: they wait until something else changes.
     pub held_back: BTreeSet<ActionId>,
-    /// Something may be possible that was not before.
+    /// A pass is due, as more may be possible now.
     pub pass_wanted: bool,
     /// The waiting action that was ranked last.
     pub ranked: ActionId,
-    /// The latest action's id.
+    /// The id of the latest action.
     pub last_action: u64,
     /// The next question's id.
     pub next_ask: u64,
-    /// Which run of the daemon this is.
+    /// The number of this run of the daemon.
     pub run: u64,
-    /// The run in which it was last said what there is.
+    /// The run in which the resources were last declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources_run: Option<u64>,
     /// How long actions last.
@@ -130,7 +130,7 @@ pub struct State {
 }
 
 impl State {
-    /// An action that has not ended, or one of the latest that have.
+    /// An action that has not ended, or one of the latest ended ones.
     pub fn action(&self, action: ActionId) -> Option<&Action> {
         self.live.get(&action).or_else(|| self.ended.get(&action))
     }

@@ -30,7 +30,7 @@ impl Actions {
         action.deadline = None;
         match &action.stage {
             Stage::Waiting { .. } => self.end(id, Outcome::Expired, None),
-            // It may still run, but what it has can't be kept for it for ever.
+            // It may still run, but its resources can't be kept for it forever.
             Stage::Started(s) if s.stopping.is_some() => self.end(id, Outcome::Unknown, None),
             Stage::Started(s) if s.begun.is_some() => self.stop(id, Outcome::TimedOut),
             Stage::Started(_) => {
@@ -41,8 +41,8 @@ impl Actions {
         }
     }
 
-    /// Looks again when time alone has freed some of the quotas that actions wait for. To be called
-    /// once all has started that can.
+    /// Arms a timer for when time alone frees some of the quotas that actions wait for. Call it
+    /// once everything that can start has started.
     pub(crate) fn watch_quotas(&mut self, short: &BTreeSet<u32>) {
         let now = self.state.now;
         for number in short {

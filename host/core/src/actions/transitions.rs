@@ -1,4 +1,4 @@
-//! What each event changes.
+//! The effect of each event.
 
 use crate::actions::Actions;
 use crate::actions::action::{Action, Stage};
@@ -39,7 +39,7 @@ impl Actions {
         }
     }
 
-    /// Another time for a known service does away with what was learnt.
+    /// A changed load time for a known service discards the measured ones.
     fn service_declared(&mut self, service: &str, load: Span) {
         let services = &mut self.state.services;
         let is_known = services.contains_key(service);
@@ -58,8 +58,8 @@ impl Actions {
         }
     }
 
-    /// It was checked before it was put on record ([`crate::Core::check_action`]). One with an id
-    /// that was used before changes nothing.
+    /// The action was checked before it was put on record ([`crate::Core::check_action`]). A reused
+    /// id changes nothing.
     fn action_submitted(&mut self, id: ActionId, spec: &ActionSpec) {
         if id.0 <= self.state.last_action {
             return;
@@ -94,10 +94,10 @@ impl Actions {
         self.look_again();
     }
 
-    /// Why what there is does not suffice for an action at all.
+    /// Why an action can never start with the present resources, if so.
     pub(crate) fn missing(&self, spec: &ActionSpec) -> Option<Box<str>> {
         if spec.demands.is_empty() {
-            return Some("it draws from nothing".into());
+            return Some("it names no resource".into());
         }
         let lacks = |demand: &&crate::actions::Demand| {
             let pool = self.state.pool_of(&demand.resource);
@@ -117,7 +117,7 @@ impl Actions {
         let Some(mut started) = action.started().cloned() else {
             return;
         };
-        // It is heard of again after a restart.
+        // It is reported again after a restart.
         started.run = run;
         let run_max = action.spec.run_max;
         let expected = self.expected(&action.spec, started.units);
@@ -158,8 +158,8 @@ impl Actions {
         let Some(started) = action.started() else {
             return;
         };
-        // What was stopped ends for that reason, whatever it made of it; but its time was not over where
-        // it ended by itself, and who tells of it was away.
+        // A stopped action ends with the reason for which it was stopped. But one that exited by
+        // itself did not time out: only its report was late.
         let outcome = match (&started.stopping, outcome) {
             (None, _) | (Some(Outcome::TimedOut), Outcome::Exited { .. }) => outcome.clone(),
             (Some(reason), _) => reason.clone(),
@@ -182,7 +182,7 @@ impl Actions {
         }
     }
 
-    /// The program is over: what it waits for or runs is of no use to anyone.
+    /// The program is over: its waiting and running actions are of no use any more.
     pub(crate) fn program_over(&mut self, program: &str) {
         let of_program = self.index.by_program.get(program).cloned();
         for id in of_program.into_iter().flatten() {
@@ -190,7 +190,7 @@ impl Actions {
         }
     }
 
-    /// An attempt is to end, if it is not already.
+    /// Stops an attempt, unless it is being stopped already.
     pub(crate) fn stop(&mut self, id: ActionId, reason: Outcome) {
         let Some(action) = self.state.live.get_mut(&id) else {
             return;

@@ -1,4 +1,4 @@
-//! What is left if actions are started: a pass tries out what fits before it starts anything.
+//! Trial starts: a pass finds what fits before it starts anything.
 
 use crate::actions::Actions;
 use crate::actions::devices::FreeDevices;
@@ -12,18 +12,18 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Left {
     units: u64,
     devices: Option<FreeDevices>,
-    /// An action before this one waits for it.
+    /// An earlier action waits for it.
     blocked: bool,
     /// Groups with an action that waits because the group holds its whole share of the resource.
     blocked_groups: BTreeSet<Box<str>>,
 }
 
-/// What is left of all resources.
+/// What is left of all resources during a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial<'a> {
     pools: Vec<Left>,
     actions: &'a Actions,
-    /// What each group has been given.
+    /// What each group was granted.
     taken: BTreeMap<Box<str>, (u64, BTreeMap<u32, u64>)>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Trial<'a> {
         self.pools.get(pool as usize)
     }
 
-    /// Whether an action before this one waits for something that it needs.
+    /// Whether an earlier action waits for a resource that this one needs.
     pub(crate) fn is_blocked(&self, needs: &Needs) -> bool {
         let blocked = |(pool, _): &(u32, u64)| {
             let left = self.left(*pool);
@@ -70,7 +70,7 @@ impl<'a> Trial<'a> {
         needs.least.iter().any(blocked)
     }
 
-    /// The first resource of which it does not get enough, with so many units of its key resource.
+    /// The first resource that does not suffice, with these units of the key resource.
     pub(crate) fn short_of(&self, needs: &Needs, units: u64) -> Option<u32> {
         let fits = |pool, units| self.left(pool).is_some_and(|left| left.fits(units));
         let mut takes = needs.with(units);
@@ -79,8 +79,8 @@ impl<'a> Trial<'a> {
             .map(|(pool, _)| pool)
     }
 
-    /// Whether its group may hold that much more. What was submitted when the share was larger may have
-    /// its least once the group holds nothing else of it.
+    /// Whether its group may hold these units as well. An action submitted under a larger share may
+    /// get its minimum once the group holds nothing else of it.
     pub(crate) fn is_within_share(&self, needs: &Needs, units: u64) -> bool {
         let actions = self.actions;
         if actions.state.shares.is_none() {
@@ -112,7 +112,8 @@ impl<'a> Trial<'a> {
         units.copied().unwrap_or(0)
     }
 
-    /// Takes what an action needs, if it is left, nobody waits for it and its group may have it.
+    /// Takes what an action needs, if it is free, no earlier action waits for it and its group may
+    /// hold it.
     pub(crate) fn take(&mut self, needs: &Needs, units: u64) -> bool {
         if self.is_blocked(needs)
             || self.short_of(needs, units).is_some()
@@ -140,11 +141,11 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// An action waits: none after it takes of what it needs. One that waits for its group's share
-    /// holds up that group alone.
+    /// Marks what a waiting action needs as blocked for later ones. An action that waits for its
+    /// group's share blocks only that group.
     pub(crate) fn block(&mut self, needs: &Needs) {
         let least = needs.least_of_key();
-        // Those of its group that it waits behind wait for the share, too.
+        // Actions of its group behind it wait for the share, too.
         let is_behind = |(pool, _): &(u32, u64)| {
             let left = self.left(*pool);
             left.is_some_and(|left| left.blocked_groups.contains(&needs.group))
@@ -156,8 +157,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// An action waits although it could start: none after it takes of its key resource, nor the
-    /// least that it needs of others. Where groups share, it holds up its own.
+    /// Sets aside an action that could start but waits: later ones may not take its key resource,
+    /// nor its minimum of others. If groups share, it blocks only its own.
     pub(crate) fn set_aside(&mut self, needs: &Needs) {
         let shares = self.actions.state.shares.is_some();
         for (demand, (pool, units)) in needs.least.iter().enumerate() {
@@ -182,7 +183,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// What is left of one resource: units, and free chunks where it is made of devices.
+    /// What is left of one resource: units, and free chunks if it consists of devices.
     pub(crate) fn rest(&self, pool: u32) -> (u64, Option<[u32; 4]>) {
         let left = self.left(pool);
         let chunks = left.and_then(|left| left.devices.as_ref());

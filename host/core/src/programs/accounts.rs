@@ -1,18 +1,16 @@
-//! What KV memory was used for: the space-time product of `ThunderAgent` §4.2,
-//! tokens of the ledger times the time that they were charged, per worker and
-//! per job.
+//! Accounts of KV memory: the space-time product of `ThunderAgent` §4.2, charged ledger tokens
+//! times their duration, per worker and per job.
 //!
-//! An account knows how many tokens are in which use at present, and is brought
-//! up to date just before that changes; so it can be read at any time without a
-//! look at the programs behind it. Its clock has whole milliseconds: all sums
-//! are exact, and a worker's uses add up to its capacity times the time.
+//! An account knows how many tokens are in each use at present, and is settled just before that
+//! changes, so it can be read at any time without looking at the programs. Its clock has whole
+//! milliseconds: all sums are exact, and a worker's uses add up to its capacity times the time.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::{Timestamp, WorkerId};
 
-/// Jobs that accounts are kept of. Beyond it the one that has been without a
-/// charge for longest makes room.
+/// Maximum number of job accounts. Beyond it the job that has been without a charge for longest is
+/// dropped.
 pub const JOB_ACCOUNTS_MAX: usize = 4_096;
 
 /// What KV memory is used for.
@@ -21,14 +19,14 @@ pub const JOB_ACCOUNTS_MAX: usize = 4_096;
 pub enum Use {
     /// A step of the program generates.
     Decode,
-    /// A step of the program is at its engine without a first token: the share
-    /// of that for tokens which the program had not computed before.
+    /// A step of the program is at its engine before its first token: the share for tokens that
+    /// were not computed before.
     Prefill,
-    /// The rest of it.
+    /// The other share: tokens that were computed before.
     Recompute,
-    /// The program is between steps, or waits for something else than its cache.
+    /// The program is between steps, or waits for something other than its cache.
     Caching,
-    /// Its cache waits for a link or is on its way, at either end.
+    /// Its cache waits for a link or is being transferred, at either end.
     Transfer,
     /// Prefixes that programs placed here share. They are charged once, so they belong to no single
     /// job.
@@ -69,10 +67,10 @@ const USES: usize = Use::ALL.len();
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct TokenTime {
     by_use: [u64; USES],
-    /// Of steps before their first token that have not ended: what share of it
-    /// was for tokens computed before is known when they do.
+    /// Use by unfinished steps before their first token: the share for tokens computed before is
+    /// only known when they end.
     pub undivided: u64,
-    /// Charged above capacity: so much of the uses was on paper only.
+    /// Use charged above capacity, which exists only in the ledger.
     pub over: u64,
 }
 
@@ -82,21 +80,21 @@ impl TokenTime {
         self.by_use[what as usize]
     }
 
-    /// All uses together, those before their first token included: a worker's
-    /// capacity times the time, and what was charged above it.
+    /// The sum of all uses, including those before the first token: a worker's capacity times the
+    /// time, plus what was charged above it.
     pub fn total(&self) -> u64 {
         let sum = |sum: u64, next: &u64| sum.saturating_add(*next);
         self.by_use.iter().fold(self.undivided, sum)
     }
 
-    /// The share of each use among those that are distinguished.
+    /// Each use as a share of all divided uses.
     pub fn shares(&self) -> impl Iterator<Item = (Use, f64)> {
         let told = self.total().saturating_sub(self.undivided).max(1);
         let share = move |what| (what, self.of(what) as f64 / told as f64);
         Use::ALL.into_iter().map(share)
     }
 
-    /// What has come since `earlier`.
+    /// The increase since `earlier`.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
         for what in Use::ALL {
@@ -108,7 +106,7 @@ impl TokenTime {
         self
     }
 
-    /// The same of several accounts together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         for what in Use::ALL {
@@ -124,7 +122,7 @@ impl TokenTime {
         *sum = sum.saturating_add(token_ms);
     }
 
-    /// Puts what was undivided where it belongs.
+    /// Moves undivided time to its uses.
     pub(crate) fn divide(&mut self, parts: &Parts) {
         self.undivided = self.undivided.saturating_sub(parts.total());
         self.add(Use::Decode, parts.decode);
@@ -133,7 +131,7 @@ impl TokenTime {
     }
 }
 
-/// What a step's time before its first token comes to, in token-milliseconds.
+/// A step's time before its first token by use, in token-milliseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) decode: u64,
@@ -142,8 +140,9 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// `computing` of `elapsed` were spent on tokens that the engine computed, of which so many had
-    /// been computed before; the rest was decoding that was not observed.
+    /// Divides `token_ms`, charged for `elapsed`: `computing` of that was spent on the `computed`
+    /// tokens of the prompt, of which `again` had been computed before; the rest was unobserved
+    /// decoding.
     pub(crate) fn of(
         token_ms: u64,
         computed: u64,
@@ -160,12 +159,13 @@ impl Parts {
     }
 
     const fn total(&self) -> u64 {
-        // They are parts of one number.
+        // The parts of one number.
         self.decode + self.prefill + self.recompute
     }
 }
 
-/// `part` of `whole`, of `all`; nothing of nothing.
+/// The share `part
+/// whole` of `all`; 0 if `whole` is 0.
 fn share(all: u64, part: u64, whole: u64) -> u64 {
     if whole == 0 {
         return 0;
@@ -176,35 +176,34 @@ fn share(all: u64, part: u64, whole: u64) -> u64 {
 /// The account of a worker or a job.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Account {
-    /// Up to when it is kept, in milliseconds.
+    /// The time up to which it is settled, in milliseconds.
     at_ms: u64,
-    /// Tokens in each use now.
+    /// Current tokens in each use.
     tokens: [u64; USES],
-    /// Tokens charged above capacity now.
+    /// Tokens currently charged above capacity.
     tokens_over: u64,
     sums: TokenTime,
 }
 
 impl Account {
-    /// What it comes to at `now`.
+    /// Its value at `now`.
     pub fn at(&self, now: Timestamp) -> TokenTime {
         let mut account = *self;
         account.settle(now);
         account.sums
     }
 
-    /// Tokens in a use now; those before their first token are under
-    /// [`Use::Prefill`].
+    /// Current tokens in a use; those before the first token are under [`Use::Prefill`].
     pub const fn tokens(&self, what: Use) -> u64 {
         self.tokens[what as usize]
     }
 
-    /// Tokens charged above capacity now.
+    /// Tokens currently charged above capacity.
     pub const fn tokens_over(&self) -> u64 {
         self.tokens_over
     }
 
-    /// Brings it up to date.
+    /// Settles it up to `now`.
     pub(crate) fn settle(&mut self, now: Timestamp) {
         let now_ms = clock_ms(now);
         let passed = now_ms.saturating_sub(self.at_ms);
@@ -225,14 +224,14 @@ impl Account {
         self.sums.over = self.sums.over.saturating_add(over);
     }
 
-    /// The charge ends now.
+    /// Ends a charge now.
     pub(crate) fn end(&mut self, charge: &Charge, now: Timestamp) {
         self.settle(now);
         let tokens = &mut self.tokens[charge.what as usize];
         *tokens = tokens.saturating_sub(charge.tokens);
     }
 
-    /// The charge begins now.
+    /// Begins a charge now.
     pub(crate) fn begin(&mut self, charge: &Charge, now: Timestamp) {
         self.settle(now);
         let tokens = &mut self.tokens[charge.what as usize];
@@ -244,7 +243,7 @@ impl Account {
         self.sums.divide(parts);
     }
 
-    /// From now on so much is shared, and what else there is unused.
+    /// Sets the tokens of shared prefixes; the rest of the capacity is unused.
     pub(crate) fn balance(&mut self, shared: u64, capacity: Option<u64>, now: Timestamp) {
         let programs = &self.tokens[..Use::Shared as usize];
         let charged = programs
@@ -271,29 +270,29 @@ impl Account {
     }
 }
 
-/// The time by an account's clock.
+/// `now` by an account's clock.
 pub(crate) const fn clock_ms(now: Timestamp) -> u64 {
     now.0 / 1_000
 }
 
-/// The accounts of all jobs; those of workers are with the workers. They outlive
-/// their programs.
+/// The accounts of all jobs, which outlive their programs. Those of workers are stored with the
+/// workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobAccounts(BTreeMap<Box<str>, Account>);
 
 impl JobAccounts {
-    /// All of them by job.
+    /// All accounts by job.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Account)> {
         self.0.iter().map(|(job, account)| (&**job, account))
     }
 
-    /// One job's.
+    /// The account of one job.
     pub fn get(&self, job: &str) -> Option<&Account> {
         self.0.get(job)
     }
 
-    /// True without any.
+    /// True without accounts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -302,7 +301,7 @@ impl JobAccounts {
         self.0.get_mut(job)
     }
 
-    /// One job's, which is opened if there is room or can be made.
+    /// The account of one job, opened if needed; `None` if there is no room and none can be made.
     pub(crate) fn open(&mut self, job: &str) -> Option<&mut Account> {
         if !self.0.contains_key(job) {
             if self.0.len() >= JOB_ACCOUNTS_MAX {
@@ -322,24 +321,24 @@ impl JobAccounts {
 pub struct Charge {
     /// The worker.
     pub worker: WorkerId,
-    /// What for; [`Use::Prefill`] until the first token.
+    /// The use; [`Use::Prefill`] until the first token.
     pub what: Use,
-    /// How many.
+    /// Number of tokens.
     pub tokens: u64,
 }
 
 /// A program's entry in the accounts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Meter {
-    /// Its placement.
+    /// The charge of its placement.
     pub placement: Option<Charge>,
-    /// Room that is kept for it where its cache goes.
+    /// Room reserved for it where its cache is going.
     pub kept: Option<Charge>,
-    /// Its job's account has these too.
+    /// Whether its job's account includes these charges.
     pub in_job: bool,
-    /// Its last step's cache is on the worker where it is placed, as far as is known.
+    /// Whether its last step's cache is on the worker where it is placed, as far as is known.
     pub is_warm: bool,
-    /// Since when its placement has been used as it is, in milliseconds.
+    /// Since when its placement has had its present use, in milliseconds.
     since_ms: u64,
     /// Token-milliseconds before first tokens that are not divided yet.
     undivided: u64,

@@ -1,48 +1,48 @@
-//! Actions: what programs do between their steps, as tool runners report it, and what is learnt of
-//! the tools of each job. Caches are kept by how long a call is expected to last yet.
+//! Actions: what programs do between their steps, as tool runners report it, and statistics of the
+//! tools of each job. Caches are kept by how much longer a call is expected to last.
 
 use crate::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::Timestamp;
 
-/// Actions of one program under way at once; further ones are not followed.
+/// Maximum number of running actions per program; further ones are not tracked.
 pub const ACTIONS_MAX: usize = 256;
-/// Tools of one job that times are kept of; further ones are not followed.
+/// Maximum number of tools per job with statistics; further ones are not recorded.
 pub const TOOLS_MAX: usize = 256;
-/// Jobs that tool times are kept of; further ones are not followed.
+/// Maximum number of jobs with tool statistics; further ones are not recorded.
 pub const TOOL_JOBS_MAX: usize = 4_096;
 
-/// What the ids of actions begin with that treadle runs, among those that runners report.
+/// Prefix of the ids of actions that treadle runs, among those that runners report.
 pub(crate) const OWN: &str = "treadle/";
 
 /// The tool whose calls are programs that a program starts and waits for.
 pub const SUBAGENT: &str = "subagent";
 
-/// An action under way.
+/// A running action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Action {
     /// The tool.
     pub tool: Box<str>,
-    /// When it began; when it is expected to, where treadle runs it and it waits.
+    /// When it began; for an action that treadle runs and that waits, when it is expected to begin.
     pub since: Timestamp,
-    /// When it is expected to end, where treadle runs it and its client says how long that takes.
+    /// When it is expected to end, if treadle runs it and its client gave a duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<Timestamp>,
 }
 
-/// What is known of one tool of a job.
+/// Statistics of one tool of a job.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct ToolStatistics {
     /// Calls that ended.
     pub finished: u64,
-    /// Those of them that failed.
+    /// Number of those that failed.
     pub failed: u64,
-    /// Time of all of them together, in microseconds.
+    /// Total time of all calls, in microseconds.
     pub total_us: u64,
-    /// The longest, in microseconds.
+    /// The longest call, in microseconds.
     pub longest_us: u64,
-    /// All of them, in milliseconds.
+    /// Distribution of their times, in milliseconds.
     #[serde(default, skip_serializing_if = "Distribution::is_empty")]
     pub times: Distribution,
 }
@@ -50,7 +50,7 @@ pub struct ToolStatistics {
 /// Statistics of tools by job and tool.
 pub type Tools = BTreeMap<Box<str>, BTreeMap<Box<str>, ToolStatistics>>;
 
-/// Takes one ended call into account, within the bounds.
+/// Adds an ended call to the statistics, within the limits.
 pub(crate) fn learn(tools: &mut Tools, job: &str, action: &Action, now: Timestamp, ok: bool) {
     let has_room = tools.len() < TOOL_JOBS_MAX;
     if !has_room && !tools.contains_key(job) {

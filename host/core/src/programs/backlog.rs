@@ -1,6 +1,7 @@
 //! Prompts that an engine has yet to compute. A request that waits inside an engine holds nothing
-//! there: its cached prefix may be evicted before its turn, and no policy can reorder it. So no
-//! more is sent than keeps the engine busy; the others wait here, with their caches in host memory.
+//! there: its cached prefix may be evicted before its turn, and no policy can reorder it. So only
+//! enough prompts are sent to keep the engine busy; the others wait here, with their caches in host
+//! memory.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -9,10 +10,10 @@ use treadle_model::{Span, StepId, Timestamp};
 /// A prompt at an engine, before its first token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 struct Prompt {
-    /// What is not in the cache, in tokens.
+    /// Tokens that are not in the cache.
     tokens: u64,
     /// When it will be computed at the engine's speed. Engines that answer in one piece report
-    /// nothing before the end.
+    /// nothing earlier.
     done_at: Timestamp,
 }
 
@@ -20,12 +21,12 @@ struct Prompt {
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Backlog {
     prompts: BTreeMap<StepId, Prompt>,
-    /// All of them.
+    /// Sum of all prompts.
     tokens: u64,
 }
 
 impl Backlog {
-    /// True if there are none.
+    /// True without prompts.
     pub fn is_empty(&self) -> bool {
         self.prompts.is_empty()
     }
@@ -35,7 +36,7 @@ impl Backlog {
         self.tokens
     }
 
-    /// A prompt is sent, or is about to be; the engine computes it after the others.
+    /// Adds a prompt that is sent or about to be sent; the engine computes it after the others.
     pub(crate) fn add(&mut self, step: StepId, tokens: u64, now: Timestamp, tokens_per_s: u64) {
         if tokens_per_s == 0 || self.prompts.contains_key(&step) {
             return;
@@ -49,7 +50,7 @@ impl Backlog {
         self.tokens = self.tokens.saturating_add(tokens);
     }
 
-    /// A prompt is computed, or is not there any more; true if it was.
+    /// Removes a prompt that is computed or no longer there; true if it was present.
     pub(crate) fn end(&mut self, step: StepId) -> bool {
         let Some(prompt) = self.prompts.remove(&step) else {
             return false;
@@ -58,7 +59,7 @@ impl Backlog {
         true
     }
 
-    /// Forgets what must be computed by now.
+    /// Removes prompts that must be computed by now.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         self.prompts.retain(|_, prompt| prompt.done_at > now);
         self.tokens = self.prompts.values().map(|prompt| prompt.tokens).sum();

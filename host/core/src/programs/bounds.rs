@@ -1,17 +1,17 @@
-//! Bounds of the numbers in events, so that no sum of them overflows and every store can hold them.
+//! Bounds of the numbers in events, so that no sum overflows and every store can hold them.
 
 use crate::{Capacity, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
 use treadle_model::{
     BYTES_MAX, NAME_BYTES_MAX, REWARD_MILLIONTHS_MAX, Span, TOKENS_MAX, WEIGHTS_BYTES_MAX,
 };
 
-/// For no longer is an engine taken to be busy.
+/// Longest time for which an engine is considered busy.
 const BUSY_MAX: Span = Span::from_secs(60);
-/// Further names of models that are kept of a worker.
+/// Maximum number of additional model names of a worker.
 const OTHER_MODELS_MAX: usize = 1_024;
 
 impl ProgramEvent {
-    /// The event with each number that came from outside cut to its bound.
+    /// The event with each external number clamped to its bound.
     #[must_use]
     pub(crate) fn within_bounds(mut self) -> Self {
         match &mut self {
@@ -31,7 +31,7 @@ impl ProgramEvent {
                 cut(token_us, TOKENS_MAX);
                 cut(step_us, TOKENS_MAX);
             }
-            // Of a longer name nobody can tell what it is.
+            // A truncated name would identify another model.
             Self::WorkerModelRead { model, .. } if model.len() > NAME_BYTES_MAX => {
                 *model = "".into();
             }
@@ -114,7 +114,7 @@ mod tests {
     use crate::{Core, CoreConfig, StepFailure};
     use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
 
-    /// Every event that has numbers from outside, all of them as large as can be.
+    /// Every event that has external numbers, all of them at their maximum.
     fn largest() -> Vec<ProgramEvent> {
         let capacity = Capacity {
             tokens: Some(u64::MAX),
@@ -227,7 +227,7 @@ mod tests {
     fn no_number_from_outside_is_beyond_its_bound() {
         for event in largest() {
             let said = format!("{:?}", event.within_bounds());
-            // The hash is one of treadle's own, and any number.
+            // The hash is treadle's own and may be any number.
             let said = said.replace(&format!("hash: {}", u64::MAX), "");
             let beyond = [u64::MAX.into(), i64::MAX.into(), i128::from(i64::MIN)];
             for number in beyond {

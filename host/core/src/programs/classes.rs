@@ -1,5 +1,5 @@
-//! Engines of one class: the same software, model, GPUs and memory. What is known of one stands in for
-//! what is not known of another yet.
+//! Classes of engines: the same software, model, GPUs and memory. Data about one engine substitutes
+//! for what is not yet known of another.
 
 use crate::programs::pace::{DecodePace, DecodeTime};
 use crate::programs::speed::PrefillSpeed;
@@ -8,26 +8,26 @@ use crate::programs::{Programs, State};
 use serde::{Deserialize, Serialize};
 use treadle_model::{EngineKind, Timestamp, WorkerId};
 
-/// Classes of engines that are remembered; the one that was not seen for longest makes room.
+/// Maximum number of remembered classes; the one seen least recently is dropped.
 pub const CLASSES_MAX: usize = 64;
 
-/// What was last known of engines that are there no more, by software, model and number of GPUs.
+/// The last data of engines that have left, by software, model and number of GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineClass {
     /// Their software.
     pub engine: EngineKind,
-    /// Their model, where they told.
+    /// Their model, if they reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
-    /// GPUs that each ran on, where known.
+    /// GPUs of each, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
-    /// What one held, in tokens.
+    /// Capacity of one, in tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_tokens: Option<u64>,
-    /// How long it took for a token.
+    /// Its time per token.
     pub time: DecodeTime,
-    /// Prompt tokens that it computed in a second.
+    /// Prompt tokens that it computed per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefill_tokens_per_s: Option<u64>,
     /// When it was last there.
@@ -41,29 +41,29 @@ impl EngineClass {
     }
 }
 
-/// The classes that are remembered, the one that was seen last at the end.
+/// The remembered classes, in the order in which they were last seen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EngineClasses(Vec<EngineClass>);
 
 impl EngineClasses {
-    /// True if none is.
+    /// True if none is remembered.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them, the one that was seen last first.
+    /// All classes, the most recently seen first.
     pub fn iter(&self) -> impl Iterator<Item = &EngineClass> {
         self.0.iter().rev()
     }
 
     fn of(&self, worker: &Worker) -> Option<&EngineClass> {
-        // Without a model nobody knows whether they are alike.
+        // Without a model it is unknown whether they are alike.
         let told = worker.model.is_some();
         self.iter().find(|class| told && class.is_of(worker))
     }
 
-    /// A worker goes. What is only said of it replaces nothing that was seen.
+    /// Records a leaving worker. Declared speeds do not replace measured ones.
     fn see(&mut self, worker: &Worker, now: Timestamp) {
         let Some(time) = worker.pace.time() else {
             return;
@@ -90,7 +90,7 @@ impl EngineClasses {
 }
 
 impl Programs {
-    /// A worker goes, or another engine is there: what is known of it is kept for its like.
+    /// Remembers the speeds of a worker that leaves or gets another engine, for its class.
     pub(crate) fn remember_class(&mut self, worker: WorkerId) {
         if let Some(w) = self.state.workers.get(&worker) {
             self.state.classes.see(w, self.state.now);
@@ -99,27 +99,28 @@ impl Programs {
 }
 
 impl Worker {
-    /// Whether they are of one class.
+    /// Whether both are of one class.
     fn is_like(&self, other: &Self) -> bool {
         let class = |w: &Self| (w.engine, w.capacity.gpus, w.capacity.tokens);
         class(self) == class(other) && self.model == other.model
     }
 
-    /// Whether it would be another engine at the same address. One of which nothing was known is not.
+    /// Whether these reports mean another engine at the same address. Software or GPUs that were
+    /// unknown so far do not.
     pub(crate) fn is_another(&self, engine: EngineKind, gpus: Option<u32>) -> bool {
         let is_other = self.engine != EngineKind::Openai && self.engine != engine;
         let others = self.capacity.gpus.zip(gpus);
         is_other || others.is_some_and(|(known, gpus)| known != gpus)
     }
 
-    /// It may be slower or faster when it comes back: what is known of it holds until its own steps
-    /// tell.
+    /// Keeps the known speeds as a starting point, until new steps measure them: the engine may be
+    /// slower or faster when it comes back.
     pub(crate) fn remember_speeds(&mut self) {
         self.pace = self.pace.remembered();
         self.prefill_speed = self.prefill_speed.remembered();
     }
 
-    /// Another engine is there.
+    /// Drops the speeds, as another engine is there.
     pub(crate) fn forget_speeds(&mut self) {
         self.pace = DecodePace::default();
         self.prefill_speed = PrefillSpeed::default();
@@ -127,8 +128,8 @@ impl Worker {
 }
 
 impl State {
-    /// How long a worker takes for a token: as is known of it, else of others of its class, else of
-    /// the last that were there.
+    /// A worker's time per token: its own, otherwise that of others of its class, otherwise that of
+    /// the last ones that left.
     pub fn decode_time_of(&self, worker: &Worker) -> Option<DecodeTime> {
         worker.pace.time().or_else(|| {
             let mut all = DecodePace::default();
@@ -140,7 +141,8 @@ impl State {
         })
     }
 
-    /// Prompt tokens that a worker computes in a second, alike: the median of others.
+    /// Prompt tokens that a worker computes per second, chosen in the same order; of others the
+    /// median.
     pub fn prefill_speed_of(&self, worker: &Worker) -> Option<u64> {
         worker.prefill_speed.tokens_per_s().or_else(|| {
             let others = self.workers.values().filter(|w| w.is_like(worker));
@@ -151,8 +153,8 @@ impl State {
     }
 }
 
-/// An engine that counts as computed what it found looks faster than any is: one of two is not
-/// believed.
+/// The lower median: an engine that counts cached tokens as computed looks faster than any is, so
+/// the faster of two is not used.
 pub(crate) fn lower_median(mut speeds: Vec<u64>) -> Option<u64> {
     let middle = speeds.len().checked_sub(1)? / 2;
     Some(*speeds.select_nth_unstable(middle).1)

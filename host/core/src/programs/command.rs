@@ -1,4 +1,4 @@
-//! What to do: everything the core asks of its surroundings, in the imperative.
+//! Commands: everything that the core asks its environment to do.
 
 use crate::actions::ActionCommand;
 use crate::programs::program::Program;
@@ -14,36 +14,36 @@ use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 pub enum Refusal {
     /// No worker can ever hold the prompt.
     ContextTooLong {
-        /// Tokens that the prompt is taken to have.
+        /// Assumed tokens of the prompt.
         prompt_tokens: u64,
         /// The most that any worker holds.
         tokens_max: u64,
     },
-    /// It waited as long as the bound allows.
+    /// It waited up to the limit.
     QueueWaitExceeded {
-        /// The bound.
+        /// The limit.
         waited_ms: u64,
-        /// Workers that were healthy when it gave up.
+        /// Healthy workers at that time.
         healthy_workers: u32,
-        /// Those of them that took no programs, since an operator had taken them out of service.
+        /// Healthy workers that took no programs because an operator had cordoned them.
         #[serde(default)]
         cordoned_workers: u32,
     },
     /// The waiting queue is full.
     QueueFull {
-        /// Its bound, in steps.
+        /// The limit, in steps.
         steps_max: u64,
     },
     /// Too many programs are live.
     ProgramsFull {
-        /// The bound.
+        /// The limit.
         programs_max: u64,
     },
-    /// Engines failed it as often as the retry bound allows.
+    /// Engines failed it in every permitted attempt.
     EngineFailed {
         /// The last cause.
         cause: Box<str>,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
     /// Its program was released while it waited.
@@ -52,7 +52,7 @@ pub enum Refusal {
     ModelUnknown {
         /// The model.
         model: Box<str>,
-        /// Some of those that there are.
+        /// Some of the models that are served.
         served: Vec<Box<str>>,
     },
 }
@@ -77,9 +77,9 @@ impl fmt::Display for Refusal {
                  cordoned",
                 waited_ms / 1_000
             ),
-            Self::QueueFull { steps_max } => write!(f, "{steps_max} steps waited already"),
+            Self::QueueFull { steps_max } => write!(f, "the queue is full ({steps_max} steps)"),
             Self::ProgramsFull { programs_max } => {
-                write!(f, "{programs_max} programs were live already")
+                write!(f, "the limit of {programs_max} live programs is reached")
             }
             Self::EngineFailed { cause, attempts } => {
                 write!(f, "{cause} ({attempts} attempts)")
@@ -101,24 +101,22 @@ pub struct RefusedStep {
     pub step: Step,
 }
 
-/// Something to do.
+/// A command to the environment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Send the step to the worker.
     DispatchStep {
         /// The step.
         step: StepId,
-        /// Where to.
+        /// The worker.
         worker: WorkerId,
         /// The slot to pin it to, on engines that have slots.
         slot: Option<u32>,
-        /// How urgent it is, for engines that order their steps: the greater
-        /// goes first.
+        /// Its priority, for engines that order their steps: the greater goes first.
         priority: i32,
     },
-    /// Take a running step back from its engine so that a more urgent one can
-    /// run; what it has generated stays with it, and a later dispatch goes on
-    /// from there.
+    /// Take a running step back from its engine so that a more urgent one can run. Its output so
+    /// far is kept, and a later dispatch continues from there.
     PreemptStep {
         /// The step.
         step: StepId,
@@ -128,13 +126,13 @@ pub enum Command {
     MigrateProgram {
         /// The program, between two steps.
         program: ProgramId,
-        /// Where its cache is.
+        /// The worker that has its cache.
         from: WorkerId,
-        /// Where it should be.
+        /// The worker that gets it.
         to: WorkerId,
-        /// Its slot there, on engines that have slots.
+        /// Its slot at the source, on engines that have slots.
         from_slot: Option<u32>,
-        /// The slot that is kept for it.
+        /// The slot reserved for it at the destination.
         to_slot: Option<u32>,
         /// Its context, in tokens.
         tokens: u64,
@@ -145,7 +143,7 @@ pub enum Command {
     OffloadProgram {
         /// The program, between two steps.
         program: ProgramId,
-        /// Where its cache is.
+        /// The worker that has its cache.
         from: WorkerId,
         /// Its slot there, on engines that have slots.
         slot: Option<u32>,
@@ -155,11 +153,11 @@ pub enum Command {
     /// Bring a program's KV cache back from host memory, and report
     /// [`ProgramEvent::ProgramLoaded`] or [`ProgramEvent::LoadFailed`].
     LoadProgram {
-        /// The program, of which nothing runs.
+        /// The program, none of whose steps runs.
         program: ProgramId,
-        /// Where to.
+        /// The worker.
         to: WorkerId,
-        /// Its slot there, on engines that have slots.
+        /// Its slot at the worker, on engines that have slots.
         slot: Option<u32>,
         /// Context that the copy holds, in tokens.
         tokens: u64,
@@ -173,8 +171,8 @@ pub enum Command {
         /// The copy, as it was reported.
         copy: Box<str>,
     },
-    /// Give a move, an offload or a load up; nothing needs to be reported. What
-    /// was there before stays valid.
+    /// Cancel a migration, offload or load; nothing needs to be reported. The cache stays valid
+    /// where it was.
     CancelTransfer {
         /// The program.
         program: ProgramId,
@@ -183,33 +181,32 @@ pub enum Command {
     RefuseStep {
         /// The step.
         step: StepId,
-        /// Why.
+        /// Why it is refused.
         refusal: Refusal,
-        /// What it was; absent where it never came to be a program's.
+        /// The refused step; absent if it never became part of a program.
         was: Option<Box<RefusedStep>>,
     },
     /// Drop the engine's request and report [`ProgramEvent::StepFailed`].
     AbortStep {
-        /// The step.
+        /// The cause, in words.
         step: StepId,
         /// Why, for people.
         cause: Box<str>,
     },
-    /// Put a question to the policy bound to its world.
+    /// Send a question to the policy bound to its world.
     AskPolicy {
         /// The question's id.
         ask: AskId,
         /// The question.
         question: Question,
-        /// After this the core answers it itself.
+        /// The core answers itself after this.
         deadline: Timestamp,
     },
-    /// The program is over, in this last state: forget what is kept of it
-    /// outside the core.
+    /// The program is over: drop everything kept about it outside the core.
     ForgetProgram {
-        /// The program.
+        /// The program in its last state.
         program: Box<Program>,
     },
-    /// Something about an action that treadle runs.
+    /// A command for an action that treadle runs.
     Action(ActionCommand),
 }

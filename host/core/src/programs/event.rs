@@ -1,4 +1,4 @@
-//! What programs, their steps and the workers that serve them do, in the past tense.
+//! Events of programs, their steps and the workers that serve them, in the past tense.
 
 use super::question::{Attribution, PolicyAnswer};
 use super::tokens::TextSize;
@@ -8,17 +8,17 @@ use treadle_model::{
     AskId, EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, WorkerId,
 };
 
-/// A part of a prompt that other programs may share, as a chained hash: the
-/// second segment's hash covers the first segment too.
+/// A part of a prompt that other programs may share, with a chained hash: the second segment's hash
+/// covers the first segment too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PrefixSegment {
     /// Chained hash of the prompt up to the end of this segment.
     pub hash: u64,
-    /// Tokens of this segment alone.
+    /// Tokens of only this segment.
     pub tokens: u64,
 }
 
-/// What a worker can hold. `None` means unknown, hence unbounded.
+/// What a worker can hold. `None` means unknown, hence unlimited.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Capacity {
     /// Tokens of KV cache.
@@ -27,10 +27,10 @@ pub struct Capacity {
     pub context_tokens_max: Option<u64>,
     /// Engines with fixed slots (llama.cpp's slots): programs placed at once.
     pub slots: Option<u32>,
-    /// GPUs that it runs on, by tensor parallelism.
+    /// Number of GPUs it runs on, by tensor parallelism.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
-    /// Whether it says that it offloads caches to host memory of its own.
+    /// Whether it reports that it offloads caches to host memory of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub offloads: bool,
 }
@@ -38,9 +38,9 @@ pub struct Capacity {
 /// A prompt that came as text, from which its tokens are estimated.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PromptText {
-    /// The model that it is for, as the client names it.
+    /// The model, as the client names it.
     pub model: Box<str>,
-    /// Messages in it; 0 for plain text.
+    /// Number of messages; 0 for plain text.
     pub messages: u32,
     /// Bytes of each segment of the prefix.
     pub prefix_bytes: Vec<u64>,
@@ -55,13 +55,13 @@ pub struct StepArrival {
     pub program: Box<str>,
     /// The RL run it belongs to.
     pub job: Box<str>,
-    /// Prompt tokens, exact if token ids were sent. Of a text the core makes its own estimate.
+    /// Prompt tokens, exact if token ids were sent. For text, the core makes its own estimate.
     pub prompt_tokens: u64,
-    /// True if `prompt_tokens` was counted.
+    /// Whether `prompt_tokens` was counted.
     pub exact: bool,
     /// Size of the prompt in bytes.
     pub prompt_bytes: u64,
-    /// More about a prompt that came as text.
+    /// Details of a prompt that came as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PromptText>,
     /// The client's limit on output tokens.
@@ -71,26 +71,27 @@ pub struct StepArrival {
     /// The program ends with this step: its request carried no identity and
     /// continues nothing.
     pub one_shot: bool,
-    /// The program was recognised by its prompt alone, not named by its client.
+    /// The program was recognised by its prompt, not named by its client.
     #[serde(default)]
     pub inferred: bool,
     /// The program that started this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// A number that steps of one group of programs share, by its name or by the whole prompt.
+    /// A number shared by the steps of one group of programs: from the group's name or the whole
+    /// prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u64>,
-    /// The model that it is to be sent to, if its client names one.
+    /// The requested model, if its client names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
 }
 
-/// The program that started another one: it is the agent, that one a subagent.
+/// The program that started another one: the agent of a subagent.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Parent {
     /// Its key as its client knows it.
     pub program: Box<str>,
-    /// Whether it waits until the other one is done.
+    /// Whether it waits until the subagent is done.
     pub waits: bool,
 }
 
@@ -106,31 +107,31 @@ impl StepArrival {
     }
 }
 
-/// Why a step failed, as far as the scheduler must know.
+/// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepFailure {
-    /// A short cause for people.
+    /// A short cause, in words.
     pub cause: Box<str>,
-    /// True if nothing reached the client, so that it may be tried again.
+    /// Whether nothing reached the client, so that it may be retried.
     pub retryable: bool,
-    /// True if the engine refused the request itself, as any other would: nothing is wrong with the
-    /// engine.
+    /// Whether the engine refused the request itself, as any other would: the engine is not at
+    /// fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rejected: bool,
-    /// For how long the engine said, or is taken, to have no room for it: it is as healthy as ever,
-    /// and is not asked again before that.
+    /// For how long the engine reported, or is assumed, to have no room for it: the engine is
+    /// healthy, and gets no further step before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Span>,
 }
 
-/// Tokens of a finished step, from the engine's own account where it gave one.
+/// Tokens of a finished step, from the engine's own count if it gave one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct StepTokens {
     /// Tokens of the whole prompt; 0 if the engine did not count them.
     pub prompt: u64,
     /// Tokens generated.
     pub output: u64,
-    /// Prompt tokens that the engine found in its cache, if it reported them.
+    /// Prompt tokens found in the engine's cache, if it reported them.
     pub cached: Option<u64>,
 }
 
@@ -140,13 +141,13 @@ pub struct StepTokens {
 pub enum ProgramEvent {
     /// An engine was registered.
     WorkerAdded {
-        /// Its id, chosen by the driver.
+        /// The worker's id, chosen by the driver.
         worker: WorkerId,
         /// Its base URL, as registered.
         url: Box<str>,
         /// Its software.
         engine: EngineKind,
-        /// What it can hold, as far as known.
+        /// Its capacity, as far as known.
         capacity: Capacity,
     },
     /// An engine was found to use KV memory for requests that treadle did not send.
@@ -156,38 +157,37 @@ pub enum ProgramEvent {
         /// Tokens of those requests.
         untracked_tokens: u64,
     },
-    /// An engine was given prompts to see how fast it is, or who registered it has told.
+    /// An engine's speed was measured with test prompts, or declared by whoever registered it.
     WorkerSpeedRead {
         /// The engine.
         worker: WorkerId,
-        /// Prompt tokens that it computes in a second; 0 where that did not show.
+        /// Prompt tokens that it computes per second; 0 if the measurement did not show it.
         prefill_tokens_per_s: u64,
-        /// Time that it takes for a token of one answer alone, in microseconds; 0 alike.
+        /// Time per token of a single answer, in microseconds; 0 if unknown.
         #[serde(default)]
         token_us: u64,
-        /// What each further answer adds to that for all, in microseconds; 0 where that is not
-        /// known.
+        /// Increase of that time per further concurrent answer, in microseconds; 0 if unknown.
         #[serde(default, skip_serializing_if = "is_zero")]
         step_us: u64,
-        /// Whether it was told, and holds only until the engine's own steps show it.
+        /// Whether it was declared, and holds only until the engine's own steps show it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         declared: bool,
     },
-    /// An engine told which model it serves.
+    /// An engine reported which model it serves.
     WorkerModelRead {
         /// The engine.
         worker: WorkerId,
         /// The model's name.
         model: Box<str>,
     },
-    /// An engine told by which further names it serves models, such as those of adapters.
+    /// An engine reported further names under which it serves models, such as those of adapters.
     WorkerOtherModelsRead {
         /// The engine.
         worker: WorkerId,
         /// The names.
         models: Vec<Box<str>>,
     },
-    /// An engine was asked to count a sample prompt.
+    /// An engine counted a sample prompt.
     PromptCounted {
         /// The model.
         model: Box<str>,
@@ -196,28 +196,28 @@ pub enum ProgramEvent {
         /// Its tokens.
         tokens: u64,
     },
-    /// An engine reported what it can hold.
+    /// An engine reported its capacity.
     WorkerCapacityRead {
         /// The engine.
         worker: WorkerId,
         /// Its software, now known.
         engine: EngineKind,
-        /// What it can hold.
+        /// Its capacity.
         capacity: Capacity,
     },
     /// An engine stopped answering.
     WorkerLost {
         /// The engine.
         worker: WorkerId,
-        /// What was seen.
+        /// The observed cause.
         cause: Box<str>,
     },
-    /// A lost engine answers again. Its cache is taken to be empty.
+    /// A lost engine answers again. Its cache is assumed to be empty.
     WorkerRecovered {
         /// The engine.
         worker: WorkerId,
     },
-    /// An engine was taken out by its owner.
+    /// An engine was removed by its owner.
     WorkerRemoved {
         /// The engine.
         worker: WorkerId,
@@ -226,14 +226,14 @@ pub enum ProgramEvent {
     WorkerStateSet {
         /// The engine.
         worker: WorkerId,
-        /// What it may do from now on.
+        /// Its new state.
         state: WorkerState,
     },
-    /// An engine that answers began to take no steps, or takes them again.
+    /// A healthy engine stopped taking steps, or takes them again.
     WorkerRestRead {
         /// The engine.
         worker: WorkerId,
-        /// Why it takes none; nothing if it takes them.
+        /// Why it takes none; `None` if it takes them.
         rest: Option<Rest>,
     },
     /// A client sent a step.
@@ -243,14 +243,14 @@ pub enum ProgramEvent {
         /// The step.
         step: StepId,
     },
-    /// More output tokens were seen (coalesced).
+    /// More output tokens were observed (coalesced).
     StepProgressed {
         /// The step.
         step: StepId,
         /// Output tokens so far.
         output_tokens: u64,
     },
-    /// The engine answered in full.
+    /// The engine finished the answer.
     StepFinished {
         /// The step.
         step: StepId,
@@ -258,7 +258,7 @@ pub enum ProgramEvent {
         tokens: StepTokens,
         /// Why generation ended.
         finish: FinishReason,
-        /// Version of the weights that it ended under, where the engine names it.
+        /// Version of the weights at the end, if the engine names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         weights: Option<Box<str>>,
     },
@@ -274,19 +274,19 @@ pub enum ProgramEvent {
         /// The step.
         step: StepId,
     },
-    /// Its gateway took the step back from its engine, as it was to be preempted: it waits for its
-    /// turn with the answer so far.
+    /// A preempted step's gateway took it back from its engine: it waits for its turn, keeping the
+    /// answer so far.
     StepInterrupted {
         /// The step.
         step: StepId,
     },
-    /// The step's answer could not be continued: it is not preempted, and runs to its end.
+    /// A preemption failed because the answer could not be continued: the step runs to its end.
     StepRunsOn {
         /// The step.
         step: StepId,
     },
-    /// A gateway that came back to another scheduler has this step at an
-    /// engine, of which the scheduler knew nothing.
+    /// A gateway reconnected to another scheduler and reported a step at an engine that the
+    /// scheduler did not know of.
     StepAdopted {
         /// The step.
         step: StepId,
@@ -302,7 +302,7 @@ pub enum ProgramEvent {
         /// The tool.
         tool: Box<str>,
     },
-    /// It ended.
+    /// An action ended.
     ActionFinished {
         /// The program's key.
         program: Box<str>,
@@ -315,18 +315,18 @@ pub enum ProgramEvent {
     ProgramReleased {
         /// The program's key.
         program: Box<str>,
-        /// Whether it was ended with its job, wherever it had got to.
+        /// Whether it was aborted with its job, whatever its progress.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         aborted: bool,
     },
-    /// The client reported how well the program did; a later report replaces an earlier one.
+    /// The client reported a program's reward; a later report replaces an earlier one.
     ProgramRewarded {
         /// The program's key; it may have ended.
         program: Box<str>,
         /// The reward, in millionths.
         reward_millionths: i64,
     },
-    /// A policy, or the built-in default in its stead, answered a question.
+    /// A policy, or the built-in default in its place, answered a question.
     PolicyAnswered {
         /// The question.
         ask: AskId,
@@ -342,17 +342,17 @@ pub enum ProgramEvent {
     ProgramMigrated {
         /// The program.
         program: ProgramId,
-        /// Where it is now.
+        /// The worker that has it now.
         to: WorkerId,
     },
-    /// A program's KV cache could not be moved; it is where it was.
+    /// A program's KV cache could not be moved; it stays where it was.
     MigrationFailed {
         /// The program.
         program: ProgramId,
-        /// A short cause for people.
+        /// A short cause, in words.
         cause: Box<str>,
     },
-    /// A program's KV cache is in host memory, and at its engine no more.
+    /// A program's KV cache was moved to host memory and freed at its engine.
     ProgramOffloaded {
         /// The program.
         program: ProgramId,
@@ -367,24 +367,24 @@ pub enum ProgramEvent {
     OffloadFailed {
         /// The program.
         program: ProgramId,
-        /// A short cause for people.
+        /// A short cause, in words.
         cause: Box<str>,
     },
-    /// A program's KV cache is back at an engine; its copy may be dropped.
+    /// A program's KV cache was loaded to an engine; its copy may be dropped.
     ProgramLoaded {
         /// The program.
         program: ProgramId,
-        /// Where it is now.
+        /// The worker that has it now.
         to: WorkerId,
     },
-    /// A program's KV cache could not be brought back; it is computed again.
+    /// A program's KV cache could not be loaded; it is computed again.
     LoadFailed {
         /// The program.
         program: ProgramId,
-        /// A short cause for people.
+        /// A short cause, in words.
         cause: Box<str>,
     },
-    /// A copy in host memory is gone: it made room for others, or was damaged.
+    /// A copy in host memory was evicted for others, or was damaged.
     CopyLost {
         /// The program.
         program: ProgramId,
@@ -393,7 +393,7 @@ pub enum ProgramEvent {
     },
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -438,7 +438,7 @@ impl ProgramEvent {
         }
     }
 
-    /// What the event is about.
+    /// The subject of the event.
     pub fn about(&self) -> About<'_> {
         match self {
             Self::StepArrived(arrival) => About::Arrival(arrival),
@@ -477,10 +477,10 @@ impl ProgramEvent {
     }
 }
 
-/// What such an event is about.
+/// The subject of an event.
 #[derive(Clone, Copy, Debug)]
 pub enum About<'e> {
-    /// A step that arrives, perhaps with a new program.
+    /// An arriving step, possibly with a new program.
     Arrival(&'e StepArrival),
     /// A step.
     Step(StepId),
@@ -490,6 +490,6 @@ pub enum About<'e> {
     Key(&'e str),
     /// A worker.
     Worker(WorkerId),
-    /// None of these.
+    /// None of the above.
     Daemon,
 }

@@ -1,5 +1,4 @@
-//! Why: each decision with the policy that made it, the facts it was made on
-//! and what else was on the table.
+//! Explanations: each decision with the policy that made it, its inputs and its alternatives.
 
 use serde::{Deserialize, Serialize};
 use treadle_model::{PolicyRef, ProgramId, Span, Timestamp, WorkerId};
@@ -14,7 +13,7 @@ pub enum DecisionKind {
     Restore,
     /// A program gave up its placement.
     Pause,
-    /// A step went to another worker than its program's last one.
+    /// A step went to another worker than its program's previous one.
     Route,
     /// A program's cache should be on another worker.
     Migrate,
@@ -48,7 +47,7 @@ impl DecisionKind {
 pub enum Because {
     /// A worker had room.
     RoomOnWorker,
-    /// It had waited beyond the starvation bound and went first.
+    /// It had waited beyond the starvation bound and goes first.
     DeferralBound,
     /// Demand exceeded the worker's high watermark.
     MemoryPressure,
@@ -60,12 +59,12 @@ pub enum Because {
     WorkerGone,
     /// Its worker is being drained.
     WorkerDraining,
-    /// Plain routing: no memory was considered.
+    /// Plain routing, which ignores memory.
     PlainRouting,
     /// A placement policy chose the worker for this step.
     Routed,
-    /// A faster worker has room, and nobody waits: what the program has yet to generate takes less
-    /// there, and computing its context again does not cost as much.
+    /// A faster worker has room and nobody waits: the program's remaining tokens take less time
+    /// there, even with computing its context again.
     FasterWorker,
     /// Its predicted length puts it among the programs of another worker.
     RankChanged,
@@ -92,22 +91,22 @@ pub struct Alternative {
     pub score: f64,
 }
 
-/// One decision and its why.
+/// One decision and its explanation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When.
+    /// When it was made.
     pub at: Timestamp,
-    /// What.
+    /// Its kind.
     pub kind: DecisionKind,
-    /// About which program.
+    /// The program.
     pub program: ProgramId,
     /// The program's key.
     pub key: Box<str>,
-    /// On which worker.
+    /// The worker.
     pub worker: WorkerId,
-    /// Who decided.
+    /// The policy that decided.
     pub policy: PolicyRef,
-    /// Who chose the worker, if a placement policy did.
+    /// The placement policy that chose the worker, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placed_by: Option<PolicyRef>,
     /// What made it necessary or possible.
@@ -116,11 +115,11 @@ pub struct Decision {
     pub need_tokens: u64,
     /// Tokens in use there before the decision.
     pub used_tokens: u64,
-    /// What the worker holds, if known.
+    /// The worker's capacity, if known.
     pub capacity_tokens: Option<u64>,
     /// How long the program's step had waited, or its tool call had lasted.
     pub waited: Span,
-    /// The score the policy gave it, if it was asked.
+    /// The policy's score, if it was asked.
     pub score: Option<f64>,
     /// The best-scored programs that were not chosen, at most three.
     pub alternatives: Vec<Alternative>,

@@ -1,8 +1,8 @@
-//! What must hold after every event. Tests and the simulator call this after
-//! each one; it recomputes every sum from scratch.
+//! Invariants that hold after every event. Tests and the simulator check them after each one; every
+//! sum is recomputed from scratch.
 
 use crate::programs::accounts::{Account, Charge, Use};
-use crate::programs::jobs::JOBS_MAX;
+use crate::programs::habits::JOBS_MAX;
 use crate::programs::offload::Direction;
 use crate::programs::program::Program;
 use crate::programs::step::StepState;
@@ -198,7 +198,7 @@ fn assert_copies(core: &Programs) {
     assert_eq!(out, workers, "one cache at a time leaves a worker");
 }
 
-/// What is known of engines' memory beyond the ledger.
+/// Checks the data about engines' memory beyond the ledger.
 fn assert_engines(core: &Programs) {
     let state = &core.state;
     for (id, w) in &state.workers {
@@ -228,7 +228,7 @@ fn assert_engines(core: &Programs) {
     }
 }
 
-/// Accounts agree with the ledgers, and only what programs have used waits to be divided.
+/// Checks that accounts agree with the ledgers, and that undivided time belongs to programs.
 fn assert_accounts(core: &Programs) {
     let state = &core.state;
     let mut workers: BTreeMap<WorkerId, (u64, BTreeMap<&str, u64>)> = BTreeMap::new();

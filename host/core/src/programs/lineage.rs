@@ -1,34 +1,34 @@
-//! What a program's prompts begin with, and what its forks share of what followed.
+//! The beginnings of a program's prompts, and what its forks share of the rest.
 //!
-//! Hashes of a prompt cover its beginning: the first few messages, or the largest power of two of its
-//! blocks. A fork goes on with all of its parent's history, and engines keep that once. So where a
-//! program's prompt begins as the latest one of its parent did, and is no shorter, the rest of the
-//! parent's context is one more segment of both prefixes, under a hash that no prompt has.
+//! Hashes of a prompt cover its beginning: the first few messages, or the largest power of two of
+//! its blocks. A fork continues all of its parent's history, and engines keep that once. So if a
+//! program's prompt begins like the latest one of its parent, and is no shorter, the rest of the
+//! parent's context becomes one more segment of both prefixes, under a hash that no prompt has.
 
 use crate::PrefixSegment;
 use crate::programs::program::Program;
 use serde::{Deserialize, Serialize};
 use treadle_model::ProgramId;
 
-/// Segments of history of one program, at most: one for each time at which it was forked.
+/// Maximum number of history segments of one program: one for each time it was forked.
 const HISTORIES_MAX: u32 = 8;
 
-/// Where a program's prefix comes from.
+/// The origin of a program's prefix.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// Segments that the prefix of its first prompt had.
+    /// Number of segments in the prefix of its first prompt.
     #[serde(default)]
     first: u32,
-    /// Segments at the end of its prefix that are history.
+    /// Number of history segments at the end of its prefix.
     #[serde(default)]
     histories: u32,
-    /// Of those, its parent's.
+    /// Number of those that are its parent's.
     #[serde(default)]
     inherited: u32,
-    /// The prefix of its latest prompt, where it is another one.
+    /// The prefix of its latest prompt, if it differs.
     #[serde(default)]
     latest: Vec<PrefixSegment>,
-    /// Live programs that share its history.
+    /// Number of live programs that share its history.
     #[serde(default)]
     forks: u32,
     /// The parent whose history it shares.
@@ -60,7 +60,7 @@ fn history_hash(program: ProgramId, tokens: u64, before: u64) -> u64 {
 }
 
 impl Lineage {
-    /// Of a program that opens with such a prefix.
+    /// The lineage of a program whose first prompt has this prefix.
     pub(crate) fn opened(prefix: &[PrefixSegment]) -> Self {
         Self {
             first: u32::try_from(prefix.len()).unwrap_or(u32::MAX),
@@ -68,7 +68,7 @@ impl Lineage {
         }
     }
 
-    /// True if there is nothing to know.
+    /// True if there is nothing to report.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -90,14 +90,14 @@ impl Program {
         }
     }
 
-    /// Whether an arriving prompt begins otherwise than its prefix is.
+    /// Whether the prefix of an arriving prompt differs from the known one.
     pub(crate) fn begins_otherwise(&self, arriving: &[PrefixSegment]) -> bool {
         let known = self.hashed();
         known.len() != arriving.len() || !begins_with(arriving, known)
     }
 
-    /// A prompt of so many tokens has arrived that begins otherwise. The prefix that is charged can
-    /// only change while it is charged nowhere. What forks share stays, if this prompt has it.
+    /// Handles a prompt of `prompt_tokens` whose prefix differs. The charged prefix can only change
+    /// while it is charged nowhere. The history that forks share stays, if this prompt contains it.
     pub(crate) fn begin_otherwise(&mut self, arriving: Vec<PrefixSegment>, prompt_tokens: u64) {
         let first = (self.lineage.first as usize).min(self.hashed().len());
         let goes_on =
@@ -114,24 +114,24 @@ impl Program {
         (self.lineage.histories, self.lineage.inherited) = (0, 0);
     }
 
-    /// Its prompt begins as its prefix is.
+    /// Handles a prompt that begins with its prefix.
     pub(crate) fn begin_alike(&mut self) {
         self.lineage.latest = Vec::new();
     }
 
-    /// Whether another program's prompt begins as its own first one did.
+    /// Whether another program's prompt begins like this program's first one.
     pub(crate) fn is_forked_by(&self, fork: &Program) -> bool {
         let known = self.hashed();
         let first = match self.lineage.first as usize {
-            // It was opened before that was kept.
+            // The program was opened before this was recorded.
             0 => known.len(),
             first => first.min(known.len()),
         };
         first > 0 && begins_with(&fork.prefix, &known[..first])
     }
 
-    /// What its prefix is once this program has forked it, with the segments of history in it, and
-    /// whether the fork has all of that.
+    /// Its prefix once `fork` has forked it, the number of history segments in it, and whether the
+    /// fork has all of them.
     pub(crate) fn forked_prefix(
         &self,
         fork: &Program,
@@ -164,20 +164,21 @@ impl Program {
         (prefix, histories, goes_on && histories > 0)
     }
 
-    /// So many segments at the end of its prefix are history now, with one more fork.
+    /// Sets the number of history segments at the end of its prefix, and counts further forks.
     pub(crate) fn was_forked(&mut self, histories: u32, by: u32) {
         self.lineage.histories = histories;
         self.lineage.inherited = self.lineage.inherited.min(histories);
         self.lineage.forks += by;
     }
 
-    /// It shares the history of its parent.
+    /// Records that it shares the history of its parent.
     pub(crate) fn inherit(&mut self, parent: ProgramId, histories: u32) {
         (self.lineage.histories, self.lineage.inherited) = (histories, histories);
         self.lineage.fork_of = Some(parent);
     }
 
-    /// A fork has ended. After the last one its history is its own again: its prefix then.
+    /// Records that a fork ended. After the last one its history is no longer shared: gives its
+    /// prefix then.
     pub(crate) fn fork_ended(&mut self) -> Option<Vec<PrefixSegment>> {
         let lineage = &mut self.lineage;
         lineage.forks = lineage.forks.saturating_sub(1);

@@ -1,27 +1,27 @@
 //! Caches of programs that have left a worker, as far as its engine still has them.
 //!
-//! Engines with paged memory evict what was used least recently, and know nothing of placements:
-//! the cache of a program that left after its last step precedes that of one that acts for longer
-//! and is to be kept. So a kept cache is safe only while everything that was used after it fits
-//! beside it.
+//! Engines with paged memory evict the least recently used cache, and know nothing of placements: a
+//! program that left after a late last step has a more recent cache than one that has been in a
+//! tool call for longer, and whose cache is to be kept. So a kept cache is safe only while
+//! everything that was used after it fits beside it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{ProgramId, Timestamp};
 
-/// What lingers at one worker.
+/// The caches that linger at one worker.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Lingering {
-    /// Tokens of each cache, and when it was used last.
+    /// Tokens and last use of each cache.
     caches: BTreeMap<ProgramId, (Timestamp, u64)>,
-    /// The same, the least recently used first.
+    /// The caches by last use, the least recently used first.
     by_use: BTreeSet<(Timestamp, ProgramId)>,
-    /// All of them.
+    /// Tokens of all caches.
     tokens: u64,
 }
 
 impl Lingering {
-    /// True if nothing does.
+    /// True if none lingers.
     pub fn is_empty(&self) -> bool {
         self.caches.is_empty()
     }
@@ -31,7 +31,8 @@ impl Lingering {
         self.tokens
     }
 
-    /// A program has left; what is more than fits was evicted, the oldest first.
+    /// Adds the cache of a program that left. Beyond the capacity the oldest caches count as
+    /// evicted.
     pub(crate) fn leave(
         &mut self,
         program: ProgramId,
@@ -51,7 +52,7 @@ impl Lingering {
         }
     }
 
-    /// A cache is its program's again, or gone.
+    /// Removes a cache that was evicted or belongs to a placed program again.
     pub(crate) fn come_back(&mut self, program: ProgramId) {
         if let Some((used_at, tokens)) = self.caches.remove(&program) {
             self.by_use.remove(&(used_at, program));
@@ -59,8 +60,8 @@ impl Lingering {
         }
     }
 
-    /// Forgets what is evicted before anything that is to be kept: what was used no later than
-    /// `than`, or all if nothing is to be kept.
+    /// Removes caches that are evicted before any cache that is to be kept: those used no later
+    /// than `than`, or all if none is to be kept.
     pub(crate) fn forget_older(&mut self, than: Option<Timestamp>) {
         while let Some((used_at, program)) = self.by_use.first().copied() {
             if than.is_some_and(|than| used_at > than) {

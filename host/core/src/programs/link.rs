@@ -1,9 +1,9 @@
-//! What a scheduler and a gateway in another process must exchange when they connect, so that both
+//! What a scheduler and a gateway in another process exchange when they connect, so that both
 //! continue with the same steps.
 //!
-//! Either may have missed what the other did last: a scheduler that takes over
-//! knows what is on record, a gateway knows what it does. First the gateway
-//! relays again what was not on record; then [`reconcile`] compares.
+//! Either may have missed the other's last actions: a scheduler that takes over knows what is on
+//! record, a gateway knows what it does. First the gateway relays again what was not on record;
+//! then [`reconcile`] compares.
 
 use crate::programs::ProgramEvent;
 use crate::programs::state::State;
@@ -12,33 +12,33 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::{GatewayId, StepId, WorkerId};
 
-/// A step that a gateway has in hand.
+/// An open step of a gateway.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct OpenStep {
     /// The step.
     pub step: StepId,
-    /// The engine that it is at; `None` while it waits for an instruction.
+    /// Its engine; `None` while it waits for an instruction.
     pub at: Option<WorkerId>,
 }
 
-/// What makes both sides agree.
+/// The changes that make both sides agree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reconciliation {
-    /// For the core to handle, in this order, before any question that they raise is
+    /// Events for the core to handle in this order, before any question that they raise is
     /// answered: an answer may send a step that is yet to be adopted.
     pub events: Vec<ProgramEvent>,
-    /// Instructions that were lost on their way: the step is to go to the worker.
+    /// Lost instructions, to be sent again: the step and its worker.
     pub dispatch: Vec<(StepId, WorkerId)>,
-    /// The step's engine is unknown: its attempt ends, it waits.
+    /// Steps at an unknown or lost engine: the attempt ends, and they wait.
     pub abort: Vec<StepId>,
-    /// Steps of which the scheduler knows nothing any more.
+    /// Steps that the scheduler no longer knows.
     pub over: Vec<StepId>,
 }
 
-/// Compares what is known of a gateway's steps with what it has in hand.
+/// Compares the scheduler's record of a gateway's steps with the gateway's open steps.
 pub fn reconcile(state: &State, gateway: GatewayId, open: &[OpenStep]) -> Reconciliation {
     let mut plan = Reconciliation::default();
-    // These make room for others, which may be at engines already.
+    // Cancelled steps free room for others, which may already be at engines.
     let mut cancelled = Vec::new();
     let open: BTreeMap<StepId, Option<WorkerId>> =
         open.iter().map(|open| (open.step, open.at)).collect();

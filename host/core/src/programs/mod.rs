@@ -8,8 +8,8 @@ pub mod classes;
 mod command;
 mod event;
 pub mod explain;
+pub mod habits;
 mod invariants;
-pub mod jobs;
 pub mod lineage;
 pub mod lingering;
 pub mod link;
@@ -52,26 +52,26 @@ use treadle_model::{Timestamp, WorkerId, World};
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     config: CoreConfig,
-    /// Jobs with a priority policy; follows from the bindings.
+    /// Jobs with a priority policy; derived from the bindings.
     ranked_jobs: BoundJobs,
-    /// Jobs with a placement policy.
+    /// Jobs with a placement policy; derived from the bindings.
     placed_jobs: BoundJobs,
     state: State,
     commands: VecDeque<Command>,
     decisions: VecDeque<Decision>,
-    /// Programs that are over, by their keys, whose actions are to end.
+    /// Keys of ended programs whose actions are to end.
     closed: Vec<Box<str>>,
     due: Due,
 }
 
-/// What an event made due; done before the next one.
+/// Work that an event made due; done before the next event.
 #[derive(Clone, Debug, Default)]
 struct Due {
     /// Workers that may take another step.
     serve: BTreeSet<WorkerId>,
-    /// Workers that were draining.
+    /// Workers that are no longer draining.
     resumed: BTreeSet<WorkerId>,
-    /// Moves may be started.
+    /// Migrations may be started.
     moves: bool,
     /// Offloads may be started.
     offloads: bool,
@@ -91,14 +91,14 @@ impl Programs {
         };
         let live = programs.state.live.values().map(|p| &*p.job);
         programs.state.jobs.recount(live);
-        // A state from before has no sum.
+        // A snapshot of an older version has no sum.
         let contexts = programs.state.live.values().map(|p| p.context_tokens);
         programs.state.context_tokens = contexts.sum();
         programs.account_all();
         programs
     }
 
-    /// The time of the event that is handled next.
+    /// Sets the time of the event that is handled next.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.state.now = now;
     }
@@ -111,12 +111,12 @@ impl Programs {
         self.decisions.pop_front()
     }
 
-    /// Programs that are over since this was asked last.
+    /// The programs that ended since the last call.
     pub(crate) fn take_closed(&mut self) -> Vec<Box<str>> {
         std::mem::take(&mut self.closed)
     }
 
-    /// Whether there is such a program.
+    /// Whether this program is live.
     pub(crate) fn is_live(&self, program: &str) -> bool {
         self.state.keys.contains_key(program)
     }

@@ -1,6 +1,6 @@
-//! KV caches in host memory: which there are, and which are on their way to or from an engine. Of a
-//! program's cache one valid copy is known at most: the engine's while the program is placed, else
-//! the one that is held here.
+//! KV caches in host memory, and those in transfer between it and an engine. At most one valid copy
+//! of a program's cache is known: the engine's while the program is placed, otherwise the one
+//! stored here.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +15,11 @@ pub struct HeldCopy {
     pub tokens: u64,
     /// Its size.
     pub bytes: u64,
-    /// Since when.
+    /// When it was stored.
     pub since: Timestamp,
 }
 
-/// Which way a cache goes.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -29,33 +29,33 @@ pub enum Direction {
     Back,
 }
 
-/// A cache on its way.
+/// A transfer between an engine and host memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// Which way.
+    /// Its direction.
     pub direction: Direction,
     /// The engine.
     pub worker: WorkerId,
     /// Context, in tokens.
     pub tokens: u64,
-    /// Since when.
+    /// When it began.
     pub since: Timestamp,
-    /// When it is taken to have failed.
+    /// When it counts as failed.
     pub deadline: Timestamp,
 }
 
-/// All caches that are not, or not only, at an engine.
+/// All caches in host memory or in transfer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Offloads {
-    /// In host memory.
+    /// Copies in host memory.
     pub held: BTreeMap<ProgramId, HeldCopy>,
-    /// Tokens of those.
+    /// Tokens of those copies.
     pub held_tokens: u64,
-    /// Tokens of those on their way out.
+    /// Tokens of transfers to host memory.
     pub leaving_tokens: u64,
-    /// To be offloaded once their link is free.
+    /// Caches to be offloaded once their link is free.
     pub wanted: BTreeSet<ProgramId>,
-    /// On their way.
+    /// Running transfers.
     pub moving: BTreeMap<ProgramId, Transfer>,
     /// Until when offloads from a worker have used up their share of its link.
     pub link_free_at: BTreeMap<WorkerId, Timestamp>,
@@ -80,13 +80,13 @@ impl Offloads {
         self.wanted.contains(&program) || self.moving.get(&program).is_some_and(out)
     }
 
-    /// True if the program's cache is on its way to an engine.
+    /// True if the program's cache is being loaded to an engine.
     pub fn is_returning(&self, program: ProgramId) -> bool {
         let back = |transfer: &Transfer| transfer.direction == Direction::Back;
         self.moving.get(&program).is_some_and(back)
     }
 
-    /// Workers with a transfer in this direction under way.
+    /// Workers with a running transfer in this direction.
     pub fn busy(&self, direction: Direction) -> BTreeSet<WorkerId> {
         let same = self.moving.values().filter(|t| t.direction == direction);
         same.map(|transfer| transfer.worker).collect()

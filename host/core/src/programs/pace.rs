@@ -1,35 +1,35 @@
-//! How long an engine takes for a token, by how many steps it runs at once.
+//! An engine's time per token, by the number of concurrent steps.
 //!
-//! Each step that ends tells its mean time for a token, and how many steps ran beside it on average.
-//! A straight line through these gives the time alone and what each further step adds, contexts as
-//! they come. Prompts of others, and whatever else holds an engine up, only make times longer: so a
-//! time above the line moves it little, and it comes to lie along the shortest.
+//! Each step that ends gives its mean time per token and the mean number of steps that ran beside
+//! it. A straight line through these samples gives the time of a single step and what each further
+//! step adds, at usual context lengths. Other prompts, and whatever else holds an engine up, only
+//! lengthen times: so a sample above the line moves it little, and the line settles at the shortest
+//! times.
 
 use serde::{Deserialize, Serialize};
 use treadle_model::{Span, Timestamp};
 
-/// Of shorter answers other things take most of the time.
+/// Minimum length of an answer: in shorter ones other things take most of the time.
 const TOKENS_LEAST: u64 = 16;
-/// Steps until a pace is known.
+/// Number of samples before a pace is known.
 const SEEN_LEAST: u32 = 8;
-/// What was seen counts by this part less with each further step.
+/// Each new sample reduces the weight of earlier ones by this part.
 const FORGOTTEN_PART: u64 = 256;
-/// A time above the line, or far below it, counts by this part less.
+/// A sample above the line, or far below it, has its weight divided by this.
 const ODD_PART: u64 = 64;
-/// Sums of whole numbers: of steps in this many parts.
+/// Steps are summed as whole numbers, in units of this part of a step.
 const PARTS: u64 = 1 << 10;
-/// The weight of one step.
+/// The weight of one sample.
 const WEIGHT: u64 = 1 << 20;
-/// More steps at once count as so many.
+/// Limit on concurrent steps in a sample.
 const STEPS_MAX: u64 = 1 << 10;
-/// A longer time for a token counts as this, in nanoseconds.
+/// Limit on the time per token in a sample, in nanoseconds.
 const TOKEN_NS_MAX: u64 = 1 << 33;
-/// Where all steps had about as many beside them, these differ by chance: in the square of parts.
-/// Then a further step adds what was known before; where they differ by more, that counts as much as
-/// this.
+/// Variance of concurrent steps, in squared parts, that may be chance. Below it, the earlier value
+/// for a further step is used; above it, that value weighs as much as this variance.
 const CHANCE: i128 = 1 << 18;
 
-/// What was seen of one engine.
+/// The samples of one engine.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct DecodePace {
     seen: u32,
@@ -38,48 +38,48 @@ pub struct DecodePace {
     steps_squared: u64,
     ns: u64,
     steps_ns: u64,
-    /// What was known before.
+    /// The value known before the first sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sown: Option<DecodeTime>,
 }
 
-/// The time of all steps at a worker: a second in which three run counts three seconds.
+/// The summed time of all steps at a worker: a second in which three run counts as three.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct StepsTime {
     all: Span,
-    /// When the number of steps changed last.
+    /// When the number of running steps last changed.
     since: Timestamp,
 }
 
 impl StepsTime {
-    /// By now, where so many have run since it changed.
+    /// The sum by now, given the number that has run since the last change.
     pub(crate) fn by(&self, now: Timestamp, running: u32) -> Span {
         let since = now.since(self.since).0.saturating_mul(u64::from(running));
         Span(self.all.0.saturating_add(since))
     }
 
-    /// From now on another number runs.
+    /// Records that the number of running steps changes.
     pub(crate) fn change(&mut self, now: Timestamp, ran: u32) {
         (self.all, self.since) = (self.by(now, ran), now);
     }
 }
 
-/// The time that an engine takes for a token of each of its steps.
+/// An engine's time per token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct DecodeTime {
-    /// Of one step alone.
+    /// With a single step.
     pub alone: Span,
-    /// What each further one adds; `None` where about as many ran whenever it was seen.
+    /// Increase per further step; `None` if about the same number ran in all samples.
     pub further: Option<Span>,
 }
 
 impl DecodeTime {
-    /// With so many steps in all, in nanoseconds.
+    /// The time with `steps` concurrent steps, in nanoseconds.
     pub(crate) fn with_steps(self, steps: u64) -> u64 {
         self.beside(steps.clamp(1, STEPS_MAX) * PARTS)
     }
 
-    /// With so many steps in all, in parts; in nanoseconds.
+    /// The same time, for a number of steps in parts; in nanoseconds.
     fn beside(self, steps: u64) -> u64 {
         let each = self.further.unwrap_or_default().0;
         let further = each.saturating_mul(steps.saturating_sub(PARTS)) / PARTS;
@@ -88,7 +88,7 @@ impl DecodeTime {
 }
 
 impl DecodePace {
-    /// As it was measured with an answer of treadle's own, while nothing else ran.
+    /// The pace measured with a test answer while nothing else ran.
     pub(crate) fn measured(time: DecodeTime) -> Self {
         let mut pace = Self::sown(time);
         for _ in 0..SEEN_LEAST {
@@ -98,8 +98,8 @@ impl DecodePace {
         pace
     }
 
-    /// As it is known from elsewhere: that holds until enough steps were seen, which tell then. What
-    /// a further one adds holds for as long as none shows it.
+    /// A pace known from elsewhere, which holds until there are enough samples. Its increase per
+    /// further step holds until samples show one.
     pub(crate) fn sown(time: DecodeTime) -> Self {
         let bounded = |span: Span| Span(span.0.clamp(1, TOKEN_NS_MAX / 1_000));
         let time = DecodeTime {
@@ -114,7 +114,7 @@ impl DecodePace {
         }
     }
 
-    /// What is known of an engine that comes back.
+    /// The pace kept for an engine that comes back.
     pub(crate) fn remembered(&self) -> Self {
         self.time().map(Self::sown).unwrap_or_default()
     }
@@ -124,12 +124,12 @@ impl DecodePace {
         self.seen == 0 && self.sown.is_none()
     }
 
-    /// Whether enough steps of this engine were seen.
+    /// Whether there are enough samples of this engine.
     pub(crate) fn is_learnt(&self) -> bool {
         self.seen >= SEEN_LEAST
     }
 
-    /// So many tokens took so long, while the steps that ran, this one included, came to
+    /// Adds a sample: `tokens` took `took`, while the running steps, this one included, accumulated
     /// `steps_time`.
     pub(crate) fn see(&mut self, tokens: u64, took: Span, steps_time: Span) {
         if tokens < TOKENS_LEAST || took.0 == 0 {
@@ -139,7 +139,7 @@ impl DecodePace {
         let steps = each(u128::from(steps_time.0) * u128::from(PARTS), took.0);
         let steps = steps.clamp(PARTS, STEPS_MAX * PARTS);
         let ns = each(u128::from(took.0) * 1_000, tokens).min(TOKEN_NS_MAX);
-        // A time far below the line is no time for one answer: tokens of several, or some that
+        // A time far below the line is not that of a single answer: tokens of several, or ones that
         // came late and all at once.
         let known = self.is_learnt().then(|| self.time()).flatten();
         let expected = known.map(|time| time.beside(steps));
@@ -157,7 +157,7 @@ impl DecodePace {
         }
     }
 
-    /// What was seen of another engine of the same kind is added.
+    /// Adds the samples of another engine of the same kind.
     pub(crate) fn add(&mut self, other: &Self) {
         self.seen = self.seen.saturating_add(other.seen);
         self.weight = self.weight.saturating_add(other.weight);
@@ -168,7 +168,7 @@ impl DecodePace {
         self.sown = self.sown.or(other.sown);
     }
 
-    /// The line through what was seen, once that is enough.
+    /// The line through the samples, once there are enough.
     pub fn time(&self) -> Option<DecodeTime> {
         if !self.is_learnt() {
             return self.sown;
@@ -182,7 +182,7 @@ impl DecodePace {
         let (steps, ns) = (mean(self.steps), mean(self.ns));
         let variance = mean(self.steps_squared) - steps * steps;
         let covariance = mean(self.steps_ns) * parts - steps * ns;
-        // What a further step adds is at least nothing, and at most what one takes alone.
+        // A further step adds at least nothing, and at most as much as a single one takes.
         let bounded = |slope: i128| slope.clamp(0, ns * parts / steps);
         let sown = self.sown.and_then(|time| time.further);
         let sown = sown.map(|further| i128::from(further.0) * 1_000);
@@ -208,8 +208,8 @@ mod tests {
     use super::{DecodePace, DecodeTime};
     use treadle_model::Span;
 
-    /// Steps of so many tokens, at an engine that takes 20 ms for a token and half a millisecond
-    /// more for each further step.
+    /// Adds samples of an engine that takes 20 ms per token and half a millisecond more for each
+    /// further step.
     fn seen(pace: &mut DecodePace, steps_at_once: impl Iterator<Item = u64>) {
         for (number, steps) in steps_at_once.enumerate() {
             let tokens = 20 + (number as u64 * 37) % 300;
@@ -272,7 +272,7 @@ mod tests {
         let (alone, further) = found(&pace);
         assert!((18_000..=22_000).contains(&alone), "{alone}");
         assert!((450..=550).contains(&further), "{further}");
-        // One that is too fast gives way as well, though longer times count little later.
+        // A value that is too fast is corrected as well, though longer times count little later.
         let mut pace = sown(5_000, 0);
         seen(&mut pace, (0..16).map(|number| 1 + number * 7 % 40));
         let (alone, _) = found(&pace);
@@ -326,7 +326,7 @@ mod tests {
     fn the_shortest_times_tell() {
         let mut pace = DecodePace::default();
         for number in 0..1_000 {
-            // Of three steps two are held up, by as much again or more.
+            // Two of three steps are held up, to twice their time or more.
             let steps = 1 + number * 7 % 20;
             let held_up = 20_000 * (number % 3) * (1 + number % 5);
             let took = 100 * (20_000 + 500 * (steps - 1) + held_up);

@@ -1,4 +1,4 @@
-//! A program: one agent trajectory, its placement, its context and its steps.
+//! Programs: one agent trajectory with its placement, its context and its steps.
 
 use crate::programs::PrefixSegment;
 use crate::programs::accounts::Meter;
@@ -21,14 +21,14 @@ pub struct KvPlacement {
     pub slot: Option<u32>,
     /// Private tokens charged to the worker for it.
     pub charged_tokens: u64,
-    /// Since when.
+    /// When it was placed.
     pub since: Timestamp,
 }
 
-/// What a program is filed under in the queue.
+/// The sort keys of a program in the queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct QueueEntry {
-    /// Since when its longest waiting step waits, time at engines left out.
+    /// When its longest waiting step began to wait, without time at engines.
     pub since: Timestamp,
     /// Private tokens that it needs.
     pub need_tokens: u64,
@@ -37,18 +37,18 @@ pub struct QueueEntry {
 /// Programs that another one started and waits for.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Awaited {
-    /// Since the first of them began.
+    /// When the first of them began.
     pub since: Timestamp,
     /// Those that have not ended.
     pub programs: BTreeSet<ProgramId>,
     /// When one of them, or of those that they wait for, last finished a step.
     pub last_step_at: Timestamp,
-    /// Since when one of them has not ended, while there is such a one.
+    /// Since when at least one of them has been live, while one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_since: Option<Timestamp>,
 }
 
-/// How far a program has come with what it began.
+/// The outcome of a program's latest step, and of the program.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -66,16 +66,16 @@ pub enum Outcome {
 pub struct Program {
     /// Its id.
     pub id: ProgramId,
-    /// Its name with its client.
+    /// Its client's name for it.
     pub key: Box<str>,
     /// The RL run it belongs to.
     pub job: Box<str>,
-    /// The model that its steps are for, where that is known.
+    /// The model of its steps, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
-    /// Its state with the scheduler.
+    /// Its scheduling status.
     pub status: Status,
-    /// Where it is in its own loop.
+    /// Its phase: reasoning or acting.
     pub phase: Phase,
     /// Since when it is in that phase.
     pub phase_since: Timestamp,
@@ -87,16 +87,16 @@ pub struct Program {
     pub demand_tokens: u64,
     /// Leading parts of its prompt that others may share.
     pub prefix: Vec<PrefixSegment>,
-    /// Where that comes from.
+    /// The origin of that prefix.
     #[serde(default, skip_serializing_if = "Lineage::is_default")]
     pub lineage: Lineage,
     /// Its placement, if it has one.
     pub placement: Option<KvPlacement>,
-    /// Where it was placed last; its cache may linger there.
+    /// Its last placement; its cache may linger there.
     pub last_worker: Option<WorkerId>,
-    /// The slot that it had there, on engines that have slots.
+    /// Its slot there, on engines that have slots.
     pub last_slot: Option<u32>,
-    /// The worker that failed its step, to be passed over while others answer.
+    /// The worker that failed its step, which is avoided while others are healthy.
     pub avoid: Option<WorkerId>,
     /// Share of its private tokens that counts, in millionths; full unless acting.
     pub weight_ppm: u32,
@@ -104,16 +104,15 @@ pub struct Program {
     pub running: Vec<StepId>,
     /// Steps in the queue, in order of arrival.
     pub waiting: Vec<StepId>,
-    /// How urgent it was by the latest answer about its placement, if a policy ranks its job's
-    /// programs.
+    /// Its priority by the latest answer about its placement, if a policy ranks its job's programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urgency: Option<i32>,
     /// Its entry in the queue, if it waits for placement.
     pub queued: Option<QueueEntry>,
-    /// It ends when its last step does.
+    /// It ends with its last step.
     pub closing: bool,
     /// No client named it: it was inferred from a prompt. It holds no memory between steps until it
-    /// has come back once: most such requests never do.
+    /// has come back once, as most such requests never do.
     pub inferred: bool,
     /// Steps finished.
     pub steps_finished: u32,
@@ -123,31 +122,31 @@ pub struct Program {
     pub output_tokens_total: u64,
     /// Prompt tokens that engines found in their caches.
     pub cached_tokens_total: u64,
-    /// Times it was paused.
+    /// Number of pauses.
     pub pauses: u32,
-    /// The last of its prompts of text that an engine counted.
+    /// The last of its text prompts that an engine counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<CountedPrompt>,
     /// Its idle deadline, while one is pending.
     pub idle_check_at: Option<Timestamp>,
-    /// Waiting for placement, summed over steps.
+    /// Waiting time for placement, summed over steps.
     pub waited_total: Span,
-    /// Actions under way, by their ids.
+    /// Running actions by id.
     #[serde(default)]
     pub actions: BTreeMap<Box<str>, Action>,
     /// The key of the program that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Box<str>>,
-    /// What it waits for since its last step, if it started other programs.
+    /// The programs it started and waits for, since its last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaited: Option<Awaited>,
-    /// Tokens that it is predicted to generate yet, as of its last step.
+    /// Predicted number of tokens still to generate, as of its last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_tokens: Option<u64>,
-    /// Whether its last action that ended succeeded, if one was reported.
+    /// Whether its last ended action succeeded, if one was reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_action_ok: Option<bool>,
-    /// Actions of it that failed.
+    /// Number of failed actions.
     #[serde(default)]
     pub actions_failed: u32,
     /// Tokens of its first prompt.
@@ -156,22 +155,23 @@ pub struct Program {
     /// Tokens that its last finished step generated.
     #[serde(default)]
     pub last_output_tokens: u64,
-    /// Whether an engine has told how much of one of its prompts it found.
+    /// Whether an engine has reported cached tokens for one of its prompts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub was_told_cached: bool,
-    /// What programs of its group share: the group's name, else the whole first prompt.
+    /// A number shared by the programs of its group: from the group's name, otherwise from the
+    /// whole first prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u64>,
     /// Time from the ends of its steps to the arrivals of the next ones.
     #[serde(default)]
     pub acted_total: Span,
-    /// Time in which it waited for programs that it had started, but for the one that runs.
+    /// Time in which it waited for programs that it had started, without the current wait.
     #[serde(default)]
     pub blocked_total: Span,
-    /// What became of its latest step, and of it.
+    /// The outcome of its latest step, and its own.
     #[serde(default)]
     pub outcome: Outcome,
-    /// Its reward in millionths, if its client has reported one.
+    /// Its reward in millionths, if its client reported one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward_millionths: Option<i64>,
     /// Its entry in the accounts.
@@ -185,12 +185,12 @@ impl Program {
         self.prefix.iter().map(|s| s.tokens).sum()
     }
 
-    /// Demand beyond the prefix.
+    /// Demand without the prefix.
     pub fn private_tokens(&self) -> u64 {
         self.demand_tokens.saturating_sub(self.prefix_tokens())
     }
 
-    /// Private tokens as they count against capacity at present.
+    /// Private tokens by their present weight.
     pub fn weighted_tokens(&self) -> u64 {
         let scaled = u128::from(self.private_tokens()) * u128::from(self.weight_ppm);
         (scaled / u128::from(FULL_WEIGHT_PPM)) as u64
@@ -209,26 +209,27 @@ impl Program {
         Span::from_micros(self.blocked_total.micros().saturating_add(runs))
     }
 
-    /// Since when nothing is known of it: its last step, and those of others that it waits for.
+    /// When it last showed activity: in its own last step, or in those of programs that it waits
+    /// for.
     pub fn silent_since(&self) -> Timestamp {
         let of_others = self.awaited.as_ref().map(|awaited| awaited.last_step_at);
         self.phase_since.max(of_others.unwrap_or_default())
     }
 
-    /// Takes note of what became of a step; it stays aborted.
+    /// Records the outcome of a step; `Aborted` is final.
     pub(crate) fn has_come_to(&mut self, outcome: Outcome) {
         if self.outcome != Outcome::Aborted {
             self.outcome = outcome;
         }
     }
 
-    /// Whether it came to its end, which its client said: what was seen of it is all that there
-    /// was. Of one that expired or was aborted it is what there was at least.
+    /// Whether it ran to completion, as its client reported: then its observed lengths are exact.
+    /// For one that expired or was aborted they are lower limits.
     pub fn has_ended(&self) -> bool {
         self.closing && self.outcome == Outcome::Whole
     }
 
-    /// How it ends, if it does now.
+    /// How it ends, if it ends now.
     pub fn end(&self) -> End {
         match (self.outcome, self.closing) {
             (Outcome::Aborted, _) => End::Aborted,
@@ -237,7 +238,7 @@ impl Program {
         }
     }
 
-    /// Time in tools so far, that of one that runs included.
+    /// Time in tools so far, including the current call.
     pub fn acted(&self, now: Timestamp) -> Span {
         let acts = self.phase == Phase::Acting && self.steps_finished > 0;
         let runs = if acts {
@@ -248,7 +249,7 @@ impl Program {
         Span::from_micros(self.acted_total.micros().saturating_add(runs))
     }
 
-    /// True if no step of it is waiting or running.
+    /// True if none of its steps waits or runs.
     pub fn is_between_steps(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty()
     }

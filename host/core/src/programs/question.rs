@@ -1,10 +1,10 @@
-//! Questions to policies and their answers, in columns: the shape in which
-//! they cross into a sandbox without being rebuilt row by row.
+//! Questions to policies and their answers, in columns: the layout in which they are passed into a
+//! sandbox without conversion row by row.
 
 use serde::{Deserialize, Serialize};
 use treadle_model::{PolicyRef, ProgramId, Span, StepId, WorkerId, World};
 
-/// Facts on the programs that a question is about; all columns have one length.
+/// Data on the programs of a question; all columns have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramColumns {
     /// Which program each row is about.
@@ -19,34 +19,34 @@ pub struct ProgramColumns {
     pub waited: Vec<Span>,
     /// Steps finished so far.
     pub steps: Vec<u32>,
-    /// What is expected of it.
+    /// Cost estimates.
     pub costs: Box<CostEstimates>,
 }
 
-/// What is expected of programs, one row each: what a cache would gain by
-/// staying, and what coming back would cost.
+/// Cost estimates of programs, one row each: how long a cache would sit idle, and what bringing it
+/// back would cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostEstimates {
-    /// Time that its tool call is expected to last yet, by those of its job and
-    /// tool that had lasted as long; 0 unless it acts.
+    /// Expected remaining time of its tool call, by those of its job and tool that lasted as long;
+    /// 0 unless it acts.
     pub idle: Vec<Span>,
-    /// Time in which one in ten of such calls ends.
+    /// Time within which one in ten of such calls ends.
     pub soonest: Vec<Span>,
-    /// The price of holding the cache until such a call ends, for each end that is reached, with
-    /// the best time to stop holding it ([`crate::distribution::Rest::price`]).
+    /// The price of holding the cache until such a call ends, per end that is reached, with the
+    /// best time to stop holding it ([`crate::distribution::Rest::price`]).
     #[serde(default)]
     pub price: Vec<Span>,
-    /// Time to bring its cache back from host memory; [`NEVER`] without one.
+    /// Time to load its cache from host memory; [`NEVER`] without host memory.
     pub back: Vec<Span>,
-    /// Time to move it to another worker; [`NEVER`] where that cannot be done.
+    /// Time to move it to another worker; [`NEVER`] if that is not possible.
     pub moved: Vec<Span>,
     /// Time to compute it again.
     pub prefill: Vec<Span>,
-    /// Tokens that it is predicted to generate yet; -1 without a prediction.
+    /// Predicted number of tokens still to generate; -1 without a prediction.
     pub remaining_tokens: Vec<i64>,
 }
 
-/// A time that is longer than any.
+/// A time longer than any other.
 pub const NEVER: Span = Span(u64::MAX);
 
 impl ProgramColumns {
@@ -61,7 +61,7 @@ impl ProgramColumns {
     }
 }
 
-/// What is asked.
+/// The kind of a question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "purpose", rename_all = "snake_case")]
 pub enum Purpose {
@@ -80,11 +80,11 @@ pub enum Purpose {
     /// Which waiting programs to place first (eq. 10), and where new ones go (`Heddle` §5.2).
     #[serde(alias = "assign")]
     Restore,
-    /// What becomes of the caches of programs that act at the worker.
+    /// What to do with the caches of acting programs at the worker.
     Retain {
         /// The worker.
         worker: WorkerId,
-        /// Tokens that it holds.
+        /// The worker's capacity, in tokens.
         capacity_tokens: u64,
         /// Tokens left below its low watermark; below 0 if it holds more.
         free_tokens: i64,
@@ -96,10 +96,9 @@ pub enum Purpose {
         /// The step.
         step: StepId,
     },
-    /// Which programs should be elsewhere (§5.3). The answer may leave out
-    /// those that stay.
+    /// Which programs should be on another worker (§5.3). The answer may leave out those that stay.
     Migrate,
-    /// Which running steps are preempted for those that wait for the worker (Algorithm 1). The rows
+    /// Which running steps to preempt for those that wait for the worker (Algorithm 1). The rows
     /// are the programs of both; the answer names those to preempt.
     Preempt {
         /// The worker.
@@ -108,12 +107,12 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// True if an order is asked for, false if weights or cache actions are.
+    /// True if the answer is an order, false if it is weights or cache actions.
     pub const fn is_ordering(self) -> bool {
         !matches!(self, Self::Weigh { .. } | Self::Retain { .. })
     }
 
-    /// The world that answers.
+    /// The world that answers it.
     pub const fn world(self) -> World {
         match self {
             Self::Weigh { .. } | Self::Pause { .. } | Self::Restore | Self::Retain { .. } => {
@@ -128,13 +127,13 @@ impl Purpose {
 /// A question to a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// What is asked.
+    /// Its kind.
     pub purpose: Purpose,
-    /// The programs that it is about.
+    /// Its programs.
     pub programs: ProgramColumns,
 }
 
-/// An answer, in the smallest form that the core uses.
+/// An answer, in the compact form that the core uses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum PolicyAnswer {
@@ -142,14 +141,14 @@ pub enum PolicyAnswer {
     Order {
         /// The programs, first first.
         programs: Vec<ProgramId>,
-        /// Their scores: the priority of their steps where one is placed or
-        /// sent, else kept for explanations only.
+        /// Their scores: the priority of their steps when one is placed or sent, otherwise only
+        /// kept for explanations.
         scores: Vec<f64>,
-        /// Where a placement policy wants each of them; empty if none was asked.
+        /// The worker that a placement policy chose for each of them; empty if none was asked.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         workers: Vec<Option<WorkerId>>,
-        /// Tokens that each of them is predicted to generate yet, -1 without a prediction; empty if
-        /// there is none for any.
+        /// Predicted number of tokens still to generate for each of them, -1 without a prediction;
+        /// empty if there are no predictions.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         remaining_tokens: Vec<i64>,
     },
@@ -158,14 +157,14 @@ pub enum PolicyAnswer {
         /// Program and weight.
         weights: Vec<(ProgramId, u32)>,
     },
-    /// What becomes of caches; those that are not named stay where they are.
+    /// Cache actions; caches that are not named stay where they are.
     CacheActions {
         /// Program and cache action.
         actions: Vec<(ProgramId, CacheAction)>,
     },
 }
 
-/// What becomes of the KV cache of a program that acts.
+/// What to do with the KV cache of an acting program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheAction {
@@ -173,7 +172,7 @@ pub enum CacheAction {
     Keep,
     /// It goes to host memory, and comes back with the program.
     Offload,
-    /// It goes to a worker with room.
+    /// It moves to a worker with room.
     Migrate,
     /// It is dropped, and computed again when the program comes back.
     Drop,
@@ -192,22 +191,22 @@ impl CacheAction {
     }
 }
 
-/// Attribution of an answer beyond the policy that it names: the versions between which a canary
-/// shares out the programs, and the placement policy.
+/// Attribution of an answer beyond the policy that it names: the versions among which a canary
+/// shares the programs, and the placement policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attribution {
     /// Versions that evaluated some of the rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<PolicyRef>,
-    /// For each row of the answer who evaluated it: 0 for the policy that the answer names, n for
-    /// the nth of `policies`. Empty if all rows are 0.
+    /// The evaluator of each row of the answer: 0 for the policy that the answer names, n for the
+    /// nth of `policies`. Empty if all rows are 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answered_by: Vec<u8>,
-    /// Placement policies that wished for workers.
+    /// Placement policies that chose workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placers: Vec<PolicyRef>,
-    /// For each row of the answer which of `placers` chose the worker. Empty if the first did for
-    /// all rows.
+    /// The index in `placers` of the policy that chose each row's worker. Empty if the first chose
+    /// all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placed_by: Vec<u8>,
 }

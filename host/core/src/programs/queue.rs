@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use treadle_model::{ProgramId, Timestamp};
 
-/// Programs whose needs are added up at most.
+/// Maximum number of programs whose needs are added up.
 const NEEDS_SUMMED: usize = 1_024;
 
 /// Programs waiting for placement.
@@ -22,7 +22,7 @@ impl Queue {
         self.by_need.insert((need_tokens, program));
     }
 
-    /// Takes a program out; the arguments are those it was added with.
+    /// Removes a program; the arguments are those it was added with.
     pub(crate) fn remove(&mut self, since: Timestamp, need_tokens: u64, program: ProgramId) {
         self.by_wait.remove(&(since, program));
         self.by_need.remove(&(need_tokens, program));
@@ -43,8 +43,8 @@ impl Queue {
         self.by_need.first().map(|(need, _)| *need)
     }
 
-    /// What those of the waiting programs need together, in tokens; of very many only
-    /// the smallest count.
+    /// The needs of those waiting programs that match, in tokens; with very many programs only the
+    /// smallest needs are summed.
     pub fn need_tokens(&self, of: impl Fn(&ProgramId) -> bool) -> u64 {
         let needs = self
             .by_need

@@ -1,5 +1,5 @@
-//! An answer as the core uses it: candidates in order, each with the version that evaluated it and
-//! the worker that was chosen for it.
+//! Answers in the form that the core uses: candidates in order, each with the version that
+//! evaluated it and the worker chosen for it.
 
 use crate::programs::question::{Attribution, CacheAction, PolicyAnswer};
 use std::collections::BTreeSet;
@@ -10,13 +10,13 @@ use treadle_model::{PolicyRef, ProgramId, WorkerId};
 pub(crate) struct Ranked {
     pub(crate) program: ProgramId,
     pub(crate) score: f64,
-    /// Where a placement policy wants it.
+    /// The worker that a placement policy chose.
     pub(crate) wished: Option<WorkerId>,
-    /// Tokens that it is predicted to generate yet.
+    /// Predicted number of tokens still to generate.
     pub(crate) remaining_tokens: Option<u64>,
     /// Its row in the answer.
     row: usize,
-    /// Who gave the score, as an index into the ranking's evaluators.
+    /// The evaluator that gave the score, as an index into the ranking's evaluators.
     evaluator: usize,
 }
 
@@ -30,8 +30,7 @@ pub(crate) struct Ranking {
 }
 
 impl Ranking {
-    /// The answer's order without programs that were not asked about or are
-    /// named twice.
+    /// The answer's order without programs that were not asked about or are named twice.
     pub(crate) fn of_order(
         candidates: &[ProgramId],
         answer: &PolicyAnswer,
@@ -68,7 +67,7 @@ impl Ranking {
         }
     }
 
-    /// Programs with their weights, in the order in which they were asked about.
+    /// Programs with their weights, in the order of the question.
     pub(crate) fn of_weights(
         weights: &[(ProgramId, u32)],
         policy: &PolicyRef,
@@ -90,7 +89,7 @@ impl Ranking {
         }
     }
 
-    /// Programs with what becomes of their caches, as the answer lists them.
+    /// Programs with their cache actions, in the order of the answer.
     pub(crate) fn of_actions(
         actions: &[(ProgramId, CacheAction)],
         policy: &PolicyRef,
@@ -112,7 +111,7 @@ impl Ranking {
         }
     }
 
-    /// The candidates as they were listed.
+    /// The candidates in their own order.
     pub(crate) fn unranked(candidates: &[ProgramId], policy: &PolicyRef) -> Self {
         let entries = candidates.iter().map(|program| Ranked {
             program: *program,
@@ -129,8 +128,8 @@ impl Ranking {
         }
     }
 
-    /// Adds candidates that the answer left out, in the core's own order and
-    /// as the core's own choice.
+    /// Adds candidates that the answer left out, in the core's own order and as the core's own
+    /// choice.
     pub(crate) fn add_left_out(&mut self, left_out: &[ProgramId]) {
         let named: BTreeSet<_> = self.entries.iter().map(|entry| entry.program).collect();
         let evaluator = self.evaluators.len();
@@ -146,14 +145,14 @@ impl Ranking {
         }));
     }
 
-    /// Who evaluated this candidate.
+    /// The evaluator of this candidate.
     pub(crate) fn evaluator(&self, entry: &Ranked) -> &PolicyRef {
         self.evaluators
             .get(entry.evaluator)
             .unwrap_or(&self.evaluators[0])
     }
 
-    /// Who wished for this candidate's worker.
+    /// The placement policy that chose this candidate's worker.
     pub(crate) fn placer(&self, entry: &Ranked) -> Option<&PolicyRef> {
         entry
             .wished

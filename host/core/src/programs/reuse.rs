@@ -1,77 +1,78 @@
 //! How much an engine really keeps: its KV memory, and host memory that it offloads to by itself.
 //!
-//! Engines evict what was used least recently. So a cache is found again if what was used since,
-//! and itself, fit into what the engine keeps, whatever that is made of; and each step tells
-//! whether its cache was found. The border between the two is learnt here. Until a cache is lost
-//! before the border, and again when none was for long, the border moves out by itself while
-//! programs wait: an engine with ample host memory is found to be one before anybody has waited
-//! long. One without finds nothing beyond its KV memory, and the border stays there. Of an engine that
-//! says that it offloads everything is expected, until it loses a cache.
+//! Engines evict the least recently used cache. So a cache is found again if it fits, together with
+//! everything used since, into what the engine keeps, whatever that consists of; and each step
+//! shows whether its cache was found. The border between the two is learnt here. Until a cache is
+//! lost before the border, and again after a long time without losses, the border moves out by
+//! itself while programs wait: an engine with ample host memory is recognised before anybody has
+//! waited long. An engine without it finds nothing beyond its KV memory, and the border stays
+//! there. An engine that reports that it offloads is expected to keep everything, until it loses a
+//! cache.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::ProgramId;
 
-/// Caches that are followed at one worker, at most; the ones used longest ago are forgotten.
+/// Maximum number of caches tracked per worker; the least recently used are dropped.
 const CACHES_MAX: usize = 1_024;
-/// The most that an engine is taken to keep, as a multiple of its KV memory.
+/// The most that an engine is assumed to keep, as a multiple of its KV memory.
 const REACH_MAX: u64 = 64;
 /// The border moves this part of the way to a cache that was found beyond it.
 const FOUND_PART: u64 = 2;
-/// A cache that was lost before the border takes it back there, but by this part of it at most.
+/// A cache that was lost before the border moves it back there, but at most by this part of it.
 const LOST_PART: u64 = 8;
-/// Caches found in this outer part of the border take it out.
+/// Caches found in this outer part of the border move it out.
 const OUTER_PART: u64 = 8;
-/// By this part, until a cache is lost before the border.
+/// The border moves out by this part, until a cache is lost before it.
 const FIRST_PROBE_PART: u64 = 8;
-/// By this part where one was lost, but none for long.
+/// The border moves out by this part after a long time without losses.
 const PROBE_PART: u64 = 256;
-/// What an engine that offloads is taken to keep before it has lost a cache.
+/// What an engine that offloads is assumed to keep before it has lost a cache.
 const UNBOUNDED: u64 = 1 << 40;
-/// Caches to be found after one was lost until the border is probed again.
+/// Number of caches that must be found after a loss until the border is probed again.
 const CALM_FOUND: u32 = 600;
 
 /// A cache.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 struct Cache {
-    /// Its last use, counted.
+    /// The number of its last use.
     used: u64,
     tokens: u64,
-    /// Tokens that were used since its use before that, itself included.
+    /// Tokens used since its previous use, itself included.
     distance: u64,
-    /// A step of the program is there whose answer comes in one piece: it is in use, whenever it was
-    /// used last before.
+    /// A step of the program is there whose answer comes in one piece: the cache is in use,
+    /// whenever it was last used.
     #[serde(default)]
     at_work: bool,
 }
 
-/// What the end of a step shows.
+/// The observations at the end of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Whether the engine still had the cache of the step before, where that is known.
+    /// Whether the engine still had the cache of the previous step, if known.
     pub(crate) found: Option<bool>,
     /// Whether programs wait for memory: more would be used if it were there.
     pub(crate) wanted: bool,
 }
 
-/// The caches that were used at one worker, and what it keeps of them.
+/// The caches used at one worker, and how much the engine keeps of them.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Reuse {
     caches: BTreeMap<ProgramId, Cache>,
-    /// The same by their last use.
+    /// The caches by last use.
     by_use: BTreeMap<u64, (ProgramId, u64)>,
     uses: u64,
-    /// All of them.
+    /// Tokens of all caches.
     tokens: u64,
-    /// What the engine keeps beyond its KV memory, in tokens.
+    /// Tokens that the engine keeps beyond its KV memory.
     beyond_tokens: u64,
-    /// Caches to be found yet until the border is probed; `None` before the first was lost.
+    /// Number of caches still to be found until the border is probed; `None` before the first loss.
     #[serde(default)]
     calm: Option<u32>,
 }
 
 impl Reuse {
-    /// Nothing was used yet at an engine that says whether it offloads.
+    /// The initial state for an engine, by whether it reports that it offloads.
     pub fn of_engine(offloads: bool) -> Self {
         Self {
             beyond_tokens: if offloads { UNBOUNDED } else { 0 },
@@ -79,12 +80,12 @@ impl Reuse {
         }
     }
 
-    /// True if nothing is known: an engine that says that it offloads is known to before it is used.
+    /// True if nothing is known; an engine that reports that it offloads is known to.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// True of an engine that offloads and has lost no cache yet.
+    /// True for an engine that offloads and has lost no cache yet.
     pub fn is_unbounded(&self) -> bool {
         self.beyond_tokens >= UNBOUNDED
     }
@@ -94,7 +95,7 @@ impl Reuse {
         self.beyond_tokens
     }
 
-    /// The same as far as it was seen.
+    /// The same number, limited to what was observed.
     pub fn seen_beyond_tokens(&self, capacity_tokens: u64) -> u64 {
         if self.is_unbounded() {
             self.tokens.saturating_sub(capacity_tokens)
@@ -103,8 +104,9 @@ impl Reuse {
         }
     }
 
-    /// A step of the program goes to the worker. What is used before its turn there counts too, but
-    /// is not known where answers come in one piece: `whole` are the prompt's own tokens there.
+    /// Records that a step of the program is sent to the worker. What the worker uses before the
+    /// step's turn counts too, but is unknown if answers come in one piece: then `whole` is the
+    /// number of the prompt's own tokens there.
     pub(crate) fn sent(&mut self, program: ProgramId, whole: Option<u64>, capacity_tokens: u64) {
         let distance = self.distance(program, capacity_tokens);
         if let Some(tokens) = whole.filter(|_| !self.caches.contains_key(&program)) {
@@ -116,20 +118,20 @@ impl Reuse {
         }
     }
 
-    /// The step has left the worker, however.
+    /// Records that the step has left the worker, for whatever reason.
     pub(crate) fn left(&mut self, program: ProgramId) {
         if let Some(cache) = self.caches.get_mut(&program) {
             cache.at_work = false;
         }
     }
 
-    /// The worker has computed the step's prompt, of so many tokens of the program's own.
+    /// Records that the worker has computed the step's prompt, with `tokens` of the program's own.
     pub(crate) fn computed(&mut self, program: ProgramId, tokens: u64, capacity_tokens: u64) {
         let distance = self.distance(program, capacity_tokens);
         self.touch(program, tokens, distance, capacity_tokens);
     }
 
-    /// The step has ended with a context of so many tokens of its own.
+    /// Records that the step has ended with a context of `tokens` of its own.
     pub(crate) fn end(&mut self, program: ProgramId, tokens: u64, seen: Seen, capacity: u64) {
         let distance = self.caches.get(&program).map_or(0, |cache| cache.distance);
         if let Some(found) = seen.found.filter(|_| distance > 0) {
@@ -167,7 +169,7 @@ impl Reuse {
     }
 
     fn reach_of_lost(&mut self, reach: u64, distance: u64) -> u64 {
-        // What was never used was never kept.
+        // More than was ever used cannot have been kept.
         let reach = reach.min(self.tokens.max(distance));
         if distance < reach {
             self.calm = Some(CALM_FOUND);
@@ -175,8 +177,8 @@ impl Reuse {
         reach - reach.saturating_sub(distance).min(reach / LOST_PART)
     }
 
-    /// Tokens that were used since the program's last use, its own included; 0 if it was not used,
-    /// or if everything fits into the engine's KV memory.
+    /// Tokens used since the program's last use, its own included; 0 if it was never used, or if
+    /// everything fits into the engine's KV memory.
     fn distance(&self, program: ProgramId, capacity_tokens: u64) -> u64 {
         let Some(cache) = self.caches.get(&program) else {
             return 0;
@@ -234,8 +236,8 @@ mod tests {
     use std::collections::VecDeque;
     use treadle_model::ProgramId;
 
-    /// An engine that keeps so many tokens of caches, whatever they are kept in, and is asked for so
-    /// many programs in turn.
+    /// What is learnt of an engine that keeps `keeps` tokens of caches, while `programs` take turns
+    /// on it.
     fn learnt(keeps: u64, capacity: u64, programs: u64, wanted: bool) -> u64 {
         learnt_of(Reuse::default(), keeps, capacity, programs, wanted)
     }
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn ample_host_memory_is_found_while_programs_wait_for_it() {
-        // Twelve programs of some fifty tokens use more than is known to be there, and 620 in all.
+        // Twelve programs of some fifty tokens, 620 in all, use more than is known to be there.
         let (known, probed) = (learnt(5_000, 500, 12, false), learnt(5_000, 500, 12, true));
         assert!(known < 200, "{known}");
         assert!((200..350).contains(&probed), "{probed}");
@@ -311,7 +313,7 @@ mod tests {
             found: Some(true),
             wanted: false,
         };
-        // Each was sent before the others ended, and each is followed from then on.
+        // Each was sent before the others ended, and each is tracked from then on.
         for program in [2, 1] {
             reuse.end(ProgramId(program), 100, seen, capacity);
         }

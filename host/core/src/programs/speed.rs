@@ -1,42 +1,42 @@
-//! How fast an engine computes prompts, and how fast caches go from place to place. The former is
-//! seen in its fastest prompts: the others waited inside it, for prompts before them or for caches
-//! that it brought back. The latter is a mean, waits included: so long do programs wait for
-//! them. It is forgotten when none was seen for a while: slow ones keep others from being tried.
+//! The speeds of prefill and of cache transfers. An engine's prefill speed is that of its fastest
+//! prompts: the others waited inside it, for earlier prompts or for caches that it loaded. A
+//! transfer speed is a mean that includes waits, because programs wait for both. It is dropped
+//! after a time without transfers: a slow past would keep new ones from being tried.
 
 use serde::{Deserialize, Serialize};
 use treadle_model::{Span, Timestamp};
 
-/// With fewer tokens to compute, other things take most of the time.
+/// Minimum number of computed tokens: with fewer, other things take most of the time.
 const TOKENS_LEAST: u64 = 1_024;
-/// Prompts until a speed is known.
+/// Number of prompts before a speed is known.
 const SEEN_LEAST: u32 = 8;
-/// A faster prompt takes the speed up by this part of the difference.
+/// A faster prompt raises the speed by this part of the difference.
 const FASTER_PART: u64 = 2;
-/// Each other one takes it down by this part of it: where many wait, few show it.
+/// Any other prompt lowers it by this part: if many wait, few show the speed.
 const SLOWER_PART: u64 = 4096;
 
-/// What is only known from elsewhere is put to the proof by so many prompts: each that is not faster
-/// takes it down by this part, so that it comes to those that the engine really has.
+/// Number of prompts that test a speed known from elsewhere: each that is not faster lowers it by a
+/// larger part, so that it approaches the engine's own.
 const PROOFS: u32 = 64;
 const PROOF_PART: u64 = 32;
 
-/// The speed of one engine.
+/// The prefill speed of one engine.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PrefillSpeed {
     tokens_per_s: u64,
     seen: u32,
-    /// Prompts that put it to the proof yet.
+    /// Remaining prompts that test a speed known from elsewhere.
     #[serde(default, skip_serializing_if = "is_none")]
     proofs: u32,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_none(prompts: &u32) -> bool {
     *prompts == 0
 }
 
 impl PrefillSpeed {
-    /// As it was measured with a prompt of treadle's own. Others may still show that it is faster.
+    /// A speed measured with a test prompt. Later prompts may still show that it is faster.
     pub(crate) fn measured(tokens_per_s: u64) -> Self {
         Self {
             tokens_per_s,
@@ -45,7 +45,7 @@ impl PrefillSpeed {
         }
     }
 
-    /// As it is known from elsewhere.
+    /// A speed known from elsewhere.
     pub(crate) fn sown(tokens_per_s: u64) -> Self {
         Self {
             proofs: PROOFS,
@@ -53,28 +53,28 @@ impl PrefillSpeed {
         }
     }
 
-    /// What is known of an engine that comes back.
+    /// The speed kept for an engine that comes back.
     pub(crate) fn remembered(&self) -> Self {
         self.tokens_per_s().map(Self::sown).unwrap_or_default()
     }
 
-    /// Whether it is this engine's own.
+    /// Whether it was measured on this engine.
     pub(crate) fn is_learnt(&self) -> bool {
         self.seen >= SEEN_LEAST && self.proofs == 0
     }
 
-    /// True if no prompt was seen.
+    /// True without prompts.
     pub fn is_unused(&self) -> bool {
         self.seen == 0
     }
 
-    /// Prompt tokens in a second, once enough prompts were seen.
+    /// Prompt tokens per second, once there are enough prompts.
     pub fn tokens_per_s(&self) -> Option<u64> {
         (self.seen >= SEEN_LEAST).then_some(self.tokens_per_s.max(1))
     }
 
-    /// So many tokens of a prompt were not in the engine's cache, and its first token took so long;
-    /// true if that tells anything.
+    /// Records that a prompt with `tokens` uncached tokens had its first token after `took`.
+    /// Returns whether the sample was used.
     pub(crate) fn see(&mut self, tokens: u64, took: Span) -> bool {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return false;
@@ -98,12 +98,12 @@ impl PrefillSpeed {
     }
 }
 
-/// Transfers until their speed is known.
+/// Number of transfers before their speed is known.
 const TRANSFERS_LEAST: u32 = 4;
-/// What was seen of transfers counts by this part less with each further one.
+/// Each new transfer reduces the weight of earlier ones by this part.
 const TRANSFERS_FORGOTTEN_PART: u64 = 16;
 
-/// So long after the last transfer nothing is known any more.
+/// Time after the last transfer at which the speed becomes unknown.
 const TRANSFERS_KNOWN: Span = Span::from_secs(600);
 
 /// The speed of transfers of one kind.
@@ -117,7 +117,7 @@ pub struct TransferSpeed {
 }
 
 impl TransferSpeed {
-    /// So many tokens took so long.
+    /// Records that a transfer of `tokens` took `took`.
     pub(crate) fn see(&mut self, now: Timestamp, tokens: u64, took: Span) {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return;
@@ -132,7 +132,7 @@ impl TransferSpeed {
         }
     }
 
-    /// Tokens in a second, once enough transfers were seen.
+    /// Tokens per second, once there are enough recent transfers.
     pub fn tokens_per_s(&self, now: Timestamp) -> Option<u64> {
         let speed = u128::from(self.tokens) * 1_000_000 / u128::from(self.us.max(1));
         let speed = u64::try_from(speed).unwrap_or(u64::MAX).max(1);
@@ -141,17 +141,17 @@ impl TransferSpeed {
     }
 }
 
-/// The speeds of caches that go from place to place.
+/// The speeds of cache transfers.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct TransferSpeeds {
     /// From host memory to an engine.
     pub loads: TransferSpeed,
-    /// From an engine to another.
+    /// From one engine to another.
     pub moves: TransferSpeed,
 }
 
 impl TransferSpeeds {
-    /// True if no transfer was seen.
+    /// True without transfers.
     pub fn is_unused(&self) -> bool {
         *self == Self::default()
     }

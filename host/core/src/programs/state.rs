@@ -1,11 +1,11 @@
-//! What the machine of programs knows.
+//! The state of the machine of programs.
 
 use crate::config::CoreConfig;
 use crate::distribution::Distribution;
 use crate::programs::accounts::JobAccounts;
 use crate::programs::action::Tools;
 use crate::programs::classes::EngineClasses;
-use crate::programs::jobs::Jobs;
+use crate::programs::habits::JobHabits;
 use crate::programs::migration::Migrations;
 use crate::programs::offload::Offloads;
 use crate::programs::program::Program;
@@ -23,31 +23,31 @@ use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId};
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ask {
-    /// What was asked.
+    /// Its kind.
     pub purpose: Purpose,
-    /// The programs asked about, in the core's own order of preference.
+    /// Its programs, in the core's own order of preference.
     pub candidates: Vec<ProgramId>,
     /// When the core answers itself.
     pub deadline: Timestamp,
 }
 
-/// What a job's steps look like, learnt as they finish.
+/// Statistics of a job's steps, learnt as they finish.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobStatistics {
     /// Moving average of output tokens per step, times 16.
     pub output_tokens_x16: u64,
-    /// Moving average of the tokens by which a program's context grows from one step's end to the
-    /// next one's, times 16.
+    /// Moving average of the growth of a program's context from one step's end to the next one's,
+    /// in tokens, times 16.
     #[serde(default)]
     pub growth_tokens_x16: u64,
-    /// Moving average of tool seconds, in microseconds.
+    /// Moving average of the time in tools per step, in microseconds.
     pub tool_us: u64,
     /// Steps finished.
     pub steps_finished: u64,
     /// Times from one step's end to the next one's arrival, in milliseconds.
     #[serde(default, skip_serializing_if = "Distribution::is_empty")]
     pub gaps: Distribution,
-    /// The last step's answer came in one piece: nothing was reported of it before its end.
+    /// Whether the last step's answer came in one piece, without reports before its end.
     #[serde(default)]
     pub whole_answers: bool,
     /// Live programs.
@@ -58,24 +58,24 @@ pub struct JobStatistics {
     pub idle_since: Timestamp,
 }
 
-/// What programs of a job do beside generating, for each token that they generate.
+/// What programs of a job do per generated token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Habits {
-    /// Tokens by which the context grows, that one included.
+    /// Growth of the context in tokens, including the generated one.
     pub growth: f64,
     /// Microseconds in tools.
     pub tool_us: f64,
 }
 
-/// Steps of a job until its habits are known.
+/// Number of steps before a job's habits are known.
 const HABIT_STEPS: u64 = 8;
-/// Tokens by which a context grows with each generated one, in millionths, where nothing is known.
+/// Default growth of the context per generated token, in millionths.
 pub(crate) const GROWTH_PPM: u64 = 1_200_000;
-/// The most that is believed.
+/// Limit on that growth.
 const GROWTH_PPM_MAX: u64 = 100_000_000;
 
 impl JobStatistics {
-    /// Tokens by which a context grows with each generated one, that one included, in millionths.
+    /// Growth of the context per generated token, that one included, in millionths.
     pub(crate) fn growth_ppm(&self) -> u64 {
         if self.steps_finished < HABIT_STEPS || self.output_tokens_x16 == 0 {
             return GROWTH_PPM;
@@ -86,7 +86,7 @@ impl JobStatistics {
         ppm.clamp(1_000_000, GROWTH_PPM_MAX)
     }
 
-    /// Its habits, once enough was seen of it.
+    /// Its habits, once it has enough steps.
     pub fn habits(&self) -> Option<Habits> {
         let known = self.steps_finished >= HABIT_STEPS
             && self.output_tokens_x16 > 0
@@ -128,22 +128,22 @@ pub struct Counters {
     /// KV caches moved to another worker.
     #[serde(default)]
     pub migrations: u64,
-    /// Moves of KV caches that were begun and cancelled.
+    /// KV cache migrations that were begun and cancelled.
     #[serde(default)]
     pub migrations_cancelled: u64,
-    /// KV caches that went to host memory.
+    /// KV caches that were moved to host memory.
     #[serde(default)]
     pub offloads: u64,
-    /// KV caches that came back from there.
+    /// KV caches that were loaded from host memory.
     #[serde(default)]
     pub loads: u64,
-    /// Of those, before their tool returned.
+    /// Loads before the program's tool returned.
     #[serde(default)]
     pub prefetches: u64,
     /// Transfers to or from host memory that failed.
     #[serde(default)]
     pub transfers_failed: u64,
-    /// Copies in host memory that made room for others or were lost.
+    /// Copies in host memory that were evicted or lost.
     #[serde(default)]
     pub copies_lost: u64,
     /// Steps that were preempted for more urgent ones.
@@ -155,12 +155,12 @@ pub struct Counters {
     pub output_tokens: u64,
     /// Prompt tokens that engines found in their caches.
     pub cached_tokens: u64,
-    /// Prompt tokens of finished steps whose engine said how many it found in its cache.
+    /// Prompt tokens of finished steps whose engine reported its cached tokens.
     #[serde(default)]
     pub cache_reported_tokens: u64,
 }
 
-/// What the machine of programs knows.
+/// The state of the machine of programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The latest time at which the core handled an event.
@@ -187,21 +187,20 @@ pub struct State {
     pub next_program: u64,
     /// The next question's id.
     pub next_ask: u64,
-    /// The tick is armed for this time.
+    /// When the armed tick fires.
     pub tick_at: Option<Timestamp>,
     /// Something changed since the last restore question.
     pub restore_wanted: bool,
-    /// Programs with an adopted step, of which more waits.
+    /// Programs with an adopted step and with other waiting steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<ProgramId>,
     /// Contexts of all live programs, in tokens.
     #[serde(default)]
     pub context_tokens: u64,
-    /// Prompt tokens that a worker computes in a second, in the median of those that were measured;
-    /// 0 before the first.
+    /// Median of the measured prefill speeds, in prompt tokens per second; 0 before the first.
     #[serde(default)]
     pub prefill_tokens_per_s: u64,
-    /// How fast caches go from place to place.
+    /// The speeds of cache transfers.
     #[serde(default, skip_serializing_if = "TransferSpeeds::is_unused")]
     pub transfer_speeds: TransferSpeeds,
     /// Recent mean wait of programs for placement.
@@ -210,39 +209,39 @@ pub struct State {
     /// Workers that admit no other program until this starved one fits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reservations: BTreeMap<WorkerId, ProgramId>,
-    /// What jobs' steps look like.
-    pub jobs: Jobs,
+    /// Statistics of jobs' steps.
+    pub jobs: JobHabits,
     /// The settings, if an event carried them: a replay needs no others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<CoreConfig>,
-    /// What jobs' tools take.
+    /// Statistics of jobs' tools.
     #[serde(default)]
     pub tools: Tools,
-    /// Programs that should be, or are being, moved to another worker.
+    /// Wanted and running migrations.
     #[serde(default, skip_serializing_if = "Migrations::is_empty")]
     pub migrations: Migrations,
-    /// KV caches that are not, or not only, at an engine.
+    /// KV caches in host memory or in transfer.
     #[serde(default, skip_serializing_if = "Offloads::is_default")]
     pub offloads: Offloads,
-    /// What jobs used KV memory for.
+    /// KV memory use by job.
     #[serde(default, skip_serializing_if = "JobAccounts::is_empty")]
     pub job_accounts: JobAccounts,
-    /// What models' prompts cost in tokens.
+    /// Token costs of models' prompts.
     #[serde(default, skip_serializing_if = "TokenModels::is_empty")]
     pub token_models: TokenModels,
-    /// What was last known of engines that are there no more.
+    /// The last data of engines that have left.
     #[serde(default, skip_serializing_if = "EngineClasses::is_empty")]
     pub classes: EngineClasses,
-    /// Unplaced programs that no question was about yet, of jobs with a priority policy.
+    /// Unplaced programs of jobs with a priority policy that no question has covered yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub newcomers: BTreeSet<ProgramId>,
-    /// They have been gathered: the next question is about them too.
+    /// They have been gathered: the next question includes them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub newcomers_due: bool,
-    /// When gathered programs are asked about, while some are.
+    /// When the gathered programs are asked about, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_at: Option<Timestamp>,
-    /// When it is asked next which programs should be elsewhere.
+    /// When the next migration question is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migrate_at: Option<Timestamp>,
     /// Counters.

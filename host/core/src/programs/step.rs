@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use treadle_model::{ProgramId, Span, StepId, Timestamp, WorkerId};
 
-/// Where a step is.
+/// The state of a step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub enum StepState {
     /// In the queue.
@@ -15,13 +15,13 @@ pub enum StepState {
     Running {
         /// The engine.
         worker: WorkerId,
-        /// Since when.
+        /// When it was sent.
         since: Timestamp,
     },
 }
 
 impl StepState {
-    /// The engine that it is at.
+    /// Its engine, if it is at one.
     pub fn worker(self) -> Option<WorkerId> {
         match self {
             Self::Waiting => None,
@@ -30,15 +30,16 @@ impl StepState {
     }
 }
 
-/// Whether a running step is preempted. It counts as running until its gateway says otherwise.
+/// Whether a running step is preempted. It counts as running until its gateway reports that it was
+/// interrupted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub enum GivesWay {
-    /// Nobody has asked.
+    /// No preemption was requested.
     #[default]
     Unasked,
-    /// Its gateway is about to take it back from its engine.
+    /// Its gateway was asked to take it back from its engine.
     Asked,
-    /// It can't: it runs to its end.
+    /// It can't be preempted: it runs to its end.
     Never,
 }
 
@@ -49,41 +50,41 @@ pub struct Step {
     pub program: ProgramId,
     /// When it arrived.
     pub arrived_at: Timestamp,
-    /// Since when it would have waited, had it never been at an engine: what
-    /// it spent there is not waiting.
+    /// When its wait began, moved forward by the time spent at engines.
     #[serde(default)]
     pub waits_since: Timestamp,
     /// Where it is.
     pub state: StepState,
     /// Prompt tokens, counted or estimated.
     pub prompt_tokens: u64,
-    /// The prompt's tokens are estimated: no step is refused for them.
+    /// The prompt's tokens are estimated: no step is refused because of them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
     /// Size of the prompt.
     pub prompt_bytes: u64,
-    /// More about a prompt that came as text.
+    /// Details of a prompt that came as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PromptText>,
-    /// Output tokens that memory is kept for before they are seen: none where they
-    /// will be seen as they come, as others make room meanwhile.
+    /// Output tokens reserved in advance: 0 if they are observed as they come, as others make room
+    /// meanwhile.
     #[serde(alias = "output_tokens_expected")]
     pub output_tokens_reserved: u64,
-    /// Output tokens seen.
+    /// Output tokens observed.
     pub output_tokens: u64,
-    /// When the first output token was seen.
+    /// When the first output token was observed.
     pub first_token_at: Option<Timestamp>,
-    /// The time of all steps at its worker when it was sent there, or when its first token was seen.
+    /// The summed time of all steps at its worker when it was sent there, or when its first token
+    /// was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps_time_before: Option<Span>,
     /// When it was first sent to an engine.
     pub dispatched_at: Option<Timestamp>,
     /// How often it was sent to an engine.
     pub attempts: u32,
-    /// How urgent it is; the greater goes first.
+    /// Its priority; the greater goes first.
     #[serde(default)]
     pub priority: i32,
-    /// A policy decided where it goes; it waits for a slot there alone.
+    /// A policy chose its worker; it only waits for a slot there.
     #[serde(default)]
     pub routed: bool,
     /// Whether it is preempted, while it runs.
@@ -92,7 +93,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Its position in a run queue.
+    /// Its entry in a run queue.
     pub(crate) fn queued_step(&self, step: StepId) -> QueuedStep {
         QueuedStep {
             priority: Reverse(self.priority),
@@ -107,7 +108,7 @@ impl Step {
         self.prompt_tokens.saturating_add(output)
     }
 
-    /// Tokens of its prompt once it has ended: the engine's count, else the estimate.
+    /// Tokens of its prompt once it has ended: the engine's count, otherwise the estimate.
     pub fn prompt_of(&self, tokens: StepTokens) -> u64 {
         match tokens.prompt {
             0 => self.prompt_tokens,
@@ -121,19 +122,20 @@ impl Step {
     }
 }
 
-/// A score as the whole number that engines want: the order of scores is kept,
-/// to one part in a million, whatever their size.
+/// Converts a score to the integer priority that engines want: the order of scores is kept to one
+/// part in a million, whatever their size.
 pub fn priority_of(score: f64) -> i32 {
-    // Zero has one sign.
+    // Adding zero turns -0 into 0.
     (in_order((score + 0.0).to_bits().cast_signed()) >> 32) as i32
 }
 
-/// The score that a priority encodes, to one part in a million.
+/// The score of a priority, to one part in a million.
 pub fn score_of(priority: i32) -> f64 {
     f64::from_bits(in_order(i64::from(priority) << 32).cast_unsigned())
 }
 
-/// The bits of negative numbers rise as the numbers fall: they are turned.
+/// Makes integer order match float order: the bits of negative numbers rise as the numbers fall, so
+/// they are inverted.
 fn in_order(bits: i64) -> i64 {
     if bits < 0 { bits ^ i64::MAX } else { bits }
 }

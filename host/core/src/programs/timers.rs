@@ -1,4 +1,4 @@
-//! What programs have deadlines for.
+//! Timers of programs.
 
 use serde::{Deserialize, Serialize};
 use treadle_model::{AskId, ProgramId, StepId};
@@ -10,17 +10,17 @@ pub enum Timer {
     Tick,
     /// A question without an answer.
     Ask(AskId),
-    /// A step that waits too long.
+    /// A step that has waited up to the limit.
     StepWait(StepId),
     /// A program that may be idle; the handler checks again.
     ProgramIdle(ProgramId),
     /// New programs have been gathered long enough.
     Gather,
-    /// The question which programs should be elsewhere.
+    /// The migration question is due.
     Migrate,
     /// A transfer that takes too long.
     Transfer(ProgramId),
-    /// A link that offloads may use again.
+    /// A link becomes available to offloads again.
     Link,
 }
 

@@ -1,34 +1,33 @@
 //! Estimates of how many tokens a prompt has, before its engine has counted it.
 //!
 //! A prompt costs tokens in three ways: once for the request, once for each message (the chat
-//! template), and for each byte of text. How much of each is learnt per model by weighted least
+//! template), and for each byte of text. The three costs are learnt per model by weighted least
 //! squares from the prompts that engines have counted. A sample's weight grows with its size, so
-//! that a first request of two bytes informs the fixed costs and not the cost of a byte; one far
-//! from what is known counts for less.
+//! that a first request of two bytes informs the fixed costs and not the cost of a byte; outliers
+//! count for less.
 //!
 //! An estimate decides what a prompt is charged until its engine counts it, and never refuses one.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Models remembered; the one that was counted longest ago makes room.
+/// Maximum number of models; the one counted least recently is dropped.
 const MODELS_MAX: usize = 256;
 /// What a request, a message and a byte cost before anything was learnt.
 const PRIOR: [f64; 3] = [4.0, 6.0, 0.25];
-/// How sure that is, against samples: little, so that a few dozen prompts decide. What a first
-/// prompt has beyond its estimate goes to the fixed costs if it is shorter than some 300 bytes, else
-/// to its bytes.
+/// Weight of the prior, against samples: small, so that a few dozen prompts decide. The difference
+/// of a first prompt from its estimate goes to the fixed costs if it is shorter than some 300
+/// bytes, otherwise to its bytes.
 const PRIOR_WEIGHT: [f64; 3] = [0.000_1, 0.001, 10.0];
 /// Bounds on each cost.
 const COST_MAX: [f64; 3] = [4_096.0, 64.0, 1.0];
 /// The least that a byte costs.
 const BYTE_COST_MIN: f64 = 1.0 / 16.0;
-/// What is left of earlier samples with each further one: some 250 count.
+/// Factor on earlier samples with each further one: some 250 count.
 const REMEMBERED: f64 = 1.0 - 1.0 / 256.0;
-/// A count that is so many times the estimate, or less than it by that factor, still counts fully.
+/// A count within this factor of the estimate still counts fully.
 const USUAL_RATIO: f64 = 2.0;
-/// A count beyond a token a byte and this much for each message and request is of something else
-/// than text: attachments.
+/// Tokens per message and request beyond one per byte above which a count must include attachments.
 const TEXT_TOKENS_MAX: u64 = 256;
 
 /// The size of a prompt that came as text.
@@ -41,7 +40,7 @@ pub struct TextSize {
 }
 
 impl TextSize {
-    /// What this has beyond an earlier prompt that it continues; `None` if it does not.
+    /// The difference from an earlier prompt that it continues; `None` if it does not.
     fn beyond(self, earlier: Self) -> Option<Self> {
         Some(Self {
             bytes: self.bytes.checked_sub(earlier.bytes)?,
@@ -59,7 +58,7 @@ pub struct CountedPrompt {
     pub tokens: u64,
 }
 
-/// What each model's prompts cost.
+/// The token costs of each model's prompts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenModels {
     models: BTreeMap<Box<str>, TokenModel>,
@@ -68,23 +67,23 @@ pub struct TokenModels {
 }
 
 impl TokenModels {
-    /// True if nothing was learnt.
+    /// True without samples.
     pub fn is_empty(&self) -> bool {
         self.models.is_empty()
     }
 
-    /// Tokens that a whole prompt is taken to have.
+    /// Estimated tokens of a whole prompt.
     pub fn prompt_tokens(&self, model: &str, size: TextSize) -> u64 {
         self.tokens(model, 1.0, size)
     }
 
-    /// Tokens that a part of a prompt is taken to have.
+    /// Estimated tokens of a part of a prompt.
     pub fn part_tokens(&self, model: &str, size: TextSize) -> u64 {
         self.tokens(model, 0.0, size)
     }
 
-    /// Tokens of a prompt whose program had an earlier one counted: where it continues that one
-    /// only what is new is estimated.
+    /// Tokens of a prompt whose program had an earlier one counted: if it continues that one, only
+    /// the difference is estimated.
     pub fn next_tokens(&self, model: &str, size: TextSize, counted: Option<CountedPrompt>) -> u64 {
         let more = counted.and_then(|earlier| Some((earlier, size.beyond(earlier.size)?)));
         match more {
@@ -98,7 +97,7 @@ impl TokenModels {
         cost(costs, amounts(requests, size)).ceil() as u64
     }
 
-    /// An engine counted `tokens` in a prompt of this size.
+    /// Adds a sample: an engine counted `tokens` in a prompt of this size.
     pub(crate) fn learn(&mut self, model: &str, size: TextSize, tokens: u64) {
         let fixed = TEXT_TOKENS_MAX.saturating_mul(u64::from(size.messages) + 1);
         let is_text = size.bytes > 0 && tokens > 0;
@@ -137,7 +136,7 @@ struct TokenModel {
     /// Products of the same with the tokens counted.
     #[serde(with = "bits")]
     counts: [f64; 3],
-    /// The sample that was its last.
+    /// The number of its last sample.
     counted_at: u64,
 }
 
@@ -159,7 +158,7 @@ impl TokenModel {
         }
     }
 
-    /// What a request, a message and a byte cost.
+    /// The costs of a request, a message and a byte.
     fn costs(&self) -> [f64; 3] {
         let [rr, rm, rb, mm, mb, bb] = self.products;
         let [wr, wm, wb] = PRIOR_WEIGHT;
@@ -172,7 +171,7 @@ impl TokenModel {
         let message = rr * (y[1] * bb - mb * y[2]) - y[0] * minor[1] + rb * (rm * y[2] - y[1] * rb);
         let request = bounded(request / determinant, 0.0, COST_MAX[0]);
         let message = bounded(message / determinant, 0.0, COST_MAX[1]);
-        // What remains once the fixed costs are within their bounds.
+        // The cost of a byte once the fixed costs are clamped.
         let byte = (y[2] - rb * request - mb * message) / bb;
         [request, message, bounded(byte, BYTE_COST_MIN, COST_MAX[2])]
     }
@@ -186,12 +185,12 @@ fn cost(costs: [f64; 3], amounts: [f64; 3]) -> f64 {
     costs[0] * amounts[0] + costs[1] * amounts[1] + costs[2] * amounts[2]
 }
 
-/// A cost within its bounds; the lower one for what is not a number.
+/// Clamps a cost; NaN becomes the lower bound.
 fn bounded(cost: f64, least: f64, most: f64) -> f64 {
     if cost > least { cost.min(most) } else { least }
 }
 
-/// Floats by their bits: a snapshot holds what was there, to the last digit.
+/// Serializes floats by their bits, so that a snapshot is exact.
 mod bits {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -291,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a tokenizer costs, and whatever comes first.
+        /// Costs are found for any tokenizer and any order of samples.
         #[test]
         fn costs_are_found(
             request in 0_u32..200,

@@ -1,4 +1,4 @@
-//! Sums over the state, for metrics and for people.
+//! Sums over the state, for metrics and display.
 
 use crate::Mode;
 use crate::programs::offload::Direction;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::{Phase, Status, WorkerId};
 
-/// What a worker holds and does.
+/// Sums of one worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerTotals {
     /// Its id.
@@ -18,14 +18,14 @@ pub struct WorkerTotals {
     pub url: Box<str>,
     /// True if it answers.
     pub healthy: bool,
-    /// True if it may be given programs.
+    /// True if it may get programs.
     #[serde(default)]
     pub takes_programs: bool,
-    /// What it holds, if known.
+    /// Its capacity, if known.
     pub capacity_tokens: Option<u64>,
     /// Tokens in use by the ledger.
     pub used_tokens: u64,
-    /// Tokens of shared prefixes among them.
+    /// Tokens of shared prefixes among those in use.
     pub shared_tokens: u64,
     /// Programs placed.
     pub programs: u64,
@@ -37,26 +37,26 @@ pub struct WorkerTotals {
     pub running_steps: u64,
     /// Slots in use.
     pub slots_taken: u64,
-    /// Host memory that the engine is seen to offload to by itself, in tokens.
+    /// Host memory that the engine is observed to offload to by itself, in tokens.
     pub host_tokens: u64,
-    /// Prompt tokens that the engine computes in a second, once measured.
+    /// Prompt tokens that the engine computes per second, once measured.
     pub prefill_tokens_per_s: Option<u64>,
 }
 
-/// What there is at present.
+/// Present sums over the whole state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     /// Live programs.
     pub programs: u64,
-    /// With a step waiting or running.
+    /// Programs with a step waiting or running.
     pub reasoning: u64,
-    /// Between steps.
+    /// Programs between steps.
     pub acting: u64,
-    /// Unplaced, including those that were never placed.
+    /// Unplaced programs, including those that were never placed.
     pub unplaced: u64,
-    /// Unplaced because they were paused.
+    /// Programs that are unplaced because they were paused.
     pub paused: u64,
-    /// Those of the paused with a step waiting.
+    /// Paused programs with a step waiting.
     #[serde(default)]
     pub paused_reasoning: u64,
     /// Programs in the queue.
@@ -132,13 +132,13 @@ pub struct CacheTotals {
     pub held_programs: usize,
     /// Their context, in tokens.
     pub held_tokens: u64,
-    /// The same in bytes, where engines report it.
+    /// Their size in bytes, if engines report it.
     pub held_bytes: u64,
-    /// Caches on their way.
+    /// Caches in transfer.
     pub in_transfer: usize,
 }
 
-/// Where a program's KV cache is.
+/// The location of a program's KV cache.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CacheLocation {
     /// At an engine.
@@ -155,25 +155,25 @@ pub enum CacheLocation {
         /// Its size, where the engine reports it.
         bytes: u64,
     },
-    /// On its way from an engine to host memory.
+    /// In transfer from an engine to host memory.
     ToHost {
         /// The engine.
         worker: WorkerId,
         /// Its length.
         tokens: u64,
     },
-    /// On its way back.
+    /// In transfer from host memory to an engine.
     ToWorker {
         /// The engine.
         worker: WorkerId,
         /// Its length.
         tokens: u64,
     },
-    /// On its way between two engines.
+    /// In transfer between two engines.
     BetweenWorkers {
-        /// The engine that it comes from.
+        /// The source.
         from: WorkerId,
-        /// The engine that it goes to.
+        /// The destination.
         to: WorkerId,
         /// Its length.
         tokens: u64,
@@ -220,17 +220,17 @@ impl State {
     }
 }
 
-/// What a worker's running steps hold by the ledger.
+/// Ledger totals of a worker's running steps.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RunningUse {
     /// Steps at the engine.
     pub steps: u64,
-    /// Tokens of their prompts and of what they have written, shared prefixes once.
+    /// Tokens of their prompts and of their output, shared prefixes once.
     pub tokens: u64,
 }
 
 impl Programs {
-    /// What a worker's running steps hold; `None` where no ledger is kept.
+    /// Ledger totals of a worker's running steps; `None` in modes without a ledger.
     pub(crate) fn running_use(&self, worker: WorkerId) -> Option<RunningUse> {
         let w = self.state.workers.get(&worker)?;
         if self.config.mode == Mode::LeastLoad {

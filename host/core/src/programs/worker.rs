@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{EngineKind, ProgramId, StepId, Timestamp, WorkerId};
 
-/// Whether a worker may be given programs.
+/// Whether a worker answers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
@@ -23,16 +23,16 @@ pub enum Health {
     Lost,
 }
 
-/// What its operator lets a worker do.
+/// The operational state that its operator has set.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// It is given programs.
+    /// It gets programs.
     #[default]
     Active,
-    /// It is given none; those that are placed there go on.
+    /// It gets no programs; those placed there continue.
     Cordoned,
-    /// It is given none, and those that are placed there leave as soon as nothing of them runs.
+    /// It gets no programs, and each program placed there leaves as soon as none of its steps runs.
     Draining,
 }
 
@@ -46,19 +46,19 @@ impl WorkerState {
         }
     }
 
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
     fn is_active(&self) -> bool {
         *self == Self::Active
     }
 }
 
-/// Why an engine that answers takes no steps.
+/// Why a healthy engine takes no steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rest {
     /// It was put to sleep: its caches are gone, and requests may crash it.
     Asleep,
-    /// Its generation is paused, as for new weights: what it has goes on later.
+    /// Its generation is paused, for instance for new weights: its steps continue later.
     Paused,
 }
 
@@ -87,13 +87,13 @@ pub struct SharedPrefix {
 pub struct QueuedStep {
     /// Its priority.
     pub priority: Reverse<i32>,
-    /// Since when it waits.
+    /// When its wait began.
     pub since: Timestamp,
     /// The step.
     pub step: StepId,
 }
 
-/// Room that is kept for a program whose cache is on its way here.
+/// Room reserved for a program whose cache is on its way here.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct KeptRoom {
     /// Tokens.
@@ -113,28 +113,28 @@ pub struct Worker {
     pub engine: EngineKind,
     /// Whether it answers.
     pub health: Health,
-    /// Its owner took it out; it goes once its last running step has ended.
+    /// Its owner removed it; it is dropped once its last running step has ended.
     pub leaving: bool,
-    /// What its operator lets it do.
+    /// The state that its operator has set.
     #[serde(default, skip_serializing_if = "WorkerState::is_active")]
     pub state: WorkerState,
-    /// Why it takes no steps at present, as its engine says.
+    /// Why its engine reports that it takes no steps at present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Rest>,
-    /// Until when it is busy, as its engine said.
+    /// Until when it is busy, as reported by its engine.
     #[serde(default, skip_serializing_if = "is_start")]
     pub busy_until: Timestamp,
-    /// What it can hold.
+    /// Its capacity.
     pub capacity: Capacity,
-    /// The model that it serves, where it tells.
+    /// The model that it serves, if it reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
-    /// Further names that it serves, adapters among them.
+    /// Further model names that it serves, including adapters.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub other_models: BTreeSet<Box<str>>,
     /// Programs placed here.
     pub programs: BTreeSet<ProgramId>,
-    /// Those of them that are between steps, and so can be paused.
+    /// Placed programs that are between steps, and so can be paused.
     pub idle: BTreeSet<ProgramId>,
     /// Steps running here.
     pub running_steps: u32,
@@ -149,33 +149,32 @@ pub struct Worker {
     pub untracked_tokens: u64,
     /// Slots in use.
     pub slots_taken: BTreeSet<u32>,
-    /// Room for programs that are being moved here.
+    /// Room reserved for programs that are being moved here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept: BTreeMap<ProgramId, KeptRoom>,
-    /// Steps that wait for this worker alone, the most urgent first.
+    /// Steps that wait only for this worker, the most urgent first.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub line: BTreeSet<QueuedStep>,
-    /// What its memory was used for.
+    /// Its memory use.
     #[serde(default)]
     pub account: Account,
-    /// Share of its capacity, in millionths, that proved to be needed free; until the first step
-    /// has ended the low watermark is used instead.
+    /// Share of its capacity, in millionths, that must stay free, as learnt; `None` before the
+    /// first step has ended, when the low watermark is used instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headroom_ppm: Option<u32>,
-    /// Caches of programs that have left, while a cache that was used before them
-    /// is to be kept.
+    /// Caches of programs that have left, while a cache that was used before them is to be kept.
     #[serde(default, skip_serializing_if = "Lingering::is_empty")]
     pub lingering: Lingering,
-    /// What its engine really keeps.
+    /// How much its engine really keeps.
     #[serde(default, skip_serializing_if = "Reuse::is_default")]
     pub reuse: Reuse,
-    /// How fast it computes prompts.
+    /// Its prefill speed.
     #[serde(default, skip_serializing_if = "PrefillSpeed::is_unused")]
     pub prefill_speed: PrefillSpeed,
-    /// How long it takes for a token.
+    /// Its time per token.
     #[serde(default, skip_serializing_if = "DecodePace::is_unused")]
     pub pace: DecodePace,
-    /// The time of all steps that ran here.
+    /// The summed time of all steps that ran here.
     #[serde(default)]
     pub steps_time: StepsTime,
     /// Prompts that it has yet to compute.
@@ -183,18 +182,18 @@ pub struct Worker {
     pub backlog: Backlog,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_zero(tokens: &u64) -> bool {
     *tokens == 0
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_start(time: &Timestamp) -> bool {
     time.0 == 0
 }
 
 impl Worker {
-    /// A healthy worker that holds nothing.
+    /// A healthy, empty worker.
     pub fn new(id: WorkerId, url: Box<str>, engine: EngineKind, capacity: Capacity) -> Self {
         Self {
             id,
@@ -239,24 +238,24 @@ impl Worker {
         self.is_healthy() && self.rest.is_none()
     }
 
-    /// True if it may be given programs: it takes steps, and is not taken out of service.
+    /// True if it may get programs: it takes steps, and is in service.
     pub fn takes_programs(&self) -> bool {
         self.takes_steps() && self.state.is_active()
     }
 
-    /// True if it has said that it has no room for now.
+    /// True if it has reported that it has no room for now.
     pub fn is_busy(&self, now: Timestamp) -> bool {
         now < self.busy_until
     }
 
-    /// True if it was to lose its programs, and has.
+    /// True if it is draining and has no programs left.
     pub fn is_drained(&self) -> bool {
         let is_empty = self.programs.is_empty() && self.running_steps == 0;
         self.state == WorkerState::Draining && is_empty
     }
 
-    /// What its operator lets it do, and whether that is done, else why its engine takes no steps,
-    /// for people.
+    /// A display name of its state: the operator's setting and whether draining is done, otherwise
+    /// why its engine takes no steps.
     pub fn state_name(&self) -> &'static str {
         match self.rest.filter(|_| self.state.is_active()) {
             Some(rest) => rest.as_str(),
@@ -265,7 +264,7 @@ impl Worker {
         }
     }
 
-    /// Tokens in use by this ledger.
+    /// Tokens in use by its ledger.
     pub fn used_tokens(&self) -> u64 {
         let kept = self.kept.values().map(|room| room.tokens).sum();
         self.charged_tokens
@@ -275,13 +274,13 @@ impl Worker {
     }
 
     /// `ppm` millionths of what it keeps: its KV memory, and host memory that its engine offloads
-    /// to by itself; unbounded if the first is unknown.
+    /// to by itself; unlimited if the former is unknown.
     pub fn watermark_tokens(&self, ppm: u32) -> u64 {
         let Some(tokens) = self.capacity.tokens else {
             return u64::MAX;
         };
         let tokens = tokens.saturating_add(self.reuse.beyond_tokens());
-        // This is asked for each worker whenever a program waits; 128 bits are slow to divide.
+        // This is called for each worker whenever a program waits, and dividing 128 bits is slow.
         match tokens.checked_mul(u64::from(ppm)) {
             Some(product) => product / 1_000_000,
             None => {
@@ -290,21 +289,20 @@ impl Worker {
         }
     }
 
-    /// KV memory that is not in use; below zero where caches are in host memory of its engine. Of
-    /// two workers with room the one with more of this has less to do, whatever else their engines
-    /// keep.
+    /// Unused KV memory; negative if caches are in host memory of its engine. Of two workers with
+    /// room the one with the larger value has less to do, whatever else their engines keep.
     pub(crate) fn spare_tokens(&self) -> i64 {
         let tokens = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
         tokens(self.capacity.tokens.unwrap_or(u64::MAX)) - tokens(self.used_tokens())
     }
 
-    /// What was learnt of what its engine keeps is void; `learns` says whether more will be.
+    /// Drops what was learnt of how much its engine keeps; `learns` is whether more will be learnt.
     pub(crate) fn forget_reuse(&mut self, learns: bool) {
         let offloads = self.capacity.offloads && self.capacity.slots.is_none();
         self.reuse = Reuse::of_engine(learns && offloads);
     }
 
-    /// Host memory that its engine is seen to offload caches to by itself, in tokens.
+    /// Host memory that its engine is observed to offload caches to by itself, in tokens.
     pub fn host_tokens(&self) -> u64 {
         let capacity = self.capacity.tokens.unwrap_or_default();
         let beyond = self.reuse.seen_beyond_tokens(capacity);
@@ -318,8 +316,7 @@ impl Worker {
         self.reuse.is_unbounded() || self.host_tokens() > 0
     }
 
-    /// Whether it can go on from the answer of a step so far, so that a step may give way in its
-    /// middle.
+    /// Whether its engine can continue a partial answer, so that a running step may be preempted.
     pub fn resumes_steps(&self) -> bool {
         self.engine != EngineKind::Openai
     }
@@ -329,7 +326,7 @@ impl Worker {
         self.programs.len() - self.idle.len()
     }
 
-    /// The longest context that it can hold at all.
+    /// The longest context that it can hold.
     pub fn context_tokens_max(&self) -> u64 {
         let pool = self.capacity.tokens.unwrap_or(u64::MAX);
         pool.min(self.capacity.context_tokens_max.unwrap_or(u64::MAX))
@@ -346,8 +343,8 @@ impl Worker {
         private_tokens.saturating_add(fresh)
     }
 
-    /// True unless every slot is taken. A program that was placed before the slots were known is on
-    /// one of them, though it is not known on which.
+    /// True unless every slot is taken. A program that was placed before the slots were known
+    /// occupies one, though it is unknown which.
     pub fn has_free_slot(&self) -> bool {
         self.capacity.slots.is_none_or(|slots| {
             let seated = self.programs.len() + self.kept.len();
@@ -362,7 +359,7 @@ impl Worker {
         Some((tokens / slots).max(1))
     }
 
-    /// True if a placement has a slot that the worker still has, or none are counted here.
+    /// True if a placement has a slot that the worker still has, or if it has no slots.
     pub(crate) fn is_seated(&self, slot: Option<u32>) -> bool {
         self.capacity
             .slots
@@ -382,21 +379,21 @@ impl Worker {
         self.slots_taken.insert(slot).then_some(slot)
     }
 
-    /// Keeps room, and a slot, for a program that is about to come.
+    /// Reserves room, and a slot, for a program that is about to come.
     pub(crate) fn keep_room(&mut self, program: ProgramId, tokens: u64) -> Option<u32> {
         let slot = self.take_slot();
         self.kept.insert(program, KeptRoom { tokens, slot });
         slot
     }
 
-    /// Releases the room that was kept, and returns its slot.
+    /// Releases reserved room, and returns its slot.
     pub(crate) fn give_room_back(&mut self, program: ProgramId) -> Option<u32> {
         let slot = self.kept.remove(&program)?.slot?;
         self.slots_taken.remove(&slot);
         Some(slot)
     }
 
-    /// A charge replaces another in its account.
+    /// Replaces one charge by another in its account.
     pub(crate) fn rebook(
         &mut self,
         old: Option<Charge>,
@@ -413,8 +410,8 @@ impl Worker {
         self.balance(has_ledger, now);
     }
 
-    /// Brings its account up to date with its capacity and its shared prefixes. Its memory is
-    /// unused only while it could be used.
+    /// Settles its account with its capacity and its shared prefixes. Memory counts as unused only
+    /// if it could be used.
     pub(crate) fn balance(&mut self, has_ledger: bool, now: Timestamp) {
         let usable = has_ledger && self.is_healthy();
         let capacity = self.capacity.tokens.filter(|_| usable);
@@ -435,7 +432,7 @@ impl Worker {
         }
     }
 
-    /// The parts of a prefix that is charged here take as many tokens as it reports now.
+    /// Adjusts the charges of a prefix's segments to its present token counts.
     pub(crate) fn recount_prefix(&mut self, prefix: &[PrefixSegment]) {
         for segment in prefix {
             let Some(shared) = self.shared.get_mut(&segment.hash) else {
@@ -447,8 +444,7 @@ impl Worker {
         }
     }
 
-    /// Takes the charge for a prefix back; shared parts go with their last
-    /// program.
+    /// Removes the charge for a prefix; shared parts go with their last program.
     pub(crate) fn discharge_prefix(&mut self, prefix: &[PrefixSegment]) {
         for segment in prefix {
             let Some(shared) = self.shared.get_mut(&segment.hash) else {

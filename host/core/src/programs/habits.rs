@@ -1,4 +1,4 @@
-//! What is known of jobs, within a bound.
+//! Habits of jobs: statistics learnt from their steps, by job name, for a limited number of jobs.
 
 use crate::programs::state::JobStatistics;
 use serde::{Deserialize, Serialize, Serializer};
@@ -6,38 +6,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::Timestamp;
 use treadle_model::tenant::prefix_of;
 
-/// Jobs that statistics are kept of, those without live programs included. Beyond it the one whose
-/// last program ended longest ago makes room; jobs with live programs always stay.
+/// Maximum number of jobs with statistics, including those without live programs. Beyond it the job
+/// whose last program ended longest ago is dropped; jobs with live programs always stay.
 pub const JOBS_MAX: usize = 4_096;
 
-/// What is known of jobs by name: of all that have live programs, and of the latest others.
+/// Statistics by job name: of all jobs with live programs, and of the latest others.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "BTreeMap<Box<str>, JobStatistics>")]
-pub struct Jobs {
+pub struct JobHabits {
     known: BTreeMap<Box<str>, JobStatistics>,
-    /// Those without live programs, by when their last one ended.
+    /// Jobs without live programs, by when their last one ended.
     idle: BTreeSet<(Timestamp, Box<str>)>,
-    /// Live programs by the prefix of their tenant; without those that have none.
+    /// Live programs by the tenant's prefix; tenants without any are left out.
     live: BTreeMap<Box<str>, u64>,
 }
 
-impl Jobs {
-    /// One job's.
+impl JobHabits {
+    /// The statistics of one job.
     pub fn get(&self, job: &str) -> Option<&JobStatistics> {
         self.known.get(job)
     }
 
-    /// How many are known.
+    /// Number of known jobs.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// True without any.
+    /// True if no job is known.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Live programs of the tenant whose names begin with `prefix`.
+    /// Number of live programs of the tenant whose names begin with `prefix`.
     pub fn live_programs(&self, prefix: &str) -> u64 {
         self.live.get(prefix).copied().unwrap_or(0)
     }
@@ -47,12 +47,12 @@ impl Jobs {
         self.live.len() > 1
     }
 
-    /// A live program's job's: it is there since the program began.
+    /// The statistics of a live program's job, which exist since the program began.
     pub(crate) fn of_live(&mut self, job: &str) -> &mut JobStatistics {
         self.known.entry(job.into()).or_default()
     }
 
-    /// A program of the job begins. The job that is forgotten for it, if one is.
+    /// Records that a program of the job began. Returns the job that was dropped for it, if any.
     pub(crate) fn program_opened(&mut self, job: &str) -> Option<Box<str>> {
         *self.live.entry(prefix_of(job).into()).or_default() += 1;
         if let Some(known) = self.known.get_mut(job) {
@@ -70,7 +70,7 @@ impl Jobs {
         self.make_room()
     }
 
-    /// A program of the job is over. The job that is forgotten, if one is.
+    /// Records that a program of the job is over. Returns the job that was dropped, if any.
     pub(crate) fn program_closed(&mut self, job: &str, now: Timestamp) -> Option<Box<str>> {
         let known = self.known.get_mut(job)?;
         known.programs = known.programs.saturating_sub(1);
@@ -88,7 +88,7 @@ impl Jobs {
         self.make_room()
     }
 
-    /// Counts live programs by their jobs: snapshots of older versions don't have them.
+    /// Recounts live programs by job, as snapshots of older versions don't store the counts.
     pub(crate) fn recount<'p>(&mut self, live: impl Iterator<Item = &'p str>) {
         let mut known = std::mem::take(&mut self.known);
         for job in known.values_mut() {
@@ -101,7 +101,7 @@ impl Jobs {
         while self.make_room().is_some() {}
     }
 
-    /// Forgets the job that has been idle for longest, if there are too many.
+    /// Drops the job that has been idle for longest, if there are too many.
     fn make_room(&mut self) -> Option<Box<str>> {
         if self.known.len() <= JOBS_MAX {
             return None;
@@ -112,7 +112,7 @@ impl Jobs {
     }
 }
 
-impl From<BTreeMap<Box<str>, JobStatistics>> for Jobs {
+impl From<BTreeMap<Box<str>, JobStatistics>> for JobHabits {
     fn from(known: BTreeMap<Box<str>, JobStatistics>) -> Self {
         let idle = known.iter().filter(|(_, job)| job.programs == 0);
         let idle = idle.map(|(name, job)| (job.idle_since, name.clone()));
@@ -128,7 +128,7 @@ impl From<BTreeMap<Box<str>, JobStatistics>> for Jobs {
     }
 }
 
-impl Serialize for Jobs {
+impl Serialize for JobHabits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.known.serialize(serializer)
     }
@@ -139,8 +139,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What should be left, found by looking at all: jobs with live programs, and those without by
-    /// when their last one ended.
+    /// A reference model: jobs with live programs, and those without by when their last one ended.
     #[derive(Default)]
     struct Model {
         live: BTreeMap<Box<str>, u64>,
@@ -173,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Few that come back often, few that stay, and some new ones.
+    /// Generates a few jobs that come back often, a few that stay, and some new ones.
     fn some_job() -> impl Strategy<Value = usize> {
         prop_oneof![0..64_usize, JOBS_MAX - 32..JOBS_MAX + 512]
     }
@@ -189,12 +188,12 @@ mod tests {
 
     #[test]
     fn the_one_that_ended_longest_ago_makes_room() {
-        let mut jobs = Jobs::default();
+        let mut jobs = JobHabits::default();
         for number in 0..JOBS_MAX {
             jobs.program_opened(&name(number));
             jobs.program_closed(&name(number), Timestamp(number as u64));
         }
-        // The first is in use again.
+        // The first job is in use again.
         jobs.program_opened("job-0");
         jobs.program_opened("another");
         assert_eq!(jobs.len(), JOBS_MAX);
@@ -204,7 +203,7 @@ mod tests {
 
     #[test]
     fn jobs_with_live_programs_stay_however_many_they_are() {
-        let mut jobs = Jobs::default();
+        let mut jobs = JobHabits::default();
         for number in 0..2 * JOBS_MAX {
             jobs.program_opened(&name(number));
         }
@@ -219,16 +218,16 @@ mod tests {
     fn older_snapshots_are_counted_and_cut() {
         let old = |number: usize| (name(number), JobStatistics::default());
         let old: BTreeMap<_, _> = (0..3 * JOBS_MAX).map(old).collect();
-        let mut jobs = Jobs::from(old);
+        let mut jobs = JobHabits::from(old);
         jobs.recount(["job-7", "job-7", "unknown"].into_iter());
         assert_eq!(jobs.len(), JOBS_MAX);
         let programs = |job: &str| jobs.get(job).map(|known| known.programs);
         assert_eq!((programs("job-7"), programs("unknown")), (Some(2), Some(1)));
         let text = r#"{"a": {"output_tokens_x16": 3, "tool_us": 4, "steps_finished": 5}}"#;
-        let old: Jobs = serde_json::from_str(text).expect("it is readable");
+        let old: JobHabits = serde_json::from_str(text).expect("it is readable");
         assert_eq!(old.get("a").map(|known| known.steps_finished), Some(5));
         let again = serde_json::to_string(&old).expect("it is written");
-        assert_eq!(serde_json::from_str::<Jobs>(&again).ok(), Some(old));
+        assert_eq!(serde_json::from_str::<JobHabits>(&again).ok(), Some(old));
     }
 
     proptest! {
@@ -238,7 +237,7 @@ mod tests {
         fn what_stays_is_what_a_look_at_all_would_keep(
             moves in prop::collection::vec((some_job(), 0_u8..3, 0_u64..2), 600)
         ) {
-            let (mut jobs, mut model) = (Jobs::default(), Model::default());
+            let (mut jobs, mut model) = (JobHabits::default(), Model::default());
             // Full from the start.
             for number in 0..JOBS_MAX {
                 jobs.program_opened(&name(number));
