@@ -138,8 +138,8 @@ impl Status {
             if !self.is_late.swap(true, Ordering::Relaxed) {
                 tracing::error!(
                     lag_events,
-                    "the broker is so far behind that events may be removed before they are \
-                     published (broker.lag_events_max is {max}); look at the broker: treadle doctor"
+                    "the broker lags so far behind that events may be removed before they are \
+                     published (broker.lag_events_max is {max}); check it with treadle doctor"
                 );
             }
         } else if lag_events < max / 2 && self.is_late.swap(false, Ordering::Relaxed) {
@@ -182,7 +182,7 @@ impl Status {
         for (name, help, value) in [
             (
                 "treadle_broker_connected",
-                "Whether the broker takes and delivers messages.",
+                "1 if the broker accepts and delivers messages, else 0.",
                 u64::from(self.health().is_connected()),
             ),
             (
@@ -192,7 +192,7 @@ impl Status {
             ),
             (
                 "treadle_broker_late",
-                "Whether they are more than broker.lag_events_max.",
+                "1 if the unconfirmed events exceed broker.lag_events_max, else 0.",
                 u64::from(self.is_late()),
             ),
         ] {
@@ -206,7 +206,7 @@ impl Status {
             ),
             (
                 "treadle_broker_failures_total",
-                "Batches that it has not, and that were published again.",
+                "Batches that were published again because the broker did not confirm them.",
                 &self.failures,
             ),
             (
@@ -220,7 +220,7 @@ impl Status {
         let name = "treadle_broker_commands_total";
         let _ = write!(
             text,
-            "# HELP {name} Commands that came over the broker.\n# TYPE {name} counter\n"
+            "# HELP {name} Commands received over the broker.\n# TYPE {name} counter\n"
         );
         for outcome in Outcome::ALL {
             let value = count(&self.commands[outcome as usize]);

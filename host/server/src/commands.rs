@@ -145,7 +145,7 @@ pub(crate) fn worker_named<'w>(workers: &'w [Worker], reference: &str) -> Option
 /// The name in a field of a body that needs it; an empty one is as absent.
 fn name(field: &str, text: &str) -> Result<ClientName, ErrorBody> {
     if text.is_empty() {
-        let problem = format!("`{field}` is missing; it is a text");
+        let problem = format!("`{field}` is missing; send a string");
         return Err(ErrorBody::new(ErrorCode::MissingField, problem).with_param(field));
     }
     Ok(ClientName::parse(field, text)?)

@@ -1,4 +1,4 @@
-//! Profiles of engines, as `treadle-bench calibrate` writes them: how fast an engine is before its
+//! Profiles of engines, as `treadle calibrate` writes them: how fast an engine is before its
 //! own steps tell.
 
 use crate::start_error::StartError;

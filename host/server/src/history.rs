@@ -55,11 +55,11 @@ pub(crate) async fn sample_forever(app: App, time_scale: f64) {
         };
         let before_us = row.at_us.saturating_sub(KEPT_US);
         if let Err(error) = app.store.add_sample(&row).await {
-            tracing::debug!(%error, "a sample of the metrics could not be kept");
+            tracing::debug!(%error, "a sample of the metrics could not be stored");
         } else if taken % PRUNE_EACH == 0
             && let Err(error) = app.store.prune_samples(before_us).await
         {
-            tracing::debug!(%error, "old samples of the metrics stay");
+            tracing::debug!(%error, "old samples of the metrics could not be removed");
         }
     }
 }

@@ -92,7 +92,9 @@ impl Kept {
             return Ok(());
         }
         let message = format!(
-            "{own} bytes of {most}, its share, are kept of the tenant `{tenant}`, and its actions that wait or run need them; wait for some to end, or have an admin of the daemon raise its limit `kept_bytes`"
+            "the tenant `{tenant}` stores {own} bytes of its share of {most}, and its waiting and \
+             running actions need them; wait for some to end, or have an admin of the daemon raise \
+             its limit `kept_bytes`"
         );
         Err(ErrorBody::new(ErrorCode::TenantBusy, message))
     }
@@ -148,7 +150,7 @@ impl Kept {
             before = own,
             left,
             most,
-            "the oldest that was kept of it made room"
+            "the oldest stored data of a tenant was removed"
         );
         Ok(left)
     }

@@ -44,7 +44,7 @@ where
     tokio::spawn(async move {
         match upgrade.await {
             Ok(stream) => speak(TokioIo::new(stream)).await,
-            Err(error) => tracing::debug!(%error, "a connection did not come about"),
+            Err(error) => tracing::debug!(%error, "a connection could not be established"),
         }
     });
     let mut response = Response::new(Body::empty());

@@ -31,7 +31,7 @@ pub(crate) async fn keep_up(
             },
             _ = saving.tick() => {
                 if let Err(error) = registry.save_states().await {
-                    tracing::warn!(%error, "what policies have stored could not be saved");
+                    tracing::warn!(%error, "stored data of policies could not be saved");
                 }
             }
         }
@@ -40,7 +40,7 @@ pub(crate) async fn keep_up(
 
 async fn note(registry: &PluginRegistry, auth: &Auth, notice: &Notice) {
     while let Err(error) = registry.record_failure(notice).await {
-        tracing::error!(%error, "a binding that was given up could not be written down");
+        tracing::error!(%error, "the end of a binding could not be stored");
         tokio::time::sleep(RETRY_PAUSE).await;
     }
     // Whose binding it is: others are not shown which policies a tenant has.

@@ -31,7 +31,7 @@ impl MemoryUses {
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
         let name = "treadle_kv_token_seconds_total";
-        let help = "KV memory of a worker times the time, by what it was used for.";
+        let help = "KV memory of a worker multiplied by time, by use.";
         head(&mut text, name, help);
         for worker in &self.0.workers {
             let label = format!("worker=\"{}\"", escape(&worker.url));
@@ -41,14 +41,14 @@ impl MemoryUses {
         head(
             &mut text,
             name,
-            "Of these, charged above the worker's capacity.",
+            "KV memory charged above the worker's capacity, multiplied by time.",
         );
         for worker in &self.0.workers {
             let (url, over) = (escape(&worker.url), seconds(worker.sums.over));
             let _ = writeln!(text, "{name}{{worker=\"{url}\"}} {over}");
         }
         let name = "treadle_kv_job_token_seconds_total";
-        let help = "KV memory charged to a job times the time, by what it was used for.";
+        let help = "KV memory charged to a job multiplied by time, by use.";
         head(&mut text, name, help);
         for job in &self.0.jobs {
             let (tenant, job_name) = split(&job.job);

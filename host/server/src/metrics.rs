@@ -34,7 +34,7 @@ fn render_state(text: &mut Exposition, totals: &Totals) {
     text.gauge("treadle_programs", "Live programs.", totals.programs);
     text.gauge(
         "treadle_programs_reasoning",
-        "Programs with a step.",
+        "Programs with a running step.",
         totals.reasoning,
     );
     text.gauge(
@@ -42,11 +42,7 @@ fn render_state(text: &mut Exposition, totals: &Totals) {
         "Programs between steps.",
         totals.acting,
     );
-    text.gauge(
-        "treadle_programs_paused",
-        "Programs that gave up their place.",
-        totals.paused,
-    );
+    text.gauge("treadle_programs_paused", "Paused programs.", totals.paused);
     text.gauge(
         "treadle_queue_programs",
         "Programs waiting for placement.",
@@ -64,7 +60,7 @@ fn render_state(text: &mut Exposition, totals: &Totals) {
     );
     text.gauge(
         "treadle_asks_open",
-        "Questions to policies without an answer.",
+        "Unanswered questions to policies.",
         totals.open_asks,
     );
     let resident = resident_bytes().unwrap_or(0);
@@ -82,27 +78,27 @@ fn render_workers(text: &mut Exposition, totals: &Totals) {
         fn(&treadle_core::WorkerTotals) -> Option<u64>,
     );
     let columns: [Column; 11] = [
-        ("treadle_worker_healthy", "1 if the engine answers.", |w| {
+        ("treadle_worker_healthy", "1 if the engine responds.", |w| {
             Some(u64::from(w.healthy))
         }),
         (
             "treadle_worker_takes_programs",
-            "1 if the engine is given programs: it answers, and is not cordoned nor draining.",
+            "1 if the engine accepts programs: it responds and is neither cordoned nor draining.",
             |w| Some(u64::from(w.takes_programs)),
         ),
         (
             "treadle_worker_capacity_tokens",
-            "KV cache that the engine has.",
+            "KV cache capacity of the engine.",
             |w| w.capacity_tokens,
         ),
         (
             "treadle_worker_used_tokens",
-            "KV cache in use by the ledger.",
+            "KV cache in use according to the ledger.",
             |w| Some(w.used_tokens),
         ),
         (
             "treadle_worker_shared_tokens",
-            "Shared prefixes among them.",
+            "KV cache in use by shared prefixes according to the ledger.",
             |w| Some(w.shared_tokens),
         ),
         ("treadle_worker_programs", "Programs placed.", |w| {
@@ -123,12 +119,12 @@ fn render_workers(text: &mut Exposition, totals: &Totals) {
         }),
         (
             "treadle_worker_host_tokens",
-            "Host memory that the engine is seen to offload to by itself.",
+            "Host memory to which the engine itself offloads, as measured.",
             |w| Some(w.host_tokens),
         ),
         (
             "treadle_worker_prefill_tokens_per_second",
-            "Prompt tokens that the engine computes in a second, as measured.",
+            "Prompt tokens that the engine computes per second, as measured.",
             |w| w.prefill_tokens_per_s,
         ),
     ];
@@ -164,7 +160,7 @@ fn step_counters(c: &Counters) -> [CounterRow; 10] {
         ),
         (
             "treadle_steps_finished_total",
-            "Steps answered in full.",
+            "Steps with a complete response.",
             c.steps_finished,
         ),
         (
@@ -174,7 +170,7 @@ fn step_counters(c: &Counters) -> [CounterRow; 10] {
         ),
         (
             "treadle_steps_cancelled_total",
-            "Steps withdrawn by clients.",
+            "Steps cancelled by clients.",
             c.steps_cancelled,
         ),
         (
@@ -199,12 +195,12 @@ fn step_counters(c: &Counters) -> [CounterRow; 10] {
         ),
         (
             "treadle_cache_reported_prompt_tokens_total",
-            "Prompt tokens of finished steps whose engine says how many it found in its cache.",
+            "Prompt tokens of finished steps whose engine reports its cache hits.",
             c.cache_reported_tokens,
         ),
         (
             "treadle_cached_tokens_total",
-            "Prompt tokens found in caches.",
+            "Prompt tokens of finished steps found in caches.",
             c.cached_tokens,
         ),
     ]
@@ -240,12 +236,12 @@ fn program_counters(c: &Counters) -> [CounterRow; 8] {
         ),
         (
             "treadle_migrations_cancelled_total",
-            "Moves of KV caches given up.",
+            "Abandoned moves of KV caches.",
             c.migrations_cancelled,
         ),
         (
             "treadle_preemptions_total",
-            "Steps taken back for a more urgent one.",
+            "Steps preempted for a more urgent one.",
             c.preemptions,
         ),
     ]
@@ -271,7 +267,7 @@ fn policy_counters(p: &PolicyStatistics) -> [CounterRow; 5] {
         ("treadle_policy_swaps_total", "Bindings changed.", p.swaps),
         (
             "treadle_policy_rollbacks_total",
-            "Bindings given up after faults.",
+            "Bindings ended after faults.",
             p.rollbacks,
         ),
     ]

@@ -12,43 +12,43 @@ const FAMILIES: [(&str, &str, &str, Reading); 7] = [
     (
         "treadle_policy_version_calls_total",
         "counter",
-        "Questions that a version was asked.",
+        "Questions to a version.",
         |s| s.calls as f64,
     ),
     (
         "treadle_policy_version_rows_total",
         "counter",
-        "Rows of these questions.",
+        "Rows in the questions to a version.",
         |s| s.rows as f64,
     ),
     (
         "treadle_policy_version_compute_seconds_total",
         "counter",
-        "Time that a version computed.",
+        "Compute time of a version.",
         |s| s.compute_us as f64 / 1e6,
     ),
     (
         "treadle_policy_version_fallbacks_total",
         "counter",
-        "Questions that the built-in default answered in its stead.",
+        "Questions to a version that the built-in default answered instead.",
         |s| s.fallbacks as f64,
     ),
     (
         "treadle_policy_version_fallback_share",
         "gauge",
-        "Share of its questions that the built-in default answered.",
+        "Share of a version's questions that the built-in default answered.",
         VersionStatistics::fallback_share,
     ),
     (
         "treadle_policy_version_memory_bytes",
         "gauge",
-        "Linear memory of its instance.",
+        "Linear memory of a version's instance.",
         |s| s.memory_bytes as f64,
     ),
     (
         "treadle_policy_version_restarts_total",
         "counter",
-        "Times that its instance was replaced.",
+        "How often a version's instance was replaced.",
         |s| s.restarts as f64,
     ),
 ];
@@ -84,7 +84,7 @@ fn faults(text: &mut String, versions: &[Row]) {
 
 fn latencies(text: &mut String, versions: &[Row]) {
     let name = "treadle_policy_version_seconds";
-    head(text, name, "histogram", "Time for an answer.");
+    head(text, name, "histogram", "Response time of a version.");
     for row in versions {
         let labels = labels(row);
         let mut sum = 0;

@@ -24,7 +24,7 @@ pub(crate) struct Proxy(Client<Connector, Body>);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreachable {
     /// It has no such address.
-    #[error("`{0}` is not a URL; correct what it advertises")]
+    #[error("`{0}` is not a URL; correct the advertised URL")]
     Address(String),
     /// It does not answer.
     #[error("{0}")]

@@ -9,7 +9,7 @@ use treadle_scheduler::recovery;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The port is taken, or not ours to take.
-    #[error("{addr} cannot be listened on: {error}; choose another with --listen")]
+    #[error("can't listen on {addr}: {error}; choose another with --listen")]
     Listen {
         /// The address.
         addr: SocketAddr,
@@ -51,9 +51,7 @@ pub enum StartError {
         url: String,
     },
     /// There have been as many gateways as there are ids for.
-    #[error(
-        "the store has handed out every gateway's id; begin a new one with store.url or store.schema"
-    )]
+    #[error("the store has no gateway ids left; start with a new one (store.url or store.schema)")]
     Gateways,
     /// This machine can't have sandboxes.
     #[error("{0}; see `[sandboxes]` of the configuration")]
@@ -79,7 +77,7 @@ pub enum StartError {
     #[error("the scheduler's thread could not be started: {0}")]
     Thread(std::io::Error),
     /// A node's agent can't keep its state.
-    #[error("{folder} can't be used: {error}; give a node's agent another one with --folder")]
+    #[error("{folder} can't be used: {error}; choose another folder with --folder")]
     NodeFolder {
         /// The folder.
         folder: String,

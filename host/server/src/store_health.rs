@@ -51,7 +51,7 @@ pub(crate) fn objection(condition: &Condition) -> Option<(&'static str, &'static
         return Some(("store_lost", detail));
     }
     let journal = condition.journal()?;
-    let detail = "the journal can't be written, and nothing is acknowledged until it can";
+    let detail = "the journal can't be written; nothing is acknowledged until it can";
     (journal.lasts >= GRACE).then_some(("store_failing", detail))
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn render(condition: &Condition) -> String {
     text.head(
         name,
         "counter",
-        "Writes and reads that the store failed, by what it was.",
+        "Failed reads and writes of the store, by kind.",
     );
     for (what, count) in &condition.failures {
         text.row(name, &format!("what=\"{what}\""), *count);
@@ -71,7 +71,7 @@ pub(crate) fn render(condition: &Condition) -> String {
     text.head(
         name,
         "gauge",
-        "For how long the store has failed, by what can't be done.",
+        "How long the store has been failing, by kind.",
     );
     for failing in &condition.failing {
         let seconds = failing.lasts.as_secs_f64();
@@ -79,7 +79,7 @@ pub(crate) fn render(condition: &Condition) -> String {
     }
     text.gauge(
         "treadle_store_lost",
-        "1 once what was opened is gone, else 0.",
+        "1 once the opened store is gone, else 0.",
         u64::from(condition.lost.is_some()),
     );
     text.into_string()

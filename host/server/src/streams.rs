@@ -58,8 +58,8 @@ impl OpenStreams {
         };
         if count >= max {
             let message = format!(
-                "{whose} {count} event streams open, which is the most; close one, or read pages \
-                 of GET /api/v1/events"
+                "{whose} {count} event streams open, the limit; close one, or read pages of GET \
+                 /api/v1/events"
             );
             return Err(ErrorBody::new(ErrorCode::StreamsFull, message));
         }
@@ -130,7 +130,7 @@ mod tests {
         assert!(full.message.contains("there are 256"), "{}", full.message);
         let many = streams.open("t0", 128).expect_err("two are its share");
         assert!(
-            many.message.contains("which is the most"),
+            many.message.contains("streams open, the limit"),
             "{}",
             many.message
         );

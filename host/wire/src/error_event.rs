@@ -4,7 +4,7 @@ use crate::endpoint::Endpoint;
 use crate::error::ErrorBody;
 use serde_json::{Value, json};
 
-/// Characters of an engine's words that are passed on, at most, where they are no JSON.
+/// The longest error message of an engine that is passed on, in characters.
 const WORDS_CHARS_MAX: usize = 512;
 
 impl ErrorBody {
@@ -15,8 +15,8 @@ impl ErrorBody {
     }
 }
 
-/// An engine's answer with an error status as an event of a stream of this endpoint: its own object,
-/// where the endpoint's clients know it, else its words.
+/// An engine's error response as an event of a stream of this endpoint: its own error object if it
+/// sent one, else its message.
 pub fn event_of_answer(endpoint: Endpoint, status: u16, body: &[u8]) -> Vec<u8> {
     let told: Value = serde_json::from_slice(body).unwrap_or_default();
     if told["error"].is_object() {
@@ -32,7 +32,7 @@ pub fn event_of_answer(endpoint: Endpoint, status: u16, body: &[u8]) -> Vec<u8> 
     event(endpoint, status, json!({"error": error}))
 }
 
-/// What an engine says with an error status, without control characters and cut short.
+/// The message of an engine's error response, without control characters and cut to a limit.
 pub fn words_of(body: &[u8]) -> String {
     let told: Value = serde_json::from_slice(body).unwrap_or_default();
     let places = [
@@ -49,7 +49,7 @@ pub fn words_of(body: &[u8]) -> String {
     shown.trim().to_owned()
 }
 
-/// The envelope is OpenAI's, or already Anthropic's.
+/// `envelope` has OpenAI's form, or already Anthropic's.
 fn event(endpoint: Endpoint, status: u16, envelope: Value) -> Vec<u8> {
     let (name, envelope) = match endpoint {
         Endpoint::Messages => ("event: error\n", as_message_error(status, envelope)),
@@ -59,7 +59,7 @@ fn event(endpoint: Endpoint, status: u16, envelope: Value) -> Vec<u8> {
     format!("{name}data: {envelope}\n\n").into_bytes()
 }
 
-/// The form of Anthropic's streams.
+/// Converts to the form of Anthropic's streams.
 fn as_message_error(status: u16, mut envelope: Value) -> Value {
     if envelope["type"] == "error" {
         return envelope;
@@ -72,7 +72,7 @@ fn as_message_error(status: u16, mut envelope: Value) -> Value {
     json!({"type": "error", "error": error})
 }
 
-/// The form of streams of responses; some clients look for the envelope instead.
+/// Converts to the form of `/v1/responses` streams; some clients read the envelope instead.
 fn as_response_error(envelope: &Value) -> Value {
     let error = &envelope["error"];
     json!({
@@ -85,7 +85,7 @@ fn as_response_error(envelope: &Value) -> Value {
     })
 }
 
-/// What Anthropic's clients know.
+/// The error types of Anthropic's API.
 const ANTHROPIC_KINDS: [&str; 8] = [
     "api_error",
     "authentication_error",

@@ -161,11 +161,11 @@ async fn a_drain_that_waits_says_what_keeps_programs_and_gives_up() {
     let drain = ["workers", "drain", &id, "--wait", "--url", url];
     let drain = [&drain[..], &["--token", token]].concat();
     let gave_up = treadle(&[&drain[..], &["--timeout-s", "0"]].concat());
-    assert!(gave_up.stderr.contains("no engine takes"), "{gave_up:?}");
+    assert!(gave_up.stderr.contains("no engine accepts"), "{gave_up:?}");
     let message = gave_up.refused();
     for words in [
         "still has 1 programs (the oldest: p) and 1 running steps after 0 s",
-        "goes on draining; no engine takes programs",
+        "goes on draining; no engine accepts programs",
         "`treadle workers activate`",
     ] {
         assert!(message.contains(words), "{message}");
@@ -180,7 +180,7 @@ async fn a_drain_that_waits_says_what_keeps_programs_and_gives_up() {
     let told = waiting.stderr.take().expect("it is piped");
     let mut told = BufReader::new(told).lines();
     let mut line = async || told.next_line().await.expect("text").unwrap_or_default();
-    assert!(line().await.contains("no engine takes programs"));
+    assert!(line().await.contains("no engine accepts programs"));
     set_state(&client, other, &json!("active")).await.ok();
     assert_eq!(line().await, "another engine takes programs again");
     running.await.expect("no panic").ok();

@@ -242,11 +242,11 @@ async fn pages_are_sorted_filtered_and_whole() {
         ),
         (
             "/api/v1/programs?after=p1",
-            "send `next` of the page before",
+            "send `next` of the previous page",
         ),
         (
             "/api/v1/programs?sort=lasted&after=5:p1",
-            "with the `sort` that it had",
+            "with the same `sort`",
         ),
         ("/api/v1/programs?state=x", "unknown field `state`"),
         ("/api/v1/events?limit=many", "`limit`: invalid digit"),

@@ -19,7 +19,7 @@ impl Asked for Arc<Actions> {
         match self.blobs.body(&start.spec).await {
             Ok(body) => Some(for_node(start, &body)),
             Err(cause) => {
-                tracing::error!(%action, cause, "what an action runs can't be read");
+                tracing::error!(%action, cause, "the command of an action can't be read");
                 None
             }
         }
@@ -34,7 +34,7 @@ impl Asked for Arc<Actions> {
             return Ok(None);
         }
         let known = self.driver.action(action).await.ok().flatten();
-        let known = known.ok_or("treadle is being stopped")?;
+        let known = known.ok_or("treadle is shutting down")?;
         let (tenant, _) = split(&known.spec.job);
         let kept = Outputs::put(&self.blobs, tenant, bytes).await;
         kept.map(Some).map_err(|error| error.to_string().into())

@@ -91,7 +91,7 @@ impl Blobs {
         let (tenant, _) = split(&spec.job);
         let written = self.read(&Tenant::new(tenant), &spec.body).await;
         let written = written.map_err(|error| error.to_string())?;
-        let written = written.ok_or("what it runs is no longer kept; see payloads.keep_s")?;
+        let written = written.ok_or("its command is no longer stored; see payloads.keep_s")?;
         let value: Value = serde_json::from_slice(&written).map_err(|error| error.to_string())?;
         let body = ActionBody::parse(&canonical(&value["run"]));
         Ok(Arc::new(body.map_err(|error| error.to_string())?))

@@ -34,12 +34,12 @@ pub(super) fn render(overview: &ActionsOverview, times: &Times) -> String {
     for (name, help, value) in [
         (
             "treadle_actions_waiting",
-            "Actions that wait for what they need.",
+            "Actions that wait for resources.",
             count(overview.waiting),
         ),
         (
             "treadle_actions_started",
-            "Actions that have it and have not ended.",
+            "Actions that have their resources and have not ended.",
             count(overview.started),
         ),
     ] {
@@ -49,9 +49,9 @@ pub(super) fn render(overview: &ActionsOverview, times: &Times) -> String {
     text.head(
         name,
         "histogram",
-        "Completion time of actions by part: queue until they were given what they need, overhead \
-         until they began, execution. Execution over overhead and execution is the active share of \
-         what they reserve.",
+        "Completion time of actions by part: queue until they got their resources, overhead until \
+         they started, execution. Execution divided by overhead plus execution is the active share \
+         of reserved resources.",
     );
     for (part, histogram) in [
         ("queue", &times.queue),
@@ -70,12 +70,12 @@ fn render_resources(text: &mut Exposition, overview: &ActionsOverview) {
     let columns: [Column; 2] = [
         (
             "treadle_resource_units",
-            "What there is of a resource: cores, mebibytes, devices, requests at once.",
+            "Capacity of a resource: cores, mebibytes, devices or concurrent requests.",
             Pool::total,
         ),
         (
             "treadle_resource_used_units",
-            "What actions have of it.",
+            "Amount of a resource in use by actions.",
             |pool| pool.used,
         ),
     ];
@@ -103,32 +103,32 @@ fn render_counters(text: &mut Exposition, overview: &ActionsOverview) {
         ),
         (
             "treadle_actions_exited_total",
-            "Actions that ran to their end.",
+            "Actions that ran to completion.",
             counters.exited,
         ),
         (
             "treadle_actions_failed_total",
-            "Actions that ended otherwise, those that were withdrawn included.",
+            "Actions that ended otherwise, including cancelled ones.",
             counters.failed,
         ),
         (
             "treadle_actions_unknown_total",
-            "Of these, those of which nobody knows whether they ran.",
+            "Actions that ended with an unknown outcome.",
             counters.unknown,
         ),
         (
             "treadle_action_retries_total",
-            "Attempts of which nobody knows whether they ran, and that were made again.",
+            "Attempts with an unknown outcome that were retried.",
             counters.retried,
         ),
         (
             "treadle_quota_refusals_total",
-            "Requests that services refused for their quotas.",
+            "Requests that services refused because of a quota.",
             counters.refusals,
         ),
         (
             "treadle_service_loads_total",
-            "Services that were brought onto devices.",
+            "Loads of services onto devices.",
             counters.loads,
         ),
         (
@@ -138,7 +138,7 @@ fn render_counters(text: &mut Exposition, overview: &ActionsOverview) {
         ),
         (
             "treadle_allocation_corrected_total",
-            "Answers of it that could not be carried out as they were.",
+            "Answers of the allocation policy that could not be applied unchanged.",
             counters.corrected,
         ),
     ] {

@@ -32,7 +32,7 @@ pub(super) fn fit(
     }
     let draws = spec.demands.iter().any(|demand| &*demand.resource == GPU);
     if asked.memory_bytes.is_some() && !draws {
-        let message = format!("`cost.{GPU_MEMORY}` is of devices; give their number in `cost.gpu`");
+        let message = format!("`cost.{GPU_MEMORY}` needs devices; send their number in `cost.gpu`");
         return Err(wrong(GPU_MEMORY, message));
     }
     let of_service = service.map_or(0, |service| service.gpu_memory_bytes);
@@ -40,7 +40,8 @@ pub(super) fn fit(
     match smallest_bytes {
         Some(smallest) if needed > smallest => {
             let message = format!(
-                "`cost.{GPU_MEMORY}` comes to {needed} bytes of each device; the smallest has {smallest}; ask for less"
+                "`cost.{GPU_MEMORY}` needs {needed} bytes per device, but the smallest has \
+                 {smallest}; request less"
             );
             Err(wrong(GPU_MEMORY, message))
         }

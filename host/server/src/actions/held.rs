@@ -78,16 +78,19 @@ impl Actions {
     ) -> Result<ActionId, Failure> {
         let submission = serde_json::from_value(written.clone());
         let submission = submission.map_err(|error| {
-            ErrorBody::new(ErrorCode::InvalidField, format!("the command: {error}"))
+            ErrorBody::new(
+                ErrorCode::InvalidField,
+                format!("the command is invalid: {error}"),
+            )
         })?;
         Ok(self.put(tenant, submission, &written).await?.action)
     }
 }
 
 fn never_began(row: &ActionRow) -> Failure {
-    let outcome = row.outcome.as_deref().unwrap_or("nothing is known of it");
+    let outcome = row.outcome.as_deref().unwrap_or("its outcome is unknown");
     let message = format!(
-        "action {} did not begin: {outcome}; see GET /api/v1/actions/{}",
+        "action {} did not start: {outcome}; see GET /api/v1/actions/{}",
         row.action, row.action
     );
     ErrorBody::new(ErrorCode::Overloaded, message).into()

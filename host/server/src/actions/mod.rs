@@ -302,7 +302,9 @@ impl Actions {
         let name: Box<str> = service.name.as_str().into();
         let tenants = self.shares.tenants();
         if !self.executor.declare(tenant.name(), service, tenants) {
-            let message = "another tenant has a service of this name, or as many are declared as may be (256 of a tenant, and its share of 1,024 in all); take the name of one that you have";
+            let message = "another tenant has a service of this name, or the limit on services is \
+                           reached (256 per tenant, and its share of 1,024 in total); replace one \
+                           of your own";
             return Err(ErrorBody::new(ErrorCode::TenantLimit, message).into());
         }
         self.store.put_service(&row).await?;

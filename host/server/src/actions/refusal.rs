@@ -10,7 +10,7 @@ use super::submission::MEBIBYTE;
 /// There is no such action, or it is another tenant's.
 pub(super) fn unknown(action: ActionId) -> ErrorBody {
     let message = format!(
-        "no action {} is on record; GET /api/v1/actions has all",
+        "no action {} on record; GET /api/v1/actions lists all",
         action.0
     );
     ErrorBody::new(ErrorCode::ActionUnknown, message)
@@ -20,7 +20,7 @@ pub(super) fn unknown(action: ActionId) -> ErrorBody {
 pub(super) fn program_unknown(tenant: &Tenant, key: &str) -> ErrorBody {
     let program = tenant.outside(key).unwrap_or(key);
     let message =
-        format!("program `{program}` is not live; begin it with a step, or leave `program_id` out");
+        format!("program `{program}` is not live; start it with a step, or leave `program_id` out");
     ErrorBody::new(ErrorCode::ProgramUnknown, message).with_param("program_id")
 }
 
@@ -28,7 +28,7 @@ pub(super) fn program_unknown(tenant: &Tenant, key: &str) -> ErrorBody {
 pub(super) fn of_another_job(tenant: &Tenant, program: &str, job: &str) -> ErrorBody {
     let name = |inside| tenant.outside(inside).unwrap_or_default().to_owned();
     let message = format!(
-        "program `{}` is of job `{}`; leave `job` out",
+        "program `{}` belongs to job `{}`; leave `job` out",
         name(program),
         name(job)
     );
@@ -52,17 +52,19 @@ fn amount(resource: &str, units: u64) -> String {
 /// What the core says of what an action costs; `None` where it says something else.
 fn of_resource(error: &ActionError) -> Option<ErrorBody> {
     Some(match error {
-        ActionError::ResourceTwice { resource } => of_cost(resource, "is there twice; join them"),
+        ActionError::ResourceTwice { resource } => {
+            of_cost(resource, "occurs twice; merge the entries")
+        }
         ActionError::UnknownResource { resource } => of_cost(
             resource,
-            "is no resource of this daemon; GET /api/v1/resources has all",
+            "is not a resource of this daemon; GET /api/v1/resources lists all",
         ),
         ActionError::BadOptions { resource, options } => of_cost(
             resource,
-            format_args!("has {options} amounts; give 1 to 64"),
+            format_args!("has {options} amounts; send 1 to 64"),
         ),
         ActionError::NotAscending { resource } => {
-            of_cost(resource, "must be amounts above 0 that ascend; sort them")
+            of_cost(resource, "must be ascending amounts above 0; sort them")
         }
         ActionError::TooManyUnits {
             resource,
@@ -70,7 +72,7 @@ fn of_resource(error: &ActionError) -> Option<ErrorBody> {
             most,
         } => of_cost(
             resource,
-            format_args!("has {units} units; give at most {most}"),
+            format_args!("has {units} units; send at most {most}"),
         ),
         ActionError::NoChunk { resource, units } => of_cost(
             resource,
@@ -84,7 +86,7 @@ fn of_resource(error: &ActionError) -> Option<ErrorBody> {
             let (least, most) = (amount(resource, *least), amount(resource, *most));
             of_cost(
                 resource,
-                format_args!("asks for {least} at least; this daemon has {most}; ask for less"),
+                format_args!("needs at least {least}, but this daemon has {most}; request less"),
             )
         }
         ActionError::BeyondShare {
@@ -98,7 +100,8 @@ fn of_resource(error: &ActionError) -> Option<ErrorBody> {
             let refused = of_cost(
                 resource,
                 format_args!(
-                    "asks for {least} at least; of {total} the tenant's actions may hold {most} at once, its share; ask for less, or have an admin of the daemon raise its limit `action_percent`"
+                    "needs at least {least}, but the tenant's share is {most} of {total}; request \
+                     less, or have an admin of the daemon raise its limit `action_percent`"
                 ),
             );
             ErrorBody {
@@ -124,7 +127,8 @@ pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
             durations, options, ..
         } => {
             let message = format!(
-                "`durations_us` has {durations} entries for {options} amounts; give one for each, or none"
+                "`durations_us` has {durations} entries for {options} amounts; send one for each, \
+                 or none"
             );
             ErrorBody::new(ErrorCode::InvalidField, message).with_param("durations_us")
         }
@@ -136,17 +140,17 @@ pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
         }
         ActionError::ServiceWithoutDevices { service, .. } => of_cost(
             "gpu",
-            format_args!("is what service `{service}` needs; give a number of devices"),
+            format_args!("must be a number of devices; service `{service}` needs them"),
         ),
         ActionError::UnknownProgram { program } => program_unknown(tenant, &program),
         ActionError::NoRunTime => {
-            let message = "`run_s_max` is 0; give the longest time that it may run";
+            let message = "`run_s_max` is 0; send the maximum run time in seconds";
             ErrorBody::new(ErrorCode::InvalidField, message).with_param("run_s_max")
         }
         ActionError::QueueFull { .. } => ErrorBody::new(ErrorCode::QueueFull, error.to_string()),
         ActionError::KeyTaken { action, .. } => {
             let message = format!(
-                "`idempotency_key` is that of action {}, which is another one; take a new key",
+                "`idempotency_key` belongs to action {}, which differs; use a new key",
                 action.0
             );
             ErrorBody::new(ErrorCode::IdempotencyKeyTaken, message).with_param("idempotency_key")

@@ -70,7 +70,7 @@ async fn instruct(actions: Arc<Actions>, mut instructions: UnboundedReceiver<Act
             Ok(()) => actions.carry_out(work).await,
             Err(NotRecorded::Refused) => {
                 if let ActionWork::Start(start) = work {
-                    let cause = "the store can't hold the record of its start";
+                    let cause = "the store can't record its start";
                     actions.failed(start.action, start.attempt, cause);
                 }
             }
@@ -120,7 +120,7 @@ impl Actions {
         };
         // It may have been put on record before that was asked for.
         if self.sandboxes_only && matches!(*body, ActionBody::Process(_)) {
-            let cause = "this daemon runs commands in sandboxes only (sandboxes.required)";
+            let cause = "this daemon runs commands only in sandboxes (sandboxes.required)";
             return self.failed(action, attempt, cause);
         }
         if let (Some(nodes), Some(mark)) = (&self.nodes, node_of(&start.grants)) {

@@ -67,7 +67,10 @@ impl Running {
         let executor = Executor::start(settings, recovery, outputs, reporter).await?;
         for (row, spec) in services {
             if !executor.declare(&row.tenant, spec, 1) {
-                tracing::warn!(service = row.service, "a service is one too many");
+                tracing::warn!(
+                    service = row.service,
+                    "service limit reached; a stored service was not declared"
+                );
             }
         }
         for (action, attempt) in stale {
@@ -105,8 +108,8 @@ fn declared(rows: Vec<ServiceRow>, sandboxes_only: bool) -> Vec<(ServiceRow, Ser
             tracing::warn!(
                 service = row.service,
                 tenant = row.tenant,
-                "a service has commands and was not declared by an operator, and commands run in \
-                 sandboxes only (sandboxes.required): it is not there until an operator declares it"
+                "a service with commands is not available: commands run only in sandboxes \
+                 (sandboxes.required), and no operator declared it; have an operator declare it"
             );
             return None;
         }

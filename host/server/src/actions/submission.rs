@@ -108,9 +108,11 @@ impl Submission {
     /// What is run is not for clients, or not outside of sandboxes.
     pub(super) fn check_client(&self, sandboxes_only: bool) -> Result<(), ErrorBody> {
         let problem = if self.run.get("held").is_some() {
-            "`run` has `held`, which no client sends; send `process`, `sandbox`, `http` or `service`"
+            "`run` has `held`, which clients may not send; send `process`, `sandbox`, `http` or \
+             `service`"
         } else if sandboxes_only && self.run.get("process").is_some() {
-            "`run` has `process`, but this daemon runs commands in sandboxes only; send `sandbox` with the `id` of one (docs/sandboxes.md)"
+            "`run` has `process`, but this daemon runs commands only in sandboxes; send `sandbox` \
+             with the `id` of one (docs/sandboxes.md)"
         } else {
             return Ok(());
         };
@@ -169,7 +171,7 @@ impl Submission {
             Some(Cost::Fixed(bytes)) => Some(bytes),
             Some(Cost::OneOf(_) | Cost::Range { .. }) => {
                 let field = format!("cost.{GPU_MEMORY}");
-                let message = format!("`{field}` has several amounts; send bytes of each device");
+                let message = format!("`{field}` has several amounts; send the bytes per device");
                 let error = ErrorBody::new(ErrorCode::InvalidField, message);
                 return Err(error.with_param(field));
             }
@@ -188,7 +190,8 @@ fn demands(cost: BTreeMap<String, Cost>, body: &ActionBody) -> Result<Vec<Demand
         let field = format!("cost.{resource}");
         if crate::nodes::is_of_node(&resource) {
             let message = format!(
-                "`{field}` is a node's; send `cpu` or `memory`, and commands in its sandboxes draw on the node"
+                "`{field}` belongs to a node; send `cpu` or `memory`, which commands in its \
+                 sandboxes take from the node"
             );
             return Err(ErrorBody::new(ErrorCode::InvalidField, message).with_param(field));
         }
@@ -210,7 +213,7 @@ fn demands(cost: BTreeMap<String, Cost>, body: &ActionBody) -> Result<Vec<Demand
         ActionBody::Service(_) => GPU,
     };
     if crate::nodes::is_of_node(used) {
-        let message = format!("`run.http.quota` is {used}, which is a node's; name a quota");
+        let message = format!("`run.http.quota` is {used}, which belongs to a node; name a quota");
         let error = ErrorBody::new(ErrorCode::InvalidField, message);
         return Err(error.with_param("run.http.quota"));
     }
@@ -237,7 +240,7 @@ impl Cost {
                 wrong(format!("has `min` {min} above `max` {max}; swap them"))
             }
             Self::Range { min, max } if max - min >= OPTIONS_MAX as u64 => wrong(format!(
-                "is a range of more than {OPTIONS_MAX} amounts; list those that matter"
+                "is a range of more than {OPTIONS_MAX} amounts; send a list of fewer"
             )),
             Self::Range { min, max } => Ok((min..=max).collect()),
         }

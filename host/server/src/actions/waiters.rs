@@ -8,7 +8,8 @@ use treadle_model::ActionId;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// What a client is told for which there is no room.
-const FULL: &str = "as many clients wait for actions as may; ask without `wait_s`, or again later";
+const FULL: &str =
+    "the limit on clients that wait for actions is reached; leave `wait_s` out, or retry later";
 
 /// All of them.
 #[derive(Clone, Debug)]
@@ -64,7 +65,8 @@ impl Waiters {
         let own = open.by_tenant.entry(tenant.into()).or_default();
         if *own >= own_max {
             let message = format!(
-                "{own} clients of the tenant `{tenant}` wait for actions, its share; ask without `wait_s`, or again later"
+                "{own} clients of the tenant `{tenant}` wait for actions, which is its share; \
+                 leave `wait_s` out, or retry later"
             );
             return Err(ErrorBody::new(ErrorCode::TenantBusy, message));
         }

@@ -225,7 +225,8 @@ async fn of_program<'a>(
         [(_, shard)] => Ok(shard),
         [] => {
             let message = format!(
-                "no shard knows the program `{program}`; begin it with a step, or name its job with {JOB_HEADER}"
+                "no shard has the program `{program}`; start it with a step, or name its job with \
+                 {JOB_HEADER}"
             );
             Err(Box::new(refuse(ErrorCode::ProgramUnknown, message)))
         }

@@ -108,7 +108,7 @@ async fn term(
     let led = lead(config, (&store, epoch), slot, home, context, &mut stopping).await;
     slot.set(None);
     if let Err(error) = store.resign().await {
-        tracing::debug!(%error, "the lead could not be given back");
+        tracing::debug!(%error, "leadership could not be released");
     }
     let _ = store.close().await;
     led
@@ -154,15 +154,15 @@ async fn lead(
             }
         }
         _ = superseded => {
-            tracing::error!("another daemon schedules now; this one stands by");
+            tracing::error!("another daemon took over scheduling; this one is on standby");
             leading.abandon();
         }
         _ = lost => {
-            tracing::error!("the store is gone; this daemon schedules no more");
+            tracing::error!("the store is gone; this daemon stops scheduling");
             leading.abandon();
         }
         () = app.driver.stopped() => {
-            tracing::error!("the scheduler has ended; this daemon stands by");
+            tracing::error!("the scheduler has ended; this daemon is on standby");
             leading.abandon();
         }
     }

@@ -38,7 +38,7 @@ async fn run(server: &LinkServer, stream: impl AsyncRead + AsyncWrite + Send + '
     let mut line = Vec::new();
     let hello = tokio::time::timeout(HELLO_TIMEOUT, read_line(&mut reader, &mut line));
     let Ok(Ok(FromGateway::Hello { gateway, name })) = hello.await else {
-        tracing::warn!("a gateway's connection began without its name");
+        tracing::warn!("a gateway's connection did not begin with its name");
         return;
     };
     let (sender, said) = unbounded_channel();
@@ -47,7 +47,7 @@ async fn run(server: &LinkServer, stream: impl AsyncRead + AsyncWrite + Send + '
     let Ok(connection) = server.driver.join(gateway, sender) else {
         return;
     };
-    tracing::info!(%gateway, name, "a gateway is connected");
+    tracing::info!(%gateway, name, "a gateway connected");
     let writing = write_lines(writer, said);
     let reading = async {
         loop {

@@ -278,7 +278,7 @@ async fn refresh(auth: Arc<Auth>) {
     loop {
         tokio::time::sleep(REFRESH_PAUSE).await;
         if let Err(error) = auth.refresh().await {
-            tracing::debug!(%error, "tenants and tokens could not be read; the last ones hold");
+            tracing::debug!(%error, "tenants and tokens could not be read; using the last known ones");
         }
     }
 }

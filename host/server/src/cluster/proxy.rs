@@ -24,7 +24,7 @@ pub(super) async fn pass_on(
         Ok(response) => response,
         Err(error @ Unreachable::Address(_)) => refuse(ErrorCode::Internal, error.to_string()),
         Err(error) => {
-            tracing::debug!(url, %error, "a request could not be passed on");
+            tracing::debug!(url, %error, "a request could not be forwarded");
             no_scheduler()
         }
     }
@@ -32,7 +32,8 @@ pub(super) async fn pass_on(
 
 /// No daemon answers for the shard at present.
 pub(super) fn no_scheduler() -> Response<Body> {
-    let message = "no daemon schedules at present; another takes over within seconds: try again";
+    let message =
+        "no daemon is scheduling at present; another takes over within seconds: try again";
     let mut response = refuse(ErrorCode::Overloaded, message);
     let headers = response.headers_mut();
     headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -63,7 +63,7 @@ async fn connect(
 }
 
 fn other_secret() -> Response<Body> {
-    let message = "the daemons' `cluster.secret` differ; give all of them the same";
+    let message = "the daemons' `cluster.secret` differ; set all of them to the same value";
     refuse(ErrorCode::Forbidden, message)
 }
 

@@ -249,7 +249,9 @@ async fn was_released(app: &App, effect: &Effect, after: u64) -> Result<bool, Fa
 /// The id of a command and what it asks for, or why it is none.
 fn parse(id: Option<String>, body: &[u8]) -> Result<(String, Command), String> {
     if body.len() > BODY_BYTES_MAX {
-        return Err(format!("a command has at most {BODY_BYTES_MAX} bytes"));
+        return Err(format!(
+            "the command has more than {BODY_BYTES_MAX} bytes; send less"
+        ));
     }
     let mut fields: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
         format!("the body is not a JSON object ({error}); send {{\"command\": \"...\"}}")
@@ -266,7 +268,7 @@ fn parse(id: Option<String>, body: &[u8]) -> Result<(String, Command), String> {
         (Some(id), _) | (None, Some(id)) if !id.is_empty() => id,
         _ => {
             return Err(
-                "the command has no id, by which it is carried out once; set message-id, or `id`"
+                "the command has no id, which is needed to execute it once; set message-id, or `id`"
                     .to_owned(),
             );
         }
@@ -275,7 +277,7 @@ fn parse(id: Option<String>, body: &[u8]) -> Result<(String, Command), String> {
         return Err(format!("the id is longer than {ID_BYTES_MAX} bytes"));
     }
     let command = serde_json::from_value(Value::Object(fields)).map_err(|error| {
-        format!("{error}; docs/messaging.md has all commands with their fields")
+        format!("{error}; docs/messaging.md lists all commands with their fields")
     })?;
     Ok((id, command))
 }

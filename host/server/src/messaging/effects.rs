@@ -120,7 +120,7 @@ pub(super) fn tenant_of(app: &App, name: Option<&str>) -> Result<Tenant, Failure
     match app.auth.directory().tenants.get(name) {
         Some(state) => Ok(state.tenant.clone()),
         None => refused(format!(
-            "there is no tenant `{name}`; `treadle access tenants list` has all"
+            "no tenant `{name}`; `treadle access tenants list` lists all"
         )),
     }
 }
@@ -144,9 +144,9 @@ pub(super) async fn check_job(
 ) -> Result<(), Failure> {
     let live = app.driver.program(key).await.map_err(|_| Failure::Over)?;
     match live {
-        Some(live) if *live.job != *wanted => {
-            refused(format!("program `{program}` is not of job `{job}`"))
-        }
+        Some(live) if *live.job != *wanted => refused(format!(
+            "program `{program}` does not belong to job `{job}`"
+        )),
         _ => Ok(()),
     }
 }

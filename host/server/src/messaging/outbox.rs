@@ -92,8 +92,8 @@ impl Outbox {
                 tracing::error!(
                     missing,
                     from = cursor.at + 1,
-                    "events were removed before the broker had them; it was away for longer than \
-                     broker.lag_events_max and store.keep_events allow"
+                    "events were removed before they were published; the broker was unavailable \
+                     for longer than broker.lag_events_max and store.keep_events allow"
                 );
             }
             let messages: Vec<Message> = batch.iter().map(message).collect();
@@ -126,7 +126,7 @@ impl Outbox {
                 return Ok(());
             };
             self.status.failed();
-            tracing::debug!(%cause, "a batch was not published; it is published again");
+            tracing::debug!(%cause, "a batch was not published; retrying");
             let mut health = self.broker.health();
             let recovery = async {
                 tokio::time::sleep(pause).await;
@@ -207,7 +207,7 @@ impl Outbox {
             match self.unless_stopped(ask()).await? {
                 Ok(answer) => return Ok(answer),
                 Err(StoreError::Fenced { .. }) => {
-                    tracing::warn!("another daemon leads; this one publishes no more");
+                    tracing::warn!("another daemon leads; this one stops publishing");
                     return Err(Over);
                 }
                 Err(error) => tracing::warn!(%error, "the outbox can't use the store"),

@@ -123,8 +123,8 @@ impl Request {
         };
         let id = id.filter(|id| !id.is_empty());
         if id.is_none() && written.get("idempotency_key").is_none() {
-            let message = "the message has no id, by which its action is run once; set message-id, \
-                           or `idempotency_key`";
+            let message = "the message has no id, which is needed to run its action once; set \
+                           message-id, or `idempotency_key`";
             return refused(message, "idempotency_key");
         }
         loop {

@@ -22,31 +22,31 @@ pub(super) fn render(
         (
             "treadle_engine_running",
             "gauge",
-            "Requests it runs.",
+            "Requests running in the engine.",
             |e| e.running,
         ),
         (
             "treadle_engine_waiting",
             "gauge",
-            "Requests waiting in it.",
+            "Requests waiting in the engine.",
             |e| e.waiting,
         ),
         (
             "treadle_engine_used_tokens",
             "gauge",
-            "KV cache that it has in use.",
+            "KV cache that the engine has in use.",
             |e| e.used_tokens,
         ),
         (
             "treadle_engine_prompt_tokens_total",
             "counter",
-            "Prompt tokens it looked up.",
+            "Prompt tokens that the engine looked up in its cache.",
             |e| e.prompt_tokens_total,
         ),
         (
             "treadle_engine_cached_tokens_total",
             "counter",
-            "Those it had in its cache.",
+            "Prompt tokens that the engine found in its cache.",
             |e| e.cached_tokens_total,
         ),
     ];
@@ -79,7 +79,7 @@ fn render_drifts(text: &mut Exposition, readings: &[(Box<str>, (EngineReading, D
         ),
         (
             "treadle_worker_ledger_drift_alarm",
-            "1 while the ledger is off by more than a tenth of the engine's capacity.",
+            "1 while the ledger differs from the engine by more than a tenth of its capacity.",
             |drift| i64::from(drift.alarm),
         ),
     ];

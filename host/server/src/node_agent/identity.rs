@@ -79,7 +79,7 @@ impl Identity {
     pub(super) fn cordon(&self, cordoned: bool) {
         *self.cordoned.lock().unwrap_or_else(PoisonError::into_inner) = cordoned;
         if let Err(error) = self.keep(cordoned) {
-            tracing::error!(%error, "what is to be cordoned can't be kept");
+            tracing::error!(%error, "the cordon can't be stored");
         }
     }
 }

@@ -39,7 +39,7 @@ enum LinkError {
     Dial(#[from] DialError),
     #[error("{0}")]
     Line(#[from] LineError),
-    #[error("the daemon does not take this node in: {0}")]
+    #[error("the daemon refused this node: {0}")]
     Unwelcome(String),
 }
 
@@ -86,7 +86,7 @@ impl Link {
             ToNode::Unwelcome { cause } => return Err(LinkError::Unwelcome(cause)),
             _ => {
                 return Err(LinkError::Unwelcome(
-                    "it does not begin with a welcome".into(),
+                    "its first message is not a welcome".into(),
                 ));
             }
         }

@@ -35,7 +35,7 @@ impl FileOutputs {
     pub(super) async fn read(&self, name: &str) -> Vec<u8> {
         let read = tokio::fs::read(self.0.join(name)).await;
         read.unwrap_or_else(|error| {
-            tracing::error!(name, %error, "what an action wrote is lost");
+            tracing::error!(name, %error, "the output of an action is lost");
             Vec::new()
         })
     }

@@ -48,7 +48,7 @@ pub(super) fn router(app: SandboxApp, secret: Secret) -> Router {
         .fallback(async || {
             refuse(
                 ErrorCode::UnknownPath,
-                "a node's agent serves its daemon alone",
+                "a node's agent serves only its daemon",
             )
         })
 }
@@ -67,11 +67,11 @@ async fn let_in(State(door): State<Door>, mut request: Request, next: Next) -> R
         if uri.path() == "/health" {
             return StatusCode::NO_CONTENT.into_response();
         }
-        let message = "ask the daemon of this node, which passes requests on";
+        let message = "send the request to this node's daemon, which forwards it";
         return refuse(ErrorCode::Forbidden, message);
     };
     let Some((tenant, tenants)) = door.app.tenants.let_in_as(&tenant, allowed) else {
-        return refuse(ErrorCode::TenantUnknown, "there is no such tenant");
+        return refuse(ErrorCode::TenantUnknown, "no such tenant");
     };
     let principal = Principal {
         tenant,

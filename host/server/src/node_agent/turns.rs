@@ -63,7 +63,8 @@ impl Turns for OfDaemon {
             }
             _ = over => {
                 withdrawal.tenant = None;
-                let message = format!("action {action} did not begin; see GET /api/v1/actions/{action}");
+                let message =
+                    format!("action {action} did not start; see GET /api/v1/actions/{action}");
                 Err(refusal("overloaded", message).into())
             }
         }

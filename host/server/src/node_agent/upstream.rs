@@ -177,7 +177,7 @@ impl Upstream {
         }
         match std::fs::remove_file(&self.unsettled) {
             Ok(()) => state.is_all = true,
-            Err(error) => tracing::error!(%error, "what is settled can't be kept"),
+            Err(error) => tracing::error!(%error, "the settled state can't be stored"),
         }
     }
 
@@ -208,7 +208,7 @@ impl Upstream {
 
     /// Tells the daemon that an attempt can't be run here, of which the executor knows nothing.
     pub(super) fn refuse(&self, attempt: AttemptKey) {
-        let cause = "a node runs nothing but commands in its sandboxes".into();
+        let cause = "a node only runs commands in its sandboxes".into();
         let outcome = Outcome::InfrastructureFailure { cause };
         let end = Ended {
             attempt,

@@ -30,7 +30,8 @@ pub(crate) fn connect(
     request: Request,
 ) -> Response<Body> {
     if !knows_secret(request.headers(), nodes.secret.reveal()) {
-        let message = "the daemon's `cluster.secret` and the node's differ; give both the same";
+        let message =
+            "the daemon's `cluster.secret` and the node's differ; set both to the same value";
         return refuse(ErrorCode::Forbidden, message);
     }
     let actions: Arc<dyn Asked> = Arc::new(actions);
@@ -51,7 +52,7 @@ async fn run(
     };
     let hello = tokio::time::timeout(HELLO_TIMEOUT, lines.next()).await;
     let Ok(Ok(FromNode::Hello(hello))) = hello else {
-        tracing::warn!("a node's connection began without its name");
+        tracing::warn!("a node's connection did not begin with its name");
         return;
     };
     let (sender, said) = unbounded_channel();
@@ -60,7 +61,7 @@ async fn run(
     let at = match joined {
         Ok(at) => at,
         Err(cause) => {
-            tracing::warn!(node = name, cause, "a node was not taken in");
+            tracing::warn!(node = name, cause, "a node was refused");
             let _ = sender.send(ToNode::Unwelcome { cause });
             drop(sender);
             let _ = tokio::time::timeout(HELLO_TIMEOUT, write_lines(writer, said)).await;
@@ -69,7 +70,7 @@ async fn run(
     };
     // The writer ends with another connection of the same node, which drops the only sender.
     drop(sender);
-    tracing::info!(node = name, mark = at.mark, "a node is connected");
+    tracing::info!(node = name, mark = at.mark, "a node connected");
     let (tell, told) = oneshot::channel();
     let error = tokio::select! {
         error = lines.read(nodes, actions, &at, tell) => error,
@@ -199,7 +200,7 @@ async fn answer(actions: &dyn Asked, mark: &str, question: Question) -> Answer {
                 let admitted = actions.hold(&Tenant::new(&tenant), &action, &token).await;
                 admitted.map(|action| Answer::Held { action })
             } else {
-                let message = format!("{} is no sandbox of this node", action.sandbox);
+                let message = format!("{} is not a sandbox of this node", action.sandbox);
                 Err(ErrorBody::new(ErrorCode::SandboxUnknown, message))
             }
         }

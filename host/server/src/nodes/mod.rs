@@ -128,7 +128,7 @@ impl Node {
 
     fn name(&self) -> &str {
         let hello = self.hello.as_ref();
-        hello.map_or("a node that has not come back yet", |hello| &*hello.name)
+        hello.map_or("a node that has not reconnected yet", |hello| &*hello.name)
     }
 }
 
@@ -207,7 +207,7 @@ impl Nodes {
         let mut state = self.lock();
         let is_new = !state.nodes.contains_key(&hello.mark);
         if is_new && state.nodes.len() >= NODES_MAX {
-            return Err(format!("there are {NODES_MAX} nodes, and no more may be"));
+            return Err(format!("node limit reached ({NODES_MAX})"));
         }
         let is_taken = |node: &Node| {
             let is_same = |own: &Hello| own.name == hello.name || own.mark == hello.mark;
@@ -216,7 +216,8 @@ impl Nodes {
         };
         if state.nodes.values().any(is_taken) {
             return Err(format!(
-                "a node named {}, or with a copy of its folder, is connected; give this one another name and folder",
+                "another node with the name {}, or with a copy of this folder, is connected; give \
+                 this one another name and folder",
                 hello.name
             ));
         }
@@ -293,7 +294,7 @@ impl Nodes {
         tracing::warn!(
             node = node.name(),
             mark,
-            "a node stays away; its sandboxes are lost"
+            "a node did not reconnect; its sandboxes are lost"
         );
         state.placed.retain(|_, at| at != mark);
         state.held.retain(|_, at| at != mark);
@@ -449,14 +450,18 @@ fn check(hello: &Hello) -> Result<(), String> {
     let is_mark = hello.mark.len() == MARK_CHARS
         && hello.mark.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if !is_mark {
-        return Err("its mark is none; remove `node.json` from its folder".to_owned());
+        return Err("its mark is invalid; remove `node.json` from its folder".to_owned());
     }
     if hello.name.is_empty() || hello.name.len() > 128 || hello.name.contains(char::is_control) {
-        return Err("its name must have 1 to 128 characters, no control characters among them; give one with --name".to_owned());
+        return Err(
+            "its name must have 1 to 128 characters without control characters; set one \
+                    with --name"
+                .to_owned(),
+        );
     }
     if treadle_trust::base_url(&hello.url).is_err() {
         return Err(format!(
-            "{} is no URL; give one such as http://10.0.0.7:8301 with --advertise",
+            "{} is not a URL; set one such as http://10.0.0.7:8301 with --advertise",
             hello.url
         ));
     }

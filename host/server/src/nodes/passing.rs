@@ -53,7 +53,7 @@ impl Nodes {
             relay::vouch(secret, (tenant, scope), allowed, (method, uri), headers);
         });
         passed.await.inspect_err(|error| {
-            tracing::warn!(url, %error, "a request could not be passed on to a node");
+            tracing::warn!(url, %error, "a request could not be forwarded to a node");
         })
     }
 

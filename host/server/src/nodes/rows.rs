@@ -114,7 +114,7 @@ impl Nodes {
             text.row(name, &format!("state=\"{state}\""), count);
         }
         let name = "treadle_node_sandboxes";
-        text.head(name, "gauge", "Sandboxes by node, as it told last.");
+        text.head(name, "gauge", "Sandboxes by node, as last reported.");
         for row in &rows {
             text.row(name, &format!("node=\"{}\"", row.mark), row.sandboxes);
         }

@@ -32,10 +32,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .takes_action()
             .summary("Runs an action, or reports that a tool call has started or finished")
             .details(
-                "With `run`, treadle runs it: acknowledged once it is on record, and then run at \
-                 most once, unless it is `idempotent`. With `event`, it is a report about a call \
-                 that your own runner makes. Either of them twice changes nothing, where an action \
-                 has an `idempotency_key`.",
+                "With `run`, treadle runs the action. It is acknowledged once it is on record, and \
+                 runs at most once unless it is `idempotent`. With `event`, the request reports a \
+                 call that your own runner makes. An action with an `idempotency_key` can be sent \
+                 again without effect.",
             )
             .fails(&[
                 ErrorCode::Overloaded,
@@ -48,9 +48,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             ]),
         get("/api/v1/actions", VIEW, list)
             .around(recorded_first)
-            .summary("Actions that treadle runs or ran, newest first"),
+            .summary("Actions run by treadle, newest first"),
         get("/api/v1/actions/{action}", VIEW, show)
-            .summary("An action with its output; with `wait_s` once it has ended")
+            .summary("An action with its output; `wait_s` waits for its end")
             .fails(&[
                 ErrorCode::ActionUnknown,
                 ErrorCode::ActionsDisabled,
@@ -58,7 +58,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 ErrorCode::TenantBusy,
             ]),
         delete("/api/v1/actions/{action}", RUN, cancel)
-            .summary("Withdraws an action: it is stopped if it runs")
+            .summary("Cancels an action, and stops it if it runs")
             .fails(&[
                 ErrorCode::ActionUnknown,
                 ErrorCode::ActionsDisabled,
@@ -227,7 +227,8 @@ async fn show(
 ) -> Answer<ActionView> {
     let wait_s = query.wait_s.unwrap_or(0);
     if wait_s > WAIT_S_MAX {
-        let message = format!("`wait_s` is {wait_s}; give at most {WAIT_S_MAX}, and ask again");
+        let message =
+            format!("`wait_s` is {wait_s}; send at most {WAIT_S_MAX}, and repeat the request");
         return Err(refuse(ErrorCode::InvalidField, message));
     }
     let actions = running(&app)?;

@@ -111,7 +111,7 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
         let bytes = Bytes::from_request(request, state).await;
         bytes.map(Self).map_err(|rejection| {
             let error = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                let message = "the body is longer than requests of this kind may be; send less";
+                let message = "the body exceeds the limit for this path; send less";
                 ErrorBody::new(ErrorCode::BodyTooLarge, message)
             } else {
                 let message = format!("the body can't be read: {rejection}; send it again");
@@ -200,7 +200,7 @@ pub(crate) fn sorted_by<T: Copy>(sort: &str, columns: &[(&str, T)]) -> Result<(T
         .ok_or_else(|| {
             let names: Vec<&str> = columns.iter().map(|(column, _)| *column).collect();
             let message = format!(
-                "`sort` is `{sort}`; give {}, with a dash before it for the greatest first",
+                "`sort` is `{sort}`; send {}, with a leading dash for descending order",
                 names.join(", ")
             );
             let error = ErrorBody::new(ErrorCode::InvalidField, message);

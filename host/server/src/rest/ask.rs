@@ -26,12 +26,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         post("/api/v1/ask", RUN, ask)
             .summary("Asks a policy of prediction, allocation or reward")
             .details(
-                "The policy that is bound for the job answers, or the built-in default. Rows by \
-                 the thousand are one question, not a thousand. Of `parallelism`, \
-                 `degree`, `token_us`, `step_us`, `prefill_us`, `capacity_tokens` and `gpus` are \
-                 filled in together where none of the first five is given, from engines whose number \
-                 of GPUs is known and that were seen at work, now or before; `expected_tokens`, `prompt_tokens`, \
-                 `growth` and `tool_us` where the first is not, from the last rollout of the job.",
+                "The policy that is bound for the job answers, or the built-in default. Send many \
+                 rows as one question. For `parallelism`, if `degree`, `token_us`, `step_us`, \
+                 `prefill_us` and `capacity_tokens` are all absent, they and `gpus` are filled in \
+                 from engines with a known number of GPUs and a measured speed, present or past; \
+                 if `expected_tokens` is absent, it, `prompt_tokens`, `growth` and `tool_us` are \
+                 filled in from the last rollout of the job.",
             )
             .fails(&[ErrorCode::AskFull, ErrorCode::Internal]),
     ]

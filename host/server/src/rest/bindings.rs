@@ -24,17 +24,15 @@ use utoipa::{IntoParams, ToSchema};
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let path = "/api/v1/bindings";
     vec![
-        get(path, VIEW, list)
-            .summary("Which policy has which role")
-            .details(
-                "Callers see the bindings of their tenant and, by name alone, those that hold for \
-                 all tenants.",
-            ),
+        get(path, VIEW, list).summary("Policies by role").details(
+            "Callers see the bindings of their tenant and the names of policies that are bound \
+                 for all tenants.",
+        ),
         put(path, PLUGINS, bind)
-            .summary("Gives a policy a role, from the next decision on")
+            .summary("Binds a policy to a role, from the next decision on")
             .details(
-                "Without `job` it holds for all jobs of the tenant; with a token of the whole \
-                 daemon, or where there is one tenant, for all jobs.",
+                "Without `job` the binding applies to all jobs of the tenant; with a token of the \
+                 whole daemon, or if there is only one tenant, to all jobs.",
             )
             .fails(&[
                 ErrorCode::PluginUnknown,
@@ -42,10 +40,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 ErrorCode::BindingConflict,
             ]),
         delete(path, PLUGINS, withdraw)
-            .summary("Takes a policy out of its role")
+            .summary("Removes a policy from its role")
             .fails(&[ErrorCode::MissingField, ErrorCode::BindingConflict]),
         post("/api/v1/bindings/rollback", PLUGINS, roll_back)
-            .summary("Ends a canary, else lets the policy before the present one answer again")
+            .summary("Ends the canary if there is one, else restores the previous policy")
             .fails(&[ErrorCode::BindingConflict]),
     ]
 }
@@ -314,8 +312,8 @@ fn job_of(app: &App, caller: &Caller, job: Option<&str>) -> Result<String, Respo
     let job = name("job", job.unwrap_or(EVERYONE))?;
     let inside = caller.principal.inside(&job);
     if inside == EVERYONE && !is_alone(app, caller) {
-        let message =
-            "this binding holds for the jobs of all tenants; it takes a token of the whole daemon";
+        let message = "this binding applies to the jobs of all tenants; it needs a token of the whole \
+                       daemon";
         return Err(refuse(ErrorCode::Forbidden, message));
     }
     Ok(inside)
@@ -332,8 +330,7 @@ fn bind_request(
     let share_ppm = match (role, body.share) {
         (Role::Canary, Some(share)) if share > 0.0 && share < 1.0 => (share * 1e6).round() as u32,
         (Role::Canary, _) => {
-            let message = "`share` is missing or out of range; a canary decides for a share of \
-                           the programs above 0 and below 1";
+            let message = "`share` is missing or out of range; send a number above 0 and below 1";
             return Err(refuse(ErrorCode::InvalidField, message));
         }
         _ => 0,
@@ -352,7 +349,7 @@ fn world_of(word: Option<&str>) -> Result<World, Response> {
     let word = word.unwrap_or(World::Eviction.as_str());
     World::from_name(word).ok_or_else(|| {
         let words: Vec<&str> = World::ALL.iter().map(|world| world.as_str()).collect();
-        let message = format!("`world` is `{word}`; give one of {}", words.join(", "));
+        let message = format!("`world` is `{word}`; send one of {}", words.join(", "));
         refuse(ErrorCode::InvalidField, message)
     })
 }
@@ -361,7 +358,7 @@ fn role_of(word: Option<&str>) -> Result<Role, Response> {
     let word = word.unwrap_or(Role::Active.as_str());
     let role = Role::from_name(word).filter(|role| *role != Role::Previous);
     role.ok_or_else(|| {
-        let message = format!("`role` is `{word}`; give active, canary or shadow");
+        let message = format!("`role` is `{word}`; send active, canary or shadow");
         refuse(ErrorCode::InvalidField, message)
     })
 }

@@ -17,7 +17,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let path = "/api/v1/programs/{program}/steps/{step}/bodies";
     vec![
         get(path, VIEW, show)
-            .summary("A step's request and answer, where `payloads.keep` keeps them"),
+            .summary("A step's request and response, if `payloads.keep` stores them"),
     ]
 }
 

@@ -116,12 +116,12 @@ impl HostTotals {
             ),
             (
                 "treadle_kv_held_bytes",
-                "The same in bytes, where engines report it.",
+                "Context in host memory, in bytes, as far as engines report it.",
                 self.held_bytes,
             ),
             (
                 "treadle_kv_in_transfer",
-                "KV caches on their way.",
+                "KV caches being transferred.",
                 self.in_transfer as u64,
             ),
         ];
@@ -135,17 +135,17 @@ fn counted(c: &Counters) -> [(&'static str, &'static str, u64); 6] {
     [
         (
             "treadle_kv_offloads_total",
-            "KV caches brought to host memory.",
+            "KV caches offloaded to host memory.",
             c.offloads,
         ),
         (
             "treadle_kv_loads_total",
-            "KV caches brought back from there.",
+            "KV caches loaded back from host memory.",
             c.loads,
         ),
         (
             "treadle_kv_prefetches_total",
-            "Of these, begun before the step came.",
+            "Loads that began before the step arrived.",
             c.prefetches,
         ),
         (
@@ -155,12 +155,12 @@ fn counted(c: &Counters) -> [(&'static str, &'static str, u64); 6] {
         ),
         (
             "treadle_kv_transfers_failed_total",
-            "Offloads and loads after which the context is computed again.",
+            "Offloads and loads that failed, so that the context is recomputed.",
             c.transfers_failed,
         ),
         (
             "treadle_kv_copies_lost_total",
-            "Copies in host memory that were gone before they were needed.",
+            "Copies in host memory that were lost before they were used.",
             c.copies_lost,
         ),
     ]

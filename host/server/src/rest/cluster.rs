@@ -24,7 +24,8 @@ where
     T: 'static,
     S: Clone + Send + Sync + 'static,
 {
-    get("/api/v1/cluster", VIEW, handler).summary("Which daemon schedules what, and its epoch")
+    get("/api/v1/cluster", VIEW, handler)
+        .summary("The daemon that schedules each shard, and its epoch")
 }
 
 /// A daemon and the shards that it knows.

@@ -25,13 +25,15 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/programs/{program}/decisions", VIEW, decisions)
             .around(recorded_first)
-            .summary("Why a program was placed, paused and restored"),
+            .summary(
+                "Decisions about a program: placements, pauses and restores, with their reasons",
+            ),
         get("/api/v1/decisions", VIEW, all_decisions)
             .around(recorded_first)
             .summary("Decisions about all programs, sorted and filtered")
             .details(
-                "Where few match, a page ends after 50,000 decisions that were looked at: it has \
-                 fewer than `limit`, perhaps none, and `next` goes on from there.",
+                "A page ends after 50,000 examined decisions: if few match, it has fewer than \
+                 `limit` rows, possibly none, and `next` continues from there.",
             ),
     ]
 }
@@ -165,7 +167,7 @@ impl Cursor {
         if let (Ok(seq), Ok(seen)) = (seq, seen) {
             return Ok(Self { seq, seen });
         }
-        let message = format!("`after` is `{text}`; send `next` of the page before");
+        let message = format!("`after` is `{text}`; send `next` of the previous page");
         Err(refuse(ErrorCode::InvalidField, message))
     }
 

@@ -12,7 +12,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/demo", VIEW, show)
             .summary("The schedulers that `treadle demo` compares, while it runs")
-            .details("`arms` is empty where the daemon is part of no demo."),
+            .details("`arms` is empty if the daemon is not part of a demo."),
     ]
 }
 

@@ -178,10 +178,10 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
 
     /// What the engine answers is the answer, with any status.
     pub(crate) fn answers_as_the_engine(mut self) -> Self {
-        let what = "The engine's answer.";
+        let what = "The engine's response.";
         self.about.add_answer("200", "application/json", what, None);
         // Of any kind, or empty.
-        let refused = Response::new("The engine's answer, where it refuses or fails.");
+        let refused = Response::new("The engine's error response.");
         let responses = &mut self.about.operation.responses.responses;
         responses.insert("default".to_owned(), RefOr::T(refused));
         self
@@ -200,7 +200,8 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         for kind in ["application/wasm", "multipart/form-data"] {
             body.content.insert(kind.to_owned(), Content::default());
         }
-        body.description = Some("The component, as it is or as the file of a form.".to_owned());
+        body.description =
+            Some("The component, as the raw body or as a file of a form.".to_owned());
         self.about.operation.request_body = Some(body);
         self.fails(&[ErrorCode::BodyTooLarge])
     }

@@ -58,7 +58,7 @@ pub(crate) async fn forward(
         None if app.host.is_some() => next.run(request).await,
         None => match in_path(path) {
             Some(named) => {
-                let message = format!("there is no {named} on any node; name it by its id");
+                let message = format!("no node has {named}; use its id");
                 refuse(ErrorCode::SandboxUnknown, message)
             }
             None => next.run(request).await,
@@ -225,7 +225,7 @@ async fn make(nodes: &Nodes, app: &SandboxApp, request: Request, next: Next) -> 
     refusal.unwrap_or_else(|| {
         refuse(
             ErrorCode::Overloaded,
-            "no node takes sandboxes at present; `treadle nodes` shows them",
+            "no node accepts sandboxes at present; `treadle nodes` shows the nodes",
         )
     })
 }
@@ -257,7 +257,7 @@ async fn everywhere(
     let asked = urls.iter().map(async |url| {
         let response = nodes.send(url, again()).await;
         response
-            .unwrap_or_else(|_| refuse(ErrorCode::SandboxFailed, format!("{url} does not answer")))
+            .unwrap_or_else(|_| refuse(ErrorCode::SandboxFailed, format!("{url} does not respond")))
     });
     let mut answers = join_all(asked).await;
     if is_here {
@@ -310,7 +310,8 @@ fn image(uri: &Uri, body: &Bytes) -> String {
 
 fn away(mark: &str) -> Response<Body> {
     let message = format!(
-        "it is on the node {mark}, which is away or takes none; try again, or see `treadle nodes`"
+        "it is on the node {mark}, which is disconnected or accepts no sandboxes; try again, or \
+         see `treadle nodes`"
     );
     refuse(ErrorCode::SandboxFailed, message)
 }

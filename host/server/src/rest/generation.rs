@@ -73,9 +73,8 @@ fn plain(kind: treadle_wire::Endpoint) -> Endpoint<Arc<GatewayState>> {
     relayed(Some(Method::POST), kind.path(), RUN, handler)
         .summary(summary(kind))
         .details(
-            "Goes to an engine once the program has a placement there. Body and answer are the \
-             engine's own, an event stream included. The header `x-treadle-program` of the answer \
-             names the program.",
+            "Sent to an engine once the program is placed. Body and response are the engine's own, \
+             including event streams. The response header `x-treadle-program` names the program.",
         )
         .takes::<EngineRequest>()
         .answers_as_the_engine()
@@ -115,13 +114,13 @@ pub(crate) fn forwarded() -> Vec<Endpoint<Arc<GatewayState>>> {
     let get = Some(Method::GET);
     let page = |path, needs| {
         relayed(get.clone(), path, needs, forward)
-            .summary("Forwarded as it is to the engine with the fewest running steps")
+            .summary("Forwarded unchanged to the engine with the fewest running steps")
     };
     let mut all = vec![
         relayed(get.clone(), "/v1/models", VIEW, models)
             .summary("The models of all engines, adapters included"),
         relayed(get.clone(), MODEL, VIEW, one_model)
-            .summary("One model; slashes in its name may be written as they are")
+            .summary("One model; slashes in its name need no escaping")
             .fails(&[ErrorCode::ModelNotFound]),
         page("/server_info", VIEW),
         page("/health_generate", RUN),
@@ -145,8 +144,8 @@ pub(crate) fn forwarded() -> Vec<Endpoint<Arc<GatewayState>>> {
         let endpoint = relayed(Some(Method::POST), path, RUN, handler)
             .summary("Tokens of a prompt in Anthropic's form")
             .details(
-                "Asked of an engine that has the path; else its tokenizer counts the texts of the \
-                 prompt, without what the chat template puts between them.",
+                "Sent to an engine that has the path. If none has it, an engine's tokenizer counts \
+                 the texts of the prompt, without the chat template's additions.",
             );
         all.push(endpoint.takes::<EngineRequest>());
     }

@@ -30,16 +30,19 @@ const SCHEDULER_WAIT_MAX: Duration = Duration::from_secs(2);
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let unwell =
-        "No registered engine answers, or the store can't be written; `detail` has the cause.";
+        "No registered engine responds, or the store can't be written; `detail` has the cause.";
     vec![
         get("/health", Needs::Nothing, show)
             .around(super::compat::e2b::health)
-            .summary("200 while a program can be served, else 503 with the cause")
-            .details("Callers without the scope viewer learn no more than that.")
+            .summary("200 if programs can be served, else 503 with the cause")
+            .details("Callers without the scope viewer get only the status.")
             .answers::<Health>(200, "Programs can be served.")
             .answers::<Health>(503, unwell),
         get("/metrics", VIEW, show_metrics)
-            .summary("Prometheus' text; JSON per engine with `Accept: application/json`")
+            .summary(
+                "Metrics in Prometheus' text format; JSON per engine with `Accept: \
+                      application/json`",
+            )
             .answers_as("text/plain", "Metrics.")
             .fails(&[ErrorCode::Overloaded]),
     ]
@@ -152,7 +155,7 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
         (
             StatusCode::SERVICE_UNAVAILABLE,
             "no_healthy_worker",
-            "no registered engine answers",
+            "no registered engine responds",
         )
     } else {
         (StatusCode::OK, "ok", "")
@@ -238,13 +241,13 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
     text.push_str(&MemoryUses::shown_to(accounts, &caller.principal).render());
     text.push_str(&treadle_http::gauge(
         "treadle_request_bodies_bytes",
-        "Bytes of requests' bodies that are held; `server.bodies_bytes_max` bounds them.",
+        "Bytes of request bodies in memory; `server.bodies_bytes_max` bounds them.",
         app.gateway.room.bodies.0.used(),
     ));
     if let Some(bodies) = &app.gateway.bodies {
         text.push_str(&treadle_http::counter(
             "treadle_bodies_left_out_total",
-            "Bodies that were too long to be kept, or came while too many waited.",
+            "Bodies that were not stored because they were too long or the write queue was full.",
             bodies.left_out(),
         ));
     }

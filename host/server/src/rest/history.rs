@@ -21,10 +21,11 @@ const BACK_US: u64 = 3_600 * 1_000_000;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/history", VIEW, show)
-            .summary("Figures over time, of three days")
+            .summary("Metrics of the last three days")
             .details(
-                "Samples of `/metrics` over all workers, four a minute: programs by state, steps, \
-                 tokens, KV memory and its uses. Times are of the scheduler's clock.",
+                "Samples of `/metrics`, summed over all workers, four per minute: programs by \
+                 state, steps, tokens, KV memory and its uses. Times are those of the scheduler's \
+                 clock.",
             ),
     ]
 }

@@ -20,7 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
     vec![
         get("/api/v1/identity", Needs::Nothing, prove)
-            .summary("Proof that this daemon knows a token, which is not sent"),
+            .summary("Proves that this daemon knows a token, without sending the token"),
     ]
 }
 

@@ -14,7 +14,7 @@ use treadle_wire::ErrorCode;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/memory", VIEW, show)
-            .summary("What KV memory was used for, per worker and per job of the tenant")
+            .summary("Uses of KV memory over time, per worker and per job of the tenant")
             .fails(&[ErrorCode::Overloaded]),
     ]
 }

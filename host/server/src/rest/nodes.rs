@@ -17,10 +17,13 @@ use utoipa::ToSchema;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
-        get("/api/v1/nodes", VIEW, list).summary("Machines that have sandboxes for this daemon"),
+        get("/api/v1/nodes", VIEW, list).summary("Nodes that run sandboxes for this daemon"),
         patch("/api/v1/nodes/{node}", ENGINES, set_state)
-            .summary("Has a node, by name or mark, take new sandboxes or none")
-            .details("What it has goes on; it stays so when its agent is started again.")
+            .summary("Cordons a node, by name or mark, or takes it back")
+            .details(
+                "A cordoned node gets no new sandboxes and keeps those that it has. The \
+                      setting survives a restart of its agent.",
+            )
             .fails(&[ErrorCode::NodeUnknown, ErrorCode::NodeAway]),
     ]
 }
@@ -28,7 +31,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// A node's agent connects.
 pub(super) async fn connect(State(app): State<App>, request: Request) -> Response {
     let (Some(nodes), Some(actions)) = (app.nodes, app.actions) else {
-        let message = "this daemon takes no nodes; set actions.enabled = true, and cluster.secret to the same text as theirs (docs/sandboxes.md)";
+        let message = "this daemon accepts no nodes; set actions.enabled = true, and give it the \
+                       cluster.secret of the nodes (docs/sandboxes.md)";
         return refuse(ErrorCode::Forbidden, message);
     };
     crate::nodes::connect(nodes, actions, request)
@@ -78,7 +82,7 @@ async fn set_state(
         Some(Ok(row)) => row,
         Some(Err(since)) => {
             let message = format!(
-                "{node} is away for {} s; try again once it is back",
+                "{node} has been disconnected for {} s; try again once it is back",
                 since.as_secs()
             );
             return Err(refuse(ErrorCode::NodeAway, message));

@@ -35,27 +35,27 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         get("/api/v1/plugins", VIEW, list)
             .summary("Policies that can be bound")
             .details(
-                "Those of the caller's tenant and the bundled ones. Bundled ones that have not \
-                 been used are not stored yet.",
+                "Returns the policies of the caller's tenant and the bundled ones. Bundled \
+                 policies are stored on first use.",
             ),
         post("/api/v1/plugins", PLUGINS, push)
             .summary("Uploads a policy")
-            .details("A signature comes in the header `x-treadle-signature` or in the form.")
+            .details("Send a signature in the header `x-treadle-signature` or in the form.")
             .takes_upload()
-            .answers::<Pushed>(200, "The tenant had it before.")
-            .answers::<Pushed>(201, "It is the tenant's now.")
+            .answers::<Pushed>(200, "The tenant already had it.")
+            .answers::<Pushed>(201, "Stored for the tenant.")
             .fails(invalid)
             .fails(&[ErrorCode::TenantLimit]),
         post("/api/v1/plugins/check", PLUGINS, check)
-            .summary("Runs the checks of an upload alone")
+            .summary("Checks a policy without storing it")
             .takes_upload()
             .fails(invalid),
         get("/api/v1/plugins/{plugin}", VIEW, show)
-            .summary("One policy, and what became of the questions that it was asked")
+            .summary("One policy and the outcomes of its questions")
             .fails(&[ErrorCode::PluginUnknown, ErrorCode::PluginInvalid]),
         get("/api/v1/plugins/{plugin}/logs", VIEW, logs)
-            .summary("What a policy wrote to its log")
-            .details("Clients that accept `text/event-stream` get it as a stream of events.")
+            .summary("A policy's log")
+            .details("Clients that accept `text/event-stream` get a stream of events.")
             .answers::<LogPage>(200, "Lines, oldest first.")
             .fails(&[ErrorCode::PluginUnknown, ErrorCode::PluginInvalid]),
     ]

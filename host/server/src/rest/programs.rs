@@ -27,7 +27,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/programs", VIEW, history)
             .around(recorded_first)
-            .summary("All programs on record, sorted and filtered"),
+            .summary("Live and ended programs, sorted and filtered"),
         get(program, VIEW, show)
             .around(recorded_first)
             .summary("One program")
@@ -37,8 +37,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .fails(&[ErrorCode::Overloaded]),
         put("/api/v1/programs/{program}/reward", RUN, reward)
             .around(recorded_first)
-            .summary("Says how well a program did")
-            .details("Before its end or after it, while it is on record; a later report replaces an earlier one.")
+            .summary("Reports a program's reward")
+            .details(
+                "Accepted before and after its end, while the program is on record; a later \
+                      report replaces an earlier one.",
+            )
             .fails(&[ErrorCode::ProgramUnknown, ErrorCode::Overloaded]),
         delete("/api/v1/jobs/{job}", RUN, release_job)
             .summary("Ends all live programs of a job")
@@ -48,7 +51,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 /// No live program has this name.
 pub(crate) fn unknown(program: &str) -> Response {
-    let message = format!("no program `{program}` is live; GET /programs lists those that are");
+    let message = format!("no live program `{program}`; GET /programs lists live programs");
     refuse(ErrorCode::ProgramUnknown, message)
 }
 
@@ -150,7 +153,7 @@ async fn reward(
     let row = app.store.program(&key).await;
     let row = row.map_err(|error| store_failed(&error))?;
     if live.is_none() && row.is_none() {
-        let message = format!("no program `{program}` is on record; GET /api/v1/programs has all");
+        let message = format!("no program `{program}` on record; GET /api/v1/programs lists all");
         return Err(refuse(ErrorCode::ProgramUnknown, message));
     }
     app.driver
@@ -379,9 +382,8 @@ fn cursor(
         Some((value.parse().ok()?, at.parse().ok()?, program))
     });
     let (value, at, program) = parts.ok_or_else(|| {
-        let message = format!(
-            "`after` is `{text}`; send `next` of the page before, with the `sort` that it had"
-        );
+        let message =
+            format!("`after` is `{text}`; send `next` of the previous page, with the same `sort`");
         refuse(ErrorCode::InvalidField, message)
     })?;
     let program = name("after", program)?;

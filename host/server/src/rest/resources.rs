@@ -25,14 +25,14 @@ use utoipa::ToSchema;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/resources", VIEW, show)
-            .summary("What actions draw from, what is free of it, and how many wait")
+            .summary("Resources of actions: capacity, free amount and number of waiting actions")
             .fails(&[ErrorCode::Overloaded]),
         put("/api/v1/services/{service}", RUN, declare)
-            .summary("Declares a service that devices hold while actions use it, or replaces it")
+            .summary("Declares or replaces a service that is loaded onto devices for actions")
             .details(
-                "It is brought onto the devices of an action that asks for it, and stays there \
-                 until they are needed for another one. Where commands run in sandboxes only, one \
-                 with commands takes an operator's token.",
+                "The service is loaded onto the devices of an action that requests it, and stays \
+                 until another service needs them. If commands may only run in sandboxes, \
+                 declaring a service with commands needs an operator's token.",
             )
             .fails(&[
                 ErrorCode::Overloaded,
@@ -207,7 +207,9 @@ async fn declare(
     let tenant = &caller.principal.tenant.tenant;
     let has_commands = spec.has_commands() || actions.has_commands(tenant, &service);
     if actions.runs_sandboxes_only() && has_commands && !spec.by_operator {
-        let message = "the service has commands, or is to take the place of one that has, and this daemon runs those of jobs in sandboxes only; send `control`, or have an operator declare it with a token";
+        let message = "the service has commands or replaces one that has, and this daemon runs \
+                       commands of jobs only in sandboxes; send `control`, or have an operator \
+                       declare it with a token";
         let body = ErrorBody::new(ErrorCode::Forbidden, message);
         return Err(error_response(&body.with_param("lifecycle")));
     }

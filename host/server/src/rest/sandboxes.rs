@@ -35,10 +35,10 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     ];
     vec![
         post("/api/v1/sandboxes", RUN, create)
-            .summary("Makes a sandbox")
+            .summary("Creates a sandbox")
             .details(
-                "Acknowledged once it is on record; it is prepared meanwhile, and commands in it \
-                 wait for that. It ends with its program, or when its time is over.",
+                "Acknowledged once the sandbox is on record; commands wait until it is ready. It \
+                 ends with its program, or at its timeout.",
             )
             .fails(&[
                 ErrorCode::SandboxesDisabled,
@@ -51,18 +51,20 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
         get("/api/v1/sandboxes", VIEW, list)
             .summary("Sandboxes, oldest first")
             .fails(&codes[..1]),
-        get("/api/v1/sandboxes/{sandbox}", VIEW, show).summary("A sandbox").fails(&codes),
+        get("/api/v1/sandboxes/{sandbox}", VIEW, show)
+            .summary("A sandbox")
+            .fails(&codes),
         delete("/api/v1/sandboxes/{sandbox}", RUN, remove)
             .summary("Removes a sandbox with its processes and files")
             .fails(&codes),
         post("/api/v1/sandboxes/{sandbox}/pause", RUN, pause)
-            .summary("Stops a sandbox's processes; they keep their memory")
+            .summary("Pauses a sandbox's processes; they keep their memory")
             .fails(&with_failure),
         post("/api/v1/sandboxes/{sandbox}/resume", RUN, resume)
-            .summary("Lets a sandbox's processes go on")
+            .summary("Resumes a sandbox's processes")
             .fails(&with_failure),
         post("/api/v1/sandboxes/{sandbox}/fork", RUN, fork)
-            .summary("Makes sandboxes with the files that one has now")
+            .summary("Creates sandboxes with copies of a sandbox's files")
             .fails(&[
                 codes[0],
                 codes[1],
@@ -73,19 +75,22 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
                 ErrorCode::Unserved,
             ]),
         get("/api/v1/images", VIEW, images)
-            .summary("What sandboxes can be made of")
+            .summary("Images for sandboxes")
             .fails(&codes[..1]),
         put("/api/v1/images/{image}", IMAGES, import)
-            .summary("Makes an image of a folder, a tar archive or an OCI image layout of the daemon's machine")
+            .summary(
+                "Imports an image from a folder, a tar archive or an OCI image layout on the \
+                      daemon's machine",
+            )
             .details(
-                "What is below a folder of `sandboxes.image_folders`, and nothing of the daemon's \
-                 own. It is the caller's tenant's, unless it is `shared`. Beside other tenants it \
-                 takes a token of the whole daemon.",
+                "The source must be below a folder of `sandboxes.image_folders` and not belong to \
+                 the daemon. The image belongs to the caller's tenant unless it is `shared`. With \
+                 several tenants this needs a token of the whole daemon.",
             )
             .fails(&[codes[0], ErrorCode::Unserved]),
         delete("/api/v1/images/{image}", IMAGES, remove_image)
-            .summary("Removes an image that no sandbox has")
-            .details("Beside other tenants it takes a token of the whole daemon.")
+            .summary("Removes an image that no sandbox uses")
+            .details("With several tenants this needs a token of the whole daemon.")
             .fails(&[codes[0], ErrorCode::Unserved]),
     ]
 }
@@ -358,7 +363,8 @@ pub(super) fn check_images(principal: &Principal) -> Result<(), Response> {
     if principal.is_alone() || principal.global {
         return Ok(());
     }
-    let message = "images take a token of the whole daemon: there are several tenants, and machines are shared; ask an operator of the daemon";
+    let message = "images need a token of the whole daemon: there are several tenants, and \
+                   machines are shared; ask an operator of the daemon";
     Err(refuse(ErrorCode::Forbidden, message))
 }
 

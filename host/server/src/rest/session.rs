@@ -24,10 +24,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
     let path = "/api/v1/session";
     vec![
         post(path, Needs::Nothing, begin)
-            .summary("Begins a browser's session")
+            .summary("Starts a browser session")
             .details(
-                "The answer sets the cookie `treadle_session`, which counts as the token for \
-                 requests of the console's own pages. It ends when the token does.",
+                "The response sets the cookie `treadle_session`, which stands for the token in \
+                 requests of the console's own pages. The session expires with the token.",
             )
             .fails(&[
                 ErrorCode::TokenInvalid,
@@ -35,16 +35,16 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
                 ErrorCode::Forbidden,
             ]),
         delete(path, Needs::Nothing, end)
-            .summary("Ends the browser's session; the token stays good"),
-        get(path, Needs::Nothing, tell).summary("Tells how browsers may sign in"),
+            .summary("Ends the browser session; the token stays valid"),
+        get(path, Needs::Nothing, tell).summary("How browsers can sign in"),
         get("/api/v1/session/sign-in", Needs::Nothing, leave)
-            .summary("Sends a browser to the identity provider")
+            .summary("Redirects a browser to the identity provider")
             .details(
-                "OpenID Connect's authorization code flow with PKCE. The provider sends the browser \
-                 back to `/api/v1/session/callback`, which begins its session.",
+                "OpenID Connect's authorization code flow with PKCE. The provider redirects the \
+                 browser to `/api/v1/session/callback`, which starts its session.",
             ),
         get("/api/v1/session/callback", Needs::Nothing, come_back)
-            .summary("Takes a browser back from the identity provider"),
+            .summary("Completes a sign-in with the identity provider"),
     ]
 }
 
@@ -125,7 +125,7 @@ async fn leave(
         (_, Err(error)) => Err(error),
         (None, _) => Err(ErrorBody::new(
             ErrorCode::TokenInvalid,
-            "there is no identity provider here; sign in with a token",
+            "no identity provider is configured; sign in with a token",
         )),
     };
     match left {

@@ -139,19 +139,19 @@ impl<T: ToSchema> Gives for WithCookie<T> {
 
 impl Gives for SeeOther {
     fn describe(about: &mut About) {
-        about.answers_nothing(303, "The browser is sent on.");
+        about.answers_nothing(303, "The browser is redirected.");
     }
 }
 
 impl<T: ToSchema> Gives for Created<T> {
     fn describe(about: &mut About) {
-        about.answers::<T>(201, "It was made.");
+        about.answers::<T>(201, "Created.");
     }
 }
 
 impl<T: ToSchema> Gives for Accepted<T> {
     fn describe(about: &mut About) {
-        about.answers::<T>(202, "It will be done.");
+        about.answers::<T>(202, "Accepted.");
     }
 }
 

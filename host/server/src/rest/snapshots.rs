@@ -17,11 +17,11 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     let disabled = [ErrorCode::SandboxesDisabled];
     vec![
         post("/api/v1/sandboxes/{sandbox}/snapshot", RUN, make)
-            .summary("Keeps the files that a sandbox has now, to make others of them")
+            .summary("Takes a snapshot of a sandbox's files")
             .details(
-                "Its processes are halted meanwhile and are no part of it. Name the snapshot as the \
-                 `image` of a new sandbox. It stays until it is removed, also once the sandbox is \
-                 gone. A name goes from an older snapshot to this one, and the older is removed.",
+                "Processes are paused meanwhile and are not part of the snapshot. Use the snapshot \
+                 as the `image` of a new sandbox. It remains until it is removed, even after its \
+                 sandbox ends. A snapshot with the same name is replaced.",
             )
             .fails(&[
                 ErrorCode::SandboxesDisabled,
@@ -34,7 +34,7 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
             .summary("Snapshots of sandboxes, oldest first")
             .fails(&disabled),
         delete("/api/v1/snapshots/{snapshot}", RUN, remove)
-            .summary("Removes a snapshot, by its id or name; sandboxes that were made of it stay")
+            .summary("Removes a snapshot, by its id or name; sandboxes created from it remain")
             .fails(&disabled)
             .fails(&[ErrorCode::ImageUnknown]),
     ]

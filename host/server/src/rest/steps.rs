@@ -24,20 +24,20 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/programs/{program}/steps", VIEW, steps)
             .around(recorded_first)
-            .summary("A program's steps, in the order in which they came")
+            .summary("A program's steps, in order of arrival")
             .details(
-                "Their numbers rise where one daemon takes requests; where several do, each has \
-                 its own. Those that wait or run are among them, with `outcome` null, and with `worker` null \
-                 while they wait.",
+                "Step numbers ascend if one daemon takes all requests; with several daemons, each \
+                 has its own numbers. Steps that wait or run are included with a null `outcome`; \
+                 `worker` is null while they wait.",
             ),
         get("/api/v1/steps", VIEW, listed)
             .around(recorded_first)
-            .summary("Steps of all programs that have ended, sorted and filtered")
+            .summary("Ended steps of all programs, sorted and filtered")
             .details(
-                "The slowest are those of the last hour where `since_ms` names no other time, and of \
-                 the newest 50,000 steps. Others are read in the order of their ends until a page is \
-                 full, or 50,000 were looked at: then a page has fewer than `limit`, perhaps none, \
-                 and `next` goes on from there.",
+                "Sorted by duration, the steps are those of the last hour or since `since_ms`, out \
+                 of the newest 50,000. In other orders, reading stops once a page is full or \
+                 50,000 steps were examined: then the page has fewer than `limit` rows, possibly \
+                 none, and `next` continues from there.",
             ),
     ]
 }
@@ -337,7 +337,7 @@ fn cursor(tenant: &Tenant, text: &str) -> Result<StepCursor, Response> {
         Some((value.parse().ok()?, step.parse().ok()?, program))
     };
     let (value, step, program) = read().ok_or_else(|| {
-        let message = format!("`after` is `{text}`; send `next` of the page before");
+        let message = format!("`after` is `{text}`; send `next` of the previous page");
         refuse(ErrorCode::InvalidField, message)
     })?;
     let program = match program {

@@ -41,15 +41,15 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         get("/api/v1/stream", VIEW, stream)
             .summary("The journal as it grows, as server-sent events")
             .details(
-                "Each message is an event as `GET /api/v1/events` shows it; its id is the `seq`. \
-                 It begins with what happens next, or after the event that `Last-Event-ID` or \
-                 `after` names, so that a client which comes back misses nothing and sees nothing \
-                 twice. The daemon ends a stream after 15 minutes; clients of event streams come \
-                 back by themselves.",
+                "Each message is an event as in `GET /api/v1/events`, with its `seq` as id. The \
+                 stream begins with the next event, or after the event that `Last-Event-ID` or \
+                 `after` names, so that a client which reconnects sees every event once. The \
+                 daemon ends a stream after 15 minutes; event stream clients reconnect \
+                 automatically.",
             )
             .answers_as(
                 "text/event-stream",
-                "Events, with a comment each 3 s while there are none.",
+                "Events, with a comment every 3 s while there are none.",
             )
             .fails(&[ErrorCode::StreamsFull, ErrorCode::InvalidField]),
     ]
@@ -116,7 +116,7 @@ fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Response> {
         .ok()
         .and_then(|text| text.trim().parse().ok());
     seq.map(Some).ok_or_else(|| {
-        let message = "`Last-Event-ID` is no number; send the id of the last event that came";
+        let message = "`Last-Event-ID` is not a number; send the id of the last event received";
         refuse(ErrorCode::InvalidField, message)
     })
 }
@@ -150,7 +150,7 @@ impl Reader {
                 Ok(rows) if rows.is_empty() => {}
                 Ok(rows) => return Some(rows),
                 Err(error) => {
-                    tracing::warn!(%error, "an event stream ends; its client may come back");
+                    tracing::warn!(%error, "an event stream ended; its client may reconnect");
                     return None;
                 }
             }

@@ -20,19 +20,21 @@ use utoipa::ToSchema;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let one = "/api/v1/tenants/{tenant}";
     vec![
-        get("/api/v1/whoami", VIEW, whoami).summary("Who the daemon takes the caller for"),
+        get("/api/v1/whoami", VIEW, whoami).summary("The caller's identity and permissions"),
         get("/api/v1/tenants", ADMIN, list)
             .summary("Tenants and their limits")
-            .details("All for an admin of the whole daemon, else the caller's own."),
+            .details(
+                "Returns all tenants for an admin of the whole daemon, else the caller's own.",
+            ),
         post("/api/v1/tenants", Needs::Root, create)
-            .summary("Makes a tenant")
+            .summary("Creates a tenant")
             .fails(&[ErrorCode::TenantExists, ErrorCode::TenantLimit]),
         get(one, ADMIN, show)
             .summary("One tenant")
             .fails(&[ErrorCode::TenantUnknown]),
         put(one, ADMIN, change)
             .summary("Changes a tenant's limits")
-            .details("Limits that are named change, the others stay.")
+            .details("Only the limits in the body change.")
             .fails(&[ErrorCode::TenantUnknown]),
     ]
 }
@@ -141,7 +143,7 @@ fn find(app: &App, caller: &Caller, name: &str) -> Result<Arc<TenantState>, Resp
     let state = directory.tenants.get(name);
     let state = state.filter(|_| caller.principal.root || name == own);
     state.cloned().ok_or_else(|| {
-        let message = format!("there is no tenant `{name}`; `treadle access tenants` lists them");
+        let message = format!("no tenant `{name}`; `treadle access tenants` lists them");
         refuse(ErrorCode::TenantUnknown, message)
     })
 }

@@ -20,15 +20,17 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/tokens", ADMIN, list)
             .summary("Tokens, newest first")
-            .details("Those of the tenant; all for an admin of the whole daemon."),
+            .details(
+                "Returns the tenant's tokens, or all tokens for an admin of the whole daemon.",
+            ),
         post("/api/v1/tokens", ADMIN, create)
-            .summary("Makes a token; its secret is in the answer")
+            .summary("Creates a token; the response has its secret")
             .fails(&[ErrorCode::TenantUnknown, ErrorCode::TenantLimit]),
         delete(one, ADMIN, revoke)
-            .summary("Ends a token at once")
+            .summary("Revokes a token immediately")
             .fails(&[ErrorCode::TokenUnknown]),
         post(&format!("{one}/rotate"), ADMIN, rotate)
-            .summary("Gives a token a new secret; the one before stays good for a while")
+            .summary("Rotates a token's secret; the previous one stays valid for a while")
             .fails(&[ErrorCode::TokenUnknown, ErrorCode::TokenInvalid]),
     ]
 }

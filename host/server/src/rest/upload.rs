@@ -18,7 +18,7 @@ pub(super) async fn upload(request: Request) -> Result<Upload, Response> {
     let broken = |error: &dyn std::fmt::Display| {
         refuse(
             ErrorCode::PluginInvalid,
-            format!("the upload could not be read: {error}"),
+            format!("the upload can't be read: {error}"),
         )
     };
     let mut upload = Upload {

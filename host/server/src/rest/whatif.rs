@@ -23,17 +23,17 @@ use utoipa::ToSchema;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let (runs, one) = ("/api/v1/what-if/runs", "/api/v1/what-if/runs/{run}");
     vec![
-        get(runs, VIEW, list).summary("Runs of what-if replay, newest first"),
+        get(runs, VIEW, list).summary("What-if runs, newest first"),
         post(runs, RUN, start)
             .takes_action()
-            .summary("Accepts a run of what-if replay; it starts when its turn comes")
+            .summary("Queues a what-if run")
             .fails(&[ErrorCode::WhatIfFull, ErrorCode::PluginUnknown]),
         get(one, VIEW, show)
-            .summary("A run's progress, or its results")
+            .summary("The progress or the results of a what-if run")
             .answers::<RunView>(200, "The run, with its report once it is done.")
             .fails(&[ErrorCode::WhatIfRunUnknown]),
         delete(one, RUN, cancel)
-            .summary("Cancels a run, if it has not ended")
+            .summary("Cancels a what-if run that has not ended")
             .fails(&[ErrorCode::WhatIfRunUnknown]),
     ]
 }

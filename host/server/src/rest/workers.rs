@@ -30,7 +30,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .summary("Registers an engine")
             .fails(&[ErrorCode::QueueFull, ErrorCode::Overloaded]),
         patch("/api/v1/workers/{worker}", ENGINES, set_state)
-            .summary("Cordons or drains an engine, by id or encoded URL, or takes it back")
+            .summary("Cordons, drains or reactivates an engine, by id or encoded URL")
             .fails(&[ErrorCode::WorkerUnknown, ErrorCode::Overloaded]),
         delete("/api/v1/workers/{worker}", ENGINES, remove)
             .summary("Removes an engine, by id or encoded URL; its programs continue elsewhere")
@@ -161,18 +161,17 @@ struct ReportedLoad {
 
 /// Why programs wait while an engine is out of service.
 const NO_OTHER: &str =
-    "no engine takes programs, so their steps wait in the queue; activate or register one";
+    "no engine accepts programs, so their steps wait in the queue; activate or register one";
 
 /// Why an engine gets no steps.
 const fn rests(rest: Rest) -> &'static str {
     match rest {
         Rest::Asleep => {
-            "its engine is asleep, so it gets no steps; wake it (POST /wake_up of vLLM), and it is \
-             used again"
+            "its engine is asleep, so it gets no steps; wake it with POST /wake_up of vLLM"
         }
         Rest::Paused => {
-            "its engine is paused, so it gets no steps; let it go on (POST /resume of vLLM, \
-             /continue_generation of SGLang), and it is used again"
+            "its engine is paused, so it gets no steps; resume it with POST /resume of vLLM or \
+             /continue_generation of SGLang"
         }
     }
 }
@@ -254,7 +253,7 @@ struct NewWorker {
     /// GPUs that it runs on, by tensor parallelism; SGLang reports it itself.
     #[serde(default)]
     gpus: Option<u32>,
-    /// How fast it is until its own steps tell: the document that `treadle-bench calibrate` writes,
+    /// How fast it is until its own steps tell: the document that `treadle calibrate` writes,
     /// or a preset's name. It is not measured then.
     #[serde(default)]
     #[schema(value_type = Object)]
@@ -401,7 +400,7 @@ async fn set_state(
     recorded.map_err(|_| not_audited())?;
     let view = workers(&app).await?.into_iter().find(|w| w.id == id);
     view.map(Json).ok_or_else(|| {
-        let message = format!("worker `{reference}` was removed meanwhile");
+        let message = format!("worker `{reference}` was just removed");
         refuse(ErrorCode::WorkerUnknown, message)
     })
 }

@@ -36,9 +36,9 @@ impl Host {
         for (state, count) in by_state {
             text.row(name, &format!("state=\"{state}\""), count);
         }
-        let help = "Bytes of memory that sandboxes have.";
+        let help = "Memory used by sandboxes, in bytes.";
         text.gauge("treadle_sandboxes_memory_bytes", help, memory);
-        let help = "Bytes that sandboxes have written to disk, as last measured.";
+        let help = "Bytes that sandboxes have written to disk, at the last measurement.";
         text.gauge("treadle_sandboxes_disk_bytes", help, disk);
         let counters = self.sandboxes.counters();
         let help = "Sandboxes that became ready.";
@@ -47,10 +47,10 @@ impl Host {
         text.head(
             name,
             "counter",
-            "Seconds from when sandboxes were asked for until they were ready, all together.",
+            "Total seconds from the request for a sandbox until it was ready.",
         );
         text.row(name, "", counters.prepared_in.as_secs_f64());
-        let help = "Sandboxes that could not be made.";
+        let help = "Sandboxes that could not be created.";
         text.counter("treadle_sandboxes_failed_total", help, counters.failed);
         text.into_string()
     }

@@ -100,7 +100,7 @@ async fn of_nodes<T: DeserializeOwned>(nodes: &Nodes, path: &str, tenant: &Tenan
         let told = nodes.told(&url, path, tenant.name()).await;
         let listed = told.and_then(|told| serde_json::from_slice(&told).ok());
         listed.unwrap_or_else(|| {
-            tracing::warn!(mark, path, "a node does not list what it has");
+            tracing::warn!(mark, path, "a node did not return its list");
             Vec::<T>::new()
         })
     });

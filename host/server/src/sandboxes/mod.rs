@@ -156,7 +156,7 @@ impl Host {
         let max = self.memory_bytes_max;
         if spec.memory_bytes.is_some_and(|bytes| bytes > max) {
             let message =
-                format!("`memory_bytes` is more than a sandbox may have; send {max} at most");
+                format!("`memory_bytes` exceeds the limit of a sandbox; send at most {max}");
             let error = ErrorBody::new(ErrorCode::InvalidField, message);
             return Err(error.with_param("memory_bytes").into());
         }

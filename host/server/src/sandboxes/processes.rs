@@ -144,9 +144,8 @@ impl Processes {
         order: Order,
     ) -> Result<Reader, NotStarted> {
         if self.list(sandbox.id()).len() >= PROCESSES_MAX {
-            let message = format!(
-                "the sandbox runs {PROCESSES_MAX} commands, as many as may be; end some first"
-            );
+            let message =
+                format!("command limit of the sandbox reached ({PROCESSES_MAX}); end some first");
             let error = ErrorBody::new(ErrorCode::QueueFull, message);
             return Err(NotStarted::Failed(error.into()));
         }

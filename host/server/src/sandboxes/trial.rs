@@ -46,7 +46,7 @@ pub async fn try_sandbox(config: &Config) -> Result<Duration, String> {
     }
     let late = || {
         Err(format!(
-            "nothing came of it within {} s",
+            "it did not finish within {} s",
             TRIAL_MAX.as_secs()
         ))
     };
@@ -71,7 +71,7 @@ async fn trial(settings: SandboxConfig, within: &Path) -> Result<(), String> {
     sandboxes.stop().await;
     match ended.map_err(|error| error.to_string())? {
         End::Exited(CODE) => Ok(()),
-        end => Err(format!("its command did not end as it should: {end:?}")),
+        end => Err(format!("its command ended unexpectedly: {end:?}")),
     }
 }
 

@@ -87,7 +87,7 @@ impl Watch {
         };
         if files.len() > FILES_MAX {
             let message = format!(
-                "{} has more than {FILES_MAX} files, too many to be watched; watch a part of it",
+                "{} has more than {FILES_MAX} files, the limit of a watch; watch a subfolder",
                 self.path
             );
             return Err(ErrorBody::new(ErrorCode::Overloaded, message));
@@ -157,10 +157,8 @@ impl Watches {
         let sandbox = watch.sandbox.clone();
         let own = known.by_name.values();
         if own.filter(|kept| kept.sandbox.id() == sandbox.id()).count() >= WATCHES_MAX {
-            let message = format!(
-                "{WATCHES_MAX} folders of the sandbox are under watch, as many as may be; remove \
-                 a watch first"
-            );
+            let message =
+                format!("watch limit of the sandbox reached ({WATCHES_MAX}); remove a watch first");
             return Err(ErrorBody::new(ErrorCode::Overloaded, message));
         }
         known.next += 1;

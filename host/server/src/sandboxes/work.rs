@@ -13,7 +13,7 @@ use treadle_sandbox::{End, Event, Exec, Running, Sandbox, Stopper};
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// What became of a command that neither it nor its client ended.
-pub(crate) const WITHDRAWN: &str = "the action was withdrawn, or treadle is being stopped";
+pub(crate) const WITHDRAWN: &str = "the action was cancelled, or treadle is shutting down";
 /// Bytes of what a command wrote that go on record.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The longest that a command may run.

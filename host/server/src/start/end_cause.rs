@@ -4,13 +4,12 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndCause {
     /// Another daemon leads the store.
-    #[error(
-        "nothing can be put on record any more: another daemon schedules on this store; see the log"
-    )]
+    #[error("the store accepts no more writes: another daemon schedules on it; see the log")]
     Superseded,
     /// What was opened as the store is gone.
     #[error(
-        "{0}; nothing was acknowledged since: put the files back as they were, or restore a backup, and start the daemon again"
+        "{0}; nothing has been acknowledged since; put the original files back or restore a \
+         backup, and restart the daemon"
     )]
     StoreLost(String),
 }

@@ -209,7 +209,7 @@ impl Leading {
             sandboxes.stop().await;
         }
         if let Err(error) = self.app.policies.save_states().await {
-            tracing::warn!(%error, "what policies have stored could not be saved");
+            tracing::warn!(%error, "stored data of policies could not be saved");
         }
         self.transfer_executor.stop().await;
         self.app.driver.stop().await;

@@ -46,7 +46,7 @@ async fn hold_to_shares(kept: &Kept) {
     let until = tokio::time::Instant::now() + PRUNE_PAUSE;
     loop {
         if let Err(error) = kept.keep_within().await {
-            tracing::warn!(%error, "what is kept of tenants could not be held to their shares");
+            tracing::warn!(%error, "stored data of tenants could not be trimmed to their shares");
             tokio::time::sleep_until(until).await;
         }
         if tokio::time::timeout_at(until, kept.is_full())

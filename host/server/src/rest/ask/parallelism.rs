@@ -59,7 +59,8 @@ pub(super) async fn fill(
             let gpus = at_work.filter_map(|worker| worker.capacity.gpus);
             let gpus = gpus.fold(0_u32, u32::saturating_add);
             if gpus == 0 {
-                let message = "`gpus` is missing, and no engine at work tells how many there are";
+                let message =
+                    "`gpus` is missing, and no working engine reports its number of GPUs; send it";
                 return Err(refuse(ErrorCode::InvalidField, message.to_owned()));
             }
             filled.columns.insert("gpus".into(), gpus.into());
@@ -67,8 +68,7 @@ pub(super) async fn fill(
     }
     if !is_given(columns, "expected_tokens") {
         let job = job.ok_or_else(|| {
-            let message = "`expected_tokens` is missing; give it, or a `job` with programs that \
-                           have ended";
+            let message = "`expected_tokens` is missing; send it, or a `job` with ended programs";
             refuse(ErrorCode::InvalidField, message.to_owned())
         })?;
         // The store has what the scheduler has.
@@ -137,8 +137,8 @@ fn of_engines(workers: &[Worker], gone: &[EngineClass]) -> Result<Columns, Respo
         }
     }
     if degrees.is_empty() {
-        let message = "no engine is known both by its number of GPUs and by its speed; register \
-                       engines with `gpus` and let them work, or give `degree`, `token_us` and \
+        let message = "no engine has both a known number of GPUs and a measured speed; register \
+                       engines with `gpus` and run steps on them, or send `degree`, `token_us` and \
                        `capacity_tokens`";
         return Err(refuse(ErrorCode::InvalidField, message.to_owned()));
     }
@@ -197,7 +197,7 @@ fn last_rollout(rows: &[LengthRow]) -> &[LengthRow] {
 fn of_programs(rollout: &[LengthRow]) -> Result<Columns, Response> {
     let lengths: Vec<u64> = rollout.iter().map(|row| row.output_tokens.max(1)).collect();
     if lengths.is_empty() {
-        let message = "`expected_tokens` is missing, and no program of the job has ended yet; give \
+        let message = "`expected_tokens` is missing, and no program of the job has ended yet; send \
                        it, or ask after the first rollout";
         return Err(refuse(ErrorCode::InvalidField, message.to_owned()));
     }

@@ -57,11 +57,14 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .summary("Load per engine, from treadle's ledger")
             .fails(busy),
         get("/v1/loads", VIEW, loads)
-            .summary("The same with totals")
+            .summary("Load per engine, from treadle's ledger, with totals")
             .fails(busy),
         post("/abort_request", RUN, abort_request)
-            .summary("Withdraws requests here, and tells the engines")
-            .details("Engines are told only for callers who see all tenants: they know none.")
+            .summary("Aborts requests here and at the engines")
+            .details(
+                "The abort is sent to engines only for callers who see all tenants, because \
+                      engines do not know tenants.",
+            )
             .takes::<Abort>()
             .fails(busy),
     ]

@@ -35,13 +35,13 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
                 ErrorCode::Overloaded,
             ]),
         post("/finish_session", RUN, finish_session)
-            .summary("Ends the program that a session is")
+            .summary("Ends a program by its session id")
             .fails(&[ErrorCode::MissingField, ErrorCode::Overloaded]),
         get("/profiles", VIEW, profiles)
             .summary("Mean times of live programs' steps and tool calls")
             .fails(&[ErrorCode::Overloaded]),
         get("/profiles/{program}", VIEW, profile)
-            .summary("The same of one program")
+            .summary("Mean times of one program's steps and tool calls")
             .fails(&[ErrorCode::ProgramUnknown, ErrorCode::Overloaded]),
     ]
 }

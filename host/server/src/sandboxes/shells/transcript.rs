@@ -60,7 +60,7 @@ impl Transcript {
         self.looked = None;
         match self.hole {
             Some((hole, missing)) if hole < at => {
-                let mark = format!("\n[treadle left out {missing} bytes here]\n");
+                let mark = format!("\n[treadle: {missing} bytes omitted]\n");
                 taken.splice(hole..hole, mark.into_bytes());
                 self.hole = None;
             }
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(code, 0);
         assert!(output.starts_with(b"first") && output.ends_with(b"last"));
         let text = String::from_utf8(output).expect("text");
-        assert!(text.contains("[treadle left out "), "{}", text.len());
+        assert!(text.contains("bytes omitted]"), "{}", text.len());
     }
 
     #[test]

@@ -192,7 +192,8 @@ pub(super) fn other_kind(kind: &'static str) -> Response {
 
 /// Reads a message.
 pub(super) fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(bytes).map_err(|error| Fault::invalid(format!("the message: {error}")))
+    serde_json::from_slice(bytes)
+        .map_err(|error| Fault::invalid(format!("the message is invalid: {error}")))
 }
 
 /// How long the first envelope is, with its head, once that has come.
@@ -213,7 +214,7 @@ pub(super) fn envelopes(mut bytes: &[u8]) -> Result<Vec<&[u8]>, Fault> {
             return Err(broken());
         };
         if flags & COMPRESSED != 0 {
-            let message = "an envelope is compressed; send them as they are";
+            let message = "an envelope is compressed; send it uncompressed";
             return Err(Fault::new(Code::Unimplemented, message));
         }
         let length = <[u8; 4]>::try_from(length).map_err(|_| broken())?;
@@ -231,7 +232,7 @@ pub(super) fn envelopes(mut bytes: &[u8]) -> Result<Vec<&[u8]>, Fault> {
 pub(super) fn only<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     match envelopes(bytes)?[..] {
         [only] => message(only),
-        _ => Err(Fault::invalid("the request must have one envelope")),
+        _ => Err(Fault::invalid("the request must have exactly one envelope")),
     }
 }
 
@@ -310,7 +311,7 @@ pub(super) fn keepalive(headers: &HeaderMap) -> Duration {
 
 /// The call took longer than its client gives it.
 pub(super) fn late() -> Fault {
-    Fault::new(Code::DeadlineExceeded, "the time of the call is over")
+    Fault::new(Code::DeadlineExceeded, "the call has timed out")
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Resp
 /// A time to live that a client asks for.
 pub(super) fn seconds(field: &str, seconds: u64) -> Result<Duration, Response> {
     if seconds > TTL_S_MAX {
-        let message = format!("`{field}` is {seconds}; send {TTL_S_MAX} seconds at most");
+        let message = format!("`{field}` is {seconds}; send at most {TTL_S_MAX} seconds");
         return Err(refuse(ErrorCode::InvalidField, message));
     }
     Ok(Duration::from_secs(seconds))
@@ -106,7 +106,7 @@ pub(super) fn own(app: &SandboxApp, caller: &Caller, id: &str) -> Result<Arc<San
     }
     Err(refuse(
         ErrorCode::SandboxUnknown,
-        format!("there is no sandbox {id}: it could not be made"),
+        format!("no sandbox {id}: it could not be created"),
     ))
 }
 
@@ -127,7 +127,9 @@ impl NewE2bSandbox {
         }
         let mut labels = self.metadata.unwrap_or_default();
         if let Some(name) = labels.keys().find(|name| name.starts_with(HIDDEN)) {
-            let message = format!("`metadata` has {name}; names with {HIDDEN} are treadle's own");
+            let message = format!(
+                "`metadata` has {name}; names that start with {HIDDEN} are reserved for treadle"
+            );
             return Err(refuse(ErrorCode::InvalidField, message));
         }
         let (program, job) = (labels.get(PROGRAM).cloned(), labels.get(JOB).cloned());
@@ -151,8 +153,9 @@ impl NewE2bSandbox {
 }
 
 pub(super) fn without_memory(field: &str) -> Response {
-    let message =
-        format!("`{field}` is false, and what treadle pauses keeps its memory; leave it out");
+    let message = format!(
+        "`{field}` is false, but treadle's paused sandboxes keep their memory; leave it out"
+    );
     refuse(ErrorCode::Unserved, message)
 }
 
@@ -170,8 +173,7 @@ fn image(host: &Host, tenant: &Tenant, template: &str) -> Result<String, Respons
         return Ok(snapshot.id);
     }
     let message = format!(
-        "there is no template {template}; templates are snapshots and treadle's images, and GET \
-         /api/v1/images lists the latter"
+        "no template {template}; use a snapshot or an image (GET /api/v1/images lists images)"
     );
     Err(refuse(ErrorCode::ImageUnknown, message))
 }

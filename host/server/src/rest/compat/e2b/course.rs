@@ -111,7 +111,7 @@ pub(super) async fn set_timeout(
     let ttl = ttl.ok_or_else(|| {
         refuse(
             ErrorCode::InvalidField,
-            "`timeout` is missing; send seconds",
+            "`timeout` is missing; send a number of seconds",
         )
     })?;
     if is_paused(&sandbox) {
@@ -155,7 +155,7 @@ pub(super) async fn pause(
     if is_paused(&sandbox) {
         return Err(refuse(
             ErrorCode::SandboxState,
-            format!("the sandbox {id} is paused already"),
+            format!("the sandbox {id} is already paused"),
         ));
     }
     // One whose processes ended with an earlier daemon has none to stop.
@@ -176,7 +176,7 @@ pub(super) async fn resume(
     if !is_paused(&sandbox) {
         return Err(refuse(
             ErrorCode::SandboxState,
-            format!("the sandbox {id} runs already"),
+            format!("the sandbox {id} is already running"),
         ));
     }
     go_on(&sandbox, ttl)
@@ -249,12 +249,12 @@ pub(super) async fn fork(
             Ok(()) => E2bFork::Sandbox(E2bSandbox::of(child)),
             Err(refusal) => E2bFork::Error(NoFork {
                 code: refusal.status().as_u16(),
-                message: format!("the copy {} could not be made", child.id()),
+                message: format!("the copy {} could not be created", child.id()),
             }),
         });
     }
     made.resize_with(count, || {
-        let message = "as many sandboxes as may be are there; remove some".to_owned();
+        let message = "sandbox limit reached; remove some".to_owned();
         E2bFork::Error(NoFork { code: 429, message })
     });
     Ok(Created(made))

@@ -44,7 +44,7 @@ impl Place {
     pub(super) async fn of(reached: Reached, user: &str) -> Result<Self, Fault> {
         let users = Users::of(&reached.sandbox).await;
         let user = users.find(user).ok_or_else(|| {
-            let message = format!("there is no user {user} in the sandbox");
+            let message = format!("no user {user} in the sandbox");
             Fault::new(Code::Unauthenticated, message)
         })?;
         Ok(Self {
@@ -83,14 +83,14 @@ impl Place {
     pub(super) async fn is_folder(&self, path: &str) -> Result<(), Fault> {
         match self.kind(path).await? {
             Some(FileKind::Folder) => Ok(()),
-            Some(_) => Err(Fault::invalid(format!("{path} is no folder"))),
+            Some(_) => Err(Fault::invalid(format!("{path} is not a folder"))),
             None => Err(missing(path)),
         }
     }
 }
 
 pub(super) fn missing(path: &str) -> Fault {
-    Fault::new(Code::NotFound, format!("{path} is not there"))
+    Fault::new(Code::NotFound, format!("{path} does not exist"))
 }
 
 /// The user that a call is made as.
@@ -145,7 +145,7 @@ async fn call(place: &Place, method: &str, about: About) -> Result<Value, Fault>
                 Some(FileKind::Folder) => {
                     return Err(Fault::new(
                         Code::AlreadyExists,
-                        format!("{path} is there already"),
+                        format!("{path} already exists"),
                     ));
                 }
                 Some(_) => return Err(Fault::invalid(format!("{path} is a file"))),

@@ -56,7 +56,8 @@ impl Messages {
         loop {
             if let Some(length) = connect::first_length(&self.bytes) {
                 if length > MESSAGE_BYTES_MAX {
-                    let message = format!("a message may have {MESSAGE_BYTES_MAX} bytes");
+                    let message =
+                        format!("a message has more than {MESSAGE_BYTES_MAX} bytes; send less");
                     return Err(Fault::invalid(message));
                 }
                 if self.bytes.len() >= length {
@@ -66,7 +67,9 @@ impl Messages {
             let next = timeout(PAUSE_MAX, self.body.next()).await;
             match next.map_err(|_| connect::late())? {
                 Some(Ok(bytes)) => self.bytes.extend_from_slice(&bytes),
-                Some(Err(error)) => return Err(Fault::invalid(format!("the body: {error}"))),
+                Some(Err(error)) => {
+                    return Err(Fault::invalid(format!("the body is invalid: {error}")));
+                }
                 None if self.bytes.is_empty() => return Ok(None),
                 None => return Err(Fault::invalid("an envelope is cut short")),
             }

@@ -35,9 +35,8 @@ impl Key {
         let name = value.to_str().unwrap_or_default();
         let is_known = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         if name.is_empty() || name.len() > KEY_MAX || !name.chars().all(is_known) {
-            let message = format!(
-                "`Idempotency-Key` must be letters, digits, `-` and `_`, {KEY_MAX} at most"
-            );
+            let message =
+                format!("`Idempotency-Key` must be at most {KEY_MAX} letters, digits, `-` and `_`");
             return Err(refuse(ErrorCode::InvalidField, message));
         }
         let digest = Sha256::digest(body);
@@ -59,7 +58,7 @@ impl Key {
         };
         if found.spec.labels.get(DIGEST) != Some(&self.digest) {
             let message = format!(
-                "the `Idempotency-Key` {} is that of another request; send a new key",
+                "the `Idempotency-Key` {} belongs to another request; send a new key",
                 self.name
             );
             return Err(refuse(ErrorCode::IdempotencyKeyTaken, message));

@@ -46,7 +46,7 @@ fn labels(text: &str) -> Result<Vec<(String, String)>, Response> {
         once.map(std::borrow::Cow::into_owned).map_err(|_| {
             refuse(
                 ErrorCode::InvalidField,
-                "`metadata` is not UTF-8; encode it",
+                "`metadata` is not UTF-8; percent-encode it",
             )
         })
     };
@@ -74,7 +74,7 @@ fn utc(text: &str) -> Result<&str, Response> {
         time.len() >= form.len() && time.bytes().zip(form).all(fits)
     };
     time.filter(has_form).ok_or_else(|| {
-        let message = "`startedAfter` is no time of UTC; send one such as 2026-11-27T06:00:00Z";
+        let message = "`startedAfter` is not a UTC time; send one such as 2026-11-27T06:00:00Z";
         refuse(ErrorCode::InvalidField, message)
     })
 }

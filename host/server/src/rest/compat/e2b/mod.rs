@@ -66,11 +66,11 @@ fn of_both(start: &str) -> Vec<Endpoint<SandboxApp>> {
     vec![
         post(start, RUN, control::create)
             .takes::<control::NewE2bSandbox>()
-            .summary("Makes a sandbox, and answers once it is ready")
+            .summary("Creates a sandbox and responds once it is ready")
             .details(
-                "`templateID` is an image; `base` is the machine's own. Of `metadata`, \
-                 `treadle_program_id` and `treadle_job` name treadle's program and job. The same \
-                 `Idempotency-Key` with the same body is the same sandbox.",
+                "`templateID` is an image; `base` is that of the machine. In `metadata`, \
+                 `treadle_program_id` and `treadle_job` name the program and the job. The same \
+                 `Idempotency-Key` with the same body returns the same sandbox.",
             )
             .fails(&[
                 ErrorCode::SandboxesDisabled,
@@ -87,9 +87,12 @@ fn of_both(start: &str) -> Vec<Endpoint<SandboxApp>> {
             course::connect,
         )
         .takes::<course::Lease>()
-        .answers::<view::E2bSandbox>(200, "It runs; it lives at least as long as asked for.")
+        .answers::<view::E2bSandbox>(
+            200,
+            "It is running and lives at least as long as requested.",
+        )
         .answers::<view::E2bSandbox>(201, "It was resumed.")
-        .summary("Resumes a sandbox if it is paused, and has it live longer")
+        .summary("Resumes a sandbox if it is paused, and extends its life")
         .fails(&none()),
     ]
 }
@@ -98,7 +101,7 @@ fn of_one() -> Vec<Endpoint<SandboxApp>> {
     let of = |call: &str| format!("/sandboxes/{{sandbox}}{call}");
     vec![
         get("/sandboxes", VIEW, listing::running)
-            .summary("Sandboxes that run")
+            .summary("Running sandboxes")
             .fails(&none()[..1]),
         get("/v2/sandboxes", VIEW, listing::page)
             .answers::<Vec<view::E2bDetails>>(200, "The header `x-next-token` has the next page.")
@@ -108,38 +111,41 @@ fn of_one() -> Vec<Endpoint<SandboxApp>> {
             .summary("A sandbox")
             .fails(&none()),
         delete(&of(""), RUN, control::remove)
-            .answers_nothing(204, "It is done.")
+            .answers_nothing(204, "Done.")
             .summary("Removes a sandbox")
             .fails(&none()),
         get(&of("/metrics"), VIEW, control::metrics)
-            .summary("What a sandbox uses now")
+            .summary("The current resource usage of a sandbox")
             .fails(&none()),
         post(&of("/timeout"), RUN, course::set_timeout)
             .takes::<course::Lease>()
-            .answers_nothing(204, "It is done.")
-            .summary("Has a sandbox end so many seconds from now")
+            .answers_nothing(204, "Done.")
+            .summary("Sets a sandbox's time to live, in seconds from now")
             .fails(&none())
             .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
         post(&of("/refreshes"), RUN, course::refresh)
             .takes::<course::Refresh>()
-            .answers_nothing(204, "It is done.")
-            .summary("Has a sandbox live so many seconds from now, if not longer")
+            .answers_nothing(204, "Done.")
+            .summary("Extends a sandbox's time to live to at least the given seconds from now")
             .fails(&none()),
         post(&of("/pause"), RUN, course::pause)
             .takes::<course::Lease>()
-            .answers_nothing(204, "It is done.")
-            .summary("Stops a sandbox's processes; they keep their memory")
+            .answers_nothing(204, "Done.")
+            .summary("Pauses a sandbox's processes; they keep their memory")
             .fails(&none())
             .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
         post(&of("/resume"), RUN, course::resume)
             .takes::<course::Lease>()
-            .summary("Lets the processes of a paused sandbox go on")
+            .summary("Resumes the processes of a paused sandbox")
             .fails(&none())
             .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
         post(&of("/snapshots"), RUN, snapshots::make)
             .takes::<snapshots::NewSnapshot>()
-            .summary("Keeps the files that a sandbox has now, to make others of them")
-            .details("`snapshotID` is a `templateID` of new sandboxes. It has files alone.")
+            .summary("Takes a snapshot of a sandbox's files")
+            .details(
+                "Use `snapshotID` as the `templateID` of new sandboxes. A snapshot contains \
+                      only files.",
+            )
             .fails(&none())
             .fails(&[ErrorCode::Unserved, ErrorCode::Overloaded]),
         get("/snapshots", VIEW, snapshots::list)
@@ -150,12 +156,12 @@ fn of_one() -> Vec<Endpoint<SandboxApp>> {
             .summary("Snapshots, newest first, page by page")
             .fails(&none()[..1]),
         delete("/templates/{template}", RUN, snapshots::remove)
-            .answers_nothing(204, "It is done.")
-            .summary("Removes a snapshot; images are the operator's")
+            .answers_nothing(204, "Done.")
+            .summary("Removes a snapshot; images can only be removed by an operator")
             .fails(&[ErrorCode::SandboxesDisabled, ErrorCode::ImageUnknown]),
         post(&of("/fork"), RUN, course::fork)
             .takes::<course::Forking>()
-            .summary("Makes sandboxes with the files that one has now")
+            .summary("Creates sandboxes with copies of a sandbox's files")
             .fails(&none()),
     ]
 }
@@ -170,9 +176,9 @@ fn of_envd() -> Vec<Endpoint<SandboxApp>> {
         ErrorCode::BodyTooLarge,
         ErrorCode::SandboxFailed,
     ];
-    let secret = "Goes by the header `X-Access-Token`, with `envdAccessToken` of the sandbox. The \
-                  sandbox is found by the header `E2b-Sandbox-Id`, a host name that begins with \
-                  `49983-<sandbox>.`, or that token.";
+    let secret = "Authenticated by the header `X-Access-Token` with the sandbox's \
+                  `envdAccessToken`. The sandbox is named by the header `E2b-Sandbox-Id`, by a \
+                  host name that begins with `49983-<sandbox>.`, or by that token.";
     vec![
         relayed(
             post.clone(),
@@ -180,11 +186,11 @@ fn of_envd() -> Vec<Endpoint<SandboxApp>> {
             Needs::Nothing,
             process::serve,
         )
-        .summary("Commands in a sandbox, by Connect: Start, Connect, List, SendInput and others")
+        .summary("Commands in a sandbox, over Connect: Start, Connect, List, SendInput and others")
         .details(secret)
         .answers_as(
             JSON,
-            "As Connect has it; a stream for Start, Connect, StreamInput.",
+            "A Connect response; a stream for Start, Connect, StreamInput.",
         )
         .fails(&own),
         relayed(
@@ -193,9 +199,11 @@ fn of_envd() -> Vec<Endpoint<SandboxApp>> {
             Needs::Nothing,
             filesystem::serve,
         )
-        .summary("Files of a sandbox, by Connect: Stat, ListDir, MakeDir, Move, Remove and watches")
+        .summary(
+            "Files of a sandbox, over Connect: Stat, ListDir, MakeDir, Move, Remove and watches",
+        )
         .details(secret)
-        .answers_as(JSON, "As Connect has it; a stream for WatchDir.")
+        .answers_as(JSON, "A Connect response; a stream for WatchDir.")
         .fails(&own),
         relayed(
             Some(Method::GET),
@@ -209,9 +217,9 @@ fn of_envd() -> Vec<Endpoint<SandboxApp>> {
         .fails(&own),
         relayed(post, "/files", Needs::Nothing, upload::upload)
             .around(without_limit)
-            .summary("Writes files of a sandbox: a form, or one file as it is with `path`")
+            .summary("Writes files of a sandbox: a form, or one file as the raw body with `path`")
             .details(secret)
-            .answers_as(JSON, "What was written.")
+            .answers_as(JSON, "The written files.")
             .fails(&own),
     ]
 }

@@ -128,7 +128,7 @@ async fn call(reached: &Reached, method: &str, bytes: &[u8]) -> Result<Value, Fa
 }
 
 pub(super) fn without_pty() -> Fault {
-    let message = "treadle's sandboxes have no pty (pseudo-terminal); run the command without";
+    let message = "treadle's sandboxes have no pty (pseudo-terminal); run the command without one";
     Fault::new(Code::Unimplemented, message)
 }
 
@@ -155,7 +155,7 @@ fn find(reached: &Reached, selector: Option<&Selector>) -> Result<Arc<Process>, 
         _ => return Err(Fault::invalid("`process` must have `pid` or `tag`")),
     };
     found.ok_or_else(|| {
-        let message = "there is no such process, or it has ended";
+        let message = "no such process, or it has ended";
         Fault::new(Code::NotFound, message)
     })
 }
@@ -171,7 +171,7 @@ async fn write(process: &Process, input: Option<Input>) -> Result<(), Fault> {
     let bytes = bytes_of(&text).ok_or_else(|| Fault::invalid("`stdin` is not base64"))?;
     let written = process.write(&bytes).await;
     written.map_err(|error| {
-        let message = format!("the process reads no input: {error}");
+        let message = format!("the process does not read its input: {error}");
         Fault::new(Code::FailedPrecondition, message)
     })
 }
@@ -202,7 +202,8 @@ async fn attach(
     let process = find(reached, about.process.as_ref())?;
     let with_before = matches!(about.replay, Some(Value::Bool(true)));
     let reader = process.attach(with_before).ok_or_else(|| {
-        let message = "as many clients read the process as may; close another stream first";
+        let message =
+            "the limit on clients that read the process is reached; close another stream first";
         Fault::new(Code::ResourceExhausted, message)
     })?;
     follow(reader, sender, keepalive, until).await

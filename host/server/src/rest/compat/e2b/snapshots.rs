@@ -54,7 +54,7 @@ pub(super) async fn make(
     let sandbox = own(&app, &caller, &id)?;
     let request: NewSnapshot = read(&body)?;
     if request.memory == Some(true) {
-        let message = "`memory` is true, and treadle's snapshots have files alone; leave it out";
+        let message = "`memory` is true, but treadle's snapshots contain only files; leave it out";
         return Err(refuse(ErrorCode::Unserved, message));
     }
     let made = host(&app)?.sandboxes.snapshot(&sandbox, request.name).await;

@@ -84,7 +84,7 @@ async fn order(
         .ok_or_else(|| {
             Fault::new(
                 Code::Unauthenticated,
-                format!("there is no user {user} in the sandbox"),
+                format!("no user {user} in the sandbox"),
             )
         })?;
     let cwd = user
@@ -194,14 +194,14 @@ pub(super) async fn follow(
                 sender.send(&json!({"event": {"data": {way: text}}})).await;
             }
             Said::LeftOut(bytes) => {
-                let mark = format!("[treadle: {bytes} bytes before this are not kept]\n");
+                let mark = format!("[treadle: {bytes} earlier bytes were dropped]\n");
                 let text = base64_of(mark.as_bytes());
                 sender
                     .send(&json!({"event": {"data": {"stderr": text}}}))
                     .await;
             }
             Said::LeftBehind => {
-                let message = "the client reads more slowly than the process may be kept waiting";
+                let message = "the client reads too slowly";
                 return Err(Fault::new(Code::ResourceExhausted, message));
             }
             Said::Finished(finish) => {
@@ -251,11 +251,8 @@ fn end(finish: Finish) -> Result<Value, Fault> {
             };
             killed(&status, &status)
         }
-        End::OutOfMemory => killed("signal: killed", "the sandbox had no memory left"),
-        End::OutOfDisk => killed(
-            "signal: killed",
-            "the sandbox wrote more to disk than it may",
-        ),
+        End::OutOfMemory => killed("signal: killed", "the sandbox ran out of memory"),
+        End::OutOfDisk => killed("signal: killed", "the sandbox exceeded its disk limit"),
         End::Gone => return Err(Fault::gone()),
     })
 }

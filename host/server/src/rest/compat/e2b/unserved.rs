@@ -20,7 +20,7 @@ const PATHS: [&str; 6] = [
 pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     let each = PATHS.into_iter().map(|path| {
         relayed(None, path, RUN, unserved)
-            .summary("Refused with 501: treadle has nothing of the kind")
+            .summary("Not supported by treadle: refused with 501")
             .answers_as("text/plain", "Never.")
             .fails(&[ErrorCode::Unserved])
     });

@@ -61,7 +61,7 @@ async fn received(
         other => {
             return Err(refuse(
                 ErrorCode::InvalidField,
-                format!("the body is {other}; send it as it is or gzip"),
+                format!("the body's encoding is {other}; send it uncompressed or as gzip"),
             ));
         }
     };
@@ -71,7 +71,7 @@ async fn received(
         if is_packed {
             return Err(refuse(
                 ErrorCode::InvalidField,
-                "the form is gzip; send it as it is",
+                "the form is compressed; send it uncompressed",
             ));
         }
         form(&place, path, request).await?

@@ -99,7 +99,8 @@ impl User {
     /// A path from the root on, as this user means it.
     pub(super) fn path(&self, written: &str) -> Result<String, String> {
         if written.len() > PATH_BYTES_MAX || written.contains('\0') {
-            let problem = format!("the path has a NUL, or more than {PATH_BYTES_MAX} bytes");
+            let problem =
+                format!("the path has a NUL character or more than {PATH_BYTES_MAX} bytes");
             return Err(problem);
         }
         let whole = match written.strip_prefix('~') {

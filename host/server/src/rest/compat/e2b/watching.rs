@@ -15,7 +15,8 @@ const LOOK: Duration = Duration::from_millis(200);
 
 async fn begin(place: &Place, about: &About) -> Result<Watch, Fault> {
     if about.include_entry == Some(true) {
-        let message = "treadle's watches have no `includeEntry`; leave it out, and ask for entries";
+        let message =
+            "treadle does not support `includeEntry`; leave it out, and request the entries";
         return Err(Fault::new(Code::Unimplemented, message));
     }
     let path = place.path(about.path.as_deref())?;
@@ -129,5 +130,5 @@ pub(super) fn remove(place: &Place, about: &About) -> Result<Value, Fault> {
 }
 
 fn unknown(name: &str) -> Fault {
-    Fault::new(Code::NotFound, format!("there is no watch {name}"))
+    Fault::new(Code::NotFound, format!("no watch {name}"))
 }

@@ -32,15 +32,15 @@ const KIND: &str = "fusion";
 pub(crate) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     vec![
         post("/run_code", RUN, run_code)
-            .summary("Runs code in a sandbox of its own, for clients of SandboxFusion")
+            .summary("Runs code in a new sandbox, for clients of SandboxFusion")
             .details(
-                "Compiling and running are actions: each has a core while it runs. What is not the \
-                 code's fault is a `SandboxError`: the language is not there, or the sandbox could \
-                 not be made.",
+                "Compiling and running are actions and use one core each. Faults that are not the \
+                 code's, such as an unsupported language or a sandbox that could not be created, \
+                 are a `SandboxError`.",
             )
             .takes::<FusionRequest>()
             .takes_command()
-            .answers::<Unprocessable>(422, "The body is not what it should be.")
+            .answers::<Unprocessable>(422, "The body is invalid.")
             .fails(&[ErrorCode::SandboxesDisabled]),
     ]
 }
@@ -142,7 +142,7 @@ async fn run_code(
         match languages::of(&request.language) {
             Known::Run(_) => {}
             Known::Refused => {
-                let message = format!("treadle runs no `{}`", request.language);
+                let message = format!("treadle does not run `{}`", request.language);
                 return Ok(Json(FusionAnswer::failed(message)));
             }
             Known::Unknown => {
@@ -167,7 +167,7 @@ async fn run_code(
     };
     let request: FusionRequest = read_json(&body)?;
     let Known::Run(language) = languages::of(&request.language) else {
-        return Ok(Json(FusionAnswer::failed("the language is not known")));
+        return Ok(Json(FusionAnswer::failed("the language is unknown")));
     };
     Ok(Json(run::run(host, &given, language, request).await))
 }

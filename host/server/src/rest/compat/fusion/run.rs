@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
                 continue;
             };
             let bytes = STANDARD.decode(content);
-            let bytes = bytes.map_err(|error| NotRun(format!("{path} is no Base64: {error}")))?;
+            let bytes = bytes.map_err(|error| NotRun(format!("{path} is not Base64: {error}")))?;
             sandbox.write(&run.path(path), bytes).await?;
         }
         let code = request.code.clone().into_bytes();
@@ -227,7 +227,11 @@ impl<'a> Run<'a> {
         seconds: f64,
     ) -> Result<FusionResult, NotRun> {
         let max = Duration::try_from_secs_f64(seconds);
-        let max = max.map_err(|_| NotRun(format!("{seconds} is no time limit; send seconds")))?;
+        let max = max.map_err(|_| {
+            NotRun(format!(
+                "{seconds} is not a time limit; send a number of seconds"
+            ))
+        })?;
         let program = words.first().map_or("", String::as_str);
         let task = Task {
             kind: KIND,
@@ -261,8 +265,8 @@ impl<'a> Run<'a> {
             }
             End::Exited(code) => (code, ""),
             End::Killed(signal) => (-signal, ""),
-            End::OutOfMemory => (-9, "\n[treadle: no memory was left]\n"),
-            End::OutOfDisk => (-9, "\n[treadle: no disk was left]\n"),
+            End::OutOfMemory => (-9, "\n[treadle: out of memory]\n"),
+            End::OutOfDisk => (-9, "\n[treadle: out of disk space]\n"),
             End::Gone => {
                 return Err(NotRun("the sandbox ended while the code ran".to_owned()));
             }
@@ -286,7 +290,8 @@ impl<'a> Run<'a> {
                 Err(SandboxError::File { error, .. })
                     if error.kind() == std::io::ErrorKind::FileTooLarge =>
                 {
-                    let message = format!("{path} and those before it are too long to be sent");
+                    let message =
+                        format!("{path} and the files before it exceed the response limit");
                     answer.message = message;
                 }
                 Err(_) => {}

@@ -72,7 +72,7 @@ impl<T: ToSchema> Takes for Asked<T> {
     fn describe(about: &mut About) {
         Raw::describe(about);
         about.takes::<T>();
-        about.answers::<Unprocessable>(422, "The body is not what it should be.");
+        about.answers::<Unprocessable>(422, "The body is invalid.");
     }
 }
 

@@ -81,7 +81,8 @@ impl SwerexCommand {
             name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
         });
         if is_empty || is_wrong || words.iter().any(|word| word.contains('\0')) {
-            let message = "the command is empty, has a NUL, or a variable with a wrong name";
+            let message = "the command is empty, has a NUL character, or sets a variable with an \
+                           invalid name";
             return Err(Problem::new(VALUE, message));
         }
         if self.env.is_some() {
@@ -186,8 +187,8 @@ fn exit_code(end: End) -> Result<i32, Problem> {
 /// What the program does not know of its end.
 pub(super) fn bound(end: End) -> Option<&'static str> {
     match end {
-        End::OutOfMemory => Some("\n[treadle: the sandbox had no memory left]\n"),
-        End::OutOfDisk => Some("\n[treadle: the sandbox wrote more to disk than it may]\n"),
+        End::OutOfMemory => Some("\n[treadle: the sandbox ran out of memory]\n"),
+        End::OutOfDisk => Some("\n[treadle: the sandbox exceeded its disk limit]\n"),
         _ => None,
     }
 }

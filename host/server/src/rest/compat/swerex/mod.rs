@@ -46,24 +46,24 @@ const HOME: &str = "/root";
 
 pub(crate) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     let raises = |endpoint: Endpoint<SandboxApp>| {
-        endpoint.answers::<SwerexFailed>(511, "The client raises this.")
+        endpoint.answers::<SwerexFailed>(511, "An exception that the client raises.")
     };
     let commands = [
         post("/swerex/{sandbox}/create_session", RUN, sessions::create).summary("Starts a shell"),
         post("/swerex/{sandbox}/run_in_session", RUN, sessions::run)
-            .summary("Runs a command in a shell, or interrupts what runs there")
+            .summary("Runs a command in a shell, or interrupts the running one")
             .details(
-                "The command is an action: it has cores while it runs. One that runs for longer \
-                 than `timeout` goes on in the background until it is interrupted.",
+                "The command is an action and uses cores while it runs. After `timeout` it \
+                 continues in the background until it is interrupted.",
             ),
         post("/swerex/{sandbox}/close_session", RUN, sessions::close)
-            .summary("Ends a shell with all that it runs"),
+            .summary("Ends a shell and all its processes"),
         post("/swerex/{sandbox}/execute", RUN, execute::execute)
-            .summary("Runs a command apart from shells")
-            .details("The command is an action: it has cores while it runs."),
-        post("/swerex/{sandbox}/read_file", RUN, files::read).summary("The text of a file"),
+            .summary("Runs a command outside of shells")
+            .details("The command is an action and uses cores while it runs."),
+        post("/swerex/{sandbox}/read_file", RUN, files::read).summary("Reads a text file"),
         post("/swerex/{sandbox}/write_file", RUN, files::write)
-            .summary("Writes a text file, with the folders on the way"),
+            .summary("Writes a text file and creates its folders"),
     ];
     let upload = relayed(
         Some(Method::POST),
@@ -74,20 +74,19 @@ pub(crate) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     let mut all: Vec<_> = commands.into_iter().map(Endpoint::takes_command).collect();
     all.push(
         upload
-            .summary("Takes a file, or a folder as a zip archive")
+            .summary("Uploads a file, or a folder as a zip archive")
             .details("A form with `file`, `target_path` and `unzip`, which is `true` or `false`.")
-            .answers::<Empty>(200, "It is there.")
+            .answers::<Empty>(200, "Uploaded.")
             .around(|_, handler| handler.layer(axum::extract::DefaultBodyLimit::disable())),
     );
     all.push(
-        post("/swerex/{sandbox}/close", RUN, close)
-            .summary("Ends all shells; the sandbox itself stays"),
+        post("/swerex/{sandbox}/close", RUN, close).summary("Ends all shells; the sandbox remains"),
     );
     let mut all: Vec<_> = all.into_iter().map(raises).collect();
     all.insert(
         0,
         get("/swerex/{sandbox}/is_alive", RUN, is_alive)
-            .summary("Whether a sandbox takes commands, for clients of SWE-ReX"),
+            .summary("Whether a sandbox accepts commands, for clients of SWE-ReX"),
     );
     all
 }
@@ -133,7 +132,7 @@ async fn is_alive(
             Life::Ready | Life::Paused | Life::Stopped => String::new(),
             Life::Preparing => "the sandbox is being prepared".to_owned(),
             Life::Failed(cause) => format!("the sandbox could not be prepared: {cause}"),
-            Life::Removed => format!("there is no sandbox {id}"),
+            Life::Removed => format!("no sandbox {id}"),
         },
     };
     Ok(Json(Alive {
@@ -158,7 +157,7 @@ fn seconds(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, Proble
         return Ok(None);
     };
     if seconds.is_nan() || seconds < 0.0 {
-        let message = format!("`{field}` is {seconds}; send seconds, or null");
+        let message = format!("`{field}` is {seconds}; send a number of seconds, or null");
         return Err(Problem::new(errors::VALUE, message));
     }
     let time = Duration::try_from_secs_f64(seconds).unwrap_or(WAIT_MAX);

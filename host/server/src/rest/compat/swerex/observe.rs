@@ -116,12 +116,13 @@ impl SwerexBash {
     /// with this prompt.
     fn check(&self, prompt: &str) -> Result<Vec<Regex>, Problem> {
         if self.is_interactive_command && self.is_interactive_quit {
-            let message = "a command is interactive or quits what is, not both";
+            let message =
+                "`is_interactive_command` and `is_interactive_quit` exclude each other; send one";
             return Err(Problem::new("builtins.AssertionError", message));
         }
         check_text(&self.command)?;
         if self.is_interactive() && !is_typable(&self.command) {
-            let message = "a line is longer than a terminal takes; send 3,900 bytes at most";
+            let message = "a line is too long for a terminal; send at most 3,900 bytes";
             return Err(Problem::new(VALUE, message));
         }
         if self.expect.len() > PATTERNS_MAX {
@@ -195,7 +196,7 @@ fn pattern(text: &str) -> Result<Regex, Problem> {
         .size_limit(PATTERN_BYTES_MAX);
     pattern.build().map_err(|error| {
         let message = format!(
-            "`expect` has {}, which is no pattern here: {error}",
+            "`expect` has {}, which is not a supported pattern: {error}",
             repr(text)
         );
         Problem::new(VALUE, message)

@@ -153,7 +153,7 @@ pub(super) async fn create(
         }
         Err(NoShell::Full) => {
             let message =
-                format!("the sandbox has {SHELLS_MAX} sessions, as many as may be; close some");
+                format!("session limit of the sandbox reached ({SHELLS_MAX}); close some");
             Err(Problem::plain(message).into())
         }
         Err(NoShell::Failed(error)) => Err(Problem::from(error).into()),

@@ -78,7 +78,7 @@ fn broken(error: &MultipartError) -> Problem {
 }
 
 fn paused<E>(_: E) -> Problem {
-    Problem::new(VALUE, "the form stopped coming")
+    Problem::new(VALUE, "the form stopped arriving")
 }
 
 /// Reads a form; the file goes to the sandbox's disk.
@@ -126,7 +126,7 @@ async fn text(mut field: Field<'_>) -> Result<String, Problem> {
             return Err(Problem::new(VALUE, message));
         }
     }
-    String::from_utf8(bytes).map_err(|_| Problem::new(VALUE, "a field is no UTF-8"))
+    String::from_utf8(bytes).map_err(|_| Problem::new(VALUE, "a field is not UTF-8"))
 }
 
 async fn chunk(field: &mut Field<'_>) -> Result<Option<bytes::Bytes>, Problem> {
