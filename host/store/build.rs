@@ -14,7 +14,7 @@ fn main() {
         writeln!(lists, "pub(crate) const {list}: &[(i64, &str, &str)] = &[").unwrap();
         let entries = std::fs::read_dir(folder.canonicalize().unwrap()).unwrap();
         let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-        // Not what an editor leaves beside them.
+        // Skips files that editors leave beside the migrations.
         paths.retain(|path| path.extension().is_some_and(|ending| ending == "sql"));
         paths.sort();
         for path in paths {

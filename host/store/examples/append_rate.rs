@@ -1,5 +1,6 @@
-//! How many events a second the store takes: `cargo run --release -p treadle-store --example
-//! append_rate [events per batch] [batches] [postgres://...]`, in a file or in a schema of its own.
+//! Measures how many events a second the store appends: `cargo run --release -p treadle-store
+//! --example append_rate [events per batch] [batches] [postgres://...]`, in a file or in a separate
+//! schema.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Rows about authentication and authorisation, and which part of them to read.
+//! Rows for authentication and authorisation, and filters for reading them.
 
 use treadle_model::tenant::{MARK, Tenant};
 
@@ -9,26 +9,26 @@ pub struct TenantRow {
     pub tenant: String,
     /// When it was created.
     pub created_at_us: u64,
-    /// What it may use, as JSON.
+    /// Its limits, as JSON.
     pub limits: String,
 }
 
-/// An API token. Of its secret the store knows the hash alone.
+/// An API token. The store holds only the hash of its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRow {
     /// Its id, which is not secret.
     pub token: String,
     /// Tenant that it acts for; `*` for the whole daemon.
     pub tenant: String,
-    /// What people call it.
+    /// A label for people.
     pub name: String,
-    /// What it may do.
+    /// Its permissions.
     pub scope: String,
     /// SHA-256 of its secret, 32 bytes.
     pub hash: Vec<u8>,
     /// SHA-256 of the secret before the last rotation.
     pub previous_hash: Option<Vec<u8>>,
-    /// Until when that one is good.
+    /// Until when the secret before the last rotation is valid.
     pub previous_until_us: Option<u64>,
     /// When it was created.
     pub created_at_us: u64,
@@ -40,32 +40,32 @@ pub struct TokenRow {
     pub last_used_at_us: Option<u64>,
 }
 
-/// A change, and who made it.
+/// An entry of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
     /// Its number, rising; the store chooses it when the row is added.
     pub id: u64,
-    /// When.
+    /// Time of the change.
     pub at_us: u64,
-    /// Tenant that it happened in.
+    /// Tenant in which the change was made.
     pub tenant: String,
-    /// Who.
+    /// The caller who made the change.
     pub who: String,
     /// What was done, such as `token.created`.
     pub action: String,
-    /// What it was done to.
+    /// The changed object.
     pub target: String,
-    /// How that was before, as JSON.
+    /// The object before the change, as JSON.
     pub before: String,
-    /// How it was after, as JSON.
+    /// The object after the change, as JSON.
     pub after: String,
     /// Id of the request.
     pub request_id: String,
-    /// Address that the request came from.
+    /// Client address of the request.
     pub address: Option<String>,
 }
 
-/// Which changes to read, newest first unless the oldest are asked for.
+/// Filter for entries of the audit log, newest first unless `ascending` is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditPage {
     /// Only those of this tenant.
@@ -74,13 +74,13 @@ pub struct AuditPage {
     pub action: Option<String>,
     /// Only those to this target.
     pub target: Option<String>,
-    /// Only those by this one.
+    /// Only changes made by this caller.
     pub who: Option<String>,
-    /// Only those at this time or later, in microseconds.
+    /// Only changes at or after this time, in microseconds.
     pub since_us: Option<u64>,
-    /// Only those with a smaller number, that is older ones.
+    /// Only entries with a smaller id, which are older.
     pub before: Option<u64>,
-    /// Only those with a greater number, that is newer ones.
+    /// Only entries with a greater id, which are newer.
     pub after: Option<u64>,
     /// Whether the oldest come first.
     pub ascending: bool,
@@ -88,20 +88,20 @@ pub struct AuditPage {
     pub limit: u32,
 }
 
-/// Which names a reader may see, by how they begin.
+/// The names that a reader may see, selected by their prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Names {
-    /// All.
+    /// All names.
     #[default]
     Any,
-    /// Those that begin with this.
+    /// Names with this prefix.
     With(String),
-    /// Those that don't begin with this.
+    /// Names without this prefix.
     Without(String),
 }
 
 impl From<&Tenant> for Names {
-    /// Those of a tenant.
+    /// The names of a tenant.
     fn from(tenant: &Tenant) -> Self {
         if tenant.prefix().is_empty() {
             Self::Without(MARK.to_string())

@@ -1,11 +1,11 @@
 //! Rows of a store that several daemons, consumers and senders of commands share.
 
-/// How far a consumer of the journal has been served.
+/// The position of a consumer of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkRow {
     /// Its name.
     pub sink: String,
-    /// The last event that it has.
+    /// Sequence number of the last event that it has received.
     pub seq: u64,
 }
 
@@ -16,9 +16,9 @@ pub struct CommandRow {
     pub id: String,
     /// Kind of command.
     pub kind: String,
-    /// When it came.
+    /// When it was received.
     pub at_us: u64,
-    /// Its result, as text; empty while there is none.
+    /// Its result, as text; empty until it has one.
     pub outcome: String,
 }
 
@@ -29,10 +29,10 @@ pub struct BodyRow {
     pub program: String,
     /// Number of the step.
     pub step: u64,
-    /// Which body of the step it is.
+    /// Which body of the step this is.
     pub kind: String,
-    /// When it came.
+    /// When it was received.
     pub at_us: u64,
-    /// The body, as it came; the store compresses it.
+    /// The uncompressed body; the store compresses it.
     pub body: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! How a store is: what can't be written at present and since when, and whether it is still there.
+//! Health of a store: which operations fail and since when, and whether its files still exist.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,45 +9,46 @@ use tokio::sync::watch;
 
 use crate::StoreError;
 
-/// A failure that was neither repeated nor followed by a success for so long is told no more.
+/// A failure without repetition or success for this long is no longer reported.
 const TOLD_FOR: Duration = Duration::from_mins(10);
-/// A write that is under way for longer is as good as one that fails.
+/// A write that takes longer counts as failing.
 const UNDER_WAY_MAX: Duration = Duration::from_secs(5);
 
-/// Something that can't be done at present.
+/// An operation that fails at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// What: `journal`, `snapshots`, `bodies` and so on, or `reading`.
+    /// The operation: `journal`, `snapshots`, `bodies` and so on, or `reading`.
     pub what: &'static str,
-    /// Microseconds since 1970 of the first failure; nothing has succeeded since.
+    /// Time of the first failure since the last success, in microseconds since 1970.
     pub since_us: u64,
-    /// How long ago that was.
+    /// Time since the first failure.
     pub lasts: Duration,
-    /// The last failure, with its remedy.
+    /// The last error, with its remedy.
     pub error: String,
 }
 
-/// How a store is.
+/// The health of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// What can't be done at present, by name.
+    /// Operations that fail at present, by name.
     pub failing: Vec<Failing>,
-    /// Failures so far, by what failed.
+    /// Number of failures so far, by operation.
     pub failures: Vec<(&'static str, u64)>,
-    /// Why nothing is read or written any more: what was opened is not there any more.
+    /// Why the store is lost, if its files were deleted, replaced or truncated. It then neither
+    /// reads nor writes.
     pub lost: Option<Arc<str>>,
 }
 
 impl Condition {
-    /// What can't be written of the journal, without which nothing is acknowledged.
+    /// The failure of writing the journal, if any; nothing is acknowledged while that fails.
     pub fn journal(&self) -> Option<&Failing> {
         self.failing.iter().find(|failing| failing.what == JOURNAL)
     }
 }
 
-/// What is written of the journal, with the projections.
+/// Name of the operation that writes the journal and the projections.
 pub(crate) const JOURNAL: &str = "journal";
-/// What is read.
+/// Name of the operation that reads.
 pub(crate) const READING: &str = "reading";
 
 #[derive(Debug)]
@@ -66,7 +67,7 @@ struct Known {
     next: u64,
 }
 
-/// What a handle has seen of its store.
+/// The health of a store as seen by one handle.
 #[derive(Debug)]
 pub(crate) struct Conditions {
     known: Mutex<Known>,
@@ -82,7 +83,7 @@ impl Default for Conditions {
     }
 }
 
-/// A write under way; ends when this is dropped.
+/// A write in progress; it ends when this is dropped.
 struct UnderWay<'c> {
     conditions: &'c Conditions,
     number: u64,
@@ -99,7 +100,7 @@ impl Conditions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something, and remembers how it went.
+    /// Runs an operation, and records whether it succeeded.
     pub(crate) async fn watch<T>(
         &self,
         what: &'static str,
@@ -123,7 +124,8 @@ impl Conditions {
         }
     }
 
-    /// Remembers how something went. A refusal of what was asked says nothing about the store.
+    /// Records the result of an operation. Errors of the request do not count as failures of the
+    /// store.
     pub(crate) fn note(&self, what: &'static str, error: Option<&StoreError>) {
         let Some(error) = error else {
             self.known().failures.remove(what);
@@ -145,7 +147,7 @@ impl Conditions {
         failure.error = error;
     }
 
-    /// What was opened is gone. The first reason stays.
+    /// Marks the store as lost. The first reason is kept.
     pub(crate) fn lose(&self, why: &str) -> Arc<str> {
         self.lost.send_if_modified(|lost| {
             let is_first = lost.is_none();
@@ -155,7 +157,7 @@ impl Conditions {
         self.lost.borrow().clone().unwrap_or_else(|| why.into())
     }
 
-    /// Refuses once what was opened is gone.
+    /// Returns an error if the store is lost.
     pub(crate) fn demand(&self) -> Result<(), StoreError> {
         match &*self.lost.borrow() {
             Some(why) => Err(StoreError::Lost { why: why.clone() }),
@@ -163,12 +165,12 @@ impl Conditions {
         }
     }
 
-    /// Notifies once what was opened is gone.
+    /// Notifies when the store is lost.
     pub(crate) fn lost(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.lost.subscribe()
     }
 
-    /// How the store is now.
+    /// The current health.
     pub(crate) fn now(&self) -> Condition {
         let known = self.known();
         let told = known
@@ -198,14 +200,14 @@ impl Conditions {
     }
 }
 
-/// A write that gets no answer.
+/// The failure of a write that is still waiting.
 fn stuck(what: &'static str, waited: Duration) -> Failing {
     Failing {
         what,
         since_us: now_us().saturating_sub(waited.as_micros() as u64),
         lasts: waited,
         error: format!(
-            "the store has given no answer for {} s; check its disk, its load and its locks",
+            "no answer from the store for {} s; check its disk, its load and its locks",
             waited.as_secs()
         ),
     }
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_told_until_the_same_succeeds() {
+    async fn a_failure_is_reported_until_the_operation_succeeds() {
         let conditions = Conditions::default();
         let fail = async || {
             let failed = conditions.watch(JOURNAL, async { Err::<(), _>(full()) });
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_says_nothing_about_the_store() {
+    async fn a_refused_request_is_no_failure_of_the_store() {
         let conditions = Conditions::default();
         for refusal in [StoreError::Orphan, StoreError::Nameless] {
             let refused = conditions.watch(JOURNAL, async { Err::<(), _>(refusal) });
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_without_an_answer_is_told_and_forgotten_with_it() {
+    fn a_stuck_write_is_reported_until_it_ends() {
         let conditions = Conditions::default();
         let under_way = conditions.begin(JOURNAL);
         assert!(conditions.now().failing.is_empty());
@@ -278,7 +280,11 @@ mod tests {
             *since = long_ago;
         }
         let told = conditions.now().journal().cloned().unwrap();
-        assert!(told.error.contains("no answer for 10 s"), "{}", told.error);
+        assert!(
+            told.error.contains("no answer from the store for 10 s"),
+            "{}",
+            told.error
+        );
         drop(under_way);
         assert!(conditions.now().failing.is_empty());
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a store.
+//! Errors of the store.
 
 use crate::{postgres, sqlite};
 
@@ -26,17 +26,17 @@ pub enum StoreError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// The schema is not one that this build can bring up to date.
-    #[error("the schema of the store at {location} doesn't fit this build: {source}; {remedy}")]
+    /// A schema that this build can't bring up to date.
+    #[error("the schema of the store at {location} doesn't match this build: {source}; {remedy}")]
     Schema {
         /// Path, or `memory`.
         location: String,
-        /// Which migration did not fit.
+        /// The migration that did not match.
         source: sqlx::migrate::MigrateError,
         /// What to do.
         remedy: &'static str,
     },
-    /// The events of a batch don't continue the journal one by one.
+    /// The events of a batch do not continue the journal without a gap.
     #[error(
         "event {got} doesn't follow event {last_seq}; another writer uses this store, or events were lost on the way: reload and replay from event {last_seq}"
     )]
@@ -51,7 +51,7 @@ pub enum StoreError {
         "event {seq} is not in the journal, which ends at event {last_seq}; append the events first"
     )]
     Ahead {
-        /// What is claimed.
+        /// The sequence number of the snapshot or sink.
         seq: u64,
         /// Where the journal ends.
         last_seq: u64,
@@ -61,22 +61,22 @@ pub enum StoreError {
         "a step names a program that isn't stored; append the program in the same batch or an earlier one"
     )]
     Orphan,
-    /// A digest that is stored with other bytes.
+    /// A digest that is already stored with different bytes.
     #[error(
-        "plugin {digest} is stored with other bytes; a plugin never changes: upload the new bytes under their own digest"
+        "plugin {digest} is already stored with different bytes; plugins are immutable: upload the new bytes under their own digest"
     )]
     Immutable {
         /// The digest in question.
         digest: String,
     },
-    /// Something past its bound.
-    #[error("{what} is {got}, at most {max} fit; split it")]
+    /// A value that exceeds a limit.
+    #[error("{what} is {got}, the limit is {max}; split it")]
     TooLarge {
         /// What is too large, with its unit.
         what: &'static str,
-        /// How large it is.
+        /// Its size.
         got: usize,
-        /// How large it may be.
+        /// The limit.
         max: usize,
     },
     /// A number that the database can't hold.
@@ -89,7 +89,7 @@ pub enum StoreError {
         /// The number.
         value: u64,
     },
-    /// A stored value that makes no sense.
+    /// A stored value that is invalid.
     #[error("{table}.{column} of row {row} is corrupt: {reason}; restore the store from a backup")]
     Corrupt {
         /// Table.
@@ -98,10 +98,10 @@ pub enum StoreError {
         column: &'static str,
         /// Key of the row, as text.
         row: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
-    /// Migrations are pending, and the options forbid to apply them.
+    /// Migrations are pending, and the options do not allow to apply them.
     #[error(
         "the schema of the store at {location} lacks {missing}; run `treadle store migrate`, or let the daemon do it by `store.migrate = true`"
     )]
@@ -111,14 +111,14 @@ pub enum StoreError {
         /// The migrations, by name.
         missing: String,
     },
-    /// Another one leads, or led since this handle did.
+    /// Another handle leads, or has led since this one did.
     #[error(
-        "this daemon writes under epoch {held}, but epoch {current} leads; another daemon took over: let it, and campaign to lead again"
+        "this daemon writes under epoch {held}, but another daemon leads under epoch {current}; campaign to lead again"
     )]
     Fenced {
-        /// Epoch of this handle; 0 if it does not lead.
+        /// Epoch of this handle; 0 if it has never led.
         held: u64,
-        /// Epoch of the last one that led.
+        /// Epoch of the last leader.
         current: u64,
     },
     /// A candidate without a name.
@@ -132,19 +132,19 @@ pub enum StoreError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// Another process creates or migrates the same SQLite file and does not come to an end.
+    /// Another process is creating or migrating the same SQLite file for too long.
     #[error(
         "another process has been creating or migrating the store at {location} for {after_s} s; wait until it is done, or end it, and start again"
     )]
     Opening {
         /// Path of the database.
         location: String,
-        /// How long it was waited.
+        /// How long this process waited, in seconds.
         after_s: u64,
     },
     /// A large body could not be written, read or compressed.
     #[error(
-        "the body at {place} failed: {source}; check the free space and permissions, and that the store is opened with the place of its bodies"
+        "the body at {place} failed: {source}; check the free space and permissions, and that `payloads.location` is where the body was written"
     )]
     Bodies {
         /// File, or step.
@@ -152,15 +152,15 @@ pub enum StoreError {
         /// What went wrong.
         source: std::io::Error,
     },
-    /// A setting of the connection to PostgreSQL that can't be used.
-    #[error("the store's {setting} can't be used: {reason}; correct `store.{setting}`")]
+    /// An invalid setting of the connection to PostgreSQL.
+    #[error("`store.{setting}` is invalid: {reason}; correct it")]
     Setting {
-        /// Which one.
+        /// Its name.
         setting: &'static str,
-        /// Why not.
+        /// Why it is invalid.
         reason: String,
     },
-    /// PostgreSQL can't be reached or refuses.
+    /// PostgreSQL can't be reached, or reports an error.
     #[error("PostgreSQL at {location} failed: {source}; {remedy}")]
     Postgres {
         /// Where it is, without the password.
@@ -170,24 +170,24 @@ pub enum StoreError {
         /// What to do.
         remedy: &'static str,
     },
-    /// PostgreSQL gave no answer in time.
+    /// PostgreSQL did not answer in time.
     #[error(
         "PostgreSQL at {location} gave no answer to {what} within {after_s} s; check its load, its locks (pg_stat_activity) and the network"
     )]
     TimedOut {
         /// Where it is, without the password.
         location: String,
-        /// What was asked.
+        /// The operation.
         what: &'static str,
-        /// How long it was waited.
+        /// The timeout, in seconds.
         after_s: u64,
     },
-    /// What was opened is not there any more; nothing is read or written from then on.
+    /// The store's files no longer exist as opened; nothing is read or written from then on.
     #[error(
-        "{why}; nothing was acknowledged since, and this daemon can't go on: put the files back as they were, or restore a backup, and start it again"
+        "{why}; nothing has been acknowledged since: put the files back as they were, or restore a backup, then restart the daemon"
     )]
     Lost {
-        /// Where it was, and what became of it.
+        /// The location, and what happened to it.
         why: std::sync::Arc<str>,
     },
     /// Anything else that the database reports: a full disk, a lock held too long, a closed store.
@@ -196,12 +196,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// A schema that does not fit, with what to do about it.
+    /// A schema that does not match, with the remedy.
     pub(crate) fn schema(location: &str, source: sqlx::migrate::MigrateError) -> Self {
         use sqlx::migrate::MigrateError;
         let remedy = match &source {
             MigrateError::Dirty(_) => {
-                "this migration was left half done: restore the backup from before it, or finish it by hand and set `success` of its row in `_sqlx_migrations` to true"
+                "this migration was not completed: restore the backup from before it, or complete it by hand and set `success` of its row in `_sqlx_migrations` to true"
             }
             MigrateError::VersionMissing(_) => {
                 "a newer build wrote it: use that build or a newer one, or another `store.path` or `store.schema`"
@@ -210,7 +210,7 @@ impl StoreError {
                 "another build wrote it: use the build that wrote it, or another `store.path` or `store.schema`"
             }
             _ => {
-                "the migration was undone as a whole: do away with what it names, then run `treadle store migrate` again"
+                "the migration was rolled back: remove the cause in the message, then run `treadle store migrate` again"
             }
         };
         Self::Schema {
@@ -220,8 +220,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed later without any change: the database is away, busy or
-    /// full.
+    /// Whether the same call may succeed later without any change, because the database is
+    /// unreachable, busy or full.
     pub fn passes(&self) -> bool {
         let is_of_database = matches!(
             self,
@@ -230,7 +230,7 @@ impl StoreError {
         is_of_database && !self.is_permanent()
     }
 
-    /// Whether the store itself is in trouble, and not what was asked of it.
+    /// Whether the store itself has failed, as opposed to an error of the request.
     pub(crate) fn is_of_the_store(&self) -> bool {
         self.passes()
             || matches!(
@@ -239,9 +239,9 @@ impl StoreError {
             )
     }
 
-    /// Whether the rows themselves are refused, and will be however often they are tried: a number
-    /// is out of range, a text is too long or holds what the database can't, a row contradicts
-    /// others.
+    /// Whether retrying can't succeed, because the database refuses the rows themselves: a number
+    /// is out of range, a text is too long or has characters that the database can't store, or a
+    /// row contradicts others.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Orphan | Self::TooLarge { .. } | Self::OutOfRange { .. } => true,

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{SchemaStatus, StoreError};
 
-/// Beyond this the clocks of host and database are far apart, in milliseconds.
+/// Clock difference between host and database beyond which `treadle doctor` warns, in milliseconds.
 pub(crate) const CLOCK_SKEW_MS_MAX: i64 = 1_000;
 
-/// How good or bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     /// As it should be.
@@ -18,26 +18,26 @@ pub enum Grade {
     Fail,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was checked.
+    /// Name of the check.
     pub check: &'static str,
-    /// How good or bad it is.
+    /// Its severity.
     pub grade: Grade,
-    /// What was found.
+    /// Description of the result.
     pub finding: String,
     /// What to do; empty if nothing.
     pub remedy: String,
 }
 
 impl Finding {
-    /// All is well.
+    /// A finding without a problem.
     pub(crate) fn ok(check: &'static str, finding: impl Into<String>) -> Self {
         Self::of(check, Grade::Ok, finding, "")
     }
 
-    /// Any grade.
+    /// A finding with any grade.
     pub(crate) fn of(
         check: &'static str,
         grade: Grade,
@@ -52,7 +52,7 @@ impl Finding {
         }
     }
 
-    /// A check that could not be made, or that this error answers.
+    /// A check that failed with an error.
     pub(crate) fn failed(check: &'static str, error: &StoreError) -> Self {
         match error {
             StoreError::Postgres { source, remedy, .. } => {
@@ -67,7 +67,7 @@ impl Finding {
         }
     }
 
-    /// What the migrations look like.
+    /// The state of the migrations.
     pub(crate) fn of_schema(status: &SchemaStatus, location: &str) -> Self {
         let check = "schema";
         if let Err(error) = status.demand_usable(location) {
@@ -84,8 +84,8 @@ impl Finding {
         Self::of(check, Grade::Warn, finding, "run `treadle store migrate`")
     }
 
-    /// How far the clock of the database is from the host's, given when the host asked and how long
-    /// the answer took.
+    /// The difference between the clocks of database and host. `asked` is the host's time of the
+    /// query and `took` the time until its answer.
     pub(crate) fn of_clock(asked: SystemTime, took: Duration, database_us: u64) -> Self {
         let host = asked + took / 2;
         let host_us = host.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -95,12 +95,12 @@ impl Finding {
         if skew_ms.abs() <= i128::from(CLOCK_SKEW_MS_MAX) {
             return Self::ok("clock", finding);
         }
-        let remedy = "synchronise both clocks (chrony, systemd-timesyncd); leadership goes by the database's clock alone";
+        let remedy = "synchronise both clocks (chrony, systemd-timesyncd); leadership depends only on the database's clock";
         Self::of("clock", Grade::Warn, finding, remedy)
     }
 }
 
-/// When something was asked, and how long the answer took.
+/// Starts a measurement: the current time, and a timer for the duration.
 pub(crate) fn stopwatch() -> (SystemTime, Instant) {
     (SystemTime::now(), Instant::now())
 }

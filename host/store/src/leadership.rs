@@ -1,4 +1,4 @@
-//! Leadership: of several daemons on one store, one schedules, and writes under its epoch.
+//! Leadership: of several daemons on one store, one schedules and writes, under its epoch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,23 +8,23 @@ use tokio::sync::watch;
 
 use crate::StoreError;
 
-/// How long a leader may show no sign of life before another one takes over.
+/// Time without a heartbeat after which another candidate takes over from a leader.
 pub const LEASE: Duration = Duration::from_secs(3);
-/// Time between two signs of life of a leader.
+/// Interval between a leader's heartbeats.
 pub const SIGN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The leadership state of a handle among the others on its store.
+/// The leadership state of a store handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leadership {
-    /// Does not lead.
+    /// This handle does not lead.
     #[default]
     Follower,
-    /// Leads.
+    /// This handle leads.
     Leader {
-        /// Under this epoch.
+        /// The epoch of its term.
         epoch: u64,
     },
-    /// Led, until another one took over; whatever it writes is refused. It may campaign again.
+    /// Another handle took over; writes of this one are refused. It may campaign again.
     Superseded,
 }
 
@@ -33,29 +33,29 @@ pub enum Leadership {
 pub struct Candidate {
     /// Its name; not empty.
     pub name: String,
-    /// Where the others reach it.
+    /// Address at which the other daemons reach it.
     pub url: String,
 }
 
-/// The present or last leader.
+/// The current or last leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderRow {
     /// Its name.
     pub name: String,
-    /// Where the others reach it.
+    /// Address at which the other daemons reach it.
     pub url: String,
     /// Its epoch.
     pub epoch: u64,
-    /// Since when.
+    /// When its term began.
     pub since_us: u64,
-    /// Its last sign of life. The leader of a SQLite file gives none after the first: its lock ends
-    /// with its process.
+    /// Its last heartbeat. The leader of a SQLite file sends only one, when its term begins: its
+    /// lock ends with its process.
     pub seen_us: u64,
-    /// The time now, by the same clock, which is the database's.
+    /// The current time of the same clock, which is the database's.
     pub now_us: u64,
 }
 
-/// A handle's own term; clones share it.
+/// The term of a handle; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
     held: Arc<AtomicU64>,
@@ -63,7 +63,7 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    /// Leads not.
+    /// A term that has not begun: the handle does not lead.
     pub(crate) fn new() -> Self {
         Self {
             held: Arc::default(),
@@ -84,13 +84,13 @@ impl Term {
         }
     }
 
-    /// Leads from now on.
+    /// Begins a term under this epoch.
     pub(crate) fn begin(&self, epoch: u64) {
         self.held.store(epoch, Ordering::Release);
         self.leadership.send_replace(Leadership::Leader { epoch });
     }
 
-    /// Another one took over.
+    /// Ends the term because another handle took over.
     pub(crate) fn supersede(&self) {
         self.leadership.send_if_modified(|leadership| {
             let led = matches!(leadership, Leadership::Leader { .. });
@@ -107,7 +107,7 @@ impl Term {
         self.leadership.send_replace(Leadership::Follower);
     }
 
-    /// Whether a write is allowed, given the epoch of the last one that led.
+    /// Checks that a write is allowed, given the epoch of the last leader.
     pub(crate) fn admit(&self, current: u64) -> Result<(), StoreError> {
         let held = self.held();
         if held == current {

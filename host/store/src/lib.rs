@@ -1,12 +1,12 @@
-//! Durable state: the journal and the projections that are asked for by name.
+//! Durable state: the journal and its projections.
 //!
 //! [`Store`] is the interface. It is implemented once, over statements that two databases share:
-//! SQLite, in one file or in memory, and PostgreSQL, in a schema of its own. This crate knows
-//! nothing of the core: it stores rows of words and numbers that others fill.
+//! SQLite, in one file or in memory, and PostgreSQL, in a separate schema. This crate does not
+//! depend on the core: it stores rows of text and numbers.
 //!
-//! What [`Store::append`] has acknowledged survives the death of the process and of the machine:
-//! every acknowledged batch is one transaction that has reached the disk. So the caller gathers
-//! what arrives while one batch is being written and hands it over as the next one.
+//! What [`Store::append`] has acknowledged survives a crash of the process and of the machine:
+//! every acknowledged batch is one transaction that has been synced to disk. Callers should
+//! therefore gather the rows that arrive during one append into the next batch.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -69,15 +69,15 @@ pub use schema::{About, MigrationRow, SchemaStatus};
 
 /// Most rows of all kinds together in one [`Batch`].
 pub const BATCH_ROWS_MAX: usize = 200_000;
-/// Most rows that one read returns; a greater `limit` is taken as this one.
+/// Most rows that one read returns; a greater `limit` is reduced to this.
 pub const PAGE_ROWS_MAX: u32 = 10_000;
-/// Most rows among which a page is looked for that few may match: some tenths of a second.
+/// Most rows that are scanned for a page of a selective filter; takes some tenths of a second.
 pub const SCANNED_ROWS_MAX: u32 = 50_000;
 /// Most rows of one table that one [`Store::prune`] removes, so that it never blocks writers long.
 pub const PRUNE_ROWS_MAX: u64 = 20_000;
 /// Largest component of a plugin, in bytes.
 pub const COMPONENT_BYTES_MAX: usize = 64 << 20;
-/// Most that the policy of a binding may have stored, in bytes.
+/// Most bytes that the policy of a binding may store.
 pub const POLICY_STATE_BYTES_MAX: usize = 64 << 20;
 /// Longest text of a row, in bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
@@ -91,35 +91,36 @@ pub const SINKS_MAX: usize = 64;
 pub const GATEWAYS_MAX: u32 = (1 << 20) - 1;
 /// Largest body of a step, in bytes, before it is compressed.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
-/// The kind of a body that describes an action, or, written by earlier builds, is its output.
+/// The kind of the body that describes an action. Earlier builds also used it for an action's
+/// output.
 pub const DESCRIPTION: &str = "blob";
 /// Most bodies that one [`Store::prune_bodies`] removes.
 pub const PRUNE_BODIES_MAX: u64 = 1_000;
-/// Schema of a PostgreSQL database, if no other is named.
+/// Default schema in a PostgreSQL database.
 pub const DEFAULT_SCHEMA: &str = "treadle";
-/// Connections to PostgreSQL, if no other number is named.
+/// Default number of connections to PostgreSQL.
 pub const DEFAULT_CONNECTIONS_MAX: u32 = 10;
-/// Fewest connections to PostgreSQL that a handle can do with: two that write, one that reads, one
-/// that holds the leader's lock.
+/// Fewest connections to PostgreSQL that a handle needs: two that write, one that reads, one that
+/// holds the leader's lock.
 pub const CONNECTIONS_MIN: u32 = 4;
 
-/// What a method of [`Store`] returns: a boxed future, so that the trait can be used as an object.
+/// The return type of the methods of [`Store`]: a boxed future, so that the trait is object-safe.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// The journal, its projections, the plugins and their bindings.
 ///
 /// All sequence numbers start at 1 and have no gaps; 0 means "nothing yet".
 ///
-/// Where several daemons share a store, one leads ([`Store::campaign`]). Writes of any other handle
+/// If several daemons share a store, one leads ([`Store::campaign`]). Writes of any other handle
 /// fail with [`StoreError::Fenced`], except those of [`Store::gateway_id`] and, from handles that
-/// never led, of [`Store::put_bodies`], [`Store::touch_tokens`] and [`Store::add_audit`]. A store
-/// without any leader so far can be written by all.
+/// never led, of [`Store::put_bodies`], [`Store::touch_tokens`] and [`Store::add_audit`]. Until a
+/// store has had a leader, all handles may write.
 pub trait Store: Send + Sync {
     /// Writes a batch as one transaction and returns the last sequence number of the journal.
     ///
-    /// On an error that names a reason nothing of the batch is stored. If the connection broke while
-    /// the batch was being committed it may be stored: the same batch again, on the same handle,
-    /// finds out and succeeds without storing it twice.
+    /// On an error that names a reason, nothing of the batch is stored. If the connection broke
+    /// during the commit, the batch may be stored: repeating the same batch on the same handle
+    /// detects that, and succeeds without storing it twice.
     ///
     /// # Errors
     /// [`StoreError::Gap`] if the events don't continue the journal one by one,
@@ -127,15 +128,15 @@ pub trait Store: Send + Sync {
     /// [`StoreError::TooLarge`] past [`BATCH_ROWS_MAX`].
     fn append<'a>(&'a self, batch: &'a Batch) -> Answer<'a, u64>;
 
-    /// Writes what can be stored of a batch as one transaction, and returns what can't. It is for a
-    /// batch that [`Store::append`] refused with an error that [`StoreError::is_permanent`].
+    /// Writes the rows of a batch that can be stored as one transaction, and returns the others.
+    /// For batches that [`Store::append`] refused with an error that [`StoreError::is_permanent`].
     ///
-    /// A row that can't be stored is left out. An event that can't is replaced in the journal by
-    /// its `placeholder`, under the same number: it has no gaps. Rows may be more than
+    /// A refused row is left out. A refused event is replaced in the journal by its `placeholder`
+    /// with the same number, because the journal has no gaps. The batch may exceed
     /// [`BATCH_ROWS_MAX`].
     ///
     /// # Errors
-    /// [`StoreError::Gap`] as for [`Store::append`]; otherwise those that pass.
+    /// [`StoreError::Gap`] as for [`Store::append`]; otherwise only temporary errors.
     fn append_what_fits<'a>(
         &'a self,
         batch: &'a Batch,
@@ -154,9 +155,9 @@ pub trait Store: Send + Sync {
     /// Decisions in the order in which they were taken, of one program or of all.
     fn decisions<'a>(&'a self, page: &'a DecisionPage) -> Answer<'a, Vec<DecisionRow>>;
 
-    /// How far the first `rows` decisions go among which a page is looked for, whether they match
-    /// or not: the event of the last of them. `None` if there are fewer, or if an index finds those
-    /// that match.
+    /// The event of the last of the first `rows` decisions that a query for this page scans,
+    /// whether they match or not. `None` if there are fewer, or if the matching ones are found by
+    /// an index.
     fn decisions_reach<'a>(&'a self, page: &'a DecisionPage, rows: u32) -> Answer<'a, Option<u64>>;
 
     /// One program; `None` if it is unknown or was pruned.
@@ -171,20 +172,19 @@ pub trait Store: Send + Sync {
     /// Actions that match, newest first.
     fn actions<'a>(&'a self, page: &'a ActionPage) -> Answer<'a, Vec<ActionRow>>;
 
-    /// Adds or replaces a service that actions may ask for.
+    /// Adds or replaces a service that actions may use.
     fn put_service<'a>(&'a self, service: &'a ServiceRow) -> Answer<'a, ()>;
 
     /// All services, by name.
     fn services(&self) -> Answer<'_, Vec<ServiceRow>>;
 
-    /// How long the newest programs of a job were that have ended, newest first; without those that
-    /// had no step.
+    /// Lengths of the newest ended programs of a job, newest first, without those that had no step.
     fn lengths<'a>(&'a self, job: &'a str, limit: u32) -> Answer<'a, Vec<LengthRow>>;
 
     /// Adds a sample, or replaces the one of the same time.
     fn add_sample<'a>(&'a self, row: &'a SampleRow) -> Answer<'a, ()>;
 
-    /// Samples of a time.
+    /// Samples within a time range.
     fn samples<'a>(&'a self, page: &'a SamplePage) -> Answer<'a, Vec<SampleRow>>;
 
     /// Removes samples from before a time, a bounded number at a time; returns their number.
@@ -193,12 +193,12 @@ pub trait Store: Send + Sync {
     /// Steps of one program, by rising number.
     fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>>;
 
-    /// Steps that have ended, of one program or of all, beside what their programs came to.
+    /// Ended steps, of one program or of all, together with data of their programs.
     fn listed_steps<'a>(&'a self, page: &'a ListedPage) -> Answer<'a, Vec<ListedStep>>;
 
-    /// How far the first `rows` steps go among which a page is looked for, whether they match or
-    /// not: when the last of them ended. `None` if there are fewer, or if all that are read match.
-    /// Where steps are sorted by the time that they took, those are the newest.
+    /// When the last of the first `rows` steps that a query for this page scans ended, whether they
+    /// match or not. `None` if there are fewer, or if all rows read match. If steps are sorted by
+    /// duration, the newest ones are scanned.
     fn steps_reach<'a>(&'a self, page: &'a ListedPage, rows: u32) -> Answer<'a, Option<u64>>;
 
     /// All workers, by name.
@@ -220,10 +220,10 @@ pub trait Store: Send + Sync {
     /// All bindings, by job, world and role.
     fn bindings(&self) -> Answer<'_, Vec<BindingRow>>;
 
-    /// Adds or replaces what the policy of a binding has stored.
+    /// Adds or replaces the state stored by the policy of a binding.
     fn put_policy_state<'a>(&'a self, state: &'a PolicyStateRow) -> Answer<'a, ()>;
 
-    /// What the policies of all bindings have stored, by job and world.
+    /// The states stored by the policies of all bindings, by job and world.
     fn policy_states(&self) -> Answer<'_, Vec<PolicyStateRow>>;
 
     /// Adds or replaces a tenant.
@@ -238,13 +238,13 @@ pub trait Store: Send + Sync {
     /// All API tokens, including those that are no longer valid, newest first.
     fn tokens(&self) -> Answer<'_, Vec<TokenRow>>;
 
-    /// Notes when tokens, by their ids, were last used.
+    /// Records when tokens, by their ids, were last used.
     fn touch_tokens<'a>(&'a self, uses: &'a [(String, u64)]) -> Answer<'a, ()>;
 
     /// Removes tokens that were revoked or expired before this time; returns their number.
     fn prune_tokens(&self, ended_before_us: u64) -> Answer<'_, u64>;
 
-    /// Makes a plugin a tenant's. `true` if it was not before.
+    /// Adds a plugin to a tenant. `true` if the tenant did not have it before.
     fn claim_plugin<'a>(&'a self, tenant: &'a str, digest: &'a str, at_us: u64)
     -> Answer<'a, bool>;
 
@@ -265,7 +265,7 @@ pub trait Store: Send + Sync {
     /// [`SNAPSHOTS_KEPT`] stay.
     ///
     /// # Errors
-    /// [`StoreError::Ahead`] if the journal has not got that far,
+    /// [`StoreError::Ahead`] if the journal does not reach that event,
     /// [`StoreError::TooLarge`] past [`SNAPSHOT_BYTES_MAX`].
     fn save_snapshot<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()>;
 
@@ -275,47 +275,49 @@ pub trait Store: Send + Sync {
     /// Removes rows past their retention, at most [`PRUNE_ROWS_MAX`] rows of a table; call again
     /// while [`Pruned::more`].
     ///
-    /// Events and decisions after the newest snapshot always stay, and without a snapshot all do:
-    /// recovery needs them. So do those that a sink has not passed, within a bound. A caller that recovers in another way saves an empty snapshot.
+    /// Events and decisions after the newest snapshot are always kept, and all of them if there is
+    /// no snapshot: recovery needs them. Events that a sink has not received are kept too, within a
+    /// limit. A caller that recovers in another way saves an empty snapshot.
     fn prune<'a>(&'a self, retention: &'a Retention) -> Answer<'a, Pruned>;
 
-    /// The last event that a sink has; 0 for nothing yet.
+    /// The last event that a sink has received; 0 for none.
     fn sink_cursor<'a>(&'a self, sink: &'a str) -> Answer<'a, u64>;
 
-    /// Notes that a sink has all events up to this one. Never goes back.
+    /// Records that a sink has received all events up to this one. Never goes back.
     ///
     /// # Errors
-    /// [`StoreError::Ahead`] if the journal has not got that far, [`StoreError::TooLarge`] past
+    /// [`StoreError::Ahead`] if the journal does not reach that event, [`StoreError::TooLarge`]
+    /// past
     /// [`SINKS_MAX`].
     fn advance_sink<'a>(&'a self, sink: &'a str, seq: u64) -> Answer<'a, ()>;
 
     /// All sinks, by name.
     fn sinks(&self) -> Answer<'_, Vec<SinkRow>>;
 
-    /// Forgets a sink, so that no event stays for it. `true` if it was known.
+    /// Removes a sink, so that no events are kept for it. `true` if it existed.
     fn drop_sink<'a>(&'a self, sink: &'a str) -> Answer<'a, bool>;
 
-    /// Notes that a command came. `true` if it is new; if it is not, nothing changes.
+    /// Records that a command was received. `true` if it is new; otherwise nothing changes.
     fn note_command<'a>(&'a self, command: &'a CommandRow) -> Answer<'a, bool>;
 
     /// One command; `None` if it is unknown or was pruned.
     fn command<'a>(&'a self, id: &'a str) -> Answer<'a, Option<CommandRow>>;
 
-    /// Sets the result of a command. `true` if it is known.
+    /// Sets the result of a command. `true` if the command is stored.
     fn settle_command<'a>(&'a self, id: &'a str, outcome: &'a str) -> Answer<'a, bool>;
 
-    /// Removes commands that came before this time, at most [`PRUNE_ROWS_MAX`]; returns their
+    /// Removes commands received before this time, at most [`PRUNE_ROWS_MAX`]; returns their
     /// number.
     fn prune_commands(&self, before_us: u64) -> Answer<'_, u64>;
 
-    /// The number of a gateway: 1 or more, the same whenever this name asks.
+    /// The number of a gateway: 1 or more, always the same for the same name.
     ///
     /// # Errors
     /// [`StoreError::TooLarge`] past [`GATEWAYS_MAX`].
     fn gateway_id<'a>(&'a self, name: &'a str) -> Answer<'a, u32>;
 
-    /// A number that only this store and its daemons know, by what it is for: `fresh` if there was
-    /// none, the same ever after.
+    /// A secret number of this store, by its purpose: `fresh` on the first call, the same ever
+    /// after.
     fn key<'a>(&'a self, name: &'a str, fresh: u64) -> Answer<'a, u64>;
 
     /// Adds or replaces bodies of steps, compressed.
@@ -327,42 +329,42 @@ pub trait Store: Send + Sync {
     /// All bodies of a step, by kind.
     fn bodies<'a>(&'a self, program: &'a str, step: u64) -> Answer<'a, Vec<BodyRow>>;
 
-    /// Removes bodies that came before this time, at most [`PRUNE_BODIES_MAX`]; returns their
+    /// Removes bodies received before this time, at most [`PRUNE_BODIES_MAX`]; returns their
     /// number.
     fn prune_bodies(&self, before_us: u64) -> Answer<'_, u64>;
 
-    /// Bytes of all bodies of these programs, before they are compressed.
+    /// Total size of the bodies of these programs, before compression.
     fn body_bytes<'a>(&'a self, programs: &'a Names) -> Answer<'a, u64>;
 
-    /// Removes the oldest bodies of these programs until so many bytes have gone, at most
-    /// [`PRUNE_BODIES_MAX`]; returns their number. Of descriptions of actions ([`DESCRIPTION`]) only
-    /// those go that are older than an hour and than all actions that have not ended.
+    /// Removes the oldest bodies of these programs until `bytes` bytes are freed, at most
+    /// [`PRUNE_BODIES_MAX`]; returns their number. Descriptions of actions ([`DESCRIPTION`]) are
+    /// removed only if they are older than an hour and than all actions that have not ended.
     fn shed_bodies<'a>(&'a self, programs: &'a Names, bytes: u64) -> Answer<'a, u64>;
 
-    /// Tries to lead. `Some(epoch)` if this handle leads now, `None` if another one does.
+    /// Tries to lead. `Some(epoch)` if this handle now leads, `None` if another one does.
     ///
-    /// Each term has an epoch of its own, greater than all before. A leader that gives no sign of
-    /// life for [`LEASE`] is overthrown by the next candidate. A leader whose database restarts
-    /// goes on, unless another one was faster.
+    /// Each term has its own epoch, greater than all before. The next candidate replaces a leader
+    /// that sends no heartbeat for [`LEASE`]. A leader continues after a restart of its database,
+    /// unless another candidate was faster.
     fn campaign<'a>(&'a self, candidate: &'a Candidate) -> Answer<'a, Option<u64>>;
 
-    /// The present or last leader; `None` if there never was one or the last one resigned.
+    /// The current or last leader; `None` if there never was one or the last one resigned.
     fn leader(&self) -> Answer<'_, Option<LeaderRow>>;
 
-    /// Steps down, so that the next candidate need not wait.
+    /// Steps down, so that the next candidate does not have to wait.
     fn resign(&self) -> Answer<'_, ()>;
 
     /// This handle's leadership state, and a notice of each change.
     fn leadership(&self) -> watch::Receiver<Leadership>;
 
-    /// What can't be written at present and since when, as this handle has seen it.
+    /// The health of the store as seen by this handle.
     fn condition(&self) -> Condition;
 
-    /// Notifies with the reason once what was opened is gone: a database file that was deleted,
-    /// replaced or cut. Nothing is read or written from then on.
+    /// Notifies with the reason when the store is lost: its database file was deleted, replaced or
+    /// truncated. Nothing is read or written from then on.
     fn lost(&self) -> watch::Receiver<Option<Arc<str>>>;
 
-    /// What this store is.
+    /// Kind, version, location and size of the store.
     fn about(&self) -> Answer<'_, About>;
 
     /// Resigns, writes what is pending and closes; later calls fail. Dropping loses nothing either.
@@ -407,10 +409,11 @@ pub async fn open_with(
     })
 }
 
-/// Which migrations the store at a location has and lacks. Changes nothing and creates nothing.
+/// The applied and pending migrations of the store at a location. Changes nothing and creates
+/// nothing.
 ///
 /// # Errors
-/// What keeps it from being read.
+/// If the migrations can't be read.
 pub async fn schema_status(location: &Location) -> Result<SchemaStatus, StoreError> {
     match location {
         Location::File(path) => sqlite::status_of_file(path).await,
@@ -419,7 +422,7 @@ pub async fn schema_status(location: &Location) -> Result<SchemaStatus, StoreErr
     }
 }
 
-/// Applies the migrations that the store at a location lacks; how it is afterwards.
+/// Applies the pending migrations of the store at a location; returns the resulting state.
 ///
 /// # Errors
 /// As [`open`].
@@ -431,7 +434,7 @@ pub async fn migrate(location: &Location) -> Result<SchemaStatus, StoreError> {
     }
 }
 
-/// Checks the store at a location: what can be reached, may be done, fits and has room. Changes
+/// Checks the store at a location: reachability, permissions, schema and free space. Changes
 /// nothing and creates nothing.
 pub async fn examine(location: &Location) -> Vec<Finding> {
     match location {

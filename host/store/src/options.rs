@@ -1,15 +1,15 @@
-//! Where a store lives and how it is opened.
+//! Location and options of a store.
 
 use std::path::PathBuf;
 
 use crate::PayloadLocation;
 
-/// Where a store lives.
+/// Location of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A SQLite file; it and its folder are created if absent.
     File(PathBuf),
-    /// In memory: gone with the process.
+    /// In memory until the process ends.
     Memory,
     /// A schema of a PostgreSQL database.
     Postgres(PostgresLocation),
@@ -21,7 +21,7 @@ pub struct PostgresLocation {
     /// `postgres://user:password@host:port/database`; `?sslmode=verify-full` and others are
     /// PostgreSQL's own.
     pub url: String,
-    /// The schema; it is created if absent. Each scheduler of a database has its own.
+    /// The schema; it is created if absent. Each scheduler on a database needs its own.
     pub schema: String,
     /// Most connections of one handle; at least [`crate::CONNECTIONS_MIN`].
     pub connections_max: u32,
@@ -38,7 +38,7 @@ impl PostgresLocation {
     }
 }
 
-/// Without the password.
+/// Omits the password.
 impl std::fmt::Debug for PostgresLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PostgresLocation")
@@ -48,14 +48,14 @@ impl std::fmt::Debug for PostgresLocation {
     }
 }
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Apply migrations that are pending. Without it they are an error.
+    /// Apply pending migrations. If false, pending migrations are an error.
     pub migrate: bool,
-    /// Create a SQLite file that is not there. Without it that is an error.
+    /// Create a SQLite file that does not exist. If false, that is an error.
     pub create: bool,
-    /// Where large bodies go.
+    /// Location of large bodies.
     pub bodies: PayloadLocation,
 }
 

@@ -1,19 +1,19 @@
-//! Which part of a table to read, and how much of it to keep.
+//! Filters and ranges for reading tables, and retention.
 
 use crate::{Names, ProgramRow, StepRow};
 
-/// Which end of a table comes first.
+/// The order of rows by their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Rising.
+    /// Ascending.
     #[default]
     OldestFirst,
-    /// Falling.
+    /// Descending.
     NewestFirst,
 }
 
 impl Order {
-    /// Rising, or falling.
+    /// Ascending or descending.
     pub const fn of(ascending: bool) -> Self {
         if ascending {
             Self::OldestFirst
@@ -23,22 +23,22 @@ impl Order {
     }
 }
 
-/// A stretch of sequence numbers.
+/// A range of sequence numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeqPage {
     /// Only greater ones.
     pub after: Option<u64>,
     /// Only smaller ones.
     pub before: Option<u64>,
-    /// Only what happened at this time or later, in microseconds.
+    /// Only rows from this time or later, in microseconds.
     pub since_us: Option<u64>,
-    /// Which end comes first, and so which end a `limit` leaves out.
+    /// The order, which decides which end a `limit` cuts off.
     pub order: Order,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,
 }
 
-/// Which events to read.
+/// Filter for events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventPage {
     /// Only those of this job.
@@ -47,15 +47,15 @@ pub struct EventPage {
     pub program: Option<String>,
     /// Only those of this kind.
     pub kind: Option<String>,
-    /// Only those of programs with these names, and of no program.
+    /// Only events of programs with these names, and events without a program.
     pub names: Names,
-    /// Of those of no program only these kinds; all of them where absent.
+    /// Of the events without a program, only these kinds; all of them if absent.
     pub shared_kinds: Option<&'static [&'static str]>,
-    /// Which stretch of them.
+    /// The range to read.
     pub range: SeqPage,
 }
 
-/// Which decisions to read.
+/// Filter for decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecisionPage {
     /// Only those about this program.
@@ -70,11 +70,11 @@ pub struct DecisionPage {
     pub job: Option<String>,
     /// Only those about programs with these names.
     pub names: Names,
-    /// Which stretch of them.
+    /// The range to read.
     pub range: SeqPage,
 }
 
-/// A column that programs are sorted by; their names decide between equal ones.
+/// A column that programs are sorted by; ties are broken by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgramColumn {
     /// When it was first seen.
@@ -90,7 +90,7 @@ pub enum ProgramColumn {
     TokensTotal,
     /// Its reward; those without one come last, whatever the order.
     Reward,
-    /// How long it has lasted: to its end, or so far.
+    /// Its duration: until its end, or until now.
     Lasted,
 }
 
@@ -120,27 +120,27 @@ impl ProgramColumn {
     }
 }
 
-/// A number as the databases have it.
+/// A number as stored by the databases.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What stands for a reward that is not there: it comes after all others.
+/// Sort value of a missing reward; it comes after all others.
 pub(crate) const fn no_reward(ascending: bool) -> i64 {
     let beyond = 1 << 62;
     if ascending { beyond } else { -beyond }
 }
 
-/// Where a page of programs ended: the last row that was seen.
+/// The last row of a page of programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramCursor {
-    /// What that row has in the column that the pages are sorted by.
+    /// That row's value in the sort column.
     pub value: i64,
     /// `program` of that row.
     pub program: String,
 }
 
-/// Which programs to read, newest first unless another order is named.
+/// Filter for programs, newest first by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramPage {
     /// Only those of this job.
@@ -151,27 +151,27 @@ pub struct ProgramPage {
     pub status: Option<String>,
     /// Only those on this worker.
     pub worker: Option<String>,
-    /// Only those with this in their names; letters of ASCII count alike, great and small.
+    /// Only those with this text in their names, ignoring the case of ASCII letters.
     pub search: Option<String>,
-    /// Only those that changed at this time or later, in microseconds.
+    /// Only programs that changed at or after this time, in microseconds.
     pub since_us: Option<u64>,
     /// Only those with these names.
     pub names: Names,
-    /// What they are sorted by.
+    /// The sort column.
     pub column: ProgramColumn,
-    /// By when live programs have lasted so far, where that is what they are sorted by: the same on
-    /// all pages of a list.
+    /// The time up to which the duration of live programs is measured, if they are sorted by it;
+    /// the same for all pages of a list.
     pub now_us: u64,
     /// Whether the smallest comes first.
     pub ascending: bool,
-    /// Only those that come after this one.
+    /// Only those after this row.
     pub after: Option<ProgramCursor>,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,
 }
 
 impl ProgramPage {
-    /// What a row has in the column that the page is sorted by, as the page counts it.
+    /// The value of a row in the sort column, as the query computes it.
     pub fn value_of(&self, row: &ProgramRow) -> i64 {
         match self.column {
             ProgramColumn::CreatedAtUs => signed(row.created_at_us),
@@ -191,20 +191,20 @@ impl ProgramPage {
     }
 }
 
-/// Which samples to read, oldest first.
+/// Filter for samples, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SamplePage {
     /// Only those at this time or later.
     pub since_us: u64,
     /// Only those at this time or earlier.
     pub until_us: u64,
-    /// The latest one of each stretch of this length.
+    /// The latest sample of each interval of this length.
     pub each_us: u64,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,
 }
 
-/// Which steps of a program to read, by rising number.
+/// Filter for the steps of a program, by rising number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepPage {
     /// Only steps with a greater number.
@@ -213,7 +213,7 @@ pub struct StepPage {
     pub limit: u32,
 }
 
-/// What listed steps are sorted by; program and number decide between equal ones.
+/// A column that listed steps are sorted by; ties are broken by program and number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepColumn {
     /// When it ended.
@@ -228,7 +228,7 @@ pub enum StepColumn {
 }
 
 impl StepColumn {
-    /// Those that steps of all programs can be sorted by.
+    /// The columns that steps of all programs can be sorted by.
     pub const ALL: [Self; 2] = [Self::FinishedAtUs, Self::TookUs];
 
     /// Its name.
@@ -241,7 +241,7 @@ impl StepColumn {
         }
     }
 
-    /// What a step has there; nothing for one that has not ended.
+    /// The value of a step in this column; `None` if it has not ended.
     pub fn of(self, row: &StepRow) -> Option<u64> {
         let finished = row.finished_at_us?;
         Some(match self {
@@ -253,10 +253,10 @@ impl StepColumn {
     }
 }
 
-/// Where a page of listed steps ended: the last row that was seen.
+/// The last row of a page of listed steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepCursor {
-    /// What that row has in the column that the pages are sorted by.
+    /// That row's value in the sort column.
     pub value: u64,
     /// `program` of that row.
     pub program: String,
@@ -264,7 +264,7 @@ pub struct StepCursor {
     pub step: u64,
 }
 
-/// Which ended steps to list, newest first unless another order is named.
+/// Filter for ended steps, newest first by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedPage {
     /// Only those of this program.
@@ -273,9 +273,9 @@ pub struct ListedPage {
     pub job: Option<String>,
     /// Only those that this worker served.
     pub worker: Option<String>,
-    /// Only those that ended this way.
+    /// Only those with this outcome.
     pub outcome: Option<String>,
-    /// Only those that were held back at least so long.
+    /// Only those that waited at least this long before dispatch.
     pub waited_us_min: Option<u64>,
     /// Only those that ended at this time or later.
     pub since_us: Option<u64>,
@@ -283,17 +283,17 @@ pub struct ListedPage {
     pub until_us: Option<u64>,
     /// Only those of programs with these names.
     pub names: Names,
-    /// What they are sorted by.
+    /// The sort column.
     pub column: StepColumn,
     /// Whether the smallest comes first.
     pub ascending: bool,
-    /// Only those that come after this one.
+    /// Only those after this row.
     pub after: Option<StepCursor>,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,
 }
 
-/// Which actions to read, newest first.
+/// Filter for actions, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActionPage {
     /// Only those of this job.
@@ -310,19 +310,19 @@ pub struct ActionPage {
     pub limit: u32,
 }
 
-/// What to keep.
+/// Retention limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// The newest so many events stay, with the decisions that they led to. A store that keeps
-    /// events in partitions and removes them as a whole may keep up to a partition more.
+    /// Number of newest events that are kept, with the decisions that they led to. A store that
+    /// removes events by whole partitions may keep up to a partition more.
     pub keep_events: u64,
-    /// Programs that have ended and have not changed since this time go, with their steps.
+    /// Programs that ended and have not changed since this time are removed, with their steps.
     pub ended_before_us: u64,
-    /// Events that a sink has not passed stay too, up to so many of the newest.
+    /// Maximum number of events kept for sinks that have not received them.
     pub sink_lag_events_max: u64,
 }
 
-/// What was removed.
+/// Numbers of removed rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// Events.

@@ -1,9 +1,9 @@
-//! The rows of the store, as others see them.
+//! The rows of the store.
 //!
-//! Times are microseconds (`_us`), on whichever clock the caller chose. Fields that hold JSON are
-//! text that the store keeps byte for byte.
+//! Times are in microseconds (`_us`), by whichever clock the caller uses. Fields with JSON are text
+//! that the store keeps unchanged.
 
-/// Something that happened, as the core saw it.
+/// An event that the core has handled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventRow {
     /// Position in the journal: 1 for the first event, one more for each further.
@@ -20,7 +20,7 @@ pub struct EventRow {
     pub body: String,
 }
 
-/// A program as it was last seen.
+/// A program in its last known state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProgramRow {
     /// Its id.
@@ -29,9 +29,9 @@ pub struct ProgramRow {
     pub job: String,
     /// The program that started it.
     pub parent: Option<String>,
-    /// Queued, active, paused, finished, aborted.
+    /// `queued`, `active`, `paused`, `finished` or `aborted`.
     pub status: String,
-    /// Reasoning or acting.
+    /// `reasoning` or `acting`.
     pub phase: String,
     /// Worker that it is placed on.
     pub worker: Option<String>,
@@ -41,7 +41,7 @@ pub struct ProgramRow {
     pub steps: u64,
     /// Tokens of prompt and output of all its steps.
     pub tokens_total: u64,
-    /// Tokens that it has generated; unknown of programs that ended before this was kept.
+    /// Tokens that it has generated; unknown for programs that ended before this column existed.
     pub output_tokens: Option<u64>,
     /// When it was first seen.
     pub created_at_us: u64,
@@ -51,13 +51,12 @@ pub struct ProgramRow {
     pub ended: Option<String>,
     /// Its reward in millionths, if one was reported.
     pub reward_millionths: Option<i64>,
-    /// Time in which it waited for programs that it had started; unknown of programs that ended
-    /// before this was kept.
+    /// Time that it waited for programs that it had started; unknown for programs that ended before
+    /// this column existed.
     pub blocked_us: Option<u64>,
 }
 
-/// The reward of a program that has ended; where none has its name, or it is live, nothing is
-/// written.
+/// The reward of an ended program; ignored if no ended program has its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RewardRow {
     /// The program.
@@ -66,29 +65,29 @@ pub struct RewardRow {
     pub reward_millionths: i64,
 }
 
-/// What a daemon's metrics showed at one time.
+/// The values of a daemon's metrics at one time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SampleRow {
-    /// When.
+    /// Time of the sample.
     pub at_us: u64,
     /// Values by name, as JSON.
     pub values: String,
 }
 
-/// How long a program was that has ended.
+/// The length of an ended program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LengthRow {
     /// When it was first seen.
     pub created_at_us: u64,
-    /// When its last step ended: it may have been released, or given up, long after.
+    /// When its last step ended; it may have been released or considered ended long after.
     pub ended_at_us: u64,
-    /// Tokens of its first prompt; 0 where no engine counted one.
+    /// Tokens of its first prompt; 0 if no engine counted them.
     pub prompt_tokens: u64,
-    /// Tokens of its context in the end.
+    /// Tokens of its context at its end.
     pub context_tokens: u64,
     /// Tokens that it generated.
     pub output_tokens: u64,
-    /// Time of its steps.
+    /// Total duration of its steps.
     pub steps_us: u64,
 }
 
@@ -101,37 +100,38 @@ pub struct StepRow {
     pub program: String,
     /// Worker that served it.
     pub worker: Option<String>,
-    /// When the request came in.
+    /// When the request arrived.
     pub arrived_at_us: u64,
-    /// When it went to the worker.
+    /// When it was sent to the worker.
     pub dispatched_at_us: Option<u64>,
-    /// When the first token came back.
+    /// When the first token arrived.
     pub first_token_at_us: Option<u64>,
-    /// When the last token came back, or the failure.
+    /// When the last token arrived or the step failed.
     pub finished_at_us: Option<u64>,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
     /// Tokens that were generated.
     pub output_tokens: u64,
-    /// Tokens of the prompt that the engine had in its cache, where it reports them.
+    /// Tokens of the prompt that were in the engine's cache, if the engine reports them.
     pub cached_tokens: Option<u64>,
-    /// How it went.
+    /// Its outcome, such as `failed` or `cancelled`.
     pub outcome: String,
-    /// How long it was held back before it went to the worker.
+    /// How long it waited before it was sent to the worker.
     pub waited_us: u64,
-    /// Why it was held back or failed.
+    /// Why it waited or failed.
     pub cause: Option<String>,
-    /// Tokens that its program had generated by its end, its own included.
+    /// Tokens that its program had generated up to the end of this step.
     pub output_tokens_total: Option<u64>,
-    /// Tokens that its program was predicted to generate yet when it had ended: the mean.
+    /// Mean prediction, at the end of this step, of the tokens that its program would still
+    /// generate.
     pub predicted_tokens: Option<u64>,
-    /// Their 90th percentile.
+    /// 90th percentile of that prediction.
     pub predicted_tokens_p90: Option<u64>,
-    /// Version of the weights that it ended under, as the engine names it.
+    /// Version of the weights at its end, as reported by the engine.
     pub weight_version: Option<String>,
 }
 
-/// A step beside what is known of its program and job.
+/// A step with data of its program and job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedStep {
     /// The step.
@@ -140,22 +140,22 @@ pub struct ListedStep {
     pub job: String,
     /// Tokens that its program has generated so far.
     pub program_output_tokens: Option<u64>,
-    /// Versions of the weights that its job has seen for the first time since it saw the step's.
+    /// Number of weight versions that its job first saw after the step's own.
     pub staleness: Option<u64>,
 }
 
-/// A version of the weights that an engine named in an answer to a job.
+/// A version of the weights that an engine reported in an answer to a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WeightRow {
     /// The job.
     pub job: String,
     /// The version.
     pub version: String,
-    /// When it was seen.
+    /// When it was first seen.
     pub seen_at_us: u64,
 }
 
-/// An action that treadle runs, as it was last seen.
+/// An action that treadle runs, in its last known state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ActionRow {
     /// Its number.
@@ -164,46 +164,46 @@ pub struct ActionRow {
     pub job: String,
     /// Program that it belongs to, if any.
     pub program: Option<String>,
-    /// The tool or the reward.
+    /// The tool or the reward: actions of the same kind are expected to last equally long.
     pub kind: String,
-    /// Waiting, starting, running, ended.
+    /// `waiting`, `starting`, `running` or `ended`.
     pub status: String,
     /// How often it was started.
     pub attempts: u64,
-    /// What was submitted, as JSON.
+    /// Its description as submitted, as JSON.
     pub spec: String,
-    /// What it was given last, as JSON.
+    /// The resources of its last grant, as JSON.
     pub grants: Option<String>,
     /// How it ended, as JSON.
     pub outcome: Option<String>,
-    /// Digest of its output, where it has any.
+    /// Digest of its output, if it has any.
     pub output: Option<String>,
-    /// When it came.
+    /// When it was submitted.
     pub submitted_at_us: u64,
-    /// When it was given what it needs.
+    /// When its resources were granted.
     pub granted_at_us: Option<u64>,
     /// When its process or request began.
     pub began_at_us: Option<u64>,
-    /// When it was over.
+    /// When it ended.
     pub ended_at_us: Option<u64>,
 }
 
-/// A service that actions may ask for.
+/// A service that actions may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServiceRow {
     /// Its name.
     pub service: String,
     /// The tenant that declared it.
     pub tenant: String,
-    /// How it comes and goes, as JSON.
+    /// How it is started and stopped, as JSON.
     pub spec: String,
-    /// How long it is said to take to get ready.
+    /// Declared time until it is ready.
     pub load_us: u64,
     /// When it was declared.
     pub declared_at_us: u64,
 }
 
-/// An inference engine as it was last seen.
+/// An inference engine in its last known state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerRow {
     /// Its name.
@@ -212,9 +212,9 @@ pub struct WorkerRow {
     pub url: String,
     /// Kind of engine.
     pub kind: String,
-    /// How it is doing.
+    /// Its health.
     pub status: String,
-    /// Tokens that fit in its cache, where known.
+    /// Tokens that fit in its cache, if known.
     pub capacity_tokens: Option<u64>,
     /// Tokens of the programs that are placed on it.
     pub used_tokens: u64,
@@ -227,7 +227,7 @@ pub struct WorkerRow {
 /// A decision and its reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DecisionRow {
-    /// Event that led to it.
+    /// The event that led to it.
     pub seq: u64,
     /// When it was taken.
     pub at_us: u64,
@@ -254,13 +254,13 @@ pub struct PluginHead {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// What it does, in a line.
+    /// One-line description.
     pub summary: String,
     /// Size of the component, in bytes.
     pub size_bytes: u64,
-    /// When it came.
+    /// When it was uploaded.
     pub uploaded_at_us: u64,
-    /// Whose signature it bore.
+    /// Key that signed it.
     pub signed_by: Option<String>,
 }
 
@@ -273,37 +273,37 @@ pub struct PluginRow {
     pub component: Vec<u8>,
 }
 
-/// Which policy a job uses for a world.
+/// The policy that a job uses for a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BindingRow {
     /// The job.
     pub job: String,
     /// The world.
     pub world: String,
-    /// What the policy does there: `active`, `previous`, `canary`, `shadow`.
+    /// The role of the policy: `active`, `previous`, `canary` or `shadow`.
     pub role: String,
-    /// Digest of the plugin, or the name of a policy that is built in.
+    /// Digest of the plugin, or the name of a built-in policy.
     pub digest: String,
     /// Configuration of the policy, as JSON.
     pub config: String,
     /// A canary's share of the programs, in millionths.
     pub share_ppm: u32,
-    /// Since when.
+    /// When it was bound.
     pub since_us: u64,
 }
 
-/// Which policies a job uses for a world, replacing all that it used before.
+/// The policies that a job uses for a world, replacing all previous ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BindingSet {
     /// The job.
     pub job: String,
     /// The world.
     pub world: String,
-    /// One row a role. Without any row, what its policy had stored is removed too.
+    /// One row per role. An empty list also removes the state that its policy has stored.
     pub roles: Vec<BindingRow>,
 }
 
-/// What the policy of a binding has stored.
+/// The state stored by the policy of a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyStateRow {
     /// The job.
@@ -312,7 +312,7 @@ pub struct PolicyStateRow {
     pub world: String,
     /// Its keys and values, in the plugin runtime's form.
     pub entries: Vec<u8>,
-    /// What it has learnt, in the policy's own form.
+    /// The policy's snapshot, in its own format.
     pub snapshot: Vec<u8>,
     /// When it was saved.
     pub saved_at_us: u64,
@@ -325,22 +325,22 @@ pub struct Snapshot {
     pub seq: u64,
     /// When it was saved.
     pub saved_at_us: u64,
-    /// The state, in the core's own form.
+    /// The state, in the core's own format.
     pub state: Vec<u8>,
 }
 
 /// Rows that become durable together.
 ///
-/// `programs`, `steps`, `workers` and `actions` replace the row with the same key, and of two with the same
-/// key in one batch the later one stays. `events` and `decisions` are only ever added. Of equal
-/// `weights` the first one stays.
+/// Rows of `programs`, `steps`, `workers` and `actions` replace the row with the same key; of rows
+/// with the same key in one batch, the last is kept. `events` and `decisions` are only appended. Of
+/// equal `weights` the first is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// Events that continue the journal.
     pub events: Vec<EventRow>,
     /// Programs that changed.
     pub programs: Vec<ProgramRow>,
-    /// Steps that changed; their programs are stored or in this batch.
+    /// Steps that changed; their programs must be stored or in this batch.
     pub steps: Vec<StepRow>,
     /// Workers that changed.
     pub workers: Vec<WorkerRow>,
@@ -348,16 +348,16 @@ pub struct Batch {
     pub decisions: Vec<DecisionRow>,
     /// Bindings that changed.
     pub bindings: Vec<BindingSet>,
-    /// Versions of weights that jobs may not have seen before.
+    /// Versions of weights that may be new to jobs.
     pub weights: Vec<WeightRow>,
     /// Actions that changed.
     pub actions: Vec<ActionRow>,
-    /// Rewards of programs that had ended; they follow `programs`.
+    /// Rewards of ended programs; they are written after `programs`.
     pub rewards: Vec<RewardRow>,
 }
 
 impl Batch {
-    /// Rows of all kinds together.
+    /// Number of rows of all kinds.
     pub fn len(&self) -> usize {
         self.events.len()
             + self.programs.len()
@@ -372,7 +372,7 @@ impl Batch {
 
     /// Adds the rows of a later batch.
     pub fn append(&mut self, later: Self) {
-        // Each kind by name, so that none is forgotten.
+        // Destructured, so that no kind is forgotten.
         let Self {
             events,
             programs,
@@ -401,12 +401,12 @@ impl Batch {
     }
 }
 
-/// A row that the store can't hold, however often it is tried.
+/// A row that the store can't hold; retrying does not help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedRow {
     /// Its table.
     pub table: &'static str,
-    /// What it is called there, cut to [`RefusedRow::KEY_BYTES_MAX`] bytes.
+    /// The row's key, cut to [`RefusedRow::KEY_BYTES_MAX`] bytes.
     pub key: String,
     /// The sequence number, if it is an event.
     pub event: Option<u64>,

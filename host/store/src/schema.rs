@@ -1,4 +1,4 @@
-//! Which migrations a store has, and what it is.
+//! Applied and pending migrations, and general data of a store.
 
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
@@ -22,22 +22,22 @@ pub(crate) fn migrator(list: &[(i64, &'static str, &'static str)]) -> Migrator {
 pub struct MigrationRow {
     /// Its number.
     pub version: i64,
-    /// What it brings.
+    /// Its description.
     pub name: String,
 }
 
-/// Which migrations a store has and lacks.
+/// The state of a store's migrations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchemaStatus {
-    /// Those that are applied.
+    /// Applied migrations.
     pub applied: Vec<MigrationRow>,
-    /// Those that this build brings and the store lacks.
+    /// Migrations of this build that are not applied.
     pub pending: Vec<MigrationRow>,
-    /// Those that the store has and this build does not know: a newer build wrote it.
+    /// Applied migrations that this build does not have, because a newer build wrote the store.
     pub unknown: Vec<i64>,
-    /// One that began and did not end.
+    /// A migration that began but did not complete.
     pub half_done: Option<i64>,
-    /// Those that are applied in another form than this build brings.
+    /// Migrations that were applied in a different version than this build's.
     pub changed: Vec<i64>,
 }
 
@@ -47,12 +47,12 @@ impl SchemaStatus {
         self.pending.is_empty() && self.usable()
     }
 
-    /// Whether this build can use the store, once the pending migrations are applied.
+    /// Whether this build can use the store after applying the pending migrations.
     pub(crate) fn usable(&self) -> bool {
         self.unknown.is_empty() && self.changed.is_empty() && self.half_done.is_none()
     }
 
-    /// Compares what a store has with what this build brings.
+    /// Compares the stored migrations with those of this build.
     pub(crate) fn compare(migrator: &Migrator, stored: &[Applied]) -> Self {
         let mut status = Self::default();
         for migration in migrator.iter() {
@@ -77,26 +77,26 @@ impl SchemaStatus {
     }
 }
 
-/// A migration as the store has it on record: its number, whether it ended, its checksum.
+/// A stored migration: its number, whether it completed, its checksum.
 pub(crate) type Applied = (i64, bool, Vec<u8>);
 
-/// What a store is.
+/// General data of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// `sqlite` or `postgres`.
     pub database: &'static str,
     /// Version of the database.
     pub version: String,
-    /// Where it is, without secrets.
+    /// Its location, without secrets.
     pub location: String,
-    /// How large it is; of PostgreSQL the schema.
+    /// Its size; for PostgreSQL, that of the schema.
     pub size_bytes: u64,
-    /// Last migration that is applied.
+    /// The last applied migration.
     pub schema_version: i64,
 }
 
 impl SchemaStatus {
-    /// Refuses a store that this build can't use as it is.
+    /// Returns an error unless this build can use the store as it is.
     pub(crate) fn demand(&self, location: &str) -> Result<(), crate::StoreError> {
         self.demand_usable(location)?;
         if self.pending.is_empty() {
@@ -113,7 +113,7 @@ impl SchemaStatus {
         })
     }
 
-    /// Refuses a store that migrations alone don't make usable.
+    /// Returns an error if the store is unusable even after applying migrations.
     pub(crate) fn demand_usable(&self, location: &str) -> Result<(), crate::StoreError> {
         let source = if let Some(version) = self.half_done {
             MigrateError::Dirty(version)

@@ -1,4 +1,4 @@
-//! Bodies as files of a folder.
+//! Bodies as files in a folder.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,25 +7,25 @@ use super::{blocking, failed};
 use crate::StoreError;
 use treadle_trust::{private_file, private_folder};
 
-/// A folder.
+/// A folder with one file per body.
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates it if it is absent; it is its owner's alone.
+    /// Creates the folder if it is absent, with access for its owner only.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let shown = path.display().to_string();
         private_folder(path).map_err(|error| failed(&shown, error))?;
         Ok(Self(path.to_owned()))
     }
 
-    /// Writes a file so that it is there as a whole or not at all.
+    /// Writes a file atomically.
     pub(super) async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), StoreError> {
         let path = self.0.join(name);
         blocking(move || write(&path, &bytes).map_err(|error| told(&path, error))).await
     }
 
-    /// Reads a file; `None` if it is not there.
+    /// Reads a file; `None` if it does not exist.
     pub(super) async fn read(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let path = self.0.join(name);
         blocking(move || match std::fs::read(&path) {
@@ -36,7 +36,7 @@ impl Folder {
         .await
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file if it exists.
     pub(super) async fn remove(&self, name: &str) -> Result<(), StoreError> {
         let path = self.0.join(name);
         blocking(move || match std::fs::remove_file(&path) {
@@ -58,7 +58,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), std::io::Error> {
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&partial, path)?;
-    // The name is as durable as the bytes only once the folder is written too.
+    // The new name is durable only once the folder is synced too.
     path.parent().map_or(Ok(()), |folder| {
         std::fs::File::open(folder).and_then(|folder| folder.sync_all())
     })

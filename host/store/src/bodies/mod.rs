@@ -1,4 +1,4 @@
-//! Large bodies on their way to the store and back: compressed, in the table or beside it.
+//! Large bodies: compressed, and stored in the table or as objects outside it.
 
 mod folder;
 
@@ -13,15 +13,15 @@ use folder::Folder;
 
 use crate::{BODY_BYTES_MAX, BodyRow, StoreError};
 
-/// How hard zstd tries; more costs the writer time and saves little of JSON.
+/// Compression level of zstd; a higher one costs the writer time and saves little on JSON.
 const LEVEL: i32 = 1;
-/// Objects written or read at once.
+/// Maximum number of objects written or read at once.
 const AT_ONCE_MAX: usize = 8;
-/// Most bytes of a program's and a kind's name in the name of an object.
+/// Maximum length of program and kind in the name of an object, in bytes.
 const NAME_BYTES_MAX: usize = 180;
 
-/// Where bodies are kept. Bodies that were written to another location before stay there, and are
-/// an error to read, unless that location is the table.
+/// Where bodies are kept. Bodies written to another location before stay there and can't be read,
+/// unless that location is the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PayloadLocation {
     /// In a table of the store.
@@ -31,7 +31,7 @@ pub enum PayloadLocation {
     Folder(PathBuf),
 }
 
-/// A body as the table has it.
+/// A body as stored in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packed {
     pub program: String,
@@ -46,7 +46,7 @@ pub(crate) struct Packed {
     pub bytes: Vec<u8>,
 }
 
-/// Compresses bodies and keeps those that do not go into the table.
+/// Compresses bodies, and stores those that do not go into the table.
 #[derive(Clone, Debug)]
 pub(crate) struct BlobBackend(Arc<BlobLocation>);
 
@@ -66,7 +66,7 @@ impl BlobBackend {
         Ok(Self(Arc::new(place)))
     }
 
-    /// Compresses bodies, away from the async threads, and writes those that have objects.
+    /// Compresses bodies on a blocking thread, and writes those that go into objects.
     pub(crate) async fn pack(&self, rows: &[BodyRow]) -> Result<Vec<Packed>, StoreError> {
         for row in rows {
             crate::sql::within("a body, in bytes,", row.body.len(), BODY_BYTES_MAX)?;
@@ -80,7 +80,7 @@ impl BlobBackend {
         self.each(BlobTask::Write, packed).await
     }
 
-    /// Brings bodies back. Those whose object is gone, by pruning, are left out.
+    /// Reads and decompresses bodies. Bodies whose object was pruned are left out.
     pub(crate) async fn unpack(&self, packed: Vec<Packed>) -> Result<Vec<BodyRow>, StoreError> {
         let packed = self.each(BlobTask::Read, packed).await?;
         blocking(move || packed.into_iter().map(unpack).collect()).await
@@ -91,7 +91,7 @@ impl BlobBackend {
         self.each(BlobTask::Remove, held).await.map(|_| ())
     }
 
-    /// Runs tasks, a few at once; what is left of the rows, in their order.
+    /// Runs tasks, a few at once, and returns the remaining rows in their order.
     async fn each(
         &self,
         blob_task: BlobTask,
@@ -119,7 +119,7 @@ impl BlobBackend {
     }
 }
 
-/// What to do with an object.
+/// An operation on an object.
 #[derive(Clone, Copy)]
 enum BlobTask {
     Write,
@@ -127,7 +127,7 @@ enum BlobTask {
     Remove,
 }
 
-/// Does it; `None` if nothing is left of the body.
+/// Runs the operation; `None` if no body remains.
 async fn run(
     place: &BlobLocation,
     blob_task: BlobTask,
@@ -170,7 +170,7 @@ impl BlobLocation {
 
     async fn remove(&self, name: &str) -> Result<(), StoreError> {
         match self {
-            // Its row goes; emptying or keeping its location was a deliberate act.
+            // Its row is removed; a location that was changed or emptied was so deliberately.
             Self::Table => Ok(()),
             Self::Folder(folder) => folder.remove(name).await,
         }
@@ -178,7 +178,7 @@ impl BlobLocation {
 }
 
 fn elsewhere(name: &str) -> StoreError {
-    let reason = "it was written to a location that this store was not opened with";
+    let reason = "it was written to a location other than the one configured";
     failed(name, std::io::Error::other(reason))
 }
 
@@ -193,7 +193,7 @@ fn stopped(error: tokio::task::JoinError) -> StoreError {
     failed("memory", std::io::Error::other(error))
 }
 
-/// Does what takes the processor long, away from the async threads.
+/// Runs CPU-bound work on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -228,7 +228,7 @@ fn unpack(packed: Packed) -> Result<BodyRow, StoreError> {
     })
 }
 
-/// An object's name for a body: no part of it comes from outside as it is.
+/// The name of a body's object. Parts from outside are escaped.
 fn name(packed: &Packed) -> String {
     let mut name = String::new();
     for byte in packed.program.bytes().chain([0]).chain(packed.kind.bytes()) {
@@ -238,7 +238,7 @@ fn name(packed: &Packed) -> String {
             let _ = write!(name, "_{byte:02x}");
         }
     }
-    // Names of files end at 255 bytes; what is longer is distinguished by its digest.
+    // File names are limited to 255 bytes; longer ones are cut and made unique by a digest.
     if name.len() > NAME_BYTES_MAX {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);

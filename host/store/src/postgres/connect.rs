@@ -1,4 +1,4 @@
-//! Connections: how they are made, how many there are, and how long they may take.
+//! Connections to PostgreSQL: how they are opened, how many there are, and their timeouts.
 
 use std::future::Future;
 use std::str::FromStr;
@@ -12,52 +12,52 @@ use sqlx::{ConnectOptions, Connection};
 use super::failure::failed;
 use crate::{CONNECTIONS_MIN, PostgresLocation, StoreError};
 
-/// How long a connection may take to be made, or to become free.
+/// Timeout for opening a connection, or for waiting for a free one.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the server may work on a statement.
+/// Timeout of a statement in the server.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a statement may wait for a lock.
+/// Timeout of a statement that waits for a lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a transaction may be left alone, which is what a stopped process does: then the server
-/// ends it. A large snapshot may be so long on its way.
+/// Time after which the server ends an idle transaction, such as that of a stopped process. Sending
+/// a large snapshot may take this long.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The same while another candidate takes the lead, which is a matter of moments: shorter than a
+/// The same timeout while a candidate takes the lead, which takes only moments: shorter than a
 /// lease.
 const IDLE_TO_LEAD_TIMEOUT: &str = "2000";
-/// How long a candidate that takes the lead waits for a lock.
+/// Timeout for locks while a candidate takes the lead.
 const LOCK_TO_LEAD_TIMEOUT: &str = "1000";
-/// How long a call may take here, whatever the server does.
+/// Client-side timeout of a call.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(40);
-/// A connection that was unused for longer is tried before it is used.
+/// A connection that was idle for longer is tested before it is used.
 const TRUSTED_FOR: Duration = Duration::from_millis(250);
-/// How long that may take.
+/// Timeout of that test.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections that write: one transaction at a time holds the journal's head, and the next is
-/// prepared meanwhile.
+/// Connections that write: one transaction at a time holds the journal's head, while the next one
+/// is prepared.
 const WRITERS: u32 = 2;
 
-/// Where a store is, and how to get there.
+/// The target of connections.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// For people, without the password.
+    /// The location without the password, for messages.
     pub location: Arc<str>,
     /// The schema; a plain name that needs no quotes.
     pub schema: Arc<str>,
     options: PgConnectOptions,
     readers: u32,
-    /// Whether the server lately gave no answer in time.
+    /// Whether the server recently did not answer in time.
     doubtful: Arc<AtomicBool>,
 }
 
 impl Target {
-    /// Reads a location.
+    /// Parses a location.
     pub(super) fn new(location: &PostgresLocation) -> Result<Self, StoreError> {
         check_schema(&location.schema)?;
         if location.connections_max < CONNECTIONS_MIN {
             return Err(StoreError::Setting {
                 setting: "connections_max",
                 reason: format!(
-                    "{} are too few, at least {CONNECTIONS_MIN} are needed",
+                    "{} is below the minimum of {CONNECTIONS_MIN}",
                     location.connections_max
                 ),
             });
@@ -93,12 +93,12 @@ impl Target {
         })
     }
 
-    /// A connection of its own, for work that takes as long as it takes.
+    /// A separate connection, for work without a time limit.
     pub(super) async fn connect(&self) -> Result<PgConnection, StoreError> {
         self.connect_as(self.options.clone()).await
     }
 
-    /// A connection of its own that the server gives up soon after this process is gone.
+    /// A separate connection that the server drops soon after this process has died.
     pub(super) async fn connect_to_lead(&self) -> Result<PgConnection, StoreError> {
         let options = self.options.clone().options([
             ("tcp_keepalives_idle", "1"),
@@ -121,7 +121,7 @@ impl Target {
         }
     }
 
-    /// The connections that write.
+    /// The pool of connections that write.
     pub(super) fn writers(&self) -> PgPool {
         let timeout = millis(STATEMENT_TIMEOUT);
         let options = self.options.clone();
@@ -129,7 +129,7 @@ impl Target {
         self.pool(WRITERS).connect_lazy_with(options)
     }
 
-    /// The connections that read.
+    /// The pool of connections that read.
     pub(super) fn readers(&self) -> PgPool {
         let timeout = millis(STATEMENT_TIMEOUT);
         let options = self.options.clone().options([
@@ -156,7 +156,7 @@ impl Target {
             .after_release(move |connection, _| {
                 let doubtful = Arc::clone(&doubtful);
                 Box::pin(async move {
-                    // The pool's own test waits forever, and holds the connection's permit
+                    // The pool's own test has no timeout, and keeps the connection's permit
                     // meanwhile.
                     if doubtful.load(Ordering::Relaxed) {
                         ping(connection).await?;
@@ -167,7 +167,7 @@ impl Target {
             })
     }
 
-    /// Waits for a call, but not forever.
+    /// Waits for a call, up to [`CALL_TIMEOUT`].
     pub(super) async fn call<T>(
         &self,
         what: &'static str,
@@ -181,7 +181,7 @@ impl Target {
         }
     }
 
-    /// A pool that can't connect only reports that it took too long; one more attempt shows why.
+    /// A pool that can't connect only reports a timeout; another attempt shows the cause.
     async fn why_no_connection(&self) -> StoreError {
         match self.connect().await {
             Err(error) => error,
@@ -210,7 +210,7 @@ fn millis(duration: Duration) -> String {
     duration.as_millis().to_string()
 }
 
-/// Names go into statements, so only those pass that need no quotes.
+/// The schema's name is inserted into statements, so only names that need no quotes are accepted.
 fn check_schema(schema: &str) -> Result<(), StoreError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let sound = schema.chars().all(plain)
@@ -223,12 +223,12 @@ fn check_schema(schema: &str) -> Result<(), StoreError> {
     Err(StoreError::Setting {
         setting: "schema",
         reason: format!(
-            "{schema:?} is not made of a-z, 0-9 and _ alone, or begins with a digit or pg_, or has more than {SCHEMA_BYTES_MAX} characters"
+            "{schema:?} may contain only a-z, 0-9 and _, must not begin with a digit or pg_, and has at most {SCHEMA_BYTES_MAX} characters"
         ),
     })
 }
 
-/// PostgreSQL cuts longer names off.
+/// PostgreSQL truncates longer names.
 const SCHEMA_BYTES_MAX: usize = 63;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::examine::{Finding, Grade, stopwatch};
 use crate::leadership::LEASE;
 use crate::{PostgresLocation, StoreError};
 
-/// Oldest server that has what the store uses, as `server_version_num`.
+/// Oldest supported server, as `server_version_num`.
 const VERSION_MIN: i64 = 130_000;
 
 const SERVER: &str = "SELECT current_setting('server_version') AS version, \
@@ -42,7 +42,7 @@ const LEADER: &str = "SELECT l.name, l.epoch, \
      ((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - s.seen_us) / 1000 AS silent_ms \
      FROM leader l JOIN leader_seen s ON s.id = l.id";
 
-/// All checks. Those that need a connection are left out if there is none.
+/// Runs all checks. Those that need a connection are left out if there is none.
 pub(crate) async fn examine(location: &PostgresLocation) -> Vec<Finding> {
     let target = match Target::new(location) {
         Ok(target) => target,
@@ -135,7 +135,7 @@ async fn server(target: &Target, connection: &mut PgConnection) -> Found {
             fsync && synchronous != "off",
             Grade::Warn,
             format!("fsync is {fsync}, synchronous_commit is {synchronous}"),
-            "turn both on; without them a crash of the server loses what was acknowledged",
+            "turn both on; without them a crash of the server loses acknowledged writes",
         ),
     ])
 }
@@ -227,7 +227,7 @@ async fn check_leadership(target: &Target, connection: &mut PgConnection) -> Fou
     Ok(vec![if silent_ms <= LEASE.as_millis() as i64 {
         Finding::ok("leader", finding)
     } else {
-        let remedy = "start a daemon: the next one that campaigns takes over";
+        let remedy = "start a daemon; it takes over";
         Finding::of("leader", Grade::Warn, finding, remedy)
     }])
 }

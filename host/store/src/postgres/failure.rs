@@ -1,14 +1,14 @@
-//! PostgreSQL's errors, and what to do about them.
+//! PostgreSQL's errors and their remedies.
 
 use std::io::ErrorKind;
 
 use crate::StoreError;
 
-/// What to do, by SQLSTATE. The whole code first, then its class.
+/// Remedies by SQLSTATE: full codes first, then classes.
 const REMEDIES: [(&str, &str); 24] = [
     (
         "28",
-        "correct the user and the password in `store.url`, or let them in by pg_hba.conf",
+        "correct the user and the password in `store.url`, or allow the user in pg_hba.conf",
     ),
     (
         "3D000",
@@ -16,11 +16,11 @@ const REMEDIES: [(&str, &str); 24] = [
     ),
     (
         "42501",
-        "grant the user what it lacks: GRANT CREATE ON DATABASE to create the schema, or make it the schema's owner",
+        "grant the missing right: GRANT CREATE ON DATABASE to create the schema, or make the user the schema's owner",
     ),
     (
         "53100",
-        "free space on the disk of the database; nothing that was acknowledged is lost, and writing resumes automatically",
+        "free space on the disk of the database; no acknowledged write is lost, and writing resumes automatically",
     ),
     ("53200", "give the database server more memory"),
     (
@@ -33,7 +33,7 @@ const REMEDIES: [(&str, &str); 24] = [
     ),
     (
         "25P03",
-        "this process was stopped or starved in the middle of a transaction; it is tried again",
+        "this process was stopped or starved in the middle of a transaction; the daemon retries",
     ),
     (
         "57014",
@@ -41,18 +41,18 @@ const REMEDIES: [(&str, &str); 24] = [
     ),
     (
         "57P01",
-        "the server is shutting down or an administrator ended the connection; it is tried again",
+        "the server is shutting down or an administrator ended the connection; the daemon retries",
     ),
     (
         "57P02",
-        "the server crashed and recovers; it is tried again",
+        "the server is recovering from a crash; the daemon retries",
     ),
-    ("57P03", "the server is starting up; it is tried again"),
+    ("57P03", "the server is starting up; the daemon retries"),
     (
         "55P03",
-        "another transaction holds a lock for too long; look for it in pg_stat_activity",
+        "another transaction holds a lock for too long; find it in pg_stat_activity",
     ),
-    ("40", "two transactions were in each other's way; try again"),
+    ("40", "two transactions conflicted; try again"),
     (
         "42P01",
         "the schema lacks a table; run `treadle store migrate`, or restore the schema from a backup",
@@ -71,9 +71,9 @@ const REMEDIES: [(&str, &str); 24] = [
     ),
     (
         "22",
-        "the row is left out; send names and numbers that the database can hold",
+        "the row is not stored; send names and numbers that the database can hold",
     ),
-    ("54", "the row is left out; send shorter names"),
+    ("54", "the row is not stored; send shorter names"),
     (
         "58030",
         "the server's disk fails; check the server's log and its disk",
@@ -82,14 +82,14 @@ const REMEDIES: [(&str, &str); 24] = [
         "XX",
         "the database is damaged; check the server's log and restore from a backup",
     ),
-    ("08", "check the network; it is tried again"),
+    ("08", "check the network; the daemon retries"),
     (
         "23",
         "the rows contradict those that are stored; check that no other daemon writes this schema",
     ),
 ];
 
-/// What to do about an error.
+/// The remedy for an error.
 pub(super) fn remedy(error: &sqlx::Error) -> &'static str {
     match error {
         sqlx::Error::Database(inner) => {
@@ -119,7 +119,7 @@ pub(super) fn remedy(error: &sqlx::Error) -> &'static str {
     }
 }
 
-/// The error as the store's.
+/// Converts the error to the store's.
 pub(super) fn failed(location: &str, source: sqlx::Error) -> StoreError {
     if let sqlx::Error::Database(inner) = &source
         && inner.is_foreign_key_violation()
@@ -134,11 +134,11 @@ pub(super) fn failed(location: &str, source: sqlx::Error) -> StoreError {
     }
 }
 
-/// Classes of SQLSTATE for refused rows: a value is wrong, a constraint does not hold, a limit of
-/// the program is exceeded (a row of an index that is too long).
+/// SQLSTATE classes of refused rows: an invalid value, a violated constraint, a program limit (an
+/// index row that is too long).
 const OF_ROWS: [&str; 3] = ["22", "23", "54"];
 
-/// Whether the rows are refused, and not the moment.
+/// Whether the rows themselves are refused, so that retrying can't help.
 pub(crate) fn refuses_rows(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(inner) => {
@@ -150,7 +150,7 @@ pub(crate) fn refuses_rows(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the connection is gone for good, and not just the statement.
+/// Whether the connection is broken, and not only the statement failed.
 pub(super) fn severed(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(inner) => {

@@ -1,8 +1,8 @@
 //! Leadership: the leader's connection holds the advisory lock of the schema.
 //!
-//! The lock ends with its connection, so a leader that dies is followed at once. One that is frozen
-//! keeps its connection; its silence gives it away, and the next candidate ends it. A leader whose
-//! connection broke while no other took over takes the lock again and goes on.
+//! The lock ends with its connection, so a leader that dies is replaced at once. A frozen leader
+//! keeps its connection, but sends no heartbeats, and the next candidate ends it. A leader whose
+//! connection broke takes the lock again and continues if no other took over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,13 @@ use super::failure::severed;
 use crate::leadership::{LEASE, SIGN_INTERVAL, Term};
 use crate::{Candidate, StoreError};
 
-/// How long a sign of life may take.
+/// Timeout of a heartbeat.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two attempts to get the lock back.
 const REGAIN_PAUSE: Duration = Duration::from_millis(100);
-/// After the server started, a leader from before may come back for so long before another one
-/// takes over.
+/// Time after the server's start in which only the previous leader may take the lead.
 const GRACE: Duration = Duration::from_secs(2);
-/// Attempts to get the lock of a leader that was ended, and the pause between them.
+/// Attempts to take the lock of a terminated leader, and the pause between them.
 const OUST_ATTEMPTS: u32 = 20;
 const OUST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -46,8 +45,8 @@ const BEGIN_TERM: &str = "UPDATE leader SET epoch = epoch + 1, name = $1, url = 
      (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
      backend_pid = pg_backend_pid() RETURNING epoch";
 
-/// Ends transactions that a stopped process, or one on a host that is gone, has left open: they hold
-/// the row that a new leader changes.
+/// Ends idle transactions of stopped processes and unreachable hosts: they hold the row that a new
+/// leader changes.
 const CLEAR: &str = "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a \
      WHERE a.state LIKE 'idle in transaction%' AND a.pid <> pg_backend_pid() \
      AND clock_timestamp() - a.state_change > interval '1 second' \
@@ -63,7 +62,7 @@ const SIGN: &str = "UPDATE leader_seen SET seen_us = \
      (extract(epoch FROM clock_timestamp()) * 1000000)::bigint \
      RETURNING (SELECT epoch FROM leader) AS epoch";
 
-/// The clock that signs of life are written by.
+/// The clock that heartbeats are recorded by.
 pub(super) const CLOCK: &str =
     "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us";
 
@@ -82,7 +81,7 @@ struct LeaseTask {
     task: JoinHandle<Option<PgConnection>>,
 }
 
-/// A candidate's obstacle.
+/// Why a candidate can't take the lead.
 #[derive(Debug)]
 struct State {
     epoch: u64,
@@ -103,7 +102,7 @@ impl LeaderLock {
         }
     }
 
-    /// Takes the lock if it is free, or if its holder is silent.
+    /// Takes the lock if it is free or its holder has been silent too long.
     pub(super) async fn campaign(
         &self,
         candidate: &Candidate,
@@ -146,8 +145,8 @@ impl LeaderLock {
             if let Some(epoch) = self.take(connection, candidate).await? {
                 return Ok(Some(epoch));
             }
-            // Only the leader in the table is ended, and only while silent: one that has just won
-            // has signed, or has not been entered yet.
+            // Only the leader in the table is terminated, and only while it is silent: one that has
+            // just won has sent a heartbeat, or is not in the table yet.
             let silent = state.silent_us > LEASE.as_micros() as i64;
             if !(silent && state.holder == Some(state.backend_pid)) {
                 return Ok(None);
@@ -191,7 +190,7 @@ impl LeaderLock {
             return Ok(());
         };
         let _ = stop.send(());
-        // A task that was stopped without its connection has nothing to leave.
+        // A task that ended without its connection has nothing to release.
         let Ok(Some(mut connection)) = task.await else {
             return Ok(());
         };
@@ -219,7 +218,7 @@ impl Drop for LeaderLock {
 }
 
 impl State {
-    /// Whether the last leader may come back, the server having just started.
+    /// Whether the previous leader may still return, because the server has just started.
     fn may_return(&self) -> bool {
         self.is_led
             && self.server_age_us < GRACE.as_micros() as i64
@@ -236,7 +235,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Gives signs of life until it is stopped or superseded; returns the connection if it was
+    /// Sends heartbeats until it is stopped or superseded; returns the connection if it was
     /// stopped.
     async fn keep(
         self,
@@ -290,7 +289,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the lock is back; `None` if it is not clear yet.
+    /// Whether the lock is held again; `None` if that is undecided yet.
     async fn retake(&self, connection: &mut PgConnection) -> Result<Option<bool>, sqlx::Error> {
         let state = state(connection, self.key).await?;
         if state.epoch != self.epoch {
@@ -299,7 +298,7 @@ impl Keeper {
         let mut transaction = connection.begin().await?;
         if !lock(&mut transaction, self.key).await? {
             drop(transaction);
-            // The server may not have noticed that the old connection of this leader is gone.
+            // The server may not have noticed yet that this leader's old connection is gone.
             terminate(connection, self.key, state.backend_pid).await?;
             return Ok(None);
         }
@@ -336,7 +335,7 @@ async fn state(connection: &mut PgConnection, key: i64) -> Result<State, sqlx::E
     })
 }
 
-/// Ends the connection that has the lock, if it is this one.
+/// Terminates the connection that holds the lock, if its process id is `pid`.
 async fn terminate(connection: &mut PgConnection, key: i64, pid: i64) -> Result<(), sqlx::Error> {
     let sql = "SELECT pg_terminate_backend(k.pid) FROM pg_locks k \
          WHERE k.locktype = 'advisory' AND k.granted AND k.objsubid = 1 AND k.pid::bigint = $2 \
@@ -354,7 +353,7 @@ fn signed(epoch: u64) -> i64 {
     crate::sql::signed(epoch)
 }
 
-/// The key of a schema's lock: FNV-1a, which no version of anything changes.
+/// The key of a schema's lock: FNV-1a, which is stable across versions.
 fn key(schema: &str) -> i64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in "treadle leader ".bytes().chain(schema.bytes()) {

@@ -43,12 +43,12 @@ pub(crate) struct PostgresEngine {
     readers: PgPool,
     leader_lock: LeaderLock,
     conditions: Arc<Conditions>,
-    /// First event for which there is no partition, as far as is known.
+    /// First known event without a partition.
     room: AtomicU64,
 }
 
 impl PostgresEngine {
-    /// Opens a schema and brings it up to date where that is allowed.
+    /// Opens a schema, and migrates it if that is allowed.
     pub(crate) async fn open(
         location: &PostgresLocation,
         migrate: bool,
@@ -66,14 +66,14 @@ impl PostgresEngine {
     }
 }
 
-/// Which migrations a schema has; changes nothing.
+/// The state of a schema's migrations; changes nothing.
 pub(crate) async fn status_of(location: &PostgresLocation) -> Result<SchemaStatus, StoreError> {
     let target = Target::new(location)?;
     let mut connection = target.connect().await?;
     schema::status(&target, &mut connection).await
 }
 
-/// Applies the migrations that a schema lacks.
+/// Applies the pending migrations of a schema.
 pub(crate) async fn migrate(location: &PostgresLocation) -> Result<SchemaStatus, StoreError> {
     schema::bring(&Target::new(location)?, true).await
 }
@@ -178,7 +178,7 @@ impl Engine for PostgresEngine {
     }
 
     async fn close(&self) {
-        // A server that does not answer is not waited for.
+        // Does not wait for a server that does not answer.
         let closed = async {
             self.readers.close().await;
             self.writers.close().await;

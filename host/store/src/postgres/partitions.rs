@@ -1,4 +1,4 @@
-//! Partitions of the journal: made ahead of the events that go into them, dropped as a whole.
+//! Partitions of the journal: created ahead of their events, dropped as a whole.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::sql::{Dropped, Record, Statement, Work};
 pub(super) const PARTITION_EVENTS: u64 = 250_000;
 /// Most partitions dropped in one transaction.
 const DROPPED_MAX: usize = 4;
-/// Tables that are partitioned alike.
+/// Partitioned tables.
 const TABLES: [&str; 2] = ["events", "decisions"];
 
 const THERE: &str = "SELECT c.relname::text AS name FROM pg_inherits i \
@@ -24,17 +24,17 @@ fn name(table: &str, number: u64) -> String {
     format!("{table}_{number:06}")
 }
 
-/// First event for which there is no room once the partition of this one is there, and the next.
+/// First event without room once the partition of event `seq` and the next one exist.
 fn room_with(seq: u64) -> u64 {
     (number(seq) + 2).saturating_mul(PARTITION_EVENTS)
 }
 
-/// Whether there is enough room, so that no partition has to be made yet.
+/// Whether there is enough room, so that no partition has to be created yet.
 pub(super) fn suffices(room: u64, last_seq: u64) -> bool {
     last_seq.saturating_add(PARTITION_EVENTS / 2) < room
 }
 
-/// Makes the partitions from one event's to the one after another's. Returns the room that there is.
+/// Creates the partitions for this range of events. Returns the resulting room.
 pub(super) async fn make(
     work: &mut PostgresWork,
     from: u64,
@@ -48,7 +48,7 @@ pub(super) async fn make(
             }
             let (name, from) = (name(table, number), number * PARTITION_EVENTS);
             let to = from.saturating_add(PARTITION_EVENTS);
-            // Attached instead of created as a partition: this way readers are not locked out.
+            // Attached rather than created as a partition, so that readers are not blocked.
             for sql in [
                 format!("CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS)"),
                 format!(
@@ -62,8 +62,8 @@ pub(super) async fn make(
     Ok(room_with(last_seq))
 }
 
-/// Drops partitions whose events are all up to `cut`. Row by row removal is left for a journal
-/// that has its start and its end in one partition; a longer one keeps up to a partition more.
+/// Drops partitions whose events are all up to `cut`. Row by row removal is only used if the
+/// journal lies in a single partition; a longer one keeps up to a partition more.
 pub(super) async fn drop_whole(
     work: &mut PostgresWork,
     cut: u64,

@@ -1,4 +1,4 @@
-//! The schema of a PostgreSQL database: created, examined, brought up to date.
+//! The schema of a PostgreSQL database: creation, inspection, migration.
 
 use std::sync::LazyLock;
 
@@ -20,7 +20,7 @@ const TABLES: &str = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.o
 
 const APPLIED: &str = "SELECT version, success, checksum FROM _sqlx_migrations ORDER BY version";
 
-/// Which migrations there are; changes nothing.
+/// The state of the migrations; changes nothing.
 pub(super) async fn status(
     target: &Target,
     connection: &mut PgConnection,
@@ -41,7 +41,7 @@ pub(super) async fn status(
     Ok(SchemaStatus::compare(&MIGRATIONS, &stored))
 }
 
-/// Checks the schema, and brings it up to date where that is allowed.
+/// Checks the schema, and migrates it if that is allowed.
 pub(super) async fn bring(target: &Target, migrate: bool) -> Result<SchemaStatus, StoreError> {
     let mut connection = target.connect().await?;
     let status = status(target, &mut connection).await?;
@@ -54,7 +54,7 @@ pub(super) async fn bring(target: &Target, migrate: bool) -> Result<SchemaStatus
         status.demand(&target.location)?;
     }
     create(target, &mut connection).await?;
-    // What waits for another one's migration, or migrates much, takes its time.
+    // Waiting for another process's migration, or a large migration, may take long.
     let with_timeout = "SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0";
     let set = sqlx::raw_sql(with_timeout).execute(&mut connection).await;
     set.map_err(|error| failed(&target.location, error))?;
@@ -79,23 +79,23 @@ async fn create(target: &Target, connection: &mut PgConnection) -> Result<(), St
         .fetch_one(&mut *connection);
     let there: i64 = target.call("looking for the schema", there).await?;
     if there > 0 {
-        // `IF NOT EXISTS` asks for the right to create it nevertheless.
+        // `IF NOT EXISTS` requires the right to create the schema even if it exists.
         return Ok(());
     }
-    // A checked name; see `Target`.
+    // The name was checked; see `Target`.
     let sql = format!("CREATE SCHEMA IF NOT EXISTS {}", target.schema);
     let created = sqlx::query(AssertSqlSafe(sql))
         .execute(&mut *connection)
         .await;
     match created {
-        // Another one was faster.
+        // Another process created it first.
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(()),
         Err(error) => Err(failed(&target.location, error)),
         Ok(_) => Ok(()),
     }
 }
 
-/// Closes the connection; whether the server notices does not matter.
+/// Closes the connection; errors do not matter.
 async fn close(connection: PgConnection) {
     let _ = connection.close().await;
 }

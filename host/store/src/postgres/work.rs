@@ -1,9 +1,9 @@
 //! Transactions of PostgreSQL, and inserts of many rows by one statement: each column is an array,
 //! and the server turns them into rows.
 //!
-//! A connection is given back only after a commit, or after a `ROLLBACK` that shows its state; any
-//! other one is closed, and so is one whose server refuses more than rows: another connection may
-//! reach another server.
+//! A connection returns to the pool only after a commit, or after a `ROLLBACK` that succeeded. Any
+//! other connection is closed, as is one whose server fails with more than refused rows: a new
+//! connection may reach another server.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::sql::{Argument, Kind, Record, Statement, Table, Values, Work, check_t
 
 /// Most rows of one statement.
 const ROWS_MAX: usize = 10_000;
-/// Bytes of text and of other bytes in one statement; the last row may go beyond.
+/// Bytes of text and binary values in one statement; the last row may exceed it.
 const BYTES_MAX: usize = 32 << 20;
-/// Substitutes the character NUL, which PostgreSQL's text can't hold. It is for private use, so it
-/// should have no other meaning.
+/// Substitute for the NUL character, which PostgreSQL's text can't hold. It is a private-use
+/// character, so it should have no other meaning.
 const NUL: char = '\u{f0000}';
 
 /// A transaction.
@@ -48,7 +48,7 @@ impl PostgresWork {
         Ok(work)
     }
 
-    /// A statement of one word, in one message.
+    /// Runs a statement without arguments, in one message.
     async fn run(&mut self, what: &'static str, sql: &'static str) -> Result<(), StoreError> {
         let target = Arc::clone(&self.target);
         let call = sqlx::raw_sql(sql).execute(self.connection()?);
@@ -56,14 +56,14 @@ impl PostgresWork {
         self.settled(done).map(|_| ())
     }
 
-    /// The connection, for a call. While that is under way the connection's state is unknown.
+    /// The connection, for a call. During the call its state counts as unknown.
     fn connection(&mut self) -> Result<&mut PgConnection, StoreError> {
         self.is_doubtful = true;
         let connection = self.connection.as_deref_mut();
         Ok(connection.ok_or(sqlx::Error::PoolClosed)?)
     }
 
-    /// The answer to a call.
+    /// Handles the result of a call.
     fn settled<T>(&mut self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         self.is_doubtful = done.as_ref().is_err_and(|error| !error.is_permanent());
         done
@@ -99,7 +99,7 @@ impl Work for PostgresWork {
         while !rest.is_empty() {
             let (taken, arguments) = columns(table, rest)?;
             rest = &rest[taken..];
-            // The text comes from constants alone.
+            // The text consists only of constants.
             let query = sqlx::query_with(AssertSqlSafe(sql.as_str()), arguments);
             let call = query.execute(self.connection()?);
             let done = target.call("an insert", call).await;
@@ -127,8 +127,7 @@ impl Drop for PostgresWork {
     }
 }
 
-/// Undoes what was not committed, or closes the connection if its state is unknown: then the server
-/// undoes it.
+/// Rolls back, or closes the connection if its state is unknown, so that the server rolls back.
 async fn undo(mut connection: PoolConnection<Postgres>, target: Arc<Target>, is_doubtful: bool) {
     if !is_doubtful {
         let undo = sqlx::raw_sql("ROLLBACK").execute(&mut *connection);
@@ -156,10 +155,10 @@ fn insertion<T>(table: &Table<T>) -> String {
         .collect();
     let (name, list, arrays) = (table.name, table.list(), arrays.join(","));
     if table.key.is_empty() {
-        // They come out in the order of the arrays, and are numbered in it.
+        // UNNEST keeps the order of the arrays, and so the rows are numbered in it.
         return format!("INSERT INTO {name} ({list}) SELECT * FROM UNNEST({arrays})");
     }
-    // Of two with the same key the later one stays; a statement can't replace a row twice.
+    // Of rows with the same key the last one is kept; a statement can't replace a row twice.
     let key = table.key.join(",");
     format!(
         "INSERT INTO {name} ({list}) SELECT DISTINCT ON ({key}) {list} \
@@ -169,7 +168,7 @@ fn insertion<T>(table: &Table<T>) -> String {
     )
 }
 
-/// A statement with its arguments in PostgreSQL's form.
+/// Converts a statement and its arguments to PostgreSQL's form.
 pub(super) fn bound(statement: Statement) -> Result<(SqlStr, PgArguments), StoreError> {
     let (sql, list) = statement.parts();
     let mut arguments = PgArguments::default();
@@ -200,7 +199,7 @@ fn without_nul(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// As many rows as fit into one statement, by columns.
+/// The arrays for as many rows as fit into one statement, and the number of rows.
 fn columns<T>(table: &Table<T>, rows: &[T]) -> Result<(usize, PgArguments), StoreError> {
     let mut columns = Columns {
         table: table.name,
@@ -250,17 +249,20 @@ struct Columns<'r> {
 }
 
 impl<'r> Columns<'r> {
-    /// The column whose turn it is.
+    /// The next column to bind.
     fn turn(&mut self) -> Option<&mut Column<'r>> {
         let column = self.kept.get_mut(self.next);
         self.next += 1;
         column
     }
 
-    /// A table and its values that don't fit each other: a mistake in this crate, found by the
-    /// first test that writes the table.
+    /// The error for values that do not match the table's columns: a bug in this crate, found by
+    /// the first test that writes the table.
     fn misfit(&self) -> StoreError {
-        let said = format!("{}: value {} is of another kind", self.table, self.next);
+        let said = format!(
+            "{}: value {} does not have the column's type",
+            self.table, self.next
+        );
         StoreError::Database(sqlx::Error::Encode(said.into()))
     }
 }

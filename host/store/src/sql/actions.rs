@@ -92,7 +92,7 @@ fn statement(page: &ActionPage) -> Statement {
     query
 }
 
-/// Removes those that ended before a time, at most so many.
+/// Removes actions that ended before a time, up to a limit.
 pub(super) async fn prune(
     work: &mut impl Work,
     before_us: u64,

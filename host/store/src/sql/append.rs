@@ -1,17 +1,17 @@
-//! Batches: checked against the journal's head, written as one transaction, and known again when
-//! the answer to their commit was lost.
+//! Appends batches: checks them against the journal's head, writes each as one transaction, and
+//! recognises a batch whose commit got no answer.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use super::head::{self, Head, Mark};
 use super::{
-    Engine, Work, actions, bindings, journal, programs, steps, weights, what_fits, within, workers,
+    Engine, Work, actions, bindings, journal, programs, salvage, steps, weights, within, workers,
 };
 use crate::leadership::Term;
 use crate::{BATCH_ROWS_MAX, Batch, Placeholder, RefusedRow, StoreError};
 
-/// A batch of which it is unknown whether it was committed.
+/// A batch that may or may not have been committed.
 #[derive(Debug)]
 struct Doubt {
     mark: Mark,
@@ -28,7 +28,7 @@ pub(super) struct Appended {
     pub(super) refused: Vec<RefusedRow>,
 }
 
-/// The one batch in doubt, if any: the next one settles it.
+/// The batch in doubt, if any; the next batch resolves it.
 #[derive(Debug, Default)]
 pub(super) struct Doubts(Mutex<Option<Doubt>>);
 
@@ -45,8 +45,8 @@ impl Doubts {
     }
 }
 
-/// A commit under way. If it ends without an answer, by an error or because the caller no longer
-/// waits, the batch is in doubt.
+/// A commit in progress. If it ends without an answer, by an error or because the caller stopped
+/// waiting, the batch is in doubt.
 struct Pending<'a> {
     doubts: &'a Doubts,
     batch: &'a Batch,
@@ -79,8 +79,8 @@ fn digest(batch: &Batch) -> u64 {
     hasher.finish()
 }
 
-/// Writes a batch: as a whole, or with placeholders for events that can't be stored, what can be
-/// stored of it.
+/// Writes a batch: either as a whole, or, given a placeholder for refused events, all rows that can
+/// be stored.
 pub(super) async fn append<E: Engine>(
     engine: &E,
     term: &Term,
@@ -98,7 +98,7 @@ pub(super) async fn append<E: Engine>(
     }
     let mut work = engine.begin().await?;
     let head = head::hold::<E>(&mut work).await?;
-    // Before the fence: what was committed stays so, even if another one leads by now.
+    // Before the fence: a committed batch stays committed, even if another handle leads by now.
     if let Some((mark, appended)) = doubts.find(batch)
         && head.last_seq >= appended.last_seq
         && engine.committed(&mut work, &mark, batch).await?
@@ -110,7 +110,7 @@ pub(super) async fn append<E: Engine>(
     let last_seq = journal::follow(head.last_seq, &batch.events)?;
     let room = engine.make_room(&mut work, head.last_seq, last_seq).await?;
     let refused = match placeholder {
-        Some(placeholder) => what_fits::write(&mut work, batch, last_seq, placeholder).await?,
+        Some(placeholder) => salvage::write(&mut work, batch, last_seq, placeholder).await?,
         None => write(&mut work, batch, last_seq).await?,
     };
     let appended = Appended { last_seq, refused };

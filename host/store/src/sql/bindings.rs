@@ -1,5 +1,5 @@
-//! Bindings: per job and world one row for each role, replaced together; and what their policies
-//! have stored.
+//! Bindings: one row for each role of a job and world, replaced together; and the state that their
+//! policies have stored.
 
 use super::table::{bytes, number, text};
 use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, within};
@@ -47,7 +47,7 @@ const FORGET: &str = "DELETE FROM policy_states WHERE tenant = $1 AND job = $2 A
 const ALL_STATES: &str = "SELECT job, world, entries, snapshot, saved_at_us FROM policy_states \
      WHERE tenant = $1 ORDER BY job, world LIMIT $2";
 
-/// Rows that are read at most; the core holds no more.
+/// Most rows that are read; the core holds no more.
 const ROWS_MAX: u64 = 24_000;
 
 /// Replaces all roles of a job in a world.
@@ -102,14 +102,14 @@ fn read(row: &impl Record) -> Result<BindingRow, StoreError> {
     })
 }
 
-/// Adds or replaces what the policy of a binding has stored.
+/// Adds or replaces the state stored by the policy of a binding.
 pub(super) async fn put_state(
     work: &mut impl Work,
     state: &PolicyStateRow,
 ) -> Result<(), StoreError> {
     let size = state.entries.len() + state.snapshot.len();
     within(
-        "what a policy has stored, in bytes,",
+        "the state of a policy, in bytes,",
         size,
         POLICY_STATE_BYTES_MAX,
     )?;
@@ -128,7 +128,7 @@ fn bind_state<'r>(
     values.number("saved_at_us", state.saved_at_us)
 }
 
-/// What the policies of all bindings have stored.
+/// The states stored by the policies of all bindings.
 pub(super) async fn states(engine: &impl Engine) -> Result<Vec<PolicyStateRow>, StoreError> {
     let all = Statement::new(ALL_STATES)
         .text(TENANT)

@@ -31,11 +31,11 @@ const PRUNE: &str = "DELETE FROM bodies WHERE (program, step, kind) IN \
 
 const REMOVE: &str = "DELETE FROM bodies WHERE program = $1 AND step = $2 AND kind = $3";
 
-/// When the oldest action came that has not ended; what it runs came before.
+/// Submission time of the oldest action that has not ended; the bodies that it needs are older.
 const OLDEST_NEEDED: &str = "SELECT COALESCE(MIN(submitted_at_us), 4611686018427387904) \
      FROM actions WHERE status IN ('waiting', 'starting', 'running', 'stopping')";
 
-/// How long a description is there before its action is on record, at most.
+/// Longest time from writing a description to recording its action.
 const DESCRIPTION_US: u64 = 3_600_000_000;
 
 /// Adds or replaces bodies.
@@ -64,7 +64,7 @@ pub(super) async fn of_step(
     rows.iter().map(read).collect()
 }
 
-/// The oldest of those that are held elsewhere.
+/// The oldest bodies that are stored as objects.
 pub(super) async fn oldest_objects(
     work: &mut impl Work,
     before_us: u64,
@@ -75,7 +75,7 @@ pub(super) async fn oldest_objects(
     rows.iter().map(read).collect()
 }
 
-/// Removes the oldest, at most so many.
+/// Removes the oldest bodies, up to a limit.
 pub(super) async fn prune(
     work: &mut impl Work,
     before_us: u64,
@@ -85,7 +85,7 @@ pub(super) async fn prune(
         .await
 }
 
-/// Bytes of all bodies of some programs.
+/// Total size of the bodies of these programs.
 pub(super) async fn bytes_of(engine: &impl Engine, programs: &Names) -> Result<u64, StoreError> {
     let mut query =
         Statement::new("SELECT CAST(SUM(size_bytes) AS BIGINT) AS bytes FROM bodies WHERE TRUE");
@@ -100,7 +100,7 @@ pub(super) async fn bytes_of(engine: &impl Engine, programs: &Names) -> Result<u
     Ok(cells.maybe_number("bytes")?.unwrap_or(0))
 }
 
-/// The oldest of some programs that nothing needs any more, without what is in them.
+/// The oldest removable bodies of these programs, without their contents.
 pub(super) async fn oldest_of(
     work: &mut impl Work,
     programs: &Names,
@@ -125,7 +125,7 @@ pub(super) async fn oldest_of(
     rows.iter().map(read).collect()
 }
 
-/// The first of some that have so many bytes together.
+/// The first bodies whose sizes reach `bytes` together.
 pub(super) fn first_of(bodies: Vec<Packed>, bytes: u64) -> Vec<Packed> {
     let mut left = bytes;
     let wanted = |body: &Packed| {
@@ -136,7 +136,7 @@ pub(super) fn first_of(bodies: Vec<Packed>, bytes: u64) -> Vec<Packed> {
     bodies.into_iter().take_while(wanted).collect()
 }
 
-/// Removes some that were found in the same transaction.
+/// Removes bodies that were found in the same transaction.
 pub(super) async fn remove(work: &mut impl Work, bodies: &[Packed]) -> Result<(), StoreError> {
     for body in bodies {
         let query = Statement::new(REMOVE).text(&body.program);
@@ -146,7 +146,7 @@ pub(super) async fn remove(work: &mut impl Work, bodies: &[Packed]) -> Result<()
     Ok(())
 }
 
-/// Adds the condition that a program is one of these, so that an index finds them.
+/// Adds the condition that a program is one of these, in a form that an index serves.
 fn push_range(query: &mut Statement, programs: &Names) {
     let (start, (from, relation, to)) = match programs {
         Names::Any => return,

@@ -1,4 +1,4 @@
-//! Reads the cells of a row and names a corrupt one.
+//! Reads the cells of a row, and reports corrupt ones.
 
 use crate::StoreError;
 
@@ -10,7 +10,7 @@ pub(crate) trait Record: Send + Sync {
     fn bytes(&self, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error>;
     /// A number or NULL.
     fn signed(&self, column: &str) -> Result<Option<i64>, sqlx::Error>;
-    /// Whatever is there, as text for people.
+    /// Any value as text, for messages.
     fn shown(&self, column: &str) -> Option<String>;
 }
 
@@ -18,7 +18,7 @@ pub(crate) trait Record: Send + Sync {
 pub(crate) struct Cells<'r, R> {
     /// Table that it is from.
     pub table: &'static str,
-    /// Columns that name it.
+    /// Columns that identify the row.
     pub key: &'static [&'static str],
     /// The row.
     pub row: &'r R,
@@ -75,7 +75,7 @@ impl<R: Record> Cells<'_, R> {
         value.map_err(|error| self.corrupt(column, error.to_string()))
     }
 
-    /// The error that names a cell.
+    /// The error for a corrupt cell.
     pub(crate) fn corrupt(&self, column: &'static str, reason: String) -> StoreError {
         let key: Vec<String> = self
             .key

@@ -1,4 +1,4 @@
-//! Commands that were received.
+//! Received commands.
 
 use super::{Cells, Engine, Record, Statement, Work, signed};
 use crate::{CommandRow, PRUNE_ROWS_MAX, StoreError};
@@ -13,7 +13,7 @@ const SETTLE: &str = "UPDATE commands SET outcome = $2 WHERE command = $1";
 const PRUNE: &str = "DELETE FROM commands WHERE command IN \
      (SELECT command FROM commands WHERE at_us < $1 ORDER BY at_us LIMIT $2)";
 
-/// Notes a command; whether it is new.
+/// Stores a command; returns whether it is new.
 pub(super) async fn note(work: &mut impl Work, command: &CommandRow) -> Result<bool, StoreError> {
     i64::try_from(command.at_us).map_err(|_| StoreError::OutOfRange {
         table: "commands",
@@ -37,7 +37,7 @@ pub(super) async fn get(
     rows.first().map(read).transpose()
 }
 
-/// The same, as a transaction sees it.
+/// One command, as seen within a transaction.
 pub(super) async fn get_within(
     work: &mut impl Work,
     command: &str,
@@ -46,7 +46,7 @@ pub(super) async fn get_within(
     rows.first().map(read).transpose()
 }
 
-/// Sets the result of a command; whether it is known.
+/// Sets the result of a command; returns whether it is stored.
 pub(super) async fn settle(
     work: &mut impl Work,
     command: &str,
@@ -56,7 +56,7 @@ pub(super) async fn settle(
     Ok(work.execute(settle).await? == 1)
 }
 
-/// Forgets old ones, a bounded number at a time.
+/// Removes old commands, a bounded number at a time.
 pub(super) async fn prune(work: &mut impl Work, before_us: u64) -> Result<u64, StoreError> {
     let prune = Statement::new(PRUNE)
         .number(before_us)

@@ -1,4 +1,4 @@
-//! Small numbers for the gateways, which put them into ids that they make.
+//! Small numbers for gateways, which become part of the ids that they make.
 
 use super::{Cells, Engine, Record, Statement, Work};
 use crate::{GATEWAYS_MAX, StoreError};
@@ -7,7 +7,7 @@ const GET: &str = "SELECT id, name FROM gateways WHERE name = $1";
 
 const ADD: &str = "INSERT INTO gateways (name) VALUES ($1) ON CONFLICT (name) DO NOTHING";
 
-/// The number of a gateway, the same whenever it asks.
+/// The number of a gateway, always the same for the same name.
 pub(super) async fn id<E: Engine>(engine: &E, name: &str) -> Result<u32, StoreError> {
     let known = engine.read(Statement::new(GET).text(name)).await?;
     if let Some(row) = known.first() {
@@ -30,7 +30,7 @@ fn read(row: &impl Record) -> Result<u32, StoreError> {
     let id = cells.number("id")?;
     let small = u32::try_from(id).ok().filter(|id| *id <= GATEWAYS_MAX);
     small.ok_or(StoreError::TooLarge {
-        what: "the number of gateways that this store has known",
+        what: "the number of gateways of this store",
         got: usize::try_from(id).unwrap_or(usize::MAX),
         max: GATEWAYS_MAX as usize,
     })

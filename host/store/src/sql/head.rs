@@ -1,25 +1,24 @@
-//! The journal's head and the epoch that may write: what every transaction that writes checks
-//! first.
+//! The journal's head and the epoch that may write, which every writing transaction checks first.
 
 use super::{Cells, Engine, Record, Statement, Work};
 use crate::{LeaderRow, StoreError};
 
-/// The name of a transaction, to ask about it later.
+/// The identifier of a transaction, to query its outcome later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(pub String);
 
-/// What a transaction found.
+/// The journal's head as read by a transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     /// Last sequence number of the journal.
     pub last_seq: u64,
-    /// Epoch of the last one that led.
+    /// Epoch of the last leader.
     pub epoch: u64,
-    /// The transaction's own name, where the database gives one.
+    /// The transaction's identifier, if the database provides one.
     pub mark: Option<Mark>,
 }
 
-/// Reads the head and holds it until the transaction ends.
+/// Reads the head and locks it until the transaction ends.
 pub(super) async fn hold<E: Engine>(work: &mut E::Work) -> Result<Head, StoreError> {
     let rows = work.fetch(Statement::new(E::HEAD)).await?;
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
@@ -35,7 +34,7 @@ pub(super) async fn hold<E: Engine>(work: &mut E::Work) -> Result<Head, StoreErr
     })
 }
 
-/// Reads the epoch and holds it until the transaction ends.
+/// Reads the epoch and locks it until the transaction ends.
 pub(super) async fn epoch<E: Engine>(work: &mut E::Work) -> Result<u64, StoreError> {
     let rows = work.fetch(Statement::new(E::EPOCH)).await?;
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
@@ -50,7 +49,7 @@ pub(super) async fn epoch<E: Engine>(work: &mut E::Work) -> Result<u64, StoreErr
 const LEADER: &str = "SELECT l.id, l.name, l.url, l.epoch, l.since_us, s.seen_us \
      FROM leader l JOIN leader_seen s ON s.id = l.id";
 
-/// Who led last, and when there was a sign of it.
+/// The last leader and its last heartbeat.
 pub(super) async fn leader(engine: &impl Engine) -> Result<Option<LeaderRow>, StoreError> {
     let rows = engine.read(Statement::new(LEADER)).await?;
     let Some(row) = rows.first() else {

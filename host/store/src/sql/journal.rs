@@ -51,7 +51,7 @@ const DECISIONS_REACH: &str = "SELECT seq, at_us FROM decisions WHERE true";
 
 const OF_JOB: &str = "SELECT job FROM programs WHERE job = $1 LIMIT 1";
 
-/// Last sequence number that was ever given away.
+/// The last sequence number that was ever assigned.
 pub(super) async fn last_seq(engine: &impl Engine) -> Result<u64, StoreError> {
     let rows = engine.read(Statement::new(LAST)).await?;
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
@@ -63,7 +63,7 @@ pub(super) async fn last_seq(engine: &impl Engine) -> Result<u64, StoreError> {
     cells.number("last_seq")
 }
 
-/// The journal's last sequence number after these events, which have to continue it one by one.
+/// The journal's last sequence number after these events, which must continue it without a gap.
 pub(super) fn follow(mut last_seq: u64, events: &[EventRow]) -> Result<u64, StoreError> {
     for event in events {
         if Some(event.seq) != last_seq.checked_add(1) {
@@ -90,7 +90,7 @@ pub(super) async fn add_events(
     move_head(work, last_seq).await
 }
 
-/// Notes where the journal ends now.
+/// Stores the end of the journal.
 pub(super) async fn move_head(work: &mut impl Work, last_seq: u64) -> Result<(), StoreError> {
     work.execute(Statement::new(MOVE).number(last_seq)).await?;
     Ok(())
@@ -145,7 +145,7 @@ pub(super) async fn events(
     rows.iter().map(read_event).collect()
 }
 
-/// Events of programs with some names, and those of no program.
+/// Restricts a query to events of visible programs, and those without a program.
 fn visible(query: &mut Statement, page: &EventPage) {
     if page.names == Names::Any && page.shared_kinds.is_none() {
         return;
@@ -180,7 +180,7 @@ fn read_event(row: &impl Record) -> Result<EventRow, StoreError> {
     })
 }
 
-/// How far the first so many decisions go among which a page is looked for.
+/// The event of the last of the first `rows` decisions that a query for this page scans.
 pub(super) async fn decisions_reach(
     engine: &impl Engine,
     page: &DecisionPage,
@@ -204,7 +204,7 @@ pub(super) async fn decisions_reach(
         row,
     };
     let (seq, at_us) = (cells.number("seq")?, cells.number("at_us")?);
-    // Times rise with numbers: what lies further back is older still.
+    // Times rise with numbers, so rows further back are older still.
     let goes_back = page.range.order == Order::NewestFirst;
     let is_too_old = page.range.since_us.is_some_and(|since_us| at_us < since_us);
     Ok(Some(seq).filter(|_| !(goes_back && is_too_old)))
@@ -221,7 +221,7 @@ pub(super) fn decisions_reach_statement(page: &DecisionPage, rows: u32) -> State
     query
 }
 
-/// Whether the job of a page, if it has one, has a program on record.
+/// Whether the job of a page, if any, has stored programs.
 async fn has_programs(engine: &impl Engine, page: &DecisionPage) -> Result<bool, StoreError> {
     let Some(job) = &page.job else {
         return Ok(true);
@@ -236,7 +236,7 @@ pub(super) async fn decisions(
     page: &DecisionPage,
 ) -> Result<Vec<DecisionRow>, StoreError> {
     if !has_programs(engine, page).await? {
-        // Else every row would be looked at.
+        // Otherwise every row would be scanned.
         return Ok(Vec::new());
     }
     let mut query = Statement::new(DECISIONS_PAGE);
@@ -249,7 +249,7 @@ pub(super) async fn decisions(
         query.push_equal(column, value.as_deref());
     }
     if let Some(job) = &page.job {
-        // Row by row, so that the journal's order stays that of the page.
+        // As a subquery per row, so that rows keep the journal's order.
         query.push(" AND EXISTS (SELECT 1 FROM programs p WHERE p.tenant = ");
         query.push_text(TENANT);
         query.push(" AND p.program = decisions.program AND p.job = ");
@@ -279,7 +279,7 @@ fn read_decision(row: &impl Record) -> Result<DecisionRow, StoreError> {
     })
 }
 
-/// Ends a query with a stretch of `seq`; `tie` names what orders rows of one event.
+/// Ends a query with a range of `seq`; `tie` is the column that orders rows of one event.
 fn stretch(query: &mut Statement, page: &SeqPage, tie: &str) {
     query.push_compared("seq > ", page.after);
     query.push_compared("seq < ", page.before);

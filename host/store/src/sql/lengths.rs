@@ -1,4 +1,4 @@
-//! How long programs were.
+//! Lengths of ended programs.
 
 use super::{Cells, Engine, Record, Statement, TENANT};
 use crate::{LengthRow, PAGE_ROWS_MAX, StoreError};
@@ -15,7 +15,7 @@ const OF_JOB: &str = "SELECT p.created_at_us, p.context_tokens, \
      GROUP BY p.program, p.created_at_us, p.context_tokens \
      ORDER BY p.created_at_us DESC, p.program DESC";
 
-/// The newest that have ended, newest first.
+/// The newest ended programs, newest first.
 pub(super) async fn of_job(
     engine: &impl Engine,
     job: &str,

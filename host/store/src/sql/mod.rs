@@ -1,7 +1,7 @@
-//! What the two databases have in common: the statements, and the rows that they move.
+//! The code that both databases share: statements, and the rows that they read and write.
 //!
-//! Each file has the statements of one kind of rows, written once for both. What differs (how to
-//! connect, how to insert many rows at once, leadership) is behind [`Engine`] and [`Work`].
+//! Each file has the statements for one kind of row, written once for both databases. The
+//! differences (connections, bulk inserts, leadership) are behind [`Engine`] and [`Work`].
 
 mod actions;
 mod append;
@@ -21,6 +21,7 @@ mod plans;
 mod plugins;
 mod programs;
 mod retention;
+mod salvage;
 mod samples;
 mod services;
 mod sinks;
@@ -32,7 +33,6 @@ mod table;
 mod tenants;
 mod tokens;
 mod weights;
-mod what_fits;
 mod workers;
 
 use std::future::Future;
@@ -48,23 +48,24 @@ use crate::condition::Conditions;
 use crate::leadership::Term;
 use crate::{About, Batch, Candidate, StoreError, TEXT_BYTES_MAX};
 
-/// Who owns a row of the core; tenants are part of names there.
+/// The tenant of the core's rows; there, tenants are part of names.
 const TENANT: &str = "default";
 
-/// A database that a store lives in.
+/// A database that holds a store.
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
-    /// A row of it.
+    /// Its row type.
     type Row: Record;
-    /// A transaction of it.
+    /// Its transaction type.
     type Work: Work<Row = Self::Row>;
 
-    /// Reads the journal's head and the epoch, and holds both until the transaction ends. Columns
-    /// `id`, `last_seq`, `epoch`, and `mark`, which names the transaction where the database can.
+    /// Reads the journal's head and the epoch, and locks both until the transaction ends. Columns
+    /// `id`, `last_seq`, `epoch`, and `mark`, which identifies the transaction if the database
+    /// supports it.
     const HEAD: &'static str;
-    /// Reads the epoch as `epoch` and holds it until the transaction ends.
+    /// Reads the epoch as `epoch` and locks it until the transaction ends.
     const EPOCH: &'static str;
 
-    /// Begins a transaction that writes.
+    /// Begins a writing transaction.
     fn begin(&self) -> impl Future<Output = Result<Self::Work, StoreError>> + Send;
 
     /// Reads outside of a transaction.
@@ -73,7 +74,8 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         statement: Statement,
     ) -> impl Future<Output = Result<Vec<Self::Row>, StoreError>> + Send;
 
-    /// Whether a transaction whose commit got no answer was committed. It wrote this batch.
+    /// Whether the transaction that wrote this batch was committed although the commit got no
+    /// answer.
     fn committed(
         &self,
         work: &mut Self::Work,
@@ -81,8 +83,8 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         batch: &Batch,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Makes room for events up to `last_seq`, where the journal ends at `from` so far, and for
-    /// those that will follow. Returns up to where there is room once the transaction is committed.
+    /// Makes room for events up to `last_seq` and some beyond, given that the journal ends at
+    /// `from`. Returns the event before which there is room once the transaction is committed.
     fn make_room(
         &self,
         work: &mut Self::Work,
@@ -90,11 +92,11 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         last_seq: u64,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// There is room up to here.
+    /// Records the room made by a committed transaction.
     fn keep_room(&self, room: u64);
 
-    /// Removes events and decisions up to this number where that needs no row by row removal: how
-    /// many of each, and up to which number the rest is to be removed row by row.
+    /// Removes events and decisions up to `cut` as far as whole partitions can be dropped. Returns
+    /// their numbers, and up to which event the rest must be removed row by row.
     fn drop_whole(
         &self,
         work: &mut Self::Work,
@@ -102,7 +104,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         last_seq: u64,
     ) -> impl Future<Output = Result<Dropped, StoreError>> + Send;
 
-    /// Tries to lead; the epoch if this handle leads now.
+    /// Tries to lead; returns the epoch if this handle now leads.
     fn campaign(
         &self,
         candidate: &Candidate,
@@ -112,67 +114,67 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Steps down.
     fn resign(&self, term: &Term) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The time by the clock that `seen_us` is written by.
+    /// The current time of the clock that `seen_us` is written by.
     fn now_us(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// What the store is.
+    /// Kind, version, location and size of the store.
     fn about(&self) -> impl Future<Output = Result<About, StoreError>> + Send;
 
-    /// What this handle has seen of the store.
+    /// The health of the store as seen by this handle.
     fn conditions(&self) -> &Arc<Conditions>;
 
     /// Closes.
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// What was removed as a whole.
+/// Result of dropping whole partitions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dropped {
     /// Events.
     pub events: u64,
     /// Decisions.
     pub decisions: u64,
-    /// The rest up to here goes row by row.
+    /// The rest up to this event must be removed row by row.
     pub rest: u64,
-    /// Whether there is more that could go as a whole.
+    /// Whether more partitions can be dropped.
     pub more: bool,
 }
 
-/// A transaction; undone unless it is committed.
+/// A transaction; rolled back unless it is committed.
 pub(crate) trait Work: Send {
     /// A row.
     type Row: Record;
 
-    /// Runs a statement; how many rows it changed.
+    /// Runs a statement; returns the number of changed rows.
     fn execute(
         &mut self,
         statement: Statement,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Runs a statement; its rows.
+    /// Runs a statement; returns its rows.
     fn fetch(
         &mut self,
         statement: Statement,
     ) -> impl Future<Output = Result<Vec<Self::Row>, StoreError>> + Send;
 
-    /// Inserts rows. If the table has a key they replace those with the same, and of two with the
-    /// same the later one stays.
+    /// Inserts rows. If the table has a key, they replace rows with the same key, and of new rows
+    /// with the same key the last is kept.
     fn insert<T: Sync>(
         &mut self,
         table: &Table<T>,
         rows: &[T],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Ends it; on an error it may be committed nevertheless.
+    /// Commits; after an error it may be committed nevertheless.
     fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// A number as the database holds it; what is too large for it is larger than all that it holds.
+/// A number as stored in the database; larger ones become the largest that fits.
 pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Checks a bound.
+/// Returns an error if a value exceeds its limit.
 pub(crate) fn within(what: &'static str, got: usize, max: usize) -> Result<(), StoreError> {
     if got > max {
         return Err(StoreError::TooLarge { what, got, max });
@@ -180,7 +182,7 @@ pub(crate) fn within(what: &'static str, got: usize, max: usize) -> Result<(), S
     Ok(())
 }
 
-/// Checks the length of a text: databases have bounds of their own, at which they break off.
+/// Checks the length of a text, because the databases' own limits cause worse errors.
 pub(crate) fn check_text(text: Option<&str>) -> Result<(), StoreError> {
     let length = text.map_or(0, str::len);
     within("a text, in bytes,", length, TEXT_BYTES_MAX)

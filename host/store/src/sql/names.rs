@@ -1,4 +1,4 @@
-//! Names by how they begin, as a condition of a query.
+//! Conditions on names by their prefix.
 
 use super::Statement;
 use crate::Names;

@@ -1,5 +1,5 @@
-//! How the databases read the pages that the console opens with: by which index, and without sorting
-//! more than a page has.
+//! Checks the query plans of the pages that the console opens with: the index used, and that no
+//! more than a page is sorted.
 
 use super::programs::Which;
 use super::{Engine, Record, Statement, Work, journal, programs, steps};
@@ -11,7 +11,7 @@ use crate::{
 };
 use treadle_services::{Schema, are_skipped};
 
-/// Enough that PostgreSQL would rather not read all.
+/// Enough rows that PostgreSQL avoids a full scan.
 const FILL: [&str; 4] = [
     "INSERT INTO programs (program, job, parent, status, phase, worker, context_tokens, steps, \
      tokens_total, created_at_us, updated_at_us, ended) \
@@ -88,19 +88,19 @@ fn program_pages() -> Vec<(ProgramPage, &'static str)> {
     ]
 }
 
-/// What a database does for a statement, as text.
+/// The query plan of a statement, as text.
 async fn plan(engine: &impl Engine, query: Statement, how: &str, column: &str) -> String {
     let rows = engine.read(query.explained(how)).await.expect("a plan");
     let lines: Vec<_> = rows.iter().filter_map(|row| row.shown(column)).collect();
     lines.join("; ")
 }
 
-/// Checks the plans of a database, in which a word stands for sorting.
+/// Checks query plans; `sorts` is the word for sorting in them.
 async fn check(engine: &impl Engine, how: &str, column: &str, sorts: &str) {
     for (page, index) in program_pages() {
         let plan = plan(engine, programs::statement(&page), how, column).await;
         assert!(plan.contains(index), "{page:?}: {plan}");
-        // Programs of one parent are few: those may be sorted.
+        // A parent has few programs, so those may be sorted.
         assert!(!plan.contains(sorts) || page.parent.is_some(), "{plan}");
     }
     let by_tokens = ProgramPage {
@@ -149,8 +149,8 @@ async fn check(engine: &impl Engine, how: &str, column: &str, sorts: &str) {
     assert!(!reach.contains(sorts), "{reach}");
 }
 
-/// Sorts that are read in two parts: those that have ended in an index's order, and the live ones by
-/// an index that only they are in.
+/// Checks sorts that are read in two parts: ended programs in the order of an index, and live ones
+/// by a partial index.
 async fn check_merged(engine: &impl Engine, how: &str, column: &str, sorts: &str) {
     for sorted_by in ProgramColumn::ALL {
         for ascending in [false, true] {
@@ -179,7 +179,7 @@ async fn check_merged(engine: &impl Engine, how: &str, column: &str, sorts: &str
                 let ended = programs::part(&page, Which::Ended);
                 let ended = plan(engine, ended, how, column).await;
                 assert!(ended.contains(index), "{page:?}: {ended}");
-                // Of those that changed at one time only their names are sorted.
+                // Only programs with equal times are sorted, by their names.
                 let is_sorted = ended.contains(sorts) && sorted_by != ProgramColumn::UpdatedAtUs;
                 assert!(!is_sorted, "{page:?}: {ended}");
                 let whole = plan(engine, programs::statement(&page), how, column).await;
@@ -197,7 +197,7 @@ async fn pages_that_the_console_opens_with_are_read_in_an_indexs_order() {
 }
 
 #[tokio::test]
-async fn so_they_are_in_postgresql() {
+async fn pages_are_read_in_an_indexs_order_in_postgresql() {
     if are_skipped() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Plugins: added once, never changed.
+//! Plugins: stored once, immutable.
 
 use super::table::{bytes, number, text};
 use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, within};
@@ -33,7 +33,7 @@ const GET: &str = "SELECT digest, world, name, version, summary, size_bytes, upl
 const ALL: &str = "SELECT digest, world, name, version, summary, size_bytes, uploaded_at_us, \
      signed_by FROM plugins WHERE tenant = $1 ORDER BY uploaded_at_us DESC, digest LIMIT $2";
 
-/// Adds a plugin unless its digest is there; whether it was added.
+/// Adds a plugin unless its digest is stored; returns whether it was added.
 pub(super) async fn put(work: &mut impl Work, plugin: &PluginRow) -> Result<bool, StoreError> {
     within(
         "the component, in bytes,",

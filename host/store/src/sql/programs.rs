@@ -36,7 +36,7 @@ const SELECT: &str = "SELECT program, job, parent, status, phase, worker, contex
      tokens_total, output_tokens, created_at_us, updated_at_us, ended, reward_millionths, \
      blocked_us";
 
-/// A program that is live again by now is another one.
+/// Ended programs only: a live program with the name is another one.
 const REWARD: &str = "UPDATE programs SET reward_millionths = $3 \
      WHERE tenant = $1 AND program = $2 AND ended IS NOT NULL";
 
@@ -64,7 +64,7 @@ fn bind<'r>(program: &'r ProgramRow, values: &mut dyn Values<'r>) -> Result<(), 
     values.maybe_number("blocked_us", program.blocked_us)
 }
 
-/// Puts a reward down beside a program that has ended.
+/// Stores the reward of an ended program.
 pub(super) async fn reward(work: &mut impl Work, row: &RewardRow) -> Result<(), StoreError> {
     check_text(Some(&row.program))?;
     let reward = Statement::new(REWARD)
@@ -107,7 +107,7 @@ pub(super) fn statement(page: &ProgramPage) -> Statement {
     }
 }
 
-/// Which programs a part of a page is of.
+/// The programs in a part of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     All,
@@ -122,9 +122,9 @@ pub(super) fn part(page: &ProgramPage, which: Which) -> Statement {
     query
 }
 
-/// The first ones of those that have ended, by an index that only they are in, and of those that are
-/// live, which are few: of both together the first ones. An index that has live programs too would
-/// cost each of their steps a write, and could not know how long they have lasted by now.
+/// The first rows of ended programs, by a partial index, merged with those of live programs, which
+/// are few. An index over live programs would cost a write for each of their steps, and could not
+/// contain their duration, which grows.
 fn merged(page: &ProgramPage) -> Statement {
     let direction = direction(page.ascending);
     let mut query = Statement::new("SELECT * FROM (");
@@ -144,7 +144,8 @@ fn push_part(query: &mut Statement, page: &ProgramPage, which: Which) {
     push_place(query, page, which);
     query.push(" AS place FROM programs WHERE ");
     query.push(match which {
-        // All rows have the same owner: by that SQLite would choose an index that sorts nothing.
+        // Not by tenant, which is the same in all rows: SQLite would choose an index by it that
+        // does not help with sorting.
         Which::All => "TRUE",
         Which::Ended => "ended IS NOT NULL",
         Which::Live => "ended IS NULL",

@@ -4,7 +4,7 @@ use super::head::Head;
 use super::{Cells, Engine, Statement, Work, actions, weights};
 use crate::{PRUNE_ROWS_MAX, Pruned, Retention, StoreError};
 
-/// Most programs removed at once: each takes all its steps along.
+/// Most programs removed at once; their steps are removed with them.
 const PROGRAMS_MAX: u64 = 500;
 
 const EVENTS: &str = "DELETE FROM events WHERE seq IN \
@@ -53,7 +53,7 @@ pub(super) async fn prune<E: Engine>(
     })
 }
 
-/// Up to where the journal is no longer needed.
+/// The event up to which the journal is no longer needed.
 async fn cut<W: Work>(work: &mut W, head: &Head, keep: &Retention) -> Result<u64, StoreError> {
     let rows = work.fetch(Statement::new(NEEDED)).await?;
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;

@@ -1,4 +1,4 @@
-//! Figures over time.
+//! Samples of metrics over time.
 
 use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, Table, Values, Work};
@@ -11,7 +11,7 @@ const SAMPLES: Table<SampleRow> = Table {
     bind,
 };
 
-/// The latest of each stretch of equal length.
+/// The latest sample of each interval.
 const PAGE: &str = "SELECT at_us, values_json FROM samples WHERE at_us IN \
      (SELECT MAX(at_us) FROM samples WHERE at_us >= $1 AND at_us <= $2 GROUP BY at_us / $3) \
      ORDER BY at_us LIMIT $4";
@@ -24,12 +24,12 @@ fn bind<'r>(row: &'r SampleRow, values: &mut dyn Values<'r>) -> Result<(), Store
     values.text(&row.values)
 }
 
-/// Adds one, or replaces the one of the same time.
+/// Adds a sample, or replaces the one of the same time.
 pub(super) async fn add(work: &mut impl Work, row: &SampleRow) -> Result<(), StoreError> {
     work.insert(&SAMPLES, std::slice::from_ref(row)).await
 }
 
-/// Those of a time, oldest first.
+/// Samples within a time range, oldest first.
 pub(super) async fn page(
     engine: &impl Engine,
     page: &SamplePage,
@@ -43,7 +43,7 @@ pub(super) async fn page(
     rows.iter().map(read).collect()
 }
 
-/// Removes those before a time, a bounded number at a time.
+/// Removes samples before a time, a bounded number at a time.
 pub(super) async fn prune(work: &mut impl Work, before_us: u64) -> Result<u64, StoreError> {
     let prune = Statement::new(PRUNE)
         .number(before_us)

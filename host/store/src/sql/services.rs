@@ -1,4 +1,4 @@
-//! Services that actions may ask for.
+//! Services that actions may use.
 
 use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, Table, Values, Work};

@@ -1,4 +1,4 @@
-//! How far the consumers of the journal have been served.
+//! Positions of the consumers of the journal.
 
 use super::{Cells, Engine, Record, Statement, Work, within};
 use crate::{SINKS_MAX, SinkRow, StoreError};
@@ -13,14 +13,14 @@ const ADVANCE: &str = "INSERT INTO sinks (sink, seq) VALUES ($1, $2) \
 
 const DROP: &str = "DELETE FROM sinks WHERE sink = $1";
 
-/// Where a sink is; 0 if it is unknown.
+/// The position of a sink; 0 if it is unknown.
 pub(super) async fn cursor(engine: &impl Engine, sink: &str) -> Result<u64, StoreError> {
     let rows = engine.read(Statement::new(ONE).text(sink)).await?;
     let seq = rows.first().map(|row| read(row).map(|row| row.seq));
     seq.unwrap_or(Ok(0))
 }
 
-/// Moves a sink on, never back.
+/// Advances a sink, never back.
 pub(super) async fn advance(
     work: &mut impl Work,
     last_seq: u64,
@@ -48,7 +48,7 @@ pub(super) async fn all(engine: &impl Engine) -> Result<Vec<SinkRow>, StoreError
     rows.iter().map(read).collect()
 }
 
-/// Forgets a sink; whether it was known.
+/// Removes a sink; returns whether it existed.
 pub(super) async fn forget(work: &mut impl Work, sink: &str) -> Result<bool, StoreError> {
     Ok(work.execute(Statement::new(DROP).text(sink)).await? == 1)
 }

@@ -1,4 +1,4 @@
-//! Snapshots of the core's state, compressed: they are JSON, and taken often where there are many
+//! Snapshots of the core's state, compressed: they are JSON, and saved often if there are many
 //! programs.
 
 use std::io::Read;
@@ -20,12 +20,12 @@ const REST: &str = "DELETE FROM snapshots WHERE seq NOT IN \
 
 const LATEST: &str = "SELECT seq, saved_at_us, state FROM snapshots ORDER BY seq DESC LIMIT 1";
 
-/// How hard zstd tries.
+/// Compression level of zstd.
 const LEVEL: i32 = 1;
-/// What zstd begins with; builds before wrote JSON as it is.
+/// First bytes of zstd's format; earlier builds stored plain JSON.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Compresses a snapshot, away from the async threads.
+/// Compresses a snapshot on a blocking thread.
 pub(super) async fn pack(snapshot: &Snapshot) -> Result<Snapshot, StoreError> {
     check(snapshot)?;
     let mut snapshot = snapshot.clone();
@@ -59,7 +59,7 @@ fn unpack(mut snapshot: Snapshot) -> Result<Snapshot, StoreError> {
     Ok(snapshot)
 }
 
-/// Saves a snapshot and drops those that are too old.
+/// Saves a snapshot and removes the oldest ones.
 pub(super) async fn save(
     work: &mut impl Work,
     last_seq: u64,

@@ -25,7 +25,7 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// A statement without arguments yet.
+    /// A statement without arguments.
     pub(crate) fn new(sql: &'static str) -> Self {
         Self {
             sql: Cow::Borrowed(sql),
@@ -33,7 +33,7 @@ impl Statement {
         }
     }
 
-    /// A statement whose text was put together from constants.
+    /// A statement whose text is assembled from constants.
     pub(crate) fn made(sql: String) -> Self {
         Self {
             sql: Cow::Owned(sql),
@@ -41,45 +41,45 @@ impl Statement {
         }
     }
 
-    /// Binds the next argument.
+    /// Binds the next argument, an unsigned number.
     pub(crate) fn number(self, value: u64) -> Self {
         self.signed(signed(value))
     }
 
-    /// Binds the next argument.
+    /// Binds the next argument, a signed number.
     pub(crate) fn signed(mut self, value: i64) -> Self {
         self.arguments.push(Argument::Number(value));
         self
     }
 
-    /// Binds the next argument.
+    /// Binds the next argument, a text.
     pub(crate) fn text(mut self, value: &str) -> Self {
         self.arguments.push(Argument::Text(value.to_owned()));
         self
     }
 
-    /// Binds the next argument.
+    /// Binds the next argument, bytes.
     pub(crate) fn bytes(mut self, value: &[u8]) -> Self {
         self.arguments.push(Argument::Bytes(value.to_owned()));
         self
     }
 
-    /// Continues the text; never with anything from outside.
+    /// Appends to the text; never with untrusted input.
     pub(crate) fn push(&mut self, sql: &str) {
         self.sql.to_mut().push_str(sql);
     }
 
-    /// Continues the text with an argument.
+    /// Appends an unsigned number as an argument.
     pub(crate) fn push_number(&mut self, value: u64) {
         self.push_argument(Argument::Number(signed(value)));
     }
 
-    /// Continues the text with an argument.
+    /// Appends a signed number as an argument.
     pub(crate) fn push_signed(&mut self, value: i64) {
         self.push_argument(Argument::Number(value));
     }
 
-    /// Continues the text with an argument.
+    /// Appends a text as an argument.
     pub(crate) fn push_text(&mut self, value: &str) {
         self.push_argument(Argument::Text(value.to_owned()));
     }
@@ -90,7 +90,7 @@ impl Statement {
         self.push(&place);
     }
 
-    /// Continues a condition: the column is this, if a value is given.
+    /// Appends a condition that the column equals the value, if there is one.
     pub(crate) fn push_equal(&mut self, column: &str, value: Option<&str>) {
         if let Some(value) = value {
             self.push(" AND ");
@@ -100,7 +100,7 @@ impl Statement {
         }
     }
 
-    /// Continues a condition: a column and a relation hold for this, if a value is given.
+    /// Appends a condition with a column and a comparison, if there is a value.
     pub(crate) fn push_compared(&mut self, relation: &str, value: Option<u64>) {
         if let Some(value) = value {
             self.push(" AND ");
@@ -109,7 +109,7 @@ impl Statement {
         }
     }
 
-    /// The same, to be explained instead of answered.
+    /// This statement behind `how`, such as `EXPLAIN`.
     #[cfg(test)]
     pub(crate) fn explained(mut self, how: &str) -> Self {
         self.sql.to_mut().insert_str(0, how);
@@ -120,14 +120,14 @@ impl Statement {
     pub(crate) fn parts(self) -> (SqlStr, Vec<Argument>) {
         let text = match self.sql {
             Cow::Borrowed(sql) => sql.into_sql_str(),
-            // Put together from constants and positions of arguments only.
+            // The text consists only of constants and argument positions.
             Cow::Owned(sql) => AssertSqlSafe(sql).into_sql_str(),
         };
         (text, self.arguments)
     }
 }
 
-/// The word for an order.
+/// The SQL keyword of an order.
 pub(crate) const fn direction(ascending: bool) -> &'static str {
     if ascending { "ASC" } else { "DESC" }
 }

@@ -38,8 +38,8 @@ const PAGE: &str = "SELECT program, step, worker, arrived_at_us, dispatched_at_u
      waited_us, cause, output_tokens_total, predicted_tokens, predicted_tokens_p90, weight_version \
      FROM steps WHERE tenant = $1 AND program = $2 AND step > $3 ORDER BY step LIMIT $4";
 
-/// To SQLite the order of a `CROSS JOIN` is an order: it would begin with the programs of a job, and
-/// sort all their steps.
+/// SQLite takes the order of a `CROSS JOIN` literally: it would otherwise begin with the programs
+/// of a job, and sort all their steps.
 const LISTED: &str = "SELECT s.program, s.step, s.worker, s.arrived_at_us, s.dispatched_at_us, \
      s.first_token_at_us, s.finished_at_us, s.prompt_tokens, s.output_tokens, s.cached_tokens, \
      s.outcome, s.waited_us, s.cause, s.output_tokens_total, s.predicted_tokens, \
@@ -49,10 +49,10 @@ const LISTED: &str = "SELECT s.program, s.step, s.worker, s.arrived_at_us, s.dis
      AS staleness FROM steps s CROSS JOIN programs p \
      WHERE p.tenant = s.tenant AND p.program = s.program AND s.finished_at_us IS NOT NULL";
 
-/// By an index alone, without the rows.
+/// Served by an index only, without reading rows.
 const REACH: &str = "SELECT s.finished_at_us FROM steps s WHERE s.finished_at_us IS NOT NULL";
 
-/// How steps end that an index of their own has.
+/// Outcomes covered by a partial index.
 const AMISS: [&str; 3] = ["failed", "cancelled", "interrupted"];
 
 /// Adds or replaces steps.
@@ -87,7 +87,7 @@ pub(super) async fn page(
     program: &str,
     page: &StepPage,
 ) -> Result<Vec<StepRow>, StoreError> {
-    // Steps may count from 0, so "after nothing" is before it.
+    // Step numbers may start at 0, so the default is a number below it.
     let after = page
         .after
         .map_or(-1, |step| i64::try_from(step).unwrap_or(i64::MAX));
@@ -118,7 +118,7 @@ pub(super) async fn listed(
     rows.iter().map(listed).collect()
 }
 
-/// How far the first so many steps go among which a page is looked for.
+/// When the last of the first `rows` steps that a query for this page scans ended.
 pub(super) async fn reach(
     engine: &impl Engine,
     page: &ListedPage,
@@ -165,7 +165,7 @@ pub(super) fn reach_statement(page: &ListedPage, rows: u32) -> Statement {
     query
 }
 
-/// True if an index has the steps that ended so.
+/// Whether the partial index covers the page's outcome.
 fn is_amiss(page: &ListedPage) -> bool {
     let outcome = page.outcome.as_deref();
     outcome.is_some_and(|outcome| AMISS.contains(&outcome))
@@ -182,7 +182,7 @@ pub(super) fn statement(page: &ListedPage) -> Statement {
         within_job(&mut query, job);
     }
     if is_amiss(page) {
-        // In the words of the index, so that it is used.
+        // The same condition as in the index, so that it is used.
         query.push(&format!(" AND s.outcome IN ('{}')", AMISS.join("', '")));
     }
     for (column, value) in [("s.worker", &page.worker), ("s.outcome", &page.outcome)] {
@@ -207,7 +207,7 @@ pub(super) fn statement(page: &ListedPage) -> Statement {
     query
 }
 
-/// Those that come after the page before, which is sorted by a column.
+/// Restricts a query to rows after the previous page, which is sorted by a column.
 fn after(query: &mut Statement, page: &ListedPage, column: &str) {
     if let Some(cursor) = &page.after {
         let relation = if page.ascending { ">" } else { "<" };
@@ -221,8 +221,8 @@ fn after(query: &mut Statement, page: &ListedPage, column: &str) {
     }
 }
 
-/// Steps of a job lie between the beginning of its first program and the last change of any: those
-/// of others, before and after, need not be read.
+/// Restricts a query to the time between the first program's start and the last change of the job,
+/// so that steps of other jobs before and after are not read.
 fn within_job(query: &mut Statement, job: &str) {
     for bound in [
         ">= (SELECT MIN(created_at_us)",

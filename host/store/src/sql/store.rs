@@ -1,4 +1,4 @@
-//! [`Store`] over whichever database.
+//! [`Store`] for any [`Engine`].
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -24,10 +24,10 @@ use crate::{
     TokenRow, WorkerRow,
 };
 
-/// Commands remembered of which it is unknown whether they were noted.
+/// Most commands for which it is unknown whether they were stored.
 const UNSURE_MAX: usize = 256;
 
-/// A store.
+/// A store handle.
 pub(crate) struct SqlStore<E> {
     engine: Arc<E>,
     term: Term,
@@ -36,7 +36,7 @@ pub(crate) struct SqlStore<E> {
     blobs: BlobBackend,
 }
 
-/// Runs a transaction of a handle that may write; `$name` is what it writes.
+/// Runs a transaction of a handle that may write; `$name` is the name of the operation.
 macro_rules! writing {
     ($store:ident, $name:literal, $work:ident => $what:expr) => {
         $store.watched($name, async move {
@@ -49,7 +49,7 @@ macro_rules! writing {
 }
 
 impl<E: Engine> SqlStore<E> {
-    /// A store that leads not.
+    /// A store handle that does not hold leadership.
     pub(crate) fn new(engine: E, blobs: BlobBackend) -> Self {
         Self {
             engine: Arc::new(engine),
@@ -60,7 +60,7 @@ impl<E: Engine> SqlStore<E> {
         }
     }
 
-    /// Writes something, and remembers how that went.
+    /// Runs a write, and records whether it succeeded.
     fn watched<'a, T: Send + 'a>(
         &'a self,
         what: &'static str,
@@ -69,7 +69,7 @@ impl<E: Engine> SqlStore<E> {
         Box::pin(async move { self.engine.conditions().watch(what, work).await })
     }
 
-    /// Begins a transaction, unless another one leads.
+    /// Begins a transaction, unless another handle leads.
     async fn begin(&self) -> Result<E::Work, StoreError> {
         let mut work = self.engine.begin().await?;
         let epoch = head::epoch::<E>(&mut work).await?;
@@ -77,8 +77,8 @@ impl<E: Engine> SqlStore<E> {
         Ok(work)
     }
 
-    /// The same for what daemons write that do not lead: a handle that never led may, one that led
-    /// and was superseded may not.
+    /// Begins a transaction for data that daemons without leadership write: allowed if this handle
+    /// never led, refused if it led and was superseded.
     async fn begin_beside(&self) -> Result<E::Work, StoreError> {
         if self.term.held() > 0 {
             return self.begin().await;
@@ -86,7 +86,8 @@ impl<E: Engine> SqlStore<E> {
         self.engine.begin().await
     }
 
-    /// The same for what changes the journal or depends on its end.
+    /// Begins a transaction that changes the journal or depends on its end, unless another handle
+    /// leads.
     async fn begin_at_head(&self) -> Result<(E::Work, head::Head), StoreError> {
         let mut work = self.engine.begin().await?;
         let head = head::hold::<E>(&mut work).await?;
@@ -123,7 +124,7 @@ impl<E: Engine> SqlStore<E> {
         let mut work = self.begin().await?;
         let new = commands::note(&mut work, command).await?;
         if !new {
-            // A note of this handle whose commit got no answer, and was made after all, is new.
+            // The command is new if this handle's own commit got no answer but succeeded.
             let stored = commands::get_within(&mut work, &command.id).await?;
             let ours = self.doubted(&command.id) && stored.as_ref() == Some(command);
             self.set_doubted(&command.id, false);
@@ -402,8 +403,8 @@ impl<E: Engine> Store for SqlStore<E> {
             let mut work = self.begin().await?;
             let limit = crate::PRUNE_BODIES_MAX;
             let held = bodies::oldest_objects(&mut work, before_us, limit).await?;
-            // The objects first: a row without its object is found again, an object without its
-            // row is not.
+            // The objects are removed first: a row without its object is found again later, but an
+            // object without its row is not.
             self.blobs.remove(held).await?;
             let gone = bodies::prune(&mut work, before_us, limit).await?;
             work.commit().await?;
@@ -422,8 +423,8 @@ impl<E: Engine> Store for SqlStore<E> {
             let gone = bodies::first_of(oldest, bytes);
             let count = gone.len() as u64;
             bodies::remove(&mut work, &gone).await?;
-            // The objects first: a row without its object is found again, an object without its
-            // row is not.
+            // The objects are removed first: a row without its object is found again later, but an
+            // object without its row is not.
             let held = gone.into_iter().filter(|body| body.object.is_some());
             self.blobs.remove(held.collect()).await?;
             work.commit().await?;
@@ -467,7 +468,7 @@ impl<E: Engine> Store for SqlStore<E> {
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async move {
             if self.term.leading().is_some() {
-                // A leader that can't announce it is detected by its silence.
+                // If this fails, its missing heartbeats are noticed.
                 let _ = self.engine.resign(&self.term).await;
             }
             self.engine.close().await;

@@ -1,8 +1,8 @@
-//! Tables that many rows are inserted into at once.
+//! Tables with bulk inserts.
 
 use crate::StoreError;
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Numbers.
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Bytes,
 }
 
-/// A column's name and what it holds.
+/// A column's name and type.
 pub(crate) type Column = (&'static str, Kind);
 
 /// A column of numbers.
@@ -44,13 +44,13 @@ pub(crate) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// The names of its columns, with commas between.
+    /// Column names, separated by commas.
     pub(crate) fn list(&self) -> String {
         let names: Vec<&str> = self.columns.iter().map(|column| column.0).collect();
         names.join(",")
     }
 
-    /// How a row replaces the one with its key; nothing for a table without one.
+    /// The clause that replaces a row with the same key; empty for a table without a key.
     pub(crate) fn replacement(&self) -> String {
         if self.key.is_empty() {
             return String::new();
@@ -69,7 +69,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Takes the values of rows, in the order of the table's columns.
+/// Receives the values of rows, in the order of the table's columns.
 pub(crate) trait Values<'r> {
     /// The table's name, for errors.
     fn table(&self) -> &'static str;
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replacement_spares_the_key() {
+    fn a_replacement_does_not_update_the_key() {
         const TABLE: Table<()> = Table {
             name: "t",
             columns: &[number("a"), text("b"), bytes("c")],

@@ -1,4 +1,4 @@
-//! Tenants, and the plugins that are theirs.
+//! Tenants and their plugins.
 
 use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, Table, Values, Work};
@@ -50,7 +50,7 @@ fn read(row: &impl Record) -> Result<TenantRow, StoreError> {
     })
 }
 
-/// Makes a plugin a tenant's; whether it was not before.
+/// Adds a plugin to a tenant; returns whether it is new.
 pub(super) async fn claim_plugin(
     work: &mut impl Work,
     tenant: &str,

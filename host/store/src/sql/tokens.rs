@@ -58,7 +58,7 @@ pub(super) async fn all(engine: &impl Engine) -> Result<Vec<TokenRow>, StoreErro
     rows.iter().map(read).collect()
 }
 
-/// Notes when tokens were last used.
+/// Records when tokens were last used.
 pub(super) async fn touch(work: &mut impl Work, uses: &[(String, u64)]) -> Result<(), StoreError> {
     for (token, at_us) in uses {
         work.execute(Statement::new(TOUCH).number(*at_us).text(token))
@@ -67,7 +67,7 @@ pub(super) async fn touch(work: &mut impl Work, uses: &[(String, u64)]) -> Resul
     Ok(())
 }
 
-/// Removes tokens that have not been good since some time.
+/// Removes tokens that have been invalid since before a time.
 pub(super) async fn prune(work: &mut impl Work, ended_before_us: u64) -> Result<u64, StoreError> {
     work.execute(Statement::new(PRUNE).number(ended_before_us))
         .await

@@ -9,10 +9,10 @@ use super::{connect, schema};
 use crate::StoreError;
 use crate::examine::{Finding, Grade};
 
-/// Larger files are not read through.
+/// Larger files are not checked completely.
 const CHECKED_BYTES_MAX: u64 = 1 << 30;
 
-/// All checks. A file that is not there yet is not created.
+/// Runs all checks. A missing file is not created.
 pub(crate) async fn examine(path: &Path) -> Vec<Finding> {
     let shown = path.display().to_string();
     let Ok(file) = std::fs::metadata(path) else {
@@ -48,9 +48,9 @@ pub(crate) async fn examine(path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// The folder that the file would be created in.
+/// Checks the folder that the file would be created in.
 fn folder(path: &Path) -> Finding {
-    // The folders above a relative path are those above the present one.
+    // The ancestors of a relative path are those of the current folder.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = absolute.ancestors().skip(1).find(|folder| folder.is_dir());
     let finding = format!("{} is not there yet and will be created", path.display());

@@ -1,11 +1,11 @@
-//! Whether a database's files are still those that were opened.
+//! Detects that a database's files are no longer those that were opened.
 //!
-//! SQLite goes on with files that were deleted or replaced, as if nothing were: what it writes then
-//! is in no folder any more. So the files are compared with those that were opened, before each
-//! transaction, after each commit and every second.
+//! SQLite continues to use deleted or replaced files without an error, and what it writes then is
+//! lost. So the files are compared with those that were opened before each transaction, after each
+//! commit and every second.
 //!
-//! They are never opened here: closing a file, however it was opened, ends all locks that the
-//! process holds on it (POSIX), and SQLite's among them.
+//! This module never opens them: closing a file, however it was opened, releases all POSIX locks
+//! that the process holds on it, including SQLite's.
 
 use std::fs::Metadata;
 use std::io::ErrorKind;
@@ -21,19 +21,19 @@ use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use crate::StoreError;
 use crate::condition::Conditions;
 
-/// Time between two looks while nothing is written.
+/// Interval of checks while nothing is written.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A database is at least so large: its header.
+/// Minimum size of a database: its header.
 const HEADER_BYTES: u64 = 100;
 
-/// What no two databases have in common: when each migration was applied, and how long it took.
+/// A value unique to each database: when its migrations were applied, and how long they took.
 const MARK: &str = "SELECT coalesce(group_concat(version || ' ' || installed_on || ' ' || \
      execution_time, ','), '') FROM (SELECT version, installed_on, execution_time \
      FROM _sqlx_migrations ORDER BY version)";
 
 const LAST: &str = "SELECT last_seq FROM journal_head";
 
-/// Which file it is, whatever its name.
+/// Identity of a file, independent of its name: device and inode.
 type Identity = (u64, u64);
 
 /// A file as it was opened.
@@ -43,10 +43,10 @@ struct Opened {
     identity: Identity,
 }
 
-/// What was last seen of the files.
+/// The state of the files at the last check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// When the database file was last changed.
+    /// When the database file last changed.
     changed: (i64, i64),
     database_bytes: u64,
     wal_bytes: u64,
@@ -55,20 +55,20 @@ struct Seen {
 /// The files of a database.
 #[derive(Debug)]
 pub(super) struct Files {
-    /// The database and what SQLite keeps beside it.
+    /// The database file and SQLite's files beside it.
     opened: [Opened; 3],
     mark: String,
     options: SqliteConnectOptions,
     readers: SqlitePool,
     conditions: Arc<Conditions>,
     seen: Mutex<Seen>,
-    /// The last event of the journal that was seen there: a reader without a cache reads what was
-    /// written over it.
+    /// The last event read from the journal: a reader without a cache notices if the file was
+    /// overwritten.
     reached: AtomicI64,
 }
 
 impl Files {
-    /// Those that are there now. A connection has to be open, or there may be none.
+    /// The current files. A connection must be open, or they may not exist.
     pub(super) async fn of(
         path: &Path,
         options: SqliteConnectOptions,
@@ -101,7 +101,7 @@ impl Files {
         })
     }
 
-    /// Refuses if a file is another one than the one that was opened, or was found to be so before.
+    /// Returns an error if a file was replaced or is missing, now or at an earlier check.
     pub(super) fn demand(&self) -> Result<(), StoreError> {
         self.conditions.demand()?;
         match self.look() {
@@ -119,7 +119,7 @@ impl Files {
         StoreError::Lost { why }
     }
 
-    /// Looks at the files; why they are not those that were opened.
+    /// Checks the files; returns the difference from those that were opened.
     fn look(&self) -> Result<Seen, Difference> {
         let [database, wal, index] = &self.opened;
         let (database, wal) = (database.found()?, wal.found()?);
@@ -131,8 +131,8 @@ impl Files {
         Ok(Seen::of(&database, &wal))
     }
 
-    /// Looks more closely where the files changed: by a connection of its own, which knows nothing
-    /// of what was read before.
+    /// If the files changed, checks their contents on a separate connection, which has no cached
+    /// pages.
     async fn look_closely(&self) -> Result<(), Difference> {
         let now = self.look()?;
         let before = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +162,7 @@ impl Files {
     ) -> Result<(), Difference> {
         let mark: String = sqlx::query_scalar(MARK).fetch_one(&mut *fresh).await?;
         if mark != self.mark {
-            let why = "another database was written over it".to_owned();
+            let why = "it was overwritten with another database".to_owned();
             return Err(Difference::Lost(why));
         }
         let last: i64 = sqlx::query_scalar(LAST).fetch_one(&mut *fresh).await?;
@@ -174,26 +174,26 @@ impl Files {
             let check = sqlx::query_scalar::<_, String>("PRAGMA quick_check(1)");
             let said = check.fetch_one(&mut *fresh).await?;
             if said != "ok" {
-                return Err(Difference::Damaged(format!("a part was cut off: {said}")));
+                return Err(Difference::Damaged(format!("it was truncated: {said}")));
             }
         }
         Ok(())
     }
 }
 
-/// Why the files may not be those that were opened.
+/// A difference from the files that were opened.
 #[derive(Debug)]
 enum Difference {
-    /// They are others, or not all of them.
+    /// A file was replaced or is missing.
     Lost(String),
-    /// What is read makes no sense; if it is so again, they were written over.
+    /// The contents are invalid; if they still are at the next check, the file was overwritten.
     Damaged(String),
-    /// They can't be looked at; the next look finds out.
+    /// The check failed; the next one decides.
     Unclear(sqlx::Error),
 }
 
-/// Results of SQLite for a file that is not what it was: `SQLITE_CORRUPT`, `SQLITE_NOTADB`, and a
-/// page that is not there (`SQLITE_IOERR_SHORT_READ`).
+/// SQLite's result codes for a damaged file: `SQLITE_CORRUPT`, `SQLITE_NOTADB`, and a missing page
+/// (`SQLITE_IOERR_SHORT_READ`).
 const DAMAGED: [u32; 3] = [11, 26, 522];
 
 impl From<sqlx::Error> for Difference {
@@ -217,7 +217,7 @@ impl Seen {
 }
 
 impl Opened {
-    /// The file of this name, if it is still the one that was opened.
+    /// The metadata of the file with this name, if it is still the one that was opened.
     fn found(&self) -> Result<Metadata, Difference> {
         let name = self.path.display();
         let why = match std::fs::metadata(&self.path) {
@@ -234,7 +234,7 @@ impl Opened {
     }
 }
 
-/// Looks at the files until they are let go of, or lost.
+/// Checks the files until they are dropped or lost.
 pub(super) async fn watch(files: Weak<Files>) {
     let mut was_damaged = false;
     loop {
@@ -243,7 +243,7 @@ pub(super) async fn watch(files: Weak<Files>) {
             return;
         };
         let looked = files.look_closely().await;
-        // What a store that was closed meanwhile takes along is not lost.
+        // Files that a closed store has removed are not lost.
         if files.readers.is_closed() || files.conditions.demand().is_err() {
             return;
         }

@@ -1,5 +1,5 @@
-//! Locks beside a database file: who holds `.leader` leads, and who holds `.opening` may create
-//! the file and change its schema.
+//! Locks beside a database file: the holder of `.leader` leads, and the holder of `.opening` may
+//! create the file and change its schema.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::StoreError;
 
-/// Pause between two looks at a lock that another one has.
+/// Pause between two attempts to take a lock.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A lock beside a database file; a database in memory has none and needs none.
+/// A lock beside a database file; a database in memory needs none.
 #[derive(Debug, Default)]
 pub(super) struct Lock {
     path: Option<PathBuf>,
@@ -20,7 +20,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// The lock of a database file for a purpose, which is the last part of its name.
+    /// The lock of a database file for a purpose, which becomes its suffix.
     pub(super) fn beside(path: &Path, purpose: &str) -> Self {
         let mut name = path.as_os_str().to_owned();
         name.push(".");
@@ -31,7 +31,8 @@ impl Lock {
         }
     }
 
-    /// Takes it; `false` if another handle has it. The system lets go when the process ends.
+    /// Takes the lock; `false` if another handle has it. The system releases it when the process
+    /// ends.
     pub(super) fn take(&self) -> Result<bool, StoreError> {
         let Some(path) = &self.path else {
             return Ok(true);
@@ -45,7 +46,7 @@ impl Lock {
             source,
         };
         let writable = File::options().create(true).append(true).open(path);
-        // A file that another user made is locked just as well without the right to write it.
+        // A file of another user can be locked without write permission.
         let open = writable.or_else(|error| match error.kind() {
             ErrorKind::PermissionDenied => File::open(path),
             _ => Err(error),
@@ -61,7 +62,7 @@ impl Lock {
         }
     }
 
-    /// Takes it once no other has it; `false` if that took longer than `timeout`.
+    /// Takes the lock when it is free; `false` after `timeout`.
     pub(super) async fn wait(&self, timeout: Duration) -> Result<bool, StoreError> {
         let began = Instant::now();
         while !self.take()? {
@@ -73,7 +74,7 @@ impl Lock {
         Ok(true)
     }
 
-    /// Lets go.
+    /// Releases the lock.
     pub(super) fn release(&self) {
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -32,9 +32,9 @@ pub(crate) use schema::{migrate_file, status_of_file};
 use work::{SqliteWork, bound, failed};
 pub(crate) use work::{refuses_rows, remedy};
 
-/// Connections that read.
+/// Number of connections that read.
 const READERS: u32 = 4;
-/// How long to wait for another process that holds the file, before it is an error.
+/// How long to wait for another process that has locked the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 const BEGIN_TERM: &str = "UPDATE leader SET epoch = epoch + 1, name = $1, url = $2, since_us = $3, \
@@ -56,17 +56,17 @@ pub(crate) struct SqliteEngine {
     location: String,
     writer: SqlitePool,
     readers: SqlitePool,
-    /// The files of a database that has some.
+    /// The database's files; `None` in memory.
     files: Option<Arc<Files>>,
-    /// Never used: SQLite removes what it keeps beside a file with the last connection, which may
-    /// be replaced.
+    /// Never used: SQLite removes its files beside the database with the last connection, and the
+    /// others may be replaced.
     anchor: tokio::sync::Mutex<Option<SqliteConnection>>,
     conditions: Arc<Conditions>,
     lock: Lock,
 }
 
 impl SqliteEngine {
-    /// Opens a file, and brings its schema up to date where that is allowed.
+    /// Opens a file, and migrates it if that is allowed.
     pub(crate) async fn open_file(path: &Path, how: How) -> Result<Self, StoreError> {
         let location = path.display().to_string();
         let anchor = schema::open(path, &location, how).await?;
@@ -98,7 +98,7 @@ impl SqliteEngine {
         })
     }
 
-    /// One connection for all: a second one would see another, empty database.
+    /// A database in memory has only one connection: a second one would see an empty database.
     pub(crate) async fn open_memory() -> Result<Self, StoreError> {
         let location = "memory".to_owned();
         let unopened = |source| StoreError::Open {
@@ -133,8 +133,8 @@ impl SqliteEngine {
         })
     }
 
-    /// Asks outside of a transaction. A connection that failed is replaced, unless the database is
-    /// in it.
+    /// Runs a statement outside of a transaction. A connection that failed is replaced, unless it
+    /// holds the database.
     async fn ask(&self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
         self.conditions.demand()?;
         let (sql, arguments) = bound(statement)?;
@@ -164,16 +164,16 @@ impl SqliteEngine {
     }
 }
 
-/// How a file is opened.
+/// Options for opening a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
     /// Whether pending migrations are applied.
     pub migrate: bool,
-    /// Whether it is created if it is not there.
+    /// Whether a missing file is created.
     pub create: bool,
 }
 
-/// How a file that is there is opened. It is never created: where it is gone it is lost.
+/// Options of connections to an existing file. It is never created: a missing file is a lost one.
 fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
@@ -184,7 +184,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// A connection of its own.
+/// Opens a separate connection.
 async fn connect(
     options: &SqliteConnectOptions,
     location: &str,
@@ -200,7 +200,7 @@ impl Engine for SqliteEngine {
     type Row = SqliteRow;
     type Work = SqliteWork;
 
-    // A writer holds the whole file.
+    // A writer locks the whole file.
     const HEAD: &'static str = "SELECT h.id, h.last_seq, l.epoch, 'a transaction' AS mark \
          FROM journal_head h CROSS JOIN leader l";
     const EPOCH: &'static str = "SELECT epoch FROM leader";
@@ -219,8 +219,8 @@ impl Engine for SqliteEngine {
         rows
     }
 
-    /// Where the disk failed under a commit, what it wrote may be found when the files are opened
-    /// again. It is known by its last event.
+    /// After a disk failure during a commit, the written data may be found when the files are
+    /// opened again. The batch is recognised by its last event.
     async fn committed(
         &self,
         work: &mut SqliteWork,

@@ -23,11 +23,11 @@ const APPLIED: &str = "SELECT version, success, checksum FROM _sqlx_migrations O
 /// How long another process may take to create or migrate the same file.
 const OPENING_MAX: Duration = Duration::from_mins(2);
 
-/// Opens a file to write, creates it and its folder if they are not there, and brings its schema up
-/// to date where that is allowed.
+/// Opens a file for writing, creates it and its folder if they are missing, and migrates it if that
+/// is allowed.
 ///
-/// One opener at a time: SQLite refuses a second one that changes the journal's mode, and sqlx's
-/// migrations read before they write; both are refused at once, whatever the busy timeout.
+/// One opener at a time: SQLite refuses a second one that changes the journal mode, and sqlx's
+/// migrations read before they write; both fail at once, regardless of the busy timeout.
 pub(super) async fn open(
     path: &Path,
     location: &str,
@@ -40,8 +40,8 @@ pub(super) async fn open(
     if !how.create && !path.exists() {
         return Err(unmade(std::io::ErrorKind::NotFound.into()));
     }
-    // A folder that is there may have other files in it, for others to read.
-    // A bare name lies in the current folder, which is there.
+    // An existing folder may contain other files, with other readers. A bare file name is in the
+    // current folder, which exists.
     let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
     if let Some(folder) = path.parent().filter(is_missing) {
         private_folder(folder).map_err(unmade)?;
@@ -65,7 +65,7 @@ pub(super) async fn open(
     }
 }
 
-/// The file, with what SQLite keeps beside it: it gives those the permissions of the file.
+/// Makes the file private; SQLite gives its files beside it the same permissions.
 fn make_files_private(path: &Path) -> std::io::Result<()> {
     private_file(path)?;
     for ending in ["-wal", "-shm"] {
@@ -79,7 +79,7 @@ fn make_files_private(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Applies what is pending, or refuses if that is not allowed.
+/// Applies pending migrations, or returns an error if that is not allowed.
 pub(super) async fn bring(
     connection: &mut SqliteConnection,
     location: &str,
@@ -95,7 +95,7 @@ pub(super) async fn bring(
     if before.pending.is_empty() {
         return Ok(());
     }
-    // `run` makes a future that no task can be spawned with; this is what it calls.
+    // Not `run`: its future is not `Send`. This is what it calls.
     let run = MIGRATIONS.run_direct(None, connection, false).await;
     run.map_err(|source| StoreError::schema(location, source))
 }
@@ -122,7 +122,7 @@ pub(super) async fn status(connection: &mut SqliteConnection) -> Result<SchemaSt
     Ok(SchemaStatus::compare(&MIGRATIONS, &stored))
 }
 
-/// Which migrations a file has. A file that is not there has none, and is not created.
+/// The state of a file's migrations. A missing file has none, and is not created.
 pub(crate) async fn status_of_file(path: &Path) -> Result<SchemaStatus, StoreError> {
     if !path.exists() {
         return Ok(SchemaStatus::compare(&MIGRATIONS, &[]));
@@ -134,7 +134,7 @@ pub(crate) async fn status_of_file(path: &Path) -> Result<SchemaStatus, StoreErr
     status
 }
 
-/// Applies the migrations that a file lacks.
+/// Applies the pending migrations of a file.
 pub(crate) async fn migrate_file(path: &Path) -> Result<SchemaStatus, StoreError> {
     let location = path.display().to_string();
     let how = How {

@@ -1,11 +1,12 @@
 //! Transactions of SQLite, and inserts of many rows by few statements.
 //!
-//! A statement for each row would spend its time on the way to the connection's thread and back.
-//! Rows go in statements of a few fixed lengths instead, so that all of them stay prepared.
+//! One statement per row would spend its time on the way to the connection's thread and back. Rows
+//! are inserted by statements with a few fixed numbers of rows instead, so that all of them stay
+//! prepared.
 //!
 //! sqlx's own transactions are not used: SQLite ends a transaction by itself when the disk is full
-//! or fails, and sqlx then takes the connection to be in one for ever. A connection is given back
-//! only after a commit, or after a `ROLLBACK` that shows its state; any other one is closed.
+//! or fails, and sqlx then considers the connection to be in one forever. A connection returns to
+//! the pool only after a commit, or after a `ROLLBACK` that succeeded; any other one is closed.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::files::Files;
 use crate::StoreError;
 use crate::sql::{Argument, Record, Statement, Table, Values, Work, check_text};
 
-/// Rows in one statement: as many of the first length as fit, then of the next.
+/// Numbers of rows per statement: the largest that fits is used first.
 const LENGTHS: [usize; 3] = [256, 16, 1];
 
 /// A transaction.
@@ -41,7 +42,7 @@ impl SqliteWork {
             files,
             is_doubtful: false,
         };
-        // Immediate: what is read first is read under the lock that the write needs anyway.
+        // Immediate: the first read then holds the lock that the write needs anyway.
         work.execute(Statement::new("BEGIN IMMEDIATE")).await?;
         Ok(work)
     }
@@ -52,7 +53,7 @@ impl SqliteWork {
         Ok(connection.ok_or(sqlx::Error::PoolClosed)?)
     }
 
-    /// The store's error for one of a statement.
+    /// Converts the error of a statement to the store's error.
     fn noted(&mut self, error: sqlx::Error) -> StoreError {
         let error = failed(error);
         self.is_doubtful |= !error.is_permanent();
@@ -88,7 +89,7 @@ impl Work for SqliteWork {
                 let (now, later) = rest.split_at(length);
                 rest = later;
                 let arguments = values(table, now)?;
-                // The text comes from constants alone.
+                // The text consists only of constants.
                 let query = sqlx::query_with(AssertSqlSafe(sql.as_str()), arguments);
                 let done = query.execute(self.on()?).await;
                 done.map_err(|error| self.noted(error))?;
@@ -100,7 +101,7 @@ impl Work for SqliteWork {
     async fn commit(mut self) -> Result<(), StoreError> {
         self.execute(Statement::new("COMMIT")).await?;
         self.connection = None;
-        // What went to a file that is in no folder any more is not on record.
+        // What was written to a deleted or replaced file is not stored.
         self.files.as_ref().map_or(Ok(()), |files| files.demand())
     }
 }
@@ -119,8 +120,8 @@ impl Drop for SqliteWork {
     }
 }
 
-/// Undoes what was not committed. A connection whose state is not known then is closed, and the next
-/// transaction opens another one; only where the database ends with it it is kept.
+/// Rolls back. If the connection's state is unknown after that, it is closed and the next
+/// transaction opens another one; a connection that holds the database itself is kept.
 async fn undo(mut connection: PoolConnection<Sqlite>, is_doubtful: bool, may_close: bool) {
     if !is_doubtful {
         let undone = sqlx::query("ROLLBACK").execute(&mut *connection).await;
@@ -131,7 +132,7 @@ async fn undo(mut connection: PoolConnection<Sqlite>, is_doubtful: bool, may_clo
     let _ = connection.close().await;
 }
 
-/// The statement that inserts so many rows.
+/// The statement that inserts this number of rows.
 fn insertion<T>(table: &Table<T>, rows: usize) -> String {
     let row = format!("({})", vec!["?"; table.columns.len()].join(","));
     format!(
@@ -143,7 +144,7 @@ fn insertion<T>(table: &Table<T>, rows: usize) -> String {
     )
 }
 
-/// The problem, as the store's error.
+/// Converts the error to the store's.
 pub(super) fn failed(error: sqlx::Error) -> StoreError {
     match &error {
         // Steps have the only foreign key.
@@ -152,43 +153,43 @@ pub(super) fn failed(error: sqlx::Error) -> StoreError {
     }
 }
 
-/// Results of SQLite for refused rows: a text is too long (`SQLITE_TOOBIG`), a constraint does not
-/// hold (`SQLITE_CONSTRAINT`), a value is of another type (`SQLITE_MISMATCH`), there are too many
+/// SQLite's result codes for refused rows: a text is too long (`SQLITE_TOOBIG`), a constraint is
+/// violated (`SQLITE_CONSTRAINT`), a value has another type (`SQLITE_MISMATCH`), there are too many
 /// values (`SQLITE_RANGE`).
 const OF_ROWS: [u32; 4] = [18, 19, 20, 25];
 
-/// Whether the rows are refused, and not the moment.
+/// Whether the rows themselves are refused, so that retrying can't help.
 pub(crate) fn refuses_rows(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Encode(_) => true,
-        // The lowest byte is the result, the others are details.
+        // The lowest byte is the primary code, the others are details.
         error => code(error).is_some_and(|code| OF_ROWS.contains(&(code & 0xff))),
     }
 }
 
-/// SQLite's result, with its details.
+/// SQLite's extended result code.
 pub(super) fn code(error: &sqlx::Error) -> Option<u32> {
     error.as_database_error()?.code()?.parse().ok()
 }
 
-/// What to do about an error, by its result.
+/// Remedies by primary result code.
 const REMEDIES: [(u32, &str); 10] = [
     (
         5,
-        "another process holds the file: end it, or give each its own `store.path`; it is tried again",
+        "another process holds the file: end it, or give each its own `store.path`; the daemon retries",
     ),
     (
         6,
-        "another process holds the file: end it, or give each its own `store.path`; it is tried again",
+        "another process holds the file: end it, or give each its own `store.path`; the daemon retries",
     ),
-    (7, "give the machine more memory; it is tried again"),
+    (7, "give the machine more memory; the daemon retries"),
     (
         8,
         "make the file and its folder writable for the user of the daemon; writing resumes automatically",
     ),
     (
         10,
-        "the disk fails: check it and the system's log (dmesg); it is tried again",
+        "the disk fails: check it and the system's log (dmesg); the daemon retries",
     ),
     (
         11,
@@ -196,33 +197,33 @@ const REMEDIES: [(u32, &str); 10] = [
     ),
     (
         13,
-        "free space on the disk of the store; nothing that was acknowledged is lost, and writing resumes automatically",
+        "free space on the disk of the store; no acknowledged write is lost, and writing resumes automatically",
     ),
     (
         14,
-        "check that the file and its folder are there and may be written, and the limit of open files; it is tried again",
+        "check that the file and its folder are there and may be written, and the limit of open files; the daemon retries",
     ),
     (
         23,
-        "the system refuses: check the permissions of the file and its folder",
+        "access denied: check the permissions of the file and its folder",
     ),
     (
         26,
-        "the file is no database: stop the daemon and restore it from a backup",
+        "the file is not a database: stop the daemon and restore it from a backup",
     ),
 ];
 
-/// What to do about an error.
+/// The remedy for an error.
 pub(crate) fn remedy(error: &sqlx::Error) -> &'static str {
     let result = code(error).map(|code| code & 0xff);
     let known = REMEDIES.iter().find(|(known, _)| Some(*known) == result);
     known.map_or(
-        "check the free space and that no other process holds the store",
+        "check the free space, and that no other process holds the store",
         |(_, remedy)| remedy,
     )
 }
 
-/// A statement with its arguments in SQLite's form.
+/// Converts a statement and its arguments to SQLite's form.
 pub(super) fn bound(statement: Statement) -> Result<(sqlx::SqlStr, SqliteArguments), StoreError> {
     let (sql, list) = statement.parts();
     let mut arguments = SqliteArguments::default();
@@ -296,7 +297,7 @@ impl Record for SqliteRow {
     }
 
     fn shown(&self, column: &str) -> Option<String> {
-        // Unchecked: SQLite turns a number into text.
+        // Unchecked, because SQLite converts a number to text.
         self.try_get_unchecked::<String, _>(column).ok()
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use treadle_store::{BodyRow, Location, Options, PayloadLocation, Store, open_with};
 
+use super::backends::file;
 use super::cluster::bodies_come_back_as_they_were;
-use super::surroundings::file;
 
 async fn opened(at: &Location, bodies: PayloadLocation) -> Arc<dyn Store> {
     let options = Options {
@@ -44,7 +44,10 @@ async fn bodies_are_files_of_a_folder() {
     store.close().await.unwrap();
     let store = opened(&scratch.at, PayloadLocation::Table).await;
     let error = store.bodies("p", 1).await.unwrap_err();
-    assert!(error.to_string().contains("not opened with"), "{error}");
+    assert!(
+        error.to_string().contains("other than the one configured"),
+        "{error}"
+    );
     store.put_bodies(&[body(2)]).await.unwrap();
     store.close().await.unwrap();
     let store = opened(&scratch.at, PayloadLocation::Folder(at)).await;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use treadle_store::{CommandRow, Location, PostgresLocation, StoreError, open};
 
+use super::backends::{address, schema};
 use super::rows::{self, ALL};
-use super::surroundings::{address, schema};
 
 const PASS: u8 = 0;
 /// The next commit reaches the server; its answer does not come back.

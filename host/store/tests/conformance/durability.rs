@@ -10,9 +10,9 @@ use treadle_store::{
     Candidate, Location, Order, PostgresLocation, StepPage, Store, StoreError, open,
 };
 
+use super::backends::{file, schema};
 use super::leadership::TIMEOUT;
 use super::rows::{self, ALL};
-use super::surroundings::{file, schema};
 
 const PATH: &str = "STORE_UNDER_TEST";
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use treadle_store::{Candidate, Leadership, Location, Store, StoreError, open};
 
+use super::backends::{Scratch, behind, file, schema};
 use super::rows;
-use super::surroundings::{Scratch, behind, file, schema};
 
 /// Longer than anything here takes, unless it never ends.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);

@@ -1,7 +1,8 @@
-//! One suite for every implementation of `Store`, in each of its surroundings.
+//! One test suite for all implementations of `Store`.
 
 mod access;
 mod actions;
+mod backends;
 mod bodies;
 mod broken;
 mod cluster;
@@ -16,11 +17,10 @@ mod refusals;
 mod reopen;
 mod restarted;
 mod rows;
+mod salvage;
 mod steps;
-mod surroundings;
-mod what_fits;
 
-use surroundings::Scratch;
+use backends::Scratch;
 
 /// Runs a check of the suite on every store, each time on an empty one.
 macro_rules! on_every_store {
@@ -33,13 +33,13 @@ macro_rules! on_every_store {
         }
         mod in_a_file {
             $($(#[tokio::test] async fn $check() {
-                let scratch = super::surroundings::file();
+                let scratch = super::backends::file();
                 super::$suite::$check(&*scratch.open().await).await;
             })+)+
         }
         mod in_postgres {
             $($(#[tokio::test] async fn $check() {
-                let Some(scratch) = super::surroundings::schema() else { return };
+                let Some(scratch) = super::backends::schema() else { return };
                 let store = scratch.open().await;
                 super::$suite::$check(&*store).await;
                 store.close().await.unwrap();
@@ -47,14 +47,14 @@ macro_rules! on_every_store {
         }
         mod in_a_file_restarted {
             $($(#[tokio::test] async fn $check() {
-                let scratch = super::surroundings::file();
+                let scratch = super::backends::file();
                 let store = super::restarted::Restarted(scratch.at.clone());
                 super::$suite::$check(&store).await;
             })+)+
         }
         mod in_postgres_restarted {
             $($(#[tokio::test] async fn $check() {
-                let Some(scratch) = super::surroundings::schema() else { return };
+                let Some(scratch) = super::backends::schema() else { return };
                 let store = super::restarted::Restarted(scratch.at.clone());
                 super::$suite::$check(&store).await;
             })+)+
@@ -113,7 +113,7 @@ on_every_store!(
         pages_that_look_at_few_rows_give_every_step_once,
         staleness_counts_the_versions_that_a_job_saw_since,
         decisions_are_found_across_programs;
-    what_fits:
+    salvage:
         rows_that_no_store_can_hold_are_left_out,
         an_event_that_no_store_can_hold_leaves_its_number,
         more_rows_than_a_batch_may_have_fit,
@@ -134,8 +134,8 @@ async fn is_there_after_a_reopen(scratch: &Scratch) {
 
 #[tokio::test]
 async fn everything_is_there_after_a_reopen() {
-    is_there_after_a_reopen(&surroundings::file()).await;
-    if let Some(schema) = surroundings::schema() {
+    is_there_after_a_reopen(&backends::file()).await;
+    if let Some(schema) = backends::schema() {
         is_there_after_a_reopen(&schema).await;
     }
 }
@@ -157,8 +157,8 @@ async fn sees_the_other_and_cannot_fork(scratch: &Scratch) {
 
 #[tokio::test]
 async fn a_second_store_sees_what_the_first_committed_and_cannot_fork_the_journal() {
-    sees_the_other_and_cannot_fork(&surroundings::file()).await;
-    if let Some(schema) = surroundings::schema() {
+    sees_the_other_and_cannot_fork(&backends::file()).await;
+    if let Some(schema) = backends::schema() {
         sees_the_other_and_cannot_fork(&schema).await;
     }
 }

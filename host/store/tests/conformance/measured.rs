@@ -9,7 +9,7 @@ use treadle_store::{
     StepColumn, StepRow, Store, StoreError,
 };
 
-use super::{rows, surroundings};
+use super::{backends, rows};
 
 const PROGRAMS: u64 = 100_000;
 /// Of these are live.
@@ -227,8 +227,8 @@ async fn decisions(store: &dyn Store) {
 #[ignore = "it measures, for a minute"]
 async fn measured_pages_of_many_programs() {
     let places = [
-        Some(("SQLite", surroundings::file())),
-        surroundings::schema().map(|s| ("PostgreSQL", s)),
+        Some(("SQLite", backends::file())),
+        backends::schema().map(|s| ("PostgreSQL", s)),
     ];
     for (name, scratch) in places.into_iter().flatten() {
         let store = scratch.open().await;

@@ -7,9 +7,9 @@ use treadle_store::{
     open, open_with, schema_status,
 };
 
+use super::backends::{Scratch, behind, file, schema};
 use super::leadership::TIMEOUT;
 use super::rows::{self, ALL, snapshot};
-use super::surroundings::{Scratch, behind, file, schema};
 
 /// New files that many open at once.
 const NEW_FILES: usize = 5;

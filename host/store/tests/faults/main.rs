@@ -3,19 +3,19 @@
 //!
 //! The tests here try a sample. `make faults` tries everything and prints a report.
 
+#[path = "../conformance/backends.rs"]
+#[allow(dead_code, reason = "only some of it is used here")]
+mod backends;
 #[path = "../conformance/rows.rs"]
 #[allow(dead_code, reason = "only some of the rows are used here")]
 mod rows;
-#[path = "../conformance/surroundings.rs"]
-#[allow(dead_code, reason = "only some of it is used here")]
-mod surroundings;
 
-mod course;
+mod fault_run;
 mod operations;
 mod proxy;
 mod vfs;
 
-use course::{Course, Injector, Report};
+use fault_run::{FaultRun, Injector, Report};
 use proxy::{Fault, Proxy};
 use treadle_store::{Location, PostgresLocation, open};
 
@@ -84,16 +84,16 @@ async fn survives<I: Injector>(at: &Location, injector: &I) -> Report {
         if report.operations == 0 {
             operations::fill(&*store, at).await.unwrap();
         }
-        let mut course = Course {
+        let mut run = FaultRun {
             store,
             at: at.clone(),
             injector,
             next: 1_000,
             report,
         };
-        course.run(&operations, is_sample()).await;
-        course.ends_whole().await;
-        report = course.report;
+        run.run(&operations, is_sample()).await;
+        run.ends_whole().await;
+        report = run.report;
     }
     report
 }
@@ -112,17 +112,17 @@ fn judge(store: &str, report: &Report) {
 #[tokio::test]
 async fn sqlite_survives_every_error_of_its_disk() {
     vfs::install();
-    let scratch = surroundings::file();
+    let scratch = backends::file();
     judge("sqlite", &survives(&scratch.at, &Disk).await);
 }
 
 #[tokio::test]
 async fn postgres_survives_every_error_of_its_server() {
-    let Some(scratch) = surroundings::schema() else {
+    let Some(scratch) = backends::schema() else {
         return;
     };
     let real = scratch.postgres();
-    let server = surroundings::address(&real.url);
+    let server = backends::address(&real.url);
     let proxy = Proxy::new(&server);
     let near = format!("127.0.0.1:{}", proxy.port);
     let at = Location::Postgres(PostgresLocation {

@@ -1,4 +1,4 @@
-//! What is done to a database's files behind its back, and whether it is noticed.
+//! Tests that changes to a database's files by other programs are detected.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ const HOW: How = How {
     create: true,
 };
 
-/// A store in a folder of its own, with some megabytes in it.
+/// A store in a temporary folder, with some megabytes in it.
 struct Scratch {
     folder: tempfile::TempDir,
     engine: SqliteEngine,
@@ -49,7 +49,7 @@ impl Scratch {
         self.engine.files.as_ref().unwrap()
     }
 
-    /// Another process does something with the database.
+    /// Changes the database from another process.
     async fn outside(&self, sql: &'static str) {
         let options = SqliteConnectOptions::new().filename(self.path(""));
         let mut other = options.connect().await.unwrap();
@@ -72,7 +72,7 @@ fn cut(path: &Path, bytes: u64) {
     std::mem::forget(file);
 }
 
-/// Writes into a file from outside, without ever closing it here.
+/// Overwrites a file, without closing it in this process.
 fn write_over(path: &Path, bytes: &[u8]) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().write(true).open(path).unwrap();
@@ -82,7 +82,7 @@ fn write_over(path: &Path, bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn a_file_that_is_gone_or_another_one_is_noticed_before_anything_is_acknowledged() {
+async fn a_deleted_or_replaced_file_is_detected_before_anything_is_acknowledged() {
     for what in ["", "-wal", "-shm"] {
         for is_replaced in [false, true] {
             let scratch = Scratch::new().await;
@@ -107,7 +107,7 @@ async fn a_file_that_is_gone_or_another_one_is_noticed_before_anything_is_acknow
 }
 
 #[tokio::test]
-async fn a_folder_that_moved_takes_the_store_along() {
+async fn a_moved_folder_is_detected() {
     let scratch = Scratch::new().await;
     let moved = scratch.folder.path().join("elsewhere");
     std::fs::rename(scratch.folder.path().join("in"), moved).unwrap();
@@ -120,7 +120,7 @@ async fn a_folder_that_moved_takes_the_store_along() {
 }
 
 #[tokio::test]
-async fn what_happens_under_a_transaction_is_noticed_at_its_end() {
+async fn a_change_during_a_transaction_is_detected_at_its_end() {
     let scratch = Scratch::new().await;
     let mut work = scratch.engine.begin().await.unwrap();
     let moved = Statement::new("UPDATE journal_head SET last_seq = 31");
@@ -131,9 +131,9 @@ async fn what_happens_under_a_transaction_is_noticed_at_its_end() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_cut_or_written_over_is_noticed() {
+async fn a_truncated_or_overwritten_file_is_detected() {
     let whole = "PRAGMA wal_checkpoint(TRUNCATE)";
-    for (case, expected) in [("cut", "cut off|damaged"), ("empty", "cut to 0 bytes")] {
+    for (case, expected) in [("cut", "truncated|damaged"), ("empty", "cut to 0 bytes")] {
         let scratch = Scratch::new().await;
         scratch.outside(whole).await;
         scratch.files().look_closely().await.unwrap();
@@ -179,7 +179,7 @@ async fn a_write_ahead_log_that_was_cut_is_noticed() {
 }
 
 #[tokio::test]
-async fn what_operators_may_do_is_no_loss() {
+async fn maintenance_by_operators_is_not_a_loss() {
     let scratch = Scratch::new().await;
     for sql in [
         "DELETE FROM events WHERE seq > 3; VACUUM",

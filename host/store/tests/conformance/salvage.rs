@@ -4,8 +4,8 @@ use treadle_store::{
     BATCH_ROWS_MAX, Batch, EventRow, Order, RefusedRow, Store, StoreError, TEXT_BYTES_MAX,
 };
 
+use super::backends::schema;
 use super::rows::{self, ALL};
-use super::surroundings::schema;
 
 /// The placeholder of an event here.
 fn placeholder(event: &EventRow, cause: &str) -> EventRow {
@@ -32,7 +32,7 @@ fn long_name() -> String {
 }
 
 /// The batch is refused as a whole, permanently; its result row by row.
-async fn what_fits(store: &dyn Store, batch: &Batch) -> Vec<RefusedRow> {
+async fn salvage(store: &dyn Store, batch: &Batch) -> Vec<RefusedRow> {
     let before = store.last_seq().await.unwrap();
     let error = store.append(batch).await.unwrap_err();
     assert!(error.is_permanent() && !error.passes(), "{error}");
@@ -60,7 +60,7 @@ pub(crate) async fn rows_that_no_store_can_hold_are_left_out(store: &dyn Store) 
     batch.decisions[4].at_us = u64::MAX;
     batch.steps[5].prompt_tokens = u64::MAX;
 
-    let refused = what_fits(store, &batch).await;
+    let refused = salvage(store, &batch).await;
     let expected = [
         ("decisions", "5"),
         ("programs", "p1"),
@@ -93,7 +93,7 @@ pub(crate) async fn an_event_that_no_store_can_hold_leaves_its_number(store: &dy
     batch.events[4].at_us = u64::MAX;
     batch.events[13].body = "x".repeat(TEXT_BYTES_MAX + 1);
     batch.programs.push(rows::program("p", 1));
-    let refused = what_fits(store, &batch).await;
+    let refused = salvage(store, &batch).await;
     assert_eq!(named(&refused), [("events", "5"), ("events", "14")]);
     assert_eq!((refused[0].event, refused[1].event), (Some(5), Some(14)));
 
@@ -114,7 +114,7 @@ pub(crate) async fn more_rows_than_a_batch_may_have_fit(store: &dyn Store) {
     let mut batch = rows::events(1..=3);
     let worker = rows::worker("w");
     batch.workers = vec![worker.clone(); BATCH_ROWS_MAX];
-    assert_eq!(what_fits(store, &batch).await, []);
+    assert_eq!(salvage(store, &batch).await, []);
     assert_eq!(store.workers().await.unwrap(), [worker]);
     assert_eq!(store.last_seq().await.unwrap(), 3);
 }
@@ -143,7 +143,7 @@ async fn names_that_no_index_can_hold() {
     batch.programs = (0..5).map(|n| rows::program(&format!("p{n}"), n)).collect();
     batch.programs[2].job = long_name();
     batch.steps = (0..5).map(|n| rows::step(&format!("p{n}"), n)).collect();
-    let refused = what_fits(&*store, &batch).await;
+    let refused = salvage(&*store, &batch).await;
     let expected = [("events", "4"), ("programs", "p2"), ("steps", "2")];
     assert_eq!(named(&refused), expected);
     assert!(refused[0].cause.contains("index row"), "{refused:?}");

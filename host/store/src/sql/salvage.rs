@@ -1,15 +1,14 @@
-//! What is left of a batch that the database refuses as a whole: every row that it can hold.
+//! Writes the rows of a refused batch that the database can store.
 //!
-//! Rows are written in parts, each after a savepoint. A part that is refused is undone and halved,
-//! until the row that is refused is alone. All of it is one transaction.
+//! Rows are written in parts, each after a savepoint. A refused part is rolled back and halved
+//! until a single refused row remains. All of this is one transaction.
 
 use super::{
     Statement, Table, Work, actions, bindings, journal, programs, steps, weights, workers,
 };
 use crate::{Batch, EventRow, Placeholder, RefusedRow, StoreError};
 
-/// Writes all rows of a batch that can be stored; an event that can't is replaced by its
-/// placeholder.
+/// Writes all rows of a batch that can be stored; a refused event is replaced by its placeholder.
 pub(super) async fn write(
     work: &mut impl Work,
     batch: &Batch,
@@ -75,7 +74,7 @@ fn event_key(event: &EventRow) -> String {
     event.seq.to_string()
 }
 
-/// Inserts the rows that the table can hold, in their order; gives the others.
+/// Inserts the rows that the table can hold, in their order; returns the others.
 async fn insert<'r, T: Sync>(
     work: &mut impl Work,
     table: &Table<T>,
@@ -108,7 +107,8 @@ async fn begin_part(work: &mut impl Work) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Keeps what was written since the part began, or undoes it if the database refuses it for good.
+/// Keeps the rows written since the savepoint, or rolls them back if the database refuses them
+/// permanently.
 async fn end_part(
     work: &mut impl Work,
     written: Result<(), StoreError>,
@@ -116,7 +116,7 @@ async fn end_part(
     if let Err(error) = &written
         && !error.is_permanent()
     {
-        // The database may have ended the whole transaction.
+        // The database may have rolled back the whole transaction.
         return written.map(Ok);
     }
     if written.is_err() {

@@ -64,7 +64,7 @@ impl Report {
 }
 
 /// A store under test.
-pub(crate) struct Course<'c, I: Injector> {
+pub(crate) struct FaultRun<'c, I: Injector> {
     pub store: Arc<dyn Store>,
     pub at: Location,
     pub injector: &'c I,
@@ -72,7 +72,7 @@ pub(crate) struct Course<'c, I: Injector> {
     pub report: Report,
 }
 
-impl<I: Injector> Course<'_, I> {
+impl<I: Injector> FaultRun<'_, I> {
     /// Each fault at each place of each operation; of a sample each fault at the first places of
     /// some operations.
     pub(crate) async fn run(&mut self, operations: &[Operation], is_sample: bool) {
