@@ -138,7 +138,7 @@ describe("with an identity provider", { skip: !existsSync(given.binary) }, () =>
     const token = readFileSync(join(folder, "admin-token"), "utf8").trim();
     await page.fill("input[type=password]", `${token.slice(0, -1)}!`);
     await page.click("form >> role=button[name='Sign in']");
-    await page.waitForSelector("#sign-in-error >> text=No such token is known here");
+    await page.waitForSelector("#sign-in-error >> text=The token is unknown");
     assert.equal(await page.locator("text=The sign-in failed").count(), 0);
     await page.fill("input[type=password]", token);
     await page.click("form >> role=button[name='Sign in']");
@@ -189,7 +189,7 @@ describe("with an identity provider", { skip: !existsSync(given.binary) }, () =>
     // Not even with what the first browser kept: the provider gives nothing for a code again.
     await other.page.context().addCookies(pending);
     await other.page.goto(callback);
-    await isOut(other.page, "The identity provider gave no token");
+    await isOut(other.page, "The identity provider issued no token");
     assert.deepEqual(provider.refused, ["invalid_grant: the code is not known, or was used"]);
     await other.done(REFUSALS);
     await done(REFUSALS);

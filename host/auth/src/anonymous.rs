@@ -44,7 +44,7 @@ impl Objection {
     /// The refusal of a request that a local caller needs no token for.
     pub fn refusal(&self, path: &str) -> ErrorBody {
         let message = format!(
-            "{path} is open to local callers, and this request is not taken as local: {self}"
+            "{path} is open only to local callers, and this request is not treated as local: {self}"
         );
         ErrorBody::new(ErrorCode::TokenMissing, message)
     }

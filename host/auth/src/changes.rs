@@ -50,7 +50,8 @@ fn check_token_room(directory: &Directory, tenant: &str) -> Result<(), ChangeErr
         return Ok(());
     }
     let message = format!(
-        "the tenant `{tenant}` has {own} tokens, its share of the {TOKENS_MAX} that there may be; revoke some and wait"
+        "the tenant `{tenant}` has {own} tokens, its share of the limit of {TOKENS_MAX}; revoke \
+         some and wait"
     );
     Err(refused(ErrorCode::TenantLimit, message))
 }
@@ -161,11 +162,11 @@ impl Auth {
         }
         let tenants = self.store.tenants().await?;
         if tenants.iter().any(|row| row.tenant == name) {
-            let message = format!("there is a tenant `{name}` already; choose another name");
+            let message = format!("the tenant `{name}` already exists; choose another name");
             return Err(refused(ErrorCode::TenantExists, message));
         }
         if tenants.len() >= TENANTS_MAX {
-            let message = format!("there are {TENANTS_MAX} tenants; no more fit");
+            let message = format!("tenant limit reached ({TENANTS_MAX})");
             return Err(refused(ErrorCode::TenantLimit, message));
         }
         let created_at_us = now_us();
@@ -191,9 +192,9 @@ impl Auth {
         let held = directory.tenants.get(name).map(|held| &held.limits);
         let held = held.unwrap_or(&tenant.limits);
         if !caller.principal.root && !limits.are_within(held) {
-            let message = "an admin of the tenant may only tighten its limits, and set none that are \
-                           equal shares of the daemon so far; an admin of the whole daemon may \
-                           loosen and set them";
+            let message = "an admin of the tenant may only tighten its limits, and may not set \
+                           limits that are still equal shares of the daemon; ask an admin of the \
+                           whole daemon";
             return Err(refused(ErrorCode::Forbidden, message));
         }
         self.put_tenant(name, tenant.created_at_us, limits).await?;
@@ -260,7 +261,7 @@ impl Auth {
         }
         let own = caller.principal.tenant.tenant.name();
         if !caller.principal.root && new.tenant != own {
-            let message = format!("an admin of `{own}` makes tokens of that tenant only");
+            let message = format!("an admin of `{own}` may only create tokens of that tenant");
             return Err(refused(ErrorCode::Forbidden, message));
         }
         if new.tenant == WHOLE_DAEMON && new.scope < Scope::Operator {
@@ -279,7 +280,7 @@ impl Auth {
         let _turn = self.changing.lock().await;
         let held = self.token_of(caller, id)?;
         if held.row.revoked_at_us.is_some() {
-            let message = format!("the token `{id}` is revoked; make a new one");
+            let message = format!("the token `{id}` is revoked; create a new one");
             return Err(refused(ErrorCode::TokenInvalid, message));
         }
         let secret = secret::new_secret()?;
@@ -324,7 +325,7 @@ impl Auth {
     fn token_of(&self, caller: &Caller, id: &str) -> Result<Arc<TokenState>, ChangeError> {
         let mut tokens = self.tokens(caller).into_iter();
         tokens.find(|token| token.row.token == id).ok_or_else(|| {
-            let message = format!("there is no token `{id}`; `treadle access tokens` lists them");
+            let message = format!("no token `{id}`; `treadle access tokens` lists them");
             refused(ErrorCode::TokenUnknown, message)
         })
     }

@@ -200,7 +200,7 @@ impl TokenState {
 
 fn tenant_state(row: &TenantRow, before: Option<&Directory>) -> Arc<TenantState> {
     let limits = serde_json::from_str(&row.limits).unwrap_or_else(|error| {
-        tracing::error!(tenant = row.tenant, %error, "the limits cannot be read; defaults hold");
+        tracing::error!(tenant = row.tenant, %error, "the limits can't be read; using defaults");
         TenantLimits::default()
     });
     let known = before.and_then(|before| before.tenants.get(row.tenant.as_str()));
@@ -232,7 +232,7 @@ fn token_state(
     let (Some(tenant), Some(scope)) = (tenants.get(home), Scope::from_name(&row.scope)) else {
         tracing::error!(
             token = row.token,
-            "the token names no tenant or scope; it is left out"
+            "the token has no tenant or scope and is ignored"
         );
         return None;
     };

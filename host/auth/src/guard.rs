@@ -92,7 +92,7 @@ async fn answer(
     let within = tokio::time::timeout(timeout, answering).await;
     within.unwrap_or_else(|_| {
         let message = format!(
-            "{} was not answered within {} s; see what has become of it, and send it again",
+            "{} was not answered within {} s; check whether it took effect before sending it again",
             route.path,
             timeout.as_secs()
         );
@@ -112,7 +112,7 @@ async fn admit(
         principal.tenant.rate.take().map_err(|wait| {
             let name = principal.tenant.tenant.name();
             let message = format!(
-                "the tenant `{name}` sends more requests than its `requests_per_s`; wait {} ms",
+                "the tenant `{name}` exceeds its `requests_per_s`; wait {} ms",
                 wait.as_millis().max(1)
             );
             Stopped {
@@ -168,7 +168,7 @@ pub async fn signed_in(
         }
         None => Err(ErrorBody::new(
             ErrorCode::TokenInvalid,
-            "there is no identity provider here",
+            "no identity provider is configured",
         )),
     }
 }
@@ -180,10 +180,10 @@ async fn of_credential(auth: &Auth, credential: Credential) -> Result<Arc<Princi
             .principal(&secret::hash(&text), now_us())
             .map_err(|refused| {
                 let message = match refused.code() {
-                    ErrorCode::TokenExpired => "the token has expired; rotate it or make a new one",
-                    _ => {
-                        "no such token is known here; make one with `treadle access tokens create`"
+                    ErrorCode::TokenExpired => {
+                        "the token has expired; rotate it or create a new one"
                     }
+                    _ => "the token is unknown; create one with `treadle access tokens create`",
                 };
                 ErrorBody::new(refused.code(), message)
             }),
@@ -197,7 +197,8 @@ async fn of_credential(auth: &Auth, credential: Credential) -> Result<Arc<Princi
         )),
         Credential::None | Credential::Session(_) => Err(ErrorBody::new(
             ErrorCode::TokenInvalid,
-            "this is no token; it begins with `tr_`, and `treadle access tokens create` makes one",
+            "this is not a token; tokens begin with `tr_`, and `treadle access tokens create` \
+             creates one",
         )),
     }
 }
@@ -245,14 +246,14 @@ fn in_chosen_tenant(
             return Ok(principal);
         }
         let message = format!(
-            "the caller acts in the tenant `{own}`; only an admin of the whole daemon chooses \
+            "the caller acts in the tenant `{own}`; only an admin of the whole daemon may choose \
              another with x-treadle-tenant"
         );
         return Err(ErrorBody::new(ErrorCode::Forbidden, message));
     }
     let directory = auth.directory();
     let tenant = directory.tenants.get(chosen).ok_or_else(|| {
-        let message = format!("there is no tenant `{chosen}`; `treadle access tenants` lists them");
+        let message = format!("no tenant `{chosen}`; `treadle access tenants` lists them");
         ErrorBody::new(ErrorCode::TenantUnknown, message)
     })?;
     Ok(Arc::new(Principal {
@@ -336,7 +337,10 @@ async fn bounded(
     let read = body::read(&mut parts.headers, body, limits).await;
     let (body, in_use) = read.map_err(|mut error| {
         if error.code == ErrorCode::BodyTooLarge {
-            error.message = format!("{} takes {bytes_max} bytes; send less", route.path);
+            error.message = format!(
+                "{} accepts at most {bytes_max} bytes; send less",
+                route.path
+            );
         }
         error
     })?;
@@ -358,7 +362,8 @@ fn held_to_limit(
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > max) {
-        let message = format!("the tenant may send {max} bytes; have its `body_bytes` raised");
+        let message =
+            format!("the tenant may send at most {max} bytes; have its `body_bytes` raised");
         return Err(ErrorBody::new(ErrorCode::BodyTooLarge, message));
     }
     let max = usize::try_from(max).unwrap_or(usize::MAX);

@@ -179,7 +179,7 @@ impl Auth {
             Ok::<_, StoreError>(())
         };
         if let Err(error) = cleaned_up.await {
-            tracing::warn!(%error, "tokens and the audit log could not be tidied up");
+            tracing::warn!(%error, "old tokens and audit entries could not be removed");
         }
     }
 

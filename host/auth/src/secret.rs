@@ -16,7 +16,7 @@ const ID_BYTES: usize = 8;
 
 /// The operating system gives no random numbers.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the operating system gives no random numbers; no token can be made")]
+#[error("the operating system provides no random numbers; no token can be created")]
 pub struct NoRandomness;
 
 /// SHA-256 of a secret.

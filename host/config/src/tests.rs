@@ -238,7 +238,7 @@ fn a_value_out_of_bounds_names_key_and_remedy() {
         ),
         (
             "engines.endpoints=ftp://a",
-            "has `ftp://a`: it is no address",
+            "has `ftp://a`: it is not an address",
         ),
         (
             "engines.endpoints=http://a,http://a/",

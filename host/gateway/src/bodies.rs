@@ -129,7 +129,7 @@ async fn write(
                 continue;
             }
             if let Err(error) = store.put_bodies(&own).await {
-                tracing::warn!(%error, bodies = own.len(), "bodies of steps were not kept");
+                tracing::warn!(%error, bodies = own.len(), "bodies of steps could not be stored");
                 tokio::time::sleep(FAILURE_PAUSE).await;
             } else if let Some(counted) = &counted {
                 for row in &own {

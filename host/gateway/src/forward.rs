@@ -99,7 +99,7 @@ pub(crate) fn headers_of(app: &GatewayState, parts: &Parts, principal: &Principa
 /// steps. One that is out of service is asked only where there is no other.
 pub(crate) async fn engines(app: &GatewayState) -> Result<Vec<Worker>, ErrorBody> {
     let driver = app.scheduler.local().ok_or_else(|| {
-        let message = "nothing is scheduled here; please report this";
+        let message = "this daemon does not schedule requests; please report this";
         ErrorBody::new(ErrorCode::Internal, message)
     })?;
     let mut workers = driver.workers().await.unwrap_or_default();
@@ -107,7 +107,7 @@ pub(crate) async fn engines(app: &GatewayState) -> Result<Vec<Worker>, ErrorBody
     workers.sort_by_key(|w| (!w.takes_programs(), w.running_steps, w.id));
     if workers.is_empty() {
         let message =
-            "no registered engine answers; start one or register another with POST /workers";
+            "no registered engine responds; start one or register another with POST /workers";
         return Err(ErrorBody::new(ErrorCode::NoHealthyWorker, message));
     }
     Ok(workers)
@@ -152,7 +152,7 @@ pub(crate) async fn ask(
     let sent = tokio::time::timeout(app.forward_timeout, sending).await;
     let sent = sent.map_err(|_| {
         let timeout_s = app.forward_timeout.as_secs();
-        let message = format!("the engine did not begin to answer within {timeout_s} s");
+        let message = format!("the engine did not start to respond within {timeout_s} s");
         ErrorBody::new(ErrorCode::EngineTimeout, message)
     })?;
     sent.map_err(|error| ErrorBody::new(ErrorCode::EngineUnreachable, error.to_string()))

@@ -63,7 +63,7 @@ impl Metrics {
         text.head(
             name,
             "histogram",
-            "Time until an answer began, including the wait for placement.",
+            "Time until a response began, including the wait for placement.",
         );
         self.latency.render(text, name, "");
         let failed = self.attempts_failed.load(Ordering::Relaxed);
@@ -74,12 +74,12 @@ impl Metrics {
         );
         text.counter(
             "treadle_interruptions_total",
-            "Steps that were taken back from their engines, to be gone on with later.",
+            "Steps that were interrupted at their engines to be resumed later.",
             self.interruptions.load(Ordering::Relaxed),
         );
         text.counter(
             "treadle_journal_refused_records_total",
-            "Rows that the store could not hold and that were left out; the log names them.",
+            "Rows that were dropped because the store could not hold them; the log names them.",
             self.journal.refused(),
         );
     }

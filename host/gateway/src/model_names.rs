@@ -19,7 +19,7 @@ pub(crate) fn not_found<'m>(id: &str, known: impl IntoIterator<Item = &'m str>) 
     let known: Vec<&str> = known.into_iter().take(SHOWN_MAX).collect();
     let known = known.join("`, `");
     let message = format!(
-        "no engine serves the model `{shown}`; there are: `{known}` (GET /v1/models has all)"
+        "no engine serves the model `{shown}`; available: `{known}` (GET /v1/models lists all)"
     );
     ErrorBody::new(ErrorCode::ModelNotFound, message).with_param("model")
 }

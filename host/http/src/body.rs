@@ -112,8 +112,8 @@ async fn next_part(
         let frame = tokio::time::timeout_at(deadline, body.frame()).await;
         let frame = frame.map_err(|_| {
             let message = format!(
-                "the request body stalled: it may pause for {} s, and needs {LEAST_BYTES_PER_S} \
-                 bytes a second after that; send it without pauses",
+                "the request body stalled: it may pause for at most {} s and must then arrive at \
+                 {LEAST_BYTES_PER_S} bytes per second or faster; send it without pauses",
                 pause_max.as_secs()
             );
             ErrorBody::new(ErrorCode::ClientTimeout, message)
@@ -122,7 +122,7 @@ async fn next_part(
             return Ok(None);
         };
         let frame = frame.map_err(|error| {
-            let message = format!("the request body broke off: {error}");
+            let message = format!("the request body ended early: {error}");
             ErrorBody::new(ErrorCode::InvalidJson, message)
         })?;
         if let Ok(data) = frame.into_data() {
@@ -140,12 +140,12 @@ fn deadline(began: Instant, now: Instant, so_far: usize, pause_max: Duration) ->
 /// As many bytes are held as may be: of all tenants (0), of the caller's (1).
 fn too_many(tally: usize) -> ErrorBody {
     if tally == 0 {
-        let message = "the daemon holds as many bytes of requests as it may; send the request \
-                       again, or raise server.bodies_bytes_max";
+        let message = "the daemon's memory for request bodies is full; retry, or raise \
+                       server.bodies_bytes_max";
         return ErrorBody::new(ErrorCode::Overloaded, message);
     }
-    let message = "the tenant's requests hold as many bytes as they may; send fewer at once, or \
-                   have `bodies_bytes` of the tenant raised";
+    let message = "the tenant's memory for request bodies is full; send fewer at once, or have the \
+                   tenant's `bodies_bytes` raised";
     ErrorBody::new(ErrorCode::TenantBusy, message)
 }
 

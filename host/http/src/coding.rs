@@ -27,7 +27,7 @@ impl Coding {
     pub(crate) fn of(headers: &HeaderMap) -> Result<Option<Self>, ErrorBody> {
         let mut found = None;
         for value in headers.get_all(header::CONTENT_ENCODING) {
-            let value = value.to_str().map_err(|_| unknown("what it names"))?;
+            let value = value.to_str().map_err(|_| unknown("(not ASCII)"))?;
             for name in value.split(',').map(str::trim) {
                 let coding = match name.to_ascii_lowercase().as_str() {
                     "" | "identity" => continue,
@@ -37,7 +37,7 @@ impl Coding {
                     _ => return Err(unknown(name)),
                 };
                 if found.replace(coding).is_some() {
-                    return Err(unknown("several codings on top of each other"));
+                    return Err(unknown("(several codings)"));
                 }
             }
         }
@@ -96,7 +96,7 @@ pub fn refuse_coded(headers: &HeaderMap) -> Result<(), ErrorBody> {
         None => Ok(()),
         Some(_) => Err(ErrorBody::new(
             ErrorCode::UnsupportedEncoding,
-            "this path takes no body with a Content-Encoding; send it as it is",
+            "this path accepts no Content-Encoding; send the body uncompressed",
         )
         .with_param("content-encoding")),
     }
@@ -111,14 +111,14 @@ fn is_zlib(coded: &[u8]) -> bool {
 fn unknown(name: &str) -> ErrorBody {
     let shown: String = name.chars().take(100).collect();
     let message = format!(
-        "the Content-Encoding of the body, `{shown}`, is none that is decoded here; send it as it \
-         is, or with one of {TAKEN}"
+        "the Content-Encoding `{shown}` is not supported; send the body uncompressed, or with one \
+         of {TAKEN}"
     );
     ErrorBody::new(ErrorCode::UnsupportedEncoding, message).with_param("content-encoding")
 }
 
 fn broken(error: &std::io::Error) -> ErrorBody {
-    let message = format!("the body is not what its Content-Encoding says: {error}");
+    let message = format!("the body does not match its Content-Encoding: {error}");
     ErrorBody::new(ErrorCode::InvalidField, message).with_param("content-encoding")
 }
 

@@ -37,6 +37,6 @@ pub fn refuse(code: ErrorCode, message: impl Into<String>) -> Response {
 
 /// The path is there, but not for this method.
 pub fn wrong_method(method: &Method, uri: &Uri) -> Response {
-    let message = format!("{} does not take {method}", uri.path());
+    let message = format!("{} does not support {method}", uri.path());
     refuse(ErrorCode::MethodNotAllowed, message)
 }

@@ -19,9 +19,9 @@ impl ReachedLimits {
             tracing::warn!(
                 limit,
                 times,
-                "as many connections are open as may be, and further ones wait; let clients keep \
-                 fewer open, or raise the limit on open files (ulimit -n, LimitNOFILE), of which \
-                 each takes two"
+                "connection limit reached, further connections wait; let clients keep fewer open, \
+                 or raise the limit on open files (ulimit -n, LimitNOFILE; each connection uses \
+                 two)"
             );
         }
     }
@@ -31,9 +31,9 @@ impl ReachedLimits {
         if let Some(closed) = self.of_address.happens() {
             tracing::warn!(
                 %peer, limit, closed,
-                "connections are closed: their address has as many as it may, three quarters of \
-                 all; let its clients keep fewer open, or raise the limit on open files \
-                 (ulimit -n, LimitNOFILE), of which each takes two"
+                "connection limit of an address reached (three quarters of all), further \
+                 connections are closed; let its clients keep fewer open, or raise the limit on \
+                 open files (ulimit -n, LimitNOFILE; each connection uses two)"
             );
         }
     }

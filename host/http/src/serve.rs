@@ -128,7 +128,8 @@ async fn secured(stream: TcpStream, tls: Option<Acceptor>, timeout: Duration) ->
     };
     let accepted = tokio::time::timeout(timeout, tls.accept(stream)).await;
     let accepted = accepted.ok()?;
-    let accepted = accepted.inspect_err(|error| tracing::debug!(%error, "no TLS with a client"));
+    let accepted = accepted
+        .inspect_err(|error| tracing::debug!(%error, "the TLS handshake with a client failed"));
     accepted.ok()
 }
 

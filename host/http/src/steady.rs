@@ -41,7 +41,7 @@ impl Steady {
             .stalled
             .get_or_insert_with(|| Box::pin(sleep(pause_max)));
         ready!(stalled.as_mut().poll(context));
-        let message = "the peer takes nothing of what is written";
+        let message = "the peer does not read what is written";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
     }
 }

@@ -44,13 +44,13 @@ pub struct Upstream {
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The request could not be built.
-    #[error("the engine's URL and path make no address: {0}")]
+    #[error("the engine's URL and path are not a valid address: {0}")]
     Address(String),
     /// No connection came about.
     #[error("no connection to the engine: {0}")]
     Connect(String),
     /// The connection broke before an answer.
-    #[error("the engine broke the connection off: {0}")]
+    #[error("the engine closed the connection: {0}")]
     Broken(String),
 }
 

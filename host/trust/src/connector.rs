@@ -41,7 +41,8 @@ pub enum ConnectError {
     Connect(String),
     /// It does not prove what it is.
     #[error(
-        "no TLS with {host}: {error}; is its certificate from an authority in `tls.ca` (`--ca` of the command line)?"
+        "the TLS handshake with {host} failed: {error}; its certificate must be from an authority \
+         in `tls.ca` (`--ca` of the command line)"
     )]
     Tls {
         /// The server.

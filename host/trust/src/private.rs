@@ -57,11 +57,11 @@ pub fn make_private(path: &Path) -> io::Result<()> {
     match std::fs::set_permissions(path, std::fs::Permissions::from_mode(narrow)) {
         Ok(()) => tracing::warn!(
             path = %path_shown,
-            "others could use it with mode {mode:o}; it has mode {narrow:o} now"
+            "others could access it with mode {mode:o}; changed to mode {narrow:o}"
         ),
         Err(error) => tracing::warn!(
             path = %path_shown, owner = seen.uid(), %error,
-            "others can use it with mode {mode:o}; take that from them with chmod go= as its owner"
+            "others can access it with mode {mode:o}; run chmod go= on it as its owner"
         ),
     }
     Ok(())

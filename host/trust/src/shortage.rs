@@ -60,8 +60,8 @@ pub fn note_shortage(error: &io::Error) {
     if let Some(connections) = SHORT.happens() {
         tracing::warn!(
             connections, %error,
-            "connections do not come about: {whose} as many open files as it may; raise the limit \
-             (ulimit -n, LimitNOFILE)"
+            "connections failed: {whose} reached its limit on open files; raise it (ulimit -n, \
+             LimitNOFILE)"
         );
     }
 }

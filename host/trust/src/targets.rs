@@ -25,22 +25,22 @@ pub enum Refused {
     #[error("{0} is never connected to: {1}")]
     Never(IpAddr, &'static str),
     /// It is the name of a cloud's metadata.
-    #[error("{0} is never connected to: it is the name of a cloud's metadata")]
+    #[error("{0} is never connected to: it is a name of a cloud's metadata service")]
     NeverNamed(String),
     /// It is the daemon's own.
     #[error("{0} is the daemon itself")]
     Own(SocketAddr),
     /// It is not on the list.
-    #[error("{0} at {1} is not among `{2}`; have it added there")]
+    #[error("{0} at {1} is not in `{2}`; have it added there")]
     NotAllowed(String, SocketAddr, &'static str),
     /// It is of a private network, and only names are on the list.
     #[error(
-        "{0} at {1} is in a private network; have the address or its network added to `{2}`, a \
+        "{0} at {1} is in a private network; have the address or its network added to `{2}`; a \
          name is not enough"
     )]
     Private(String, SocketAddr, &'static str),
     /// An entry of the list can't be read.
-    #[error("`{0}` is no host, host:port, address or network such as 10.0.0.0/8")]
+    #[error("`{0}` is not a host, host:port, address or network such as 10.0.0.0/8")]
     Pattern(String),
 }
 
@@ -172,11 +172,11 @@ fn never(ip: IpAddr) -> Option<&'static str> {
         IpAddr::V6(ip) => (ip.is_unspecified(), ip.is_unicast_link_local()),
     };
     if is_unspecified {
-        Some("it is unspecified; write the engine's own")
+        Some("it is unspecified; use the engine's own address")
     } else if is_link_local || metadata::is_address(ip) {
-        Some("link-local addresses and those of cloud metadata are refused")
+        Some("it is link-local or a cloud's metadata service")
     } else if ip.is_multicast() {
-        Some("it is a group's")
+        Some("it is a multicast address")
     } else {
         None
     }

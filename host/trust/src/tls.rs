@@ -33,7 +33,7 @@ pub enum TlsError {
         cause: String,
     },
     /// Key and certificate are of different pairs.
-    #[error("{key} is not the key of {certificate}; give the two that belong together")]
+    #[error("{key} is not the key of {certificate}; use a matching pair")]
     Pair {
         /// The file of the key.
         key: String,
@@ -41,9 +41,7 @@ pub enum TlsError {
         certificate: String,
     },
     /// No authority is trusted.
-    #[error(
-        "no certificate of an authority is known here; install ca-certificates or set `tls.ca`"
-    )]
+    #[error("no certificate authority is available; install ca-certificates or set `tls.ca`")]
     NoRoots,
     /// The library refuses.
     #[error("TLS can't be set up: {0}")]
@@ -71,7 +69,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         .collect::<Result<_, _>>()
         .map_err(|error| wrong(error.to_string()))?;
     if list.is_empty() {
-        return Err(wrong("it holds no certificate (PEM)".to_owned()));
+        return Err(wrong("it has no certificate (PEM)".to_owned()));
     }
     Ok(list)
 }
@@ -222,10 +220,10 @@ impl Pair {
         match read_pair(&self.certificate, &self.key) {
             Ok(key) => {
                 held.key = Arc::new(key);
-                tracing::info!(path = %self.certificate.display(), "the certificate was read again");
+                tracing::info!(path = %self.certificate.display(), "the certificate was reloaded");
             }
             Err(error) => {
-                tracing::warn!(%error, "the certificate was not read again; the one before holds");
+                tracing::warn!(%error, "the certificate could not be reloaded; keeping the previous one");
             }
         }
     }

@@ -7,13 +7,13 @@ use http::Uri;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UrlError {
     /// It has no scheme of HTTP, or no host.
-    #[error("it is no address such as http://host:port or https://host:port")]
+    #[error("it is not an address such as http://host:port or https://host:port")]
     Form,
     /// It has a user or a password.
-    #[error("it holds a user or a password; leave out what stands before the @")]
+    #[error("it has a user or a password; remove the part before the @")]
     User,
     /// It has a path, a query or a fragment.
-    #[error("it has more than scheme, host and port; leave out what follows")]
+    #[error("it has more than scheme, host and port; remove the rest")]
     Path,
 }
 

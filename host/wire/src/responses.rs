@@ -30,17 +30,16 @@ const MESSAGE_CHARS_MAX: usize = 500;
 const REFUSED: [(&str, &str); 3] = [
     (
         "background",
-        "answers in the background are not kept: leave `background` out, and use `stream`",
+        "background responses are not supported; leave `background` out, and use `stream`",
     ),
     (
         "conversation",
-        "conversations are not kept: leave `conversation` out, and use `previous_response_id` or \
+        "conversations are not stored; leave `conversation` out, and use `previous_response_id` or \
          send the whole `input`",
     ),
     (
         "prompt",
-        "templates of prompts are not kept: leave `prompt` out, and send `instructions` and \
-         `input`",
+        "prompt templates are not stored; leave `prompt` out, and send `instructions` and `input`",
     ),
 ];
 

@@ -15,7 +15,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SseError {
     /// The first line is neither a field of an event nor a comment.
-    #[error("the engine's stream is not one of server-sent events")]
+    #[error("the engine's stream is not a stream of server-sent events")]
     Garbage,
     /// One event is longer than the bound.
     #[error("one event of the engine's stream is longer than {bytes_max} bytes")]

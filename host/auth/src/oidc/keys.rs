@@ -75,7 +75,7 @@ impl Keys {
                     tracing::warn!(
                         source = self.source,
                         why,
-                        "no keys of the identity provider"
+                        "the identity provider's keys are not available"
                     );
                     return Err("the identity provider's keys could not be read".to_owned());
                 }

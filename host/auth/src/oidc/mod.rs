@@ -116,7 +116,7 @@ impl Oidc {
         match decoded {
             // The library takes a list of issuers with the right one among them.
             Ok(decoded) if decoded.claims.get("iss").is_none_or(|iss| !iss.is_string()) => {
-                Err(invalid("its claim `iss` is no text: it has one issuer"))
+                Err(invalid("its claim `iss` is not a string"))
             }
             Ok(decoded) => Ok(decoded.claims),
             Err(error) if *error.kind() == jsonwebtoken::errors::ErrorKind::ExpiredSignature => {
@@ -133,7 +133,7 @@ impl Oidc {
         directory: &Directory,
     ) -> Result<Principal, ErrorBody> {
         let lacks = |claim: &str, what: &str| {
-            let message = format!("the token's claim `{claim}` names no {what}");
+            let message = format!("the token's claim `{claim}` does not name a {what}");
             ErrorBody::new(ErrorCode::Forbidden, message)
         };
         let claim = &self.config.scope_claim;
@@ -173,7 +173,7 @@ fn check_header(header: &Header) -> Result<(), ErrorBody> {
     }
     // An extension without `crit` that changes what is signed (RFC 7797).
     if header.extras.inner().contains_key("b64") || header.enc.is_some() || header.zip.is_some() {
-        return Err(invalid("it is not encoded as a signed token is"));
+        return Err(invalid("it is not encoded as a signed token"));
     }
     Ok(())
 }
@@ -194,7 +194,7 @@ fn highest_scope(claim: &Value) -> Option<Scope> {
 }
 
 fn invalid(why: &str) -> ErrorBody {
-    let message = format!("the token is not one to trust: {why}");
+    let message = format!("the token is not trusted: {why}");
     ErrorBody::new(ErrorCode::TokenInvalid, message)
 }
 

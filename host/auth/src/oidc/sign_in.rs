@@ -48,7 +48,7 @@ impl Pending {
     /// Of a browser that is about to go. An address that is not one of this site is left out.
     pub fn new(back: &str) -> Result<Self, ErrorBody> {
         let random: [u8; VERIFIER_BYTES] = rand::generate(&SystemRandom::new())
-            .map_err(|_| failed("the system gives no random numbers"))?
+            .map_err(|_| failed("the system provides no random numbers"))?
             .expose();
         Ok(Self {
             verifier: URL_SAFE_NO_PAD.encode(random),
@@ -154,7 +154,10 @@ impl SignIn {
         let found = self.ask(Method::GET, &address, &headers, String::new());
         let places: Places = read(&found.await?)?;
         if places.issuer != self.issuer {
-            return Err(format!("{address} is of another issuer, {}", places.issuer));
+            return Err(format!(
+                "{address} belongs to another issuer, {}",
+                places.issuer
+            ));
         }
         let is_safe = |address: &String| {
             address.starts_with("https://") || self.issuer.starts_with("http://")
@@ -223,7 +226,7 @@ impl SignIn {
         body: String,
     ) -> Result<Bytes, String> {
         let turn = self.at_once.try_acquire();
-        let _turn = turn.map_err(|_| "too many browsers sign in at once".to_owned())?;
+        let _turn = turn.map_err(|_| "too many browsers are signing in at once".to_owned())?;
         let exchange = async {
             let sent = self
                 .upstream
@@ -279,7 +282,8 @@ impl Oidc {
         if token.len() > TOKEN_BYTES_MAX {
             let length = token.len();
             return Err(invalid(&format!(
-                "it has {length} bytes, and a cookie holds {TOKEN_BYTES_MAX}; have the provider put fewer claims into it"
+                "it has {length} bytes, but a cookie holds {TOKEN_BYTES_MAX}; have the provider \
+                 put fewer claims into it"
             )));
         }
         self.principal(&token, directory).await?;
@@ -298,7 +302,7 @@ impl Oidc {
     fn sign_in(&self) -> Result<&SignIn, ErrorBody> {
         self.sign_in.as_ref().ok_or_else(|| {
             let message =
-                "browsers do not sign in with the identity provider here; set `oidc.client_id`";
+                "sign-in with the identity provider is not configured; set `oidc.client_id`";
             ErrorBody::new(ErrorCode::TokenInvalid, message)
         })
     }
@@ -326,7 +330,7 @@ fn is_for(token: &str, client_id: &str) -> bool {
 }
 
 fn read<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(bytes).map_err(|error| format!("its answer is not as expected: {error}"))
+    serde_json::from_slice(bytes).map_err(|error| format!("its response is invalid: {error}"))
 }
 
 fn form(pairs: &[(&str, &str)]) -> String {
@@ -342,7 +346,7 @@ fn encoded(text: &str) -> String {
 
 fn failed(why: &str) -> ErrorBody {
     tracing::warn!(why, "signing in with the identity provider failed");
-    let message = "the identity provider gave no token; the daemon's log has why";
+    let message = "the identity provider issued no token; the daemon's log has the cause";
     ErrorBody::new(ErrorCode::TokenInvalid, message)
 }
 

@@ -149,7 +149,7 @@ fn name(headers: &HeaderMap, name: &str) -> Result<Option<ClientName>, ErrorBody
         return Ok(None);
     };
     let value = value.to_str().map_err(|_| {
-        let message = format!("the header {name} holds other than visible ASCII characters");
+        let message = format!("the header {name} has characters other than visible ASCII");
         ErrorBody::new(ErrorCode::InvalidField, message).with_param(name)
     })?;
     if value.is_empty() {

@@ -144,7 +144,7 @@ pub(super) async fn exchange_within(
 /// What an engine that takes too long is reported with.
 pub(super) fn too_slow(timeout: Duration) -> String {
     let patience_s = timeout.as_secs();
-    format!("the engine sent no whole answer within {patience_s} s")
+    format!("the engine sent no complete response within {patience_s} s")
 }
 
 async fn exchange(
@@ -226,7 +226,7 @@ pub(super) async fn resume(
         return Ok(body);
     }
     let status = parts.status;
-    let cause = format!("the engine answered {status} when the rest of the answer was asked for");
+    let cause = format!("the engine answered {status} to the request for the rest of the response");
     Err(cause.into())
 }
 

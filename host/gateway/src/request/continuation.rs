@@ -60,7 +60,7 @@ impl Continuation {
         let answer = match endpoint {
             Endpoint::SglangGenerate => answer_so_far(events)?,
             Endpoint::Messages | Endpoint::Responses => {
-                return Err("its API has no way to go on");
+                return Err("its API does not support continuation");
             }
             _ => answer_from_parts(endpoint, events)?,
         };
@@ -75,7 +75,7 @@ impl Continuation {
             (ids, _) if by_ids || has_ids => ids,
             // What has not been sent is generated again.
             (_, 0) if answer.text.is_empty() => 0,
-            (_, 0) => counted.ok_or("its engine does not count its tokens as they come")?,
+            (_, 0) => counted.ok_or("its engine does not count tokens while it streams")?,
             (_, logprobs) => logprobs,
         };
         lower_limits(&mut request, endpoint, engine, seen)?;
@@ -183,7 +183,7 @@ fn answer_so_far(events: &[Value]) -> Result<PartialAnswer, Obstacle> {
     }
     let ids = last["output_ids"].as_array().cloned().unwrap_or_default();
     if last["meta_info"]["completion_tokens"].as_u64() != Some(ids.len() as u64) {
-        return Err("its events do not contain all that was generated");
+        return Err("its events do not contain all generated tokens");
     }
     let text = last["text"].as_str().unwrap_or_default();
     let before = events
@@ -241,12 +241,12 @@ pub(super) fn extend_prompt(
     match request.get_mut(ids_of) {
         Some(Value::Array(ids)) if ids.iter().all(Value::is_u64) => {
             if !answer.has_ids {
-                return Err("its answer has no token ids; ask for them with `return_token_ids`");
+                return Err("its answer has no token ids; request them with `return_token_ids`");
             }
             ids.extend(answer.ids.iter().cloned());
             Ok(true)
         }
-        _ => Err("its prompt is several"),
+        _ => Err("it has several prompts"),
     }
 }
 
@@ -269,7 +269,7 @@ fn extend_chat(
         .last()
         .is_some_and(|last| last["role"] == "assistant")
     {
-        return Err("it goes on with a message already");
+        return Err("it already continues a message");
     }
     messages.push(json!({"role": "assistant", "content": text}));
     // llama.cpp continues a last message of the assistant on its own.
@@ -291,7 +291,7 @@ pub(super) fn lower_limits(
         let sampling = request
             .entry("sampling_params")
             .or_insert_with(|| json!({}));
-        sampling.as_object_mut().ok_or("its prompt is several")?
+        sampling.as_object_mut().ok_or("it has several prompts")?
     } else {
         request
     };
@@ -313,7 +313,7 @@ pub(super) fn lower_limits(
     if !is_bounded && has_default {
         // Elsewhere it depends on the engine's version.
         if endpoint != Endpoint::Completions {
-            return Err("it has no bound on its tokens");
+            return Err("it has no limit on its tokens");
         }
         options.insert(
             "max_tokens".into(),

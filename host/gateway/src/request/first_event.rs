@@ -142,7 +142,7 @@ pub(super) async fn first_event(mut body: Incoming) -> Result<Begun, String> {
         match body.frame().await {
             None => break None,
             Some(Err(error)) => {
-                break Some(format!("the engine broke its stream off: {error}"));
+                break Some(format!("the engine aborted its stream: {error}"));
             }
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data()

@@ -49,7 +49,7 @@ pub(super) async fn gather(
                 if fault_of(&whole).is_none() {
                     return Ok(Gathered::Whole(room.hold(whole)));
                 }
-                return Err(format!("the engine broke its answer off: {error}").into());
+                return Err(format!("the engine aborted its response: {error}").into());
             }
         };
         let Ok(data) = frame.into_data() else {

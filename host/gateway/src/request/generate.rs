@@ -286,8 +286,8 @@ fn step_room(app: &GatewayState, principal: &Principal) -> Result<InUse<1>, Erro
     let mut room = InUse::new([(tenant.steps.clone(), max)]);
     room.grow(1).map_err(|_| {
         let message = format!(
-            "the tenant `{}` has {max} steps under way; send fewer at once, or have `steps` of \
-             the tenant raised",
+            "the tenant `{}` has {max} steps in progress; send fewer at once, or have the tenant's \
+             `steps` raised",
             tenant.tenant.name()
         );
         ErrorBody::new(ErrorCode::TenantBusy, message)

@@ -151,7 +151,7 @@ impl Interruptible {
                 Poll::Ready(Some(Instruction::Abort(_))) => {}
                 Poll::Pending => return StreamAction::Wait,
                 Poll::Ready(_) if is_paused => {
-                    let cause = "the scheduler gave the step up while it waited to go on";
+                    let cause = "the scheduler abandoned the step while it waited to resume";
                     return StreamAction::BreakOff {
                         cause: cause.into(),
                         is_known: true,

@@ -152,7 +152,7 @@ impl HttpBody for LargeBody {
                     }
                 }
                 Some(Err(error)) => {
-                    self.finish(Some(&format!("the engine broke its answer off: {error}")));
+                    self.finish(Some(&format!("the engine aborted its response: {error}")));
                 }
                 None => self.finish(None),
             }

@@ -159,7 +159,7 @@ fn request_for_rest(
     let original = request;
     let mut request = parse(original)?;
     if request.get(name_field).is_some_and(|own| !own.is_null()) {
-        return Err("its client names it");
+        return Err("its client chose its id");
     }
     let sampling = request.get("sampling_params").and_then(Value::as_object);
     let has_stops = sampling.is_some_and(|sampling| !stops(sampling).is_empty());
@@ -204,7 +204,7 @@ fn partial(endpoint: Endpoint, answer: &Value) -> Result<PartialAnswer, Obstacle
         .as_u64()
         .is_some_and(|counted| counted != ids.len() as u64)
     {
-        return Err("its answer does not contain all that was generated");
+        return Err("its answer does not contain all generated tokens");
     }
     Ok(PartialAnswer {
         text: of["text"].as_str().unwrap_or_default().to_owned(),

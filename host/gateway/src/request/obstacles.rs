@@ -85,7 +85,7 @@ pub(super) fn check(options: &Map<String, Value>) -> Result<(), Obstacle> {
     }
     let many = |name| options.get(name).and_then(Value::as_u64).unwrap_or(1) > 1;
     if many("n") || many("best_of") {
-        return Err("it is several answers");
+        return Err("it requests several answers");
     }
     match options.get("response_format").map(|format| &format["type"]) {
         None | Some(Value::Null) => Ok(()),
@@ -112,7 +112,7 @@ pub(super) fn check_tools(
         return Err("tool_choice");
     }
     if text.contains(CALLS_BEGIN_WITH) {
-        return Err("it may be a call of a tool");
+        return Err("it may be a tool call");
     }
     Ok(())
 }

@@ -100,7 +100,7 @@ pub(super) async fn in_one_piece(call: &Call, stream: Response<Body>) -> Respons
             .iter()
             .rev()
             .find_map(|event| event["error"]["message"].as_str());
-        let cause = last.unwrap_or("the engine's answer is not whole");
+        let cause = last.unwrap_or("the engine's response is incomplete");
         return broken(cause);
     };
     let mut response = Response::new(Body::from(whole.to_string()));

@@ -65,8 +65,8 @@ pub(super) fn too_large_to_join(call: &Call, mut guard: StepGuard) -> Response {
 /// Why an answer can't be put together.
 pub(super) fn too_large(call: &Call) -> String {
     format!(
-        "the answer was interrupted or is put together of a stream, and is larger than {} bytes, or \
-         the daemon holds as many bytes of answers as it may; raise engines.answer_bytes_max",
+        "the response must be assembled, and either it exceeds {} bytes or the daemon's memory for \
+         responses is full; raise engines.answer_bytes_max",
         call.app.answer_bytes_max
     )
 }
@@ -90,7 +90,7 @@ fn explain(refusal: &Refusal) -> ErrorBody {
         } => ErrorBody::new(
             ErrorCode::NoHealthyWorker,
             format!(
-                "no engine has answered for {waited_ms} ms; start one of the registered engines \
+                "no engine has responded for {waited_ms} ms; start one of the registered engines \
                  or register another with POST /workers"
             ),
         ),
@@ -101,9 +101,9 @@ fn explain(refusal: &Refusal) -> ErrorBody {
         } if cordoned_workers >= healthy_workers => ErrorBody::new(
             ErrorCode::WorkersCordoned,
             format!(
-                "the step waited {waited_ms} ms, while every engine that answers was cordoned, \
-                 draining or paused; take one back with `treadle workers activate URL`, let one go \
-                 on, or register another"
+                "the step waited {waited_ms} ms, while every responding engine was cordoned, \
+                 draining or paused; activate one with `treadle workers activate URL`, resume one, \
+                 or register another"
             ),
         ),
         Refusal::QueueWaitExceeded { waited_ms, .. } => ErrorBody::new(
@@ -116,7 +116,8 @@ fn explain(refusal: &Refusal) -> ErrorBody {
         Refusal::QueueFull { steps_max } => ErrorBody::new(
             ErrorCode::QueueFull,
             format!(
-                "{steps_max} steps wait already; send fewer at once or raise scheduler.queue_len_max"
+                "{steps_max} steps are already waiting; send fewer at once or raise \
+                 scheduler.queue_len_max"
             ),
         ),
         Refusal::ProgramsFull { programs_max } => ErrorBody::new(
@@ -128,7 +129,7 @@ fn explain(refusal: &Refusal) -> ErrorBody {
         ),
         Refusal::EngineFailed { cause, attempts } => ErrorBody::new(
             ErrorCode::EngineUnreachable,
-            format!("engines failed the step {attempts} times, the last time thus: {cause}"),
+            format!("the step failed at engines {attempts} times; last cause: {cause}"),
         ),
         Refusal::ModelUnknown { model, served } => {
             not_found(model, served.iter().map(|name| &**name))
@@ -144,8 +145,8 @@ fn explain(refusal: &Refusal) -> ErrorBody {
 pub(super) fn live_programs_full(call: &Call, programs_max: u64) -> Response {
     let name = call.principal.tenant.tenant.name();
     let message = format!(
-        "the tenant `{name}` has {programs_max} live programs; release finished ones with \
-         POST /programs/release, or have `live_programs` of the tenant raised"
+        "the tenant `{name}` has {programs_max} live programs; release finished ones with POST \
+         /programs/release, or have the tenant's `live_programs` raised"
     );
     refuse(ErrorCode::TenantProgramsFull, message)
 }

@@ -61,15 +61,15 @@ impl ResponsesCall {
         let bytes = body.len() + history.map_or(0, Held::bytes);
         if bytes > bytes_max {
             let message = format!(
-                "with what it continues, the request has {bytes} bytes, and at most {bytes_max} \
-                 are taken; begin a new conversation, or have server.body_bytes_max raised"
+                "the request with its previous conversation has {bytes} bytes, but at most \
+                 {bytes_max} are accepted; start a new conversation, or have server.body_bytes_max \
+                 raised"
             );
             return Err(ErrorBody::new(ErrorCode::BodyTooLarge, message));
         }
         // Of the body that engines get, and of its form as a chat.
         room.grow(2 * bytes as u64).map_err(|_| {
-            let message =
-                "the daemon holds as many bytes of requests as it may; send fewer at once";
+            let message = "the daemon's memory for request bodies is full; send fewer at once";
             ErrorBody::new(ErrorCode::TenantBusy, message)
         })?;
         let pieces = history.map(pieces_of).transpose()?;
@@ -231,7 +231,7 @@ fn held(
 fn pieces_of(held: &Held) -> Result<Vec<&str>, ErrorBody> {
     let pieces = held.pieces.iter().map(|piece| std::str::from_utf8(piece));
     pieces.collect::<Result<_, _>>().map_err(|error| {
-        let message = format!("what the request continues is no text: {error}; please report this");
+        let message = format!("the stored conversation is not text: {error}; please report this");
         ErrorBody::new(ErrorCode::Internal, message)
     })
 }
@@ -240,8 +240,8 @@ fn pieces_of(held: &Held) -> Result<Vec<&str>, ErrorBody> {
 fn unknown(id: &str) -> ErrorBody {
     let shown: String = id.chars().take(100).collect();
     let message = format!(
-        "no answer `{shown}` of this program is held: answers are held in memory, the newest of \
-         each tenant, unless `store` is false; send the whole conversation as `input`, without \
+        "no stored response `{shown}` of this program; only the newest of each tenant are stored, \
+         in memory, unless `store` is false; send the whole conversation as `input`, without \
          `previous_response_id`"
     );
     ErrorBody::new(ErrorCode::PreviousResponseNotFound, message).with_param("previous_response_id")
@@ -316,7 +316,7 @@ async fn passed(
     }
     let (parts, body) = response.into_parts();
     let Ok(body) = body.collect().await else {
-        return broken("the engine's answer is not whole");
+        return broken("the engine's response is incomplete");
     };
     let body = body.to_bytes();
     if let Some(answered) = Answered::of_body(&body) {
@@ -351,7 +351,9 @@ async fn translated(
         Err(_) => None,
     };
     let Some(body) = body else {
-        return broken("the engine's answer is no chat completion, or too large to be translated");
+        return broken(
+            "the engine's response is not a chat completion, or too large to be translated",
+        );
     };
     if let (Some(holding), Some(answered)) = (holding, Answered::of_body(&body)) {
         holding.hold(&answered);

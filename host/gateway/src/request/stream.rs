@@ -352,7 +352,7 @@ impl StepStream {
                     }
                 }
                 Some(Err(error)) => {
-                    self.end(Some(&format!("the engine broke its stream off: {error}")));
+                    self.end(Some(&format!("the engine aborted its stream: {error}")));
                 }
                 None => self.end(None),
             }

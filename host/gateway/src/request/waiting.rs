@@ -101,8 +101,8 @@ async fn told(endpoint: Endpoint, response: Response) -> Told {
         .await;
     let Ok(whole) = whole.map(http_body_util::Collected::to_bytes) else {
         let message = format!(
-            "the engine answered {status} in one piece, of more than {WHOLE_BYTES_MAX} bytes, to a \
-             request for a stream; ask for it without `stream`"
+            "the engine answered a request for a stream with {status} and a single body of more \
+             than {WHOLE_BYTES_MAX} bytes; send the request without `stream`"
         );
         let error = ErrorBody::new(ErrorCode::AnswerTooLarge, message);
         return Told::Events(error.to_event(endpoint).into(), End::BrokenAfterFlush);

@@ -39,7 +39,7 @@ pub struct Peer {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 enum LinkError {
-    #[error("no daemon schedules at present")]
+    #[error("no daemon is scheduling at present")]
     NoLeader,
     #[error(transparent)]
     Dial(#[from] DialError),
@@ -83,7 +83,7 @@ async fn connect_and_run(
     write(&mut writer, &mut buffer).await?;
     let mut line = Vec::new();
     let ToGateway::Welcome { handled } = read_line(&mut reader, &mut line).await? else {
-        let answer = "it does not begin with a welcome".into();
+        let answer = "its first message is not a welcome".into();
         return Err(DialError::Refused { url, answer }.into());
     };
     tracing::info!(url, shard = peer.shard, "connected to a scheduler");

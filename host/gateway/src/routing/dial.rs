@@ -16,7 +16,7 @@ pub enum DialError {
     #[error("{0} is not the URL of a daemon; `cluster.advertise` must be like https://host:port")]
     Address(String),
     /// Nobody is there.
-    #[error("no connection to {url}: {cause}; is `cluster.advertise` of that daemon right?")]
+    #[error("no connection to {url}: {cause}; check `cluster.advertise` of that daemon")]
     Connect {
         /// Where.
         url: String,
@@ -24,7 +24,7 @@ pub enum DialError {
         cause: String,
     },
     /// It does not speak the protocol.
-    #[error("{url} does not take the connection: {answer}")]
+    #[error("{url} refused the connection: {answer}")]
     Refused {
         /// Where.
         url: String,

@@ -37,7 +37,7 @@ async fn connections_beyond_the_limit_of_an_address_are_told_in_the_log() {
     let told = async {
         loop {
             let line = log.next_line().await.expect("text").expect("it runs");
-            if line.contains("their address has as many as it may") {
+            if line.contains("connection limit of an address reached") {
                 return line;
             }
         }

@@ -40,29 +40,33 @@ pub fn public_host(host: &str) -> Result<(), &'static str> {
     if let Some(address) = host.strip_prefix('[') {
         let address = address.strip_suffix(']').unwrap_or_default();
         let address = address.parse::<Ipv6Addr>();
-        return address.map_or(Err("its host is no address"), |ip| public(ip.into()));
+        return address.map_or(Err("its host is not a valid address"), |ip| {
+            public(ip.into())
+        });
     }
     let is_named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if host.is_empty() || !host.bytes().all(is_named) {
-        return Err("its host is no name or address in ASCII");
+        return Err("its host is not an ASCII name or address");
     }
     let last = host.rsplit('.').next().unwrap_or_default();
     if last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit()) {
         let address = address_of(&host);
-        return address.map_or(Err("its host is no address"), |ip| public(ip.into()));
+        return address.map_or(Err("its host is not a valid address"), |ip| {
+            public(ip.into())
+        });
     }
     if !host.contains('.') {
-        return Err("a name without a dot is one of its own network or machine");
+        return Err("a name without a dot is local to a network or machine");
     }
     let is_below = |end: &str| {
         host.strip_suffix(end)
             .is_some_and(|rest| rest.ends_with('.'))
     };
     if PRIVATE_ENDS.iter().any(|end| is_below(end)) {
-        return Err("the name is one of a private network");
+        return Err("the name belongs to a private network");
     }
     if METADATA_NAMES.contains(&host.as_str()) || metadata::is_name(&host) {
-        return Err("the name is one of cloud metadata");
+        return Err("the name belongs to a cloud's metadata service");
     }
     Ok(())
 }
@@ -72,7 +76,7 @@ fn public(ip: IpAddr) -> Result<(), &'static str> {
     // Only these are global, of those that are assigned.
     let is_odd = matches!(ip, IpAddr::V6(ip) if ip.segments()[0] & 0xe000 != 0x2000);
     match never(ip) {
-        Some(_) => Err("the address is link-local, a group's or one of cloud metadata"),
+        Some(_) => Err("the address is link-local, multicast or a cloud's metadata service"),
         None if is_private(ip) || is_odd => Err("the address is private"),
         None => Ok(()),
     }

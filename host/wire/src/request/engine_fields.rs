@@ -320,19 +320,19 @@ impl ForeignFields {
             let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
             let message = if steers {
                 format!(
-                    "`{shown}` steers the engine, which only treadle does; leave it out (while \
-                     there is one tenant, an operator can let it pass with engines.pass_fields)"
+                    "`{shown}` controls the engine, which is reserved for treadle; leave it out \
+                     (with a single tenant, an operator can allow it in engines.pass_fields)"
                 )
             } else {
                 format!(
-                    "`{shown}` is no field that engines are given; leave it out, or have it added \
-                     to engines.pass_fields"
+                    "`{shown}` may not be sent to engines; leave it out, or have it added to \
+                     engines.pass_fields"
                 )
             };
             return Err(refused(shown, message));
         }
         if self.are_more {
-            let message = format!("the body has more than {FOREIGN_MAX} fields that are not known");
+            let message = format!("the body has more than {FOREIGN_MAX} unknown fields");
             return Err(refused(String::new(), message));
         }
         Ok(())

@@ -149,9 +149,9 @@ impl MediaTargets {
             if let Some(why) = refused {
                 let mut error = invalid(field, "");
                 error.message = format!(
-                    "`{field}` would have the engine read what only its own machine or network \
-                     can: {why}; send the data itself or a public URL (while there is one tenant, \
-                     an operator can let it pass with engines.pass_fields)"
+                    "`{field}` could make the engine read from its own machine or network: {why}; \
+                     send the data itself or a public URL (with a single tenant, an operator can \
+                     allow it in engines.pass_fields)"
                 );
                 return Err(error);
             }
@@ -167,7 +167,7 @@ fn held(text: &str) -> Result<Option<Box<str>>, &'static str> {
     if is_data {
         Ok(None)
     } else {
-        Err("it is a URL in the place of data")
+        Err("it is a URL instead of data")
     }
 }
 
@@ -184,28 +184,28 @@ fn host_of(text: &str) -> Result<Option<Box<str>>, &'static str> {
         return if head.all(is_base64) && (text.len() > PATH_BYTES_MAX || is_known()) {
             Ok(None)
         } else {
-            Err("it is neither data nor a URL, and so may be a path")
+            Err("it is neither data nor a URL, so it may be a path")
         };
     };
     if scheme.eq_ignore_ascii_case("data") {
         return Ok(None);
     }
     if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
-        return Err("its scheme is none of data, http and https");
+        return Err("its scheme is not data, http or https");
     }
-    let rest = rest.strip_prefix("//").ok_or("it is no whole URL")?;
+    let rest = rest.strip_prefix("//").ok_or("it is not a complete URL")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let authority = &rest[..end];
     let is_plain = |c: char| c > ' ' && c != '\\' && c != '@' && c != '%' && c != '\u{7f}';
     if !authority.chars().all(is_plain) {
-        return Err("readers of URLs would differ about its host");
+        return Err("its host is ambiguous");
     }
     let host = match authority.rfind(':') {
         Some(colon) if !authority[colon..].contains(']') => &authority[..colon],
         _ => authority,
     };
     if host.is_empty() {
-        return Err("it names no host");
+        return Err("it has no host");
     }
     Ok(Some(host.to_ascii_lowercase().into()))
 }
