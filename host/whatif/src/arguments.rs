@@ -1,4 +1,4 @@
-//! Arguments of `treadle what-if`: which policies, which events, and how replays are made.
+//! Arguments of `treadle what-if`: sets of policies, the window, and settings of the replay.
 
 use super::WhatIfError;
 use super::request::{Settings, WindowSpec, slot_lag_us};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{ClientName, NameError};
 
-/// Which policies.
+/// The sets to compare.
 #[derive(Args, Clone, Debug)]
 pub struct SetArgs {
     /// Sets to compare with the first of them, separated by commas: `least-load`, `sticky`,
@@ -28,54 +28,53 @@ pub struct SetArgs {
     sets: Option<PathBuf>,
 }
 
-/// Which events.
+/// The events to replay.
 #[derive(Args, Clone, Debug)]
 pub struct WindowArgs {
-    /// First event of the window; the journal's beginning unless given.
+    /// First event of the window; by default the journal's first.
     #[arg(long, value_name = "SEQ")]
     from: Option<u64>,
-    /// Last event; the journal's end unless given.
+    /// Last event of the window; by default the journal's last.
     #[arg(long, value_name = "SEQ")]
     to: Option<u64>,
-    /// Events from this time on: a date in UTC such as 2026-11-22T08:30, or how long ago, such as
-    /// 8h.
+    /// Only events from this time on: a UTC date such as 2026-11-22T08:30, or an age such as 8h.
     #[arg(long, value_name = "TIME", value_parser = parse_time_us)]
     since: Option<u64>,
-    /// Events up to this time.
+    /// Only events up to this time.
     #[arg(long, value_name = "TIME", value_parser = parse_time_us)]
     until: Option<u64>,
-    /// Programs of this job alone.
+    /// Only programs of this job.
     #[arg(long, value_parser = job_name)]
     job: Option<ClientName>,
 }
 
-/// How replays are made.
+/// Settings of the replay.
 #[derive(Args, Clone, Debug)]
 pub struct SettingArgs {
-    /// What the engines are like: a preset, or a file of `treadle-bench calibrate`. Unless given, the
-    /// engines of the window are asked, which simulated ones answer.
+    /// Profile of the engines: a preset's name, or a file of `treadle calibrate`. By default the
+    /// window's engines are queried; only simulated ones report it.
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
-    /// KV memory of each engine instead of the recorded, in tokens.
+    /// KV memory of each engine in tokens, instead of the recorded one.
     #[arg(long, value_name = "N")]
     pub(super) kv_tokens: Option<u64>,
-    /// How many seeds; the first leaves all as recorded.
+    /// Number of seeds; the first one replays times as recorded.
     #[arg(long)]
     seeds: Option<u32>,
-    /// How much tools and arrivals vary over the other seeds, as a share.
+    /// Variation of tool times and arrivals under the other seeds, as a share.
     #[arg(long)]
     jitter: Option<f64>,
-    /// Decisions that differ, listed for each set.
+    /// Maximum number of differing decisions listed for each set.
     #[arg(long, value_name = "N")]
     differences: Option<usize>,
-    /// A program that opens so soon after the end of another one of its job takes its slot, in
-    /// seconds.
+    /// A program that opens within this many seconds after another one of its job has ended takes
+    /// its slot.
     #[arg(long, value_name = "S")]
     slot_lag_s: Option<f64>,
 }
 
 impl SetArgs {
-    /// The sets that the arguments name.
+    /// Parses the sets.
     pub fn specs(&self) -> Result<Vec<SetSpec>, WhatIfError> {
         if let Some(path) = &self.sets {
             let values: Vec<Value> = serde_json::from_str(&read_text(path)?).map_err(|error| {
@@ -129,7 +128,7 @@ fn job_name(text: &str) -> Result<ClientName, NameError> {
 }
 
 impl WindowArgs {
-    /// The window that the arguments name.
+    /// The window of these arguments.
     pub fn spec(&self) -> WindowSpec {
         WindowSpec {
             from_seq: self.from,
@@ -142,7 +141,7 @@ impl WindowArgs {
 }
 
 impl SettingArgs {
-    /// The settings that the arguments name.
+    /// The settings of these arguments.
     pub fn settings(&self) -> Result<Settings, WhatIfError> {
         let default = Settings::default();
         let lag = self.slot_lag_s.map(slot_lag_us).transpose()?;
@@ -157,7 +156,7 @@ impl SettingArgs {
         settings.checked()
     }
 
-    /// A preset's name as it is, a file as its document; nothing to ask the engines.
+    /// The preset's name, or the document in the file; `None` if the engines are to be queried.
     pub fn profile(&self) -> Result<Option<Value>, WhatIfError> {
         let Some(named) = &self.profile else {
             return Ok(None);

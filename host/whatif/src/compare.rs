@@ -1,4 +1,4 @@
-//! `treadle what-if compare`: a trace or a store's journal under sets of policies, without a daemon.
+//! `treadle what-if compare`: replays a trace or a store's journal without a daemon.
 
 use super::arguments::{SetArgs, SettingArgs, WindowArgs, file};
 use super::execute::{Control, Findings, Plan};
@@ -22,7 +22,7 @@ use treadle_model::tenant::DEFAULT_TENANT;
 use treadle_policy_runtime::Limits;
 use treadle_store::Location;
 
-/// For a connection to an engine that is asked what it is like.
+/// Timeout of connecting to an engine to query its profile.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Arguments of `treadle what-if compare`.
@@ -36,8 +36,8 @@ pub struct CompareArgs {
         required_unless_present = "store"
     )]
     trace: Option<PathBuf>,
-    /// The store file of a daemon; its journal is read. A running daemon is asked by
-    /// `treadle what-if run`.
+    /// A daemon's store file; its journal is replayed. For a running daemon use `treadle what-if
+    /// run`.
     #[arg(
         long,
         value_name = "PATH",
@@ -46,33 +46,33 @@ pub struct CompareArgs {
     store: Option<PathBuf>,
     #[command(flatten)]
 
-    /// Which sets of policies are compared.
+    /// The sets to compare.
     pub sets: SetArgs,
     #[command(flatten)]
 
-    /// Which part of the journal is repeated.
+    /// The part of the journal to replay.
     pub window: WindowArgs,
     #[command(flatten)]
 
-    /// What else the replay goes by.
+    /// Settings of the replay.
     pub settings: SettingArgs,
-    /// Programs of a trace that are live at once; one that ends is replaced by the next.
+    /// Maximum number of live programs of a trace; one that ends is replaced by the next.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(trace::LIVE_MAX)))]
     programs: u32,
-    /// Programs taken from a trace; four for each that is live at once unless given.
+    /// Programs taken from a trace; by default four per live program.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(trace::RUNS_MAX)))]
     runs: Option<u32>,
-    /// Token counts of a trace are divided by this.
+    /// Divisor of a trace's token counts.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     token_divisor: u32,
-    /// Engines of a trace.
+    /// Number of engines for a trace.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=i64::from(trace::ENGINES_MAX)))]
     engines: u32,
-    /// KV memory of a trace's engines together, as a share of what its programs need at their peak;
-    /// --kv-tokens gives it in tokens of one engine.
+    /// Total KV memory of a trace's engines, as a share of the programs' peak demand; --kv-tokens
+    /// sets it in tokens per engine.
     #[arg(long, default_value_t = 0.33, conflicts_with = "kv_tokens")]
     kv_fraction: f64,
-    /// Longest that all replays together may take, in seconds; what was replayed by then is shown.
+    /// Time limit of all replays together, in seconds; replays that finished are reported.
     #[arg(
         long,
         value_name = "S",
@@ -82,17 +82,17 @@ pub struct CompareArgs {
     limit_s: u64,
 }
 
-/// What is replayed, and how it came about where it was not recorded.
+/// The workload to replay, with its profile.
 struct Work {
     workload: Workload,
     profile: EngineProfile,
-    /// Policies that are bound where it was recorded.
+    /// Policies that are bound in the store.
     bound: Vec<PolicyBytes>,
     scenario: Option<String>,
 }
 
 impl CompareArgs {
-    /// Replays all, and reports progress by `tell`: steps repeated of how many.
+    /// Runs all replays. `report_progress` receives the steps replayed and the total.
     pub async fn findings(
         &self,
         report_progress: &(dyn Fn(u64, u64) + Sync),
@@ -148,7 +148,7 @@ impl CompareArgs {
     }
 
     async fn of_store(&self, path: &Path, settings: &Settings) -> Result<Work, WhatIfError> {
-        // Opening a store creates it.
+        // Opening a store would create it.
         std::fs::metadata(path).map_err(|cause| file(path, &cause))?;
         let store = treadle_store::open(&Location::File(path.to_owned())).await?;
         let options = RecorderOptions {
@@ -156,7 +156,7 @@ impl CompareArgs {
             ..RecorderOptions::default()
         };
         let window = self.window.spec();
-        // The work of all tenants, or that of a job of the default one.
+        // The work of all tenants, or that of a job of the default tenant.
         let loaded = window::load(&*store, &window, None, options, &|| true).await;
         let tenant = Tenant::new(DEFAULT_TENANT);
         let found = policies::bound(&*store, &tenant, window.job.as_ref()).await;
@@ -207,7 +207,7 @@ impl CompareArgs {
     }
 }
 
-/// The bytes of a set's policies, which are files here.
+/// The bytes of a set's policies, which are files in this command.
 fn policies_of(set: &SetSpec) -> Result<Vec<PolicyBytes>, WhatIfError> {
     let read = |spec: &PolicySpec| {
         let path = Path::new(&spec.policy);

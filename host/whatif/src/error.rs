@@ -1,43 +1,43 @@
-//! Why a what-if run failed.
+//! Errors of what-if runs.
 
 use crate::recorded::ReplayError;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Why a what-if run failed. The text has the problem, then the remedy.
+/// Why a what-if run failed. The text states the problem, then the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum WhatIfError {
-    /// A field of the request makes no sense.
+    /// A field of the request is invalid.
     #[error("`{field}`: {problem}")]
     Field {
         /// Its name.
         field: String,
-        /// What is wrong with it and what would be right.
+        /// The problem, and a valid value.
         problem: String,
     },
-    /// The window can't be repeated.
+    /// The window can't be replayed.
     #[error("{0}")]
     Window(#[from] ReplayError),
-    /// The window is too long, or not there.
+    /// The window is too long, or empty.
     #[error("{0}")]
     Range(String),
-    /// Nothing is known of the engines.
+    /// The engines' profile is unknown.
     #[error("{0}")]
     Profile(String),
-    /// A policy can't decide.
+    /// A policy can't be used.
     #[error("policy `{policy}`: {cause}")]
     Policy {
-        /// Which.
+        /// The policy.
         policy: String,
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
-    /// As many runs wait as may.
+    /// The limit on queued and running runs is reached.
     #[error("{0}")]
     Full(String),
-    /// It was cancelled.
+    /// The run was cancelled.
     #[error("the run was cancelled")]
     Cancelled,
-    /// It took too long.
+    /// The run reached its time limit.
     #[error(
         "the run took more than {0} s before any set was replayed; choose a shorter window, or give `treadle what-if compare` a longer --limit-s"
     )]
@@ -45,29 +45,29 @@ pub enum WhatIfError {
     /// The store failed.
     #[error("{0}")]
     Store(#[from] treadle_store::StoreError),
-    /// An event is not readable.
+    /// An event can't be parsed.
     #[error("event {seq} cannot be read: {error}; it was written by another version")]
     Event {
-        /// Its position.
+        /// Its sequence number.
         seq: u64,
-        /// The reader's error.
+        /// The parser's error.
         error: serde_json::Error,
     },
-    /// A file that can't be read.
+    /// A file can't be read.
     #[error("can't read {path}: {cause}; check the path and its permissions")]
     File {
         /// Its path.
         path: String,
-        /// What happened.
+        /// The system's error.
         cause: String,
     },
-    /// A thread ended early.
+    /// The run's thread or task ended early.
     #[error("the run ended early: {0}")]
     Ended(String),
 }
 
 impl WhatIfError {
-    /// A field that is wrong.
+    /// The error for an invalid field.
     pub fn field(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Field {
             field: field.into(),
@@ -75,7 +75,7 @@ impl WhatIfError {
         }
     }
 
-    /// As clients see it. What went wrong within is for the log, not for them.
+    /// The error as clients see it. Details of internal failures only go to the log.
     pub fn body(&self) -> ErrorBody {
         let code = match self {
             Self::Field { .. } => ErrorCode::InvalidField,

@@ -1,4 +1,4 @@
-//! The replays of one run, one after another.
+//! Executes the replays of one run, one after another.
 
 use super::request::Settings;
 use super::sets::ReadySet;
@@ -12,10 +12,10 @@ use treadle_engine_model::engine::EngineProfile;
 use treadle_policy::evaluator::PolicyEvaluator;
 use utoipa::ToSchema;
 
-/// Decisions of one replay that are kept for comparison.
+/// Maximum number of decisions of one replay that are stored for comparison.
 const DECISIONS_MAX: usize = 100_000;
 
-/// How far a run is, and whether it should go on.
+/// The progress of a run, and its cancellation.
 #[derive(Debug, Default)]
 pub struct Control {
     cancelled: AtomicBool,
@@ -25,25 +25,25 @@ pub struct Control {
 }
 
 impl Control {
-    /// Ends the run soon.
+    /// Requests cancellation.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
         self.told.notify_one();
     }
 
-    /// Returns once it is cancelled, for one that waits.
+    /// Waits until the run is cancelled.
     pub async fn cancelled(&self) {
         while !self.is_cancelled() {
             self.told.notified().await;
         }
     }
 
-    /// Whether it was cancelled.
+    /// Whether the run was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Steps repeated, and steps of all replays; 0 of 0 before that is known.
+    /// Steps replayed, and steps of all replays; 0 of 0 until the total is known.
     pub fn progress(&self) -> (u64, u64) {
         let done = self.steps_done.load(Ordering::Relaxed);
         let steps = self.steps.load(Ordering::Relaxed);
@@ -51,51 +51,51 @@ impl Control {
     }
 }
 
-/// A run that is ready.
+/// A run that is ready to execute.
 pub struct Plan {
-    /// What is repeated.
+    /// The workload to replay.
     pub workload: Workload,
 
-    /// Which sets of policies are compared.
+    /// The sets to compare.
     pub sets: Vec<ReadySet>,
 
-    /// What the engines are like.
+    /// The profile of the engines.
     pub profile: EngineProfile,
     /// KV memory of each engine, in tokens.
     pub kv_tokens: Vec<u64>,
 
-    /// What else the replay goes by.
+    /// Settings of the replay.
     pub settings: Settings,
 }
 
-/// What a run came to. The comparison is the same whenever the run is repeated; the speed is not.
+/// The result of a run. Repeated runs give the same comparison, but not the same speed.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = WhatIfReport)]
 pub struct Findings {
-    /// What the engines are like.
+    /// Name of the engines' profile.
     pub profile: String,
-    /// KV memory of each, in tokens.
+    /// KV memory of each engine, in tokens.
     pub kv_tokens: Vec<u64>,
     /// Seeds that were replayed.
     pub seeds: u32,
-    /// Spread of tools and arrivals over them.
+    /// Variation of tool times and arrivals under the seeds after the first.
     pub jitter: f64,
-    /// What there was too little time for.
+    /// What the time limit left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_short: Option<CutShort>,
-    /// How a workload that was not recorded was made.
+    /// How the workload was made, if it was not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scenario: Option<String>,
-    /// All that was found.
+    /// The comparison of the sets.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// Real seconds that all replays took.
+    /// Real time of all replays, in seconds.
     pub took_s: f64,
-    /// Virtual seconds of all replays, over the real ones.
+    /// Virtual time of all replays, divided by the real time.
     pub speed: f64,
 }
 
-/// A run that its time limit ended: sets and seeds that are missing were not replayed.
+/// A run that reached its time limit: missing sets and seeds were not replayed.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = WhatIfCutShort)]
 pub struct CutShort {
@@ -103,7 +103,7 @@ pub struct CutShort {
     pub limit_s: u64,
     /// Replays in the report.
     pub replays: u64,
-    /// Replays that were asked for.
+    /// Replays that were requested.
     pub replays_asked: u64,
 }
 
@@ -111,10 +111,10 @@ pub struct CutShort {
 type Outcomes = Vec<(String, Vec<Outcome>)>;
 
 impl Plan {
-    /// KV memory of each engine: as asked for, as recorded, else the profile's.
+    /// KV memory of each engine: the requested one, else the recorded one, else the profile's.
     ///
     /// # Errors
-    /// If no engine is known, or they have more blocks together than a replay can hold.
+    /// No engine is known, or together they have more than [`BLOCKS_MAX`] blocks.
     pub fn kv_tokens_of(
         workload: &Workload,
         profile: &EngineProfile,
@@ -150,8 +150,8 @@ impl Plan {
         Err(WhatIfError::field(field, problem))
     }
 
-    /// Runs every set under every seed, as far as the time limit lets it: at least one set under
-    /// one seed. Takes a while: not for an async thread.
+    /// Replays every set under every seed within the time limit: at least one set under one seed.
+    /// Blocks for a long time, so not for an async thread.
     pub fn run(self, control: &Control) -> Result<Findings, WhatIfError> {
         let started = Instant::now();
         let replays_asked = self.sets.len() as u64 * u64::from(self.settings.seeds);
@@ -192,8 +192,8 @@ impl Plan {
         })
     }
 
-    /// Seed by seed, so that there is something to compare as early as can be; and why it ended
-    /// early, if it did.
+    /// Replays seed by seed, so that sets become comparable early. Also returns what the time limit
+    /// left out.
     fn replay_all(
         &self,
         started: Instant,
@@ -254,8 +254,8 @@ impl Plan {
     }
 }
 
-/// The statistics of an evaluator: without them it would go unnoticed that a policy had failed, and
-/// that the figures are those of the built-in default.
+/// The statistics of an evaluator. They show when a policy failed and the figures are those of the
+/// built-in default.
 fn record(evaluator: &PolicyEvaluator) -> PolicyRecord {
     let told = evaluator.statistics();
     PolicyRecord {
@@ -268,8 +268,8 @@ fn record(evaluator: &PolicyEvaluator) -> PolicyRecord {
     }
 }
 
-/// Of outcomes that end somewhere: the seeds under which all sets were replayed, or under the first
-/// one the sets that were.
+/// Outcomes under the seeds with which all sets were replayed; if there is none, those under the
+/// first seed.
 fn comparable(mut outcomes: Outcomes) -> Outcomes {
     let whole = outcomes.iter().map(|(_, own)| own.len()).min().unwrap_or(0);
     for (_, own) in &mut outcomes {

@@ -1,14 +1,15 @@
-//! What-if replay: recorded work repeated under other policies, in the background.
+//! What-if replay: runs recorded work again under other policies, in the background.
 //!
-//! [`window`] reads the work out of the journal, [`sets`] says which policies are compared,
-//! [`profile`] what the engines are like, [`execute`] runs the replays, and [`queue`] keeps the runs of
-//! a daemon. `treadle what-if compare` does the same without a daemon ([`compare`]). What is repeated and
-//! how is in [`recorded`] and in `docs/what-if.md`.
+//! [`window`] reads the work from the journal, [`sets`] defines the sets of policies, [`profile`]
+//! the engines, [`execute`] runs the replays, and [`queue`] holds the runs of a daemon. `treadle
+//! what-if compare` does the same without a daemon ([`compare`]). [`recorded`] and
+//! `docs/what-if.md` describe what is replayed and how.
 
 pub mod arguments;
 pub mod compare;
 mod error;
 pub mod execute;
+mod fair_queue;
 pub mod policies;
 pub mod profile;
 pub mod queue;
@@ -19,25 +20,23 @@ pub mod sets;
 pub mod text;
 mod time_parsing;
 pub mod trace;
-mod turns;
 pub mod window;
 
 pub use error::WhatIfError;
 pub use queue::WhatIfQueue;
 pub use runs::RunView;
 
-/// Sets of policies in one run.
+/// Maximum number of sets in a run.
 pub const SETS_MAX: usize = 8;
-/// Seeds of one run.
+/// Maximum number of seeds of a run.
 pub const SEEDS_MAX: u32 = 32;
-/// Decisions that differ, listed for each set.
+/// Maximum number of differing decisions listed for each set.
 pub const DIFFERENCES_MAX: usize = 200;
-/// Events in one window.
+/// Maximum number of events in a window.
 pub const EVENTS_MAX: u64 = 2_000_000;
-/// Longest that one run of a daemon may take, in seconds of real time; at the shell unless another
-/// limit is given.
+/// Time limit of a daemon's run, in seconds of real time; also the default of the command line.
 pub const RUN_S_MAX: u64 = 900;
-/// Longest limit at the shell: a week.
+/// Largest time limit on the command line: a week.
 pub const LOCAL_RUN_S_MAX: u64 = 604_800;
-/// KV blocks of all engines of a replay together: each costs memory here.
+/// Maximum number of KV blocks of all engines of a replay, as each takes memory.
 pub const BLOCKS_MAX: u64 = 1 << 24;

@@ -1,4 +1,4 @@
-//! The policies of sets: found when a run is asked for, read when its turn comes.
+//! The policies of sets: looked up when a run is requested, read when its turn comes.
 
 use super::WhatIfError;
 use std::collections::BTreeMap;
@@ -9,36 +9,36 @@ use treadle_policy::evaluator::{EVERYONE, Role};
 use treadle_registry::{NATIVE, default_eviction_module, is_built_in};
 use treadle_store::{BindingRow, Store};
 
-/// Worlds whose policies a replay asks.
+/// Worlds whose policies a replay calls.
 pub const WORLDS: [World; 3] = [World::Eviction, World::Priority, World::Placement];
 
-/// A stored policy that was found and not read yet: many runs may wait.
+/// A stored policy that was looked up but not read yet, as many runs may be queued.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyFound {
-    /// What it was asked for as.
+    /// The name in the request.
     pub asked: String,
     /// Its digest.
     pub digest: String,
     /// Its configuration as JSON.
     pub config: String,
-    /// It is what answers anyway, unless `kv.retention` is on.
+    /// Whether it is the default, called unless `kv.retention` is on.
     pub answers_anyway: bool,
 }
 
-/// A policy whose bytes are at hand.
+/// A policy with its bytes.
 #[derive(Clone)]
 pub struct PolicyBytes {
-    /// What it was asked for as.
+    /// The name in the request.
     pub asked: String,
-    /// A component, or a core module with embedded WIT; the same for all sets that have it.
+    /// A component, or a core module with embedded WIT; shared by all sets that use it.
     pub bytes: Arc<[u8]>,
     /// Its configuration as JSON.
     pub config: String,
-    /// It is what answers anyway, unless `kv.retention` is on.
+    /// Whether it is the default, called unless `kv.retention` is on.
     pub answers_anyway: bool,
 }
 
-/// The stored policies that are active now for a job, or for all of its tenant.
+/// The stored policies that are active for a job, or for its whole tenant.
 pub async fn bound(
     store: &dyn Store,
     tenant: &Tenant,
@@ -53,8 +53,8 @@ pub async fn bound(
     Ok(bound_of(&rows, &scopes))
 }
 
-/// Of each world the first scope's that has a binding. Built-in defaults are left out, but for
-/// that of evictions: with `kv.retention` another one answers unless it is bound.
+/// For each world the binding of the first scope that has one. Built-in defaults are left out,
+/// except that of eviction: `kv.retention` selects another default unless it is bound.
 fn bound_of(rows: &[BindingRow], scopes: &[String]) -> Vec<PolicyFound> {
     let active = |world: World, scope: &String| {
         let mut rows = rows.iter();
@@ -85,7 +85,7 @@ fn is_empty_object(json: &str) -> bool {
     settings.is_ok_and(|settings| settings.is_empty())
 }
 
-/// Reads what was found, each policy once however many sets have it.
+/// Reads the policies, each once even if several sets use it.
 pub async fn read(
     store: &dyn Store,
     found: &[Vec<PolicyFound>],
@@ -102,7 +102,7 @@ pub async fn read(
         let row = store.plugin(&policy.digest).await?;
         let row = row.ok_or_else(|| WhatIfError::Policy {
             policy: policy.asked.clone(),
-            cause: "it is stored no longer; push it again".to_owned(),
+            cause: "it is no longer stored; push it again".to_owned(),
         })?;
         read.insert(&policy.digest, row.component.into());
     }
@@ -213,6 +213,6 @@ mod tests {
         assert_eq!(bytes.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1]);
         assert!(Arc::ptr_eq(&bytes[0][0].bytes, &bytes[2][0].bytes));
         let gone = read(&*store, &[vec![found("d2")]]).await;
-        assert!(gone.err().unwrap().to_string().contains("stored no longer"));
+        assert!(gone.err().unwrap().to_string().contains("no longer stored"));
     }
 }

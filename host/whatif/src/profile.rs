@@ -1,4 +1,4 @@
-//! What the engines of a replay are like.
+//! The profile of a replay's engines.
 
 use super::WhatIfError;
 use crate::recorded::RecordedWorker;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use treadle_engine_model::engine::EngineProfile;
 use treadle_http::Upstream;
 
-/// Longest wait for an engine's answer.
+/// Timeout of an engine's response.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Largest answer that is read.
+/// Maximum size of an engine's response.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Largest profile that comes with a request.
+/// Maximum size of a profile in a request.
 const PROFILE_BYTES_MAX: usize = 512 << 10;
-/// Engines asked at most.
+/// Maximum number of engines that are queried.
 const ENGINES_ASKED_MAX: usize = 8;
 
-/// The profile of a name, or of a document as `treadle-bench calibrate` writes it.
+/// The profile with a name, or in a document of `treadle calibrate`.
 pub fn of_value(value: &Value) -> Result<EngineProfile, WhatIfError> {
     match value {
         Value::String(name) => named(name),
@@ -28,7 +28,7 @@ pub fn of_value(value: &Value) -> Result<EngineProfile, WhatIfError> {
 fn of_document(text: &str) -> Result<EngineProfile, WhatIfError> {
     if text.len() > PROFILE_BYTES_MAX {
         let problem = format!(
-            "has {} bytes; a profile of `treadle-bench calibrate` has at most {PROFILE_BYTES_MAX}",
+            "has {} bytes; a profile of `treadle calibrate` has at most {PROFILE_BYTES_MAX}",
             text.len()
         );
         return Err(WhatIfError::field("profile", problem));
@@ -40,12 +40,12 @@ fn of_document(text: &str) -> Result<EngineProfile, WhatIfError> {
     })
 }
 
-/// The preset of a name.
+/// The preset with a name.
 pub fn named(name: &str) -> Result<EngineProfile, WhatIfError> {
     EngineProfile::named(name).ok_or_else(|| {
         let known = EngineProfile::NAMES.join(", ");
         let problem = format!(
-            "`{name}` is not a profile; there are {known}, and documents that `treadle-bench calibrate` writes"
+            "`{name}` is not a profile; there are {known}, and documents that `treadle calibrate` writes"
         );
         WhatIfError::field("profile", problem)
     })
@@ -63,8 +63,8 @@ pub async fn ask(
         }
     }
     Err(WhatIfError::Profile(
-        "no engine of the window reports its profile, as real ones never do; measure one with \
-         `treadle-bench calibrate` and give its file as `profile`, or name a preset"
+        "no engine of the window reports its profile, as real engines never do; measure one with \
+         `treadle calibrate` and give its file as `profile`, or name a preset"
             .to_owned(),
     ))
 }

@@ -1,11 +1,11 @@
-//! The what-if runs of a daemon: one running, few queued, the latest kept.
+//! The what-if runs of a daemon: one runs at a time, few are queued, the latest are stored.
 
 use super::execute::{Control, Findings, Plan};
+use super::fair_queue::Turns;
 use super::policies::{self, PolicyBytes, PolicyFound};
 use super::request::WhatIfRequest;
 use super::runs::{Run, RunStatus, RunView, Runs, unix_us};
 use super::sets::ReadySet;
-use super::turns::Turns;
 use super::{WhatIfError, profile, window};
 use crate::recorded::{RecorderOptions, Workload};
 use serde_json::Value;
@@ -22,12 +22,12 @@ use treadle_wire::{ErrorBody, ErrorCode, without_tenant};
 /// The niceness of replays relative to the daemon's own threads.
 const NICENESS: i32 = 10;
 
-/// What runs need.
-struct Bench {
+/// Shared state of the queue, and what runs need.
+struct QueueState {
     store: Arc<dyn Store>,
     upstream: Upstream,
     engine: PolicyEngine,
-    /// Settings of the core, where the window has none.
+    /// Settings of the core for windows that have none.
     config: CoreConfig,
     turns: Turns,
     runs: Mutex<Runs>,
@@ -36,11 +36,11 @@ struct Bench {
 /// The what-if runs of a daemon.
 #[derive(Clone)]
 pub struct WhatIfQueue {
-    bench: Arc<Bench>,
+    state: Arc<QueueState>,
 }
 
 impl WhatIfQueue {
-    /// A book without runs. The engine must be one that can be repeated.
+    /// An empty queue. The engine must be a repeatable one.
     pub fn new(
         store: Arc<dyn Store>,
         upstream: Upstream,
@@ -48,7 +48,7 @@ impl WhatIfQueue {
         config: CoreConfig,
     ) -> Self {
         Self {
-            bench: Arc::new(Bench {
+            state: Arc::new(QueueState {
                 store,
                 upstream,
                 engine,
@@ -59,15 +59,15 @@ impl WhatIfQueue {
         }
     }
 
-    /// Fails when as many wait as may: to be asked before anything is looked up for a run.
+    /// Fails if the queue is full. Call it before looking anything up for a run.
     pub fn check_room(&self, tenant: &Tenant) -> Result<(), WhatIfError> {
-        self.bench.lock().check_room(tenant)
+        self.state.lock().check_room(tenant)
     }
 
-    /// Takes a run in; `policies` are those of its sets. It is at work when its turn comes.
+    /// Queues a run; `policies` are those of its sets.
     ///
     /// # Errors
-    /// [`WhatIfError::Full`] when as many wait as may.
+    /// [`WhatIfError::Full`] if the limit on queued and running runs is reached.
     pub fn start(
         &self,
         tenant: &Tenant,
@@ -76,7 +76,7 @@ impl WhatIfQueue {
     ) -> Result<RunView, WhatIfError> {
         let control = Arc::new(Control::default());
         let (id, shown) = {
-            let mut runs = self.bench.lock();
+            let mut runs = self.state.lock();
             runs.check_room(tenant)?;
             let id = runs.next_id();
             let run = Run {
@@ -94,35 +94,35 @@ impl WhatIfQueue {
             runs.keep(run);
             (id, shown)
         };
-        let bench = self.bench.clone();
+        let state = self.state.clone();
         let job = Job {
             tenant: tenant.clone(),
             request,
             policies,
             control,
         };
-        tokio::spawn(bench.see_through(id, job));
+        tokio::spawn(state.run_to_end(id, job));
         Ok(shown)
     }
 
-    /// The runs of a tenant, newest first, without what they found.
+    /// The runs of a tenant, newest first, without their reports.
     pub fn list(&self, tenant: &Tenant) -> Vec<RunView> {
-        let runs = self.bench.lock();
+        let runs = self.state.lock();
         let own = runs.iter().rev().filter(|run| run.tenant == *tenant);
         own.map(Run::view).collect()
     }
 
-    /// One run of a tenant with what it found, as the text of a JSON object.
+    /// A run of a tenant with its report, as the text of a JSON object.
     pub fn show(&self, tenant: &Tenant, id: &str) -> Option<String> {
         let (head, report) = {
-            let runs = self.bench.lock();
+            let runs = self.state.lock();
             let run = runs.find(tenant, id)?;
             (run.view(), run.report())
         };
-        // Text and numbers always have a JSON form.
+        // Serialising only text and numbers can't fail.
         let mut text = serde_json::to_string(&head).unwrap_or_default();
         if let Some(report) = report {
-            // The report was written once; it may be long.
+            // The report is spliced in as text: it may be long, and is serialised already.
             text.truncate(text.len().saturating_sub(1));
             text.reserve(report.len() + 12);
             text.push_str(",\"report\":");
@@ -132,9 +132,9 @@ impl WhatIfQueue {
         Some(text)
     }
 
-    /// Cancels a run of a tenant, or leaves it as it has ended.
+    /// Cancels a run of a tenant, unless it has ended.
     pub fn cancel(&self, tenant: &Tenant, id: &str) -> Option<RunView> {
-        let mut runs = self.bench.lock();
+        let mut runs = self.state.lock();
         let run = runs.find_mut(tenant, id)?;
         if run.status.is_open() {
             run.control.cancel();
@@ -146,13 +146,13 @@ impl WhatIfQueue {
 
     /// Cancels all runs.
     pub fn stop(&self) {
-        for run in self.bench.lock().iter() {
+        for run in self.state.lock().iter() {
             run.control.cancel();
         }
     }
 }
 
-/// What a run has to do.
+/// The input of a run.
 struct Job {
     tenant: Tenant,
     request: WhatIfRequest,
@@ -160,9 +160,9 @@ struct Job {
     control: Arc<Control>,
 }
 
-/// Makes sure that a run does not stay running for ever if its task ends early.
+/// Marks a run as failed if its task ends early, so that it does not stay running forever.
 struct Ending {
-    bench: Arc<Bench>,
+    state: Arc<QueueState>,
     id: String,
 }
 
@@ -170,15 +170,15 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let failure = WhatIfError::Ended("its task stopped".to_owned());
         let status = RunStatus::Failed(Box::new(failure.body()));
-        self.bench.lock().set_status(&self.id, status);
+        self.state.lock().set_status(&self.id, status);
     }
 }
 
-impl Bench {
-    /// Waits for the run's turn, unless it is cancelled before, and does it.
-    async fn see_through(self: Arc<Self>, id: String, job: Job) {
+impl QueueState {
+    /// Waits for the run's turn and executes it, unless it is cancelled while it waits.
+    async fn run_to_end(self: Arc<Self>, id: String, job: Job) {
         let _ending = Ending {
-            bench: self.clone(),
+            state: self.clone(),
             id: id.clone(),
         };
         let turn = tokio::select! {
@@ -202,7 +202,7 @@ impl Bench {
         self.lock().set_status(&id, status);
     }
 
-    /// What a run found, as JSON.
+    /// Executes a run and returns its report as JSON.
     async fn work(self: &Arc<Self>, job: Job) -> Result<Arc<str>, WhatIfError> {
         let (mut request, control) = (job.request, job.control);
         let options = RecorderOptions {
@@ -222,9 +222,9 @@ impl Bench {
             Some(profile) => profile.clone(),
             None => profile::ask(&self.upstream, &workload.workers).await?,
         };
-        let (bench, tenant) = (self.clone(), job.tenant);
+        let (state, tenant) = (self.clone(), job.tenant);
         on_own_thread(move || {
-            let mut findings = bench.replay(&request, workload, profile, &policies, &control)?;
+            let mut findings = state.replay(&request, workload, profile, &policies, &control)?;
             findings.scenario = scenario;
             let report = serde_json::to_value(findings).unwrap_or(Value::Null);
             Ok(without_tenant(&tenant, report).to_string().into())
@@ -261,29 +261,28 @@ impl Bench {
     }
 }
 
-/// Does something long on a thread of lower priority than all others of the daemon.
+/// Runs a long computation on a thread with lower priority than the daemon's others.
 async fn on_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, WhatIfError> {
-    let (told, tells) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let thread = std::thread::Builder::new().name("treadle-what-if".to_owned());
     let spawned = thread.spawn(move || {
         if let Err(error) = rustix::process::nice(NICENESS) {
-            tracing::debug!(%error, "the thread of what-if replay keeps the daemon's priority");
+            tracing::debug!(%error, "the priority of the what-if thread can't be lowered");
         }
         // The caller may be gone.
-        let _ = told.send(work());
+        let _ = sender.send(work());
     });
-    spawned.map_err(|error| WhatIfError::Ended(format!("no thread could be started: {error}")))?;
-    let ended = tells.await;
+    spawned.map_err(|error| WhatIfError::Ended(format!("its thread can't be started: {error}")))?;
+    let ended = receiver.await;
     ended.map_err(|_| WhatIfError::Ended("its thread ended early; see the log".to_owned()))
 }
 
 /// The error for a run that does not exist.
 pub fn unknown(id: &str) -> ErrorBody {
-    let message = format!(
-        "there is no what-if run `{id}`; GET /api/v1/what-if/runs lists those that are kept"
-    );
+    let message =
+        format!("there is no what-if run `{id}`; GET /api/v1/what-if/runs lists the stored ones");
     ErrorBody::new(ErrorCode::WhatIfRunUnknown, message)
 }
 
@@ -332,7 +331,7 @@ mod tests {
         let queue = queue().await;
         let [acme, beta] = ["acme", "beta"].map(Tenant::new);
         // A run is in progress.
-        let turn = queue.bench.turns.take("nobody").await;
+        let turn = queue.state.turns.take("nobody").await;
         let mut runs = Vec::new();
         for _ in 0..OPEN_OF_TENANT_MAX {
             runs.push(start(&queue, &acme).expect("there is room"));
@@ -351,7 +350,9 @@ mod tests {
 
         assert!(queue.show(&beta, &runs[0]).is_none());
         assert!(queue.cancel(&beta, &runs[0]).is_none());
-        let cancelled = queue.cancel(&acme, &runs[0]).expect("it is his");
+        let cancelled = queue
+            .cancel(&acme, &runs[0])
+            .expect("it belongs to the tenant");
         assert_eq!(cancelled.status, "cancelled");
         assert_eq!(queue.list(&acme).len(), 3);
         drop(turn);
@@ -383,14 +384,14 @@ mod tests {
     async fn a_cancelled_run_lets_go_of_what_it_holds_before_its_turn() {
         let queue = queue().await;
         let acme = Tenant::new("acme");
-        let turn = queue.bench.turns.take("nobody").await;
+        let turn = queue.state.turns.take("nobody").await;
         let run = start(&queue, &acme).expect("there is room");
         let control = {
-            let runs = queue.bench.lock();
+            let runs = queue.state.lock();
             let run = runs.find(&acme, &run).expect("it is kept");
             Arc::downgrade(&run.control)
         };
-        // The run itself keeps one; the task that waits has the others.
+        // The run itself holds one reference; the waiting task has the others.
         while control.strong_count() < 2 {
             tokio::task::yield_now().await;
         }
@@ -405,10 +406,10 @@ mod tests {
     async fn a_run_whose_work_ends_early_does_not_stay_running() {
         let queue = queue().await;
         let acme = Tenant::new("acme");
-        let turn = queue.bench.turns.take("nobody").await;
+        let turn = queue.state.turns.take("nobody").await;
         let run = start(&queue, &acme).expect("there is room");
         drop(Ending {
-            bench: queue.bench.clone(),
+            state: queue.state.clone(),
             id: run.clone(),
         });
         let failed = show(&queue, &acme, &run).expect("it is kept");
@@ -424,10 +425,10 @@ mod tests {
     async fn a_report_is_shown_as_it_was_written() {
         let queue = queue().await;
         let acme = Tenant::new("acme");
-        let turn = queue.bench.turns.take("nobody").await;
+        let turn = queue.state.turns.take("nobody").await;
         let run = start(&queue, &acme).expect("there is room");
         let report = RunStatus::Done("{\"programs\":3}".into());
-        queue.bench.lock().set_status(&run, report);
+        queue.state.lock().set_status(&run, report);
         let shown = show(&queue, &acme, &run).expect("it is kept");
         assert_eq!(shown["report"], json!({"programs": 3}));
         assert_eq!(shown["progress"]["share"], 1.0);

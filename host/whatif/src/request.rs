@@ -1,4 +1,4 @@
-//! What is asked of what-if replay, as JSON.
+//! Requests for what-if replay, as JSON.
 
 use super::WhatIfError;
 use super::policies::{PolicyFound, bound};
@@ -16,32 +16,32 @@ use utoipa::ToSchema;
 
 /// Default number of seeds.
 const SEEDS: u32 = 3;
-/// Default spread of tools and arrivals over seeds.
+/// Default variation of tool times and arrivals under the seeds after the first.
 const JITTER: f64 = 0.05;
-/// Default number of decisions that differ, listed for each set.
+/// Default maximum number of differing decisions listed for each set.
 const DIFFERENCES: usize = 10;
-/// Default lag within which a program takes the slot of another.
+/// Default lag, in seconds, within which a program takes the slot of another.
 const SLOT_LAG_S: f64 = 2.0;
-/// Longest such lag.
+/// Largest such lag, in seconds.
 const SLOT_LAG_S_MAX: f64 = 86_400.0;
 
-/// Which events.
+/// The events to replay.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowSpec {
-    /// First event.
+    /// First event of the window.
     #[serde(default)]
     pub from_seq: Option<u64>,
-    /// Last event.
+    /// Last event of the window.
     #[serde(default)]
     pub to_seq: Option<u64>,
-    /// From this time on, on the journal's clock.
+    /// Only events from this time on, in microseconds of the journal's clock.
     #[serde(default)]
     pub from_us: Option<u64>,
-    /// Up to this time.
+    /// Only events up to this time, in microseconds of the journal's clock.
     #[serde(default)]
     pub to_us: Option<u64>,
-    /// Programs of this job alone.
+    /// Only programs of this job.
     #[serde(default, deserialize_with = "job_name")]
     #[schema(value_type = Option<String>)]
     pub job: Option<ClientName>,
@@ -53,20 +53,20 @@ fn job_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ClientN
     job.transpose().map_err(D::Error::custom)
 }
 
-/// How replays are made.
+/// Settings of the replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How many seeds; the first leaves all as recorded.
+    /// Number of seeds; the first one replays times as recorded.
     pub seeds: u32,
-    /// How much tools and arrivals vary over the others, as a share.
+    /// Variation of tool times and arrivals under the other seeds, as a share.
     pub jitter: f64,
-    /// Decisions that differ, listed for each set.
+    /// Maximum number of differing decisions listed for each set.
     pub differences: usize,
-    /// A program that opens so soon after another one's end takes its slot.
+    /// A program that opens within this time after another one's end takes its slot.
     pub slot_lag_us: u64,
-    /// KV memory of every engine instead of the recorded, in tokens.
+    /// KV memory of every engine in tokens, instead of the recorded one.
     pub kv_tokens: Option<u64>,
-    /// Longest that all replays together may take, in seconds of real time.
+    /// Time limit of all replays together, in seconds of real time.
     pub limit_s: u64,
 }
 
@@ -84,7 +84,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks bounds. Without jitter all seeds are the first one.
+    /// Checks the limits. Without jitter all seeds are equal, so only one is kept.
     pub fn checked(mut self) -> Result<Self, WhatIfError> {
         if !(1..=SEEDS_MAX).contains(&self.seeds) {
             let problem = format!("is {}; give 1 to {SEEDS_MAX}", self.seeds);
@@ -108,7 +108,7 @@ impl Settings {
     }
 }
 
-/// Seconds as the microseconds of a lag.
+/// Converts a lag from seconds to microseconds.
 pub fn slot_lag_us(seconds: f64) -> Result<u64, WhatIfError> {
     if (0.0..=SLOT_LAG_S_MAX).contains(&seconds) {
         return Ok((seconds * 1e6) as u64);
@@ -121,56 +121,56 @@ pub fn slot_lag_us(seconds: f64) -> Result<u64, WhatIfError> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartRun {
-    /// Which part of the journal is repeated; all of it without one.
+    /// The part of the journal to replay; by default all of it.
     #[serde(default)]
     window: WindowSpec,
-    /// Recorded programs that are repeated instead of the journal's.
+    /// Recorded programs to replay instead of the journal's.
     #[serde(default)]
     trace: Option<TraceBody>,
     /// Sets of policies: a name, or `{name, mode?, policies?, settings?}`.
     sets: Vec<Value>,
-    /// A preset's name or a document of `treadle-bench calibrate`; without it the engines are asked,
-    /// and those of a trace are `glm-4.6-8xh100`.
+    /// A preset's name or a document of `treadle calibrate`; by default the engines are queried,
+    /// and for a trace `glm-4.6-8xh100`.
     #[serde(default)]
     profile: Option<Value>,
-    /// How many seeds; the first leaves all as recorded.
+    /// Number of seeds; the first one replays times as recorded.
     #[serde(default)]
     seeds: Option<u32>,
-    /// How much tools and arrivals vary over the others, as a share.
+    /// Variation of tool times and arrivals under the other seeds, as a share.
     #[serde(default)]
     jitter: Option<f64>,
-    /// Decisions that differ, listed for each set.
+    /// Maximum number of differing decisions listed for each set.
     #[serde(default)]
     differences: Option<usize>,
-    /// A program that opens so soon after another one's end takes its slot.
+    /// A program that opens within this many seconds after another one's end takes its slot.
     #[serde(default)]
     slot_lag_s: Option<f64>,
-    /// KV memory of every engine instead of the recorded, in tokens.
+    /// KV memory of every engine in tokens, instead of the recorded one.
     #[serde(default)]
     kv_tokens: Option<u64>,
 }
 
-/// A whole request.
+/// A validated request.
 #[derive(Clone, Debug)]
 pub struct WhatIfRequest {
-    /// Which part of the journal is repeated.
+    /// The part of the journal to replay.
     pub window: WindowSpec,
-    /// What is repeated instead.
+    /// The trace to replay instead.
     pub trace: Option<TraceWork>,
-    /// Which sets of policies are compared.
+    /// The sets to compare.
     pub sets: Vec<SetSpec>,
-    /// What the engines are like; they are asked without it.
+    /// The engines' profile; without it the engines are queried.
     pub profile: Option<EngineProfile>,
 
-    /// What else the replay goes by.
+    /// Settings of the replay.
     pub settings: Settings,
 }
 
 impl WhatIfRequest {
-    /// Checks a body.
+    /// Validates a body.
     ///
     /// # Errors
-    /// The field that is wrong, and what would be right. A long trace takes a while: not for an async
+    /// The invalid field, and a valid value. A long trace takes a while, so not for an async
     /// thread.
     pub fn of(body: StartRun) -> Result<Self, WhatIfError> {
         let default = Settings::default();
@@ -212,8 +212,8 @@ impl WhatIfRequest {
     }
 }
 
-/// The stored policies that are active now for the jobs of a request, for those of its sets that
-/// take them: of each world the job's own, else its tenant's, else everyone's.
+/// Looks up the policies that are active for a request's job, for the sets that use bound policies:
+/// for each world the job's own, else its tenant's, else everyone's.
 pub async fn add_bound(
     store: &dyn Store,
     tenant: &Tenant,
@@ -282,7 +282,7 @@ mod tests {
             ),
             (
                 changed("name", json!("x".repeat(600_000))),
-                "a profile of `treadle-bench calibrate` has at most 524288",
+                "a profile of `treadle calibrate` has at most 524288",
             ),
         ] {
             assert!(error.contains(wanted), "{error}");
@@ -407,7 +407,7 @@ mod tests {
             (json!({"sets": [3]}), "`sets[0]`: invalid type"),
             (
                 json!({"sets": ["sticky", "sticky"]}),
-                "`sets`: two are called `sticky`",
+                "`sets`: two are named `sticky`",
             ),
         ] {
             let error = read(body.clone()).unwrap_err();

@@ -1,5 +1,4 @@
-//! What-if runs and their status: those that wait, the one that runs, and what is kept of the
-//! others.
+//! What-if runs and their status: queued, running and ended ones.
 
 use super::WhatIfError;
 use super::execute::{Control, Findings};
@@ -13,15 +12,16 @@ use treadle_model::Tenant;
 use treadle_wire::ErrorBody;
 use utoipa::ToSchema;
 
-/// Runs that wait or are at work, all tenants together, beside the first of each.
+/// Limit on queued and running runs of all tenants; a tenant's first one is always accepted.
 const OPEN_MAX: usize = 12;
-/// The same of one tenant.
+/// Limit on queued and running runs of a tenant.
 pub(super) const OPEN_OF_TENANT_MAX: usize = 3;
-/// Runs kept of one tenant, open ones included; the oldest that has ended goes first.
+/// Limit on stored runs of a tenant, open ones included; the oldest ended one is removed first.
 pub(super) const KEPT_OF_TENANT_MAX: usize = 16;
-/// Runs kept in all; past it one goes of the tenant that has most of them.
+/// Limit on stored runs; beyond it one of the tenant with the most is removed.
 const KEPT_MAX: usize = 128;
-/// Reports kept in all, in bytes; past it one goes of the tenant that has most of them.
+/// Limit on the size of all reports, in bytes; beyond it a run of the tenant with the most is
+/// removed.
 const REPORT_BYTES_MAX: usize = 128 << 20;
 
 /// A run's status.
@@ -29,7 +29,7 @@ const REPORT_BYTES_MAX: usize = 128 << 20;
 pub(super) enum RunStatus {
     Queued,
     Running,
-    /// Its report as JSON, with the names that its tenant knows.
+    /// The report as JSON, with names as the tenant knows them.
     Done(Arc<str>),
     Failed(Box<ErrorBody>),
     Cancelled,
@@ -51,58 +51,58 @@ impl RunStatus {
     }
 }
 
-/// A run as clients see it.
+/// A what-if run.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct RunView {
-    /// Its id.
+    /// The run's ID.
     pub run: String,
     /// queued, running, done, failed or cancelled.
     pub status: String,
-    /// Names of the sets that it compares.
+    /// Names of the sets to compare.
     pub sets: Vec<String>,
-    /// Which part of the journal it repeats.
+    /// The part of the journal to replay.
     #[schema(value_type = WindowSpec)]
     pub window: Value,
-    /// Whether it repeats a trace that came with the request instead.
+    /// Whether the run replays a trace from the request instead.
     pub trace: bool,
     /// When it was accepted, in microseconds since 1970.
     pub created_at_us: u64,
-    /// When it ended, likewise.
+    /// When it ended, in microseconds since 1970.
     pub ended_at_us: Option<u64>,
-    /// How far it is.
+    /// The run's progress.
     pub progress: RunProgress,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<RunFailure>,
-    /// What it found; only where one run is asked for.
+    /// The report; only in the response for a single run.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Findings>)]
     pub report: Option<Value>,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct RunProgress {
     /// From 0 to 1.
     pub share: f64,
-    /// Steps that were repeated.
+    /// Steps replayed so far.
     pub steps_done: u64,
-    /// Steps of all replays, as far as that is known.
+    /// Steps of all replays; 0 until that is known.
     pub steps: u64,
 }
 
 /// Why a run failed.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct RunFailure {
-    /// The stable code.
+    /// The stable error code.
     pub code: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and the remedy.
     pub message: String,
-    /// The field at fault.
+    /// The invalid field, if any.
     pub param: Option<String>,
 }
 
-/// One run.
+/// A stored run.
 pub(super) struct Run {
     pub(super) id: String,
     pub(super) tenant: Tenant,
@@ -116,7 +116,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// What clients see, but for the report.
+    /// The run as clients see it, without the report.
     pub(super) fn view(&self) -> RunView {
         let (done, steps) = self.control.progress();
         let share = match self.status {
@@ -149,7 +149,7 @@ impl Run {
         }
     }
 
-    /// Its report as JSON, once it has one.
+    /// The report as JSON, once the run is done.
     pub(super) fn report(&self) -> Option<Arc<str>> {
         match &self.status {
             RunStatus::Done(report) => Some(report.clone()),
@@ -173,7 +173,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Fails if the tenant, or all together, have as many open as may be.
+    /// Fails if the limit on open runs of the tenant, or of all tenants, is reached.
     pub(super) fn check_room(&self, tenant: &Tenant) -> Result<(), WhatIfError> {
         let open = || self.kept.iter().filter(|run| run.status.is_open());
         let of_tenant = open().filter(|run| run.tenant == *tenant).count();
@@ -182,22 +182,23 @@ impl Runs {
         } else {
             (open().count(), OPEN_MAX, "there are")
         };
-        // One of each tenant waits in any case, and tenants take turns.
+        // The first run of each tenant is always accepted; tenants take turns.
         if count < max || of_tenant == 0 {
             return Ok(());
         }
         Err(WhatIfError::Full(format!(
-            "{whose} {count} what-if runs queued or running, which is the most; wait for one, or cancel one with DELETE /api/v1/what-if/runs/RUN"
+            "{whose} {count} what-if runs queued or running, which is the limit; wait for one, or cancel one with DELETE /api/v1/what-if/runs/RUN"
         )))
     }
 
-    /// Names of runs are unique across restarts too.
+    /// A new ID, unique across restarts too.
     pub(super) fn next_id(&mut self) -> String {
         self.last_id = unix_us().max(self.last_id + 1);
         format!("whatif-{:x}", self.last_id)
     }
 
-    /// Keeps a run, and lets older ones of the same tenant go before those of others.
+    /// Stores a run. Beyond a limit an ended run is removed: of this tenant, or of the one with the
+    /// most.
     pub(super) fn keep(&mut self, run: Run) {
         let own = self.kept.iter().filter(|kept| kept.tenant == run.tenant);
         if own.count() >= KEPT_OF_TENANT_MAX {
@@ -224,19 +225,19 @@ impl Runs {
         {}
     }
 
-    /// A run of a tenant.
+    /// A tenant's run by ID.
     pub(super) fn find(&self, tenant: &Tenant, id: &str) -> Option<&Run> {
         let found = |run: &&Run| run.tenant == *tenant && run.id == id;
         self.kept.iter().find(found)
     }
 
-    /// The same, to be changed.
+    /// A tenant's run by ID, mutably.
     pub(super) fn find_mut(&mut self, tenant: &Tenant, id: &str) -> Option<&mut Run> {
         let found = |run: &&mut Run| run.tenant == *tenant && run.id == id;
         self.kept.iter_mut().find(found)
     }
 
-    /// All of them, the oldest first.
+    /// All runs, the oldest first.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Run> {
         self.kept.iter()
     }
@@ -247,7 +248,8 @@ impl Runs {
         oldest.is_some_and(|oldest| self.kept.remove(oldest).is_some())
     }
 
-    /// Lets the oldest go of the tenant whose ended runs weigh most; false if none has ended.
+    /// Removes the oldest ended run of the tenant with the greatest total weight; false if none has
+    /// ended.
     fn drop_of_greatest(&mut self, weight: fn(&Run) -> usize) -> bool {
         let ended = || self.kept.iter().filter(|run| !run.status.is_open());
         let of_tenant = |tenant: &Tenant| -> usize {

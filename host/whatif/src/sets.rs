@@ -1,4 +1,4 @@
-//! Sets of policies by name.
+//! Sets of policies, by name or as JSON.
 
 use super::policies::{PolicyBytes, WORLDS};
 use super::{SETS_MAX, WhatIfError};
@@ -12,7 +12,7 @@ use treadle_policy::evaluator::{BoundPolicy, Change, EvaluatorLimits, PolicyEval
 use treadle_policy_runtime::{InstanceOptions, PolicyEngine, PolicyModule};
 use treadle_registry::eviction_by_default;
 
-/// Longest name of a set, in bytes.
+/// Maximum length of a set's name, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
 /// One policy of a set: a file or a stored plugin, and its configuration.
@@ -21,34 +21,34 @@ const NAME_BYTES_MAX: usize = 128;
 pub struct PolicySpec {
     /// A path, or a stored plugin's name, name@version or digest.
     pub policy: String,
-    /// A JSON object.
+    /// Its configuration, a JSON object.
     #[serde(default)]
     pub config: Map<String, Value>,
 }
 
-/// A set of policies as it is asked for.
+/// A set of policies as requested.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct SetSpec {
-    /// What the report calls it.
+    /// The set's name in the report.
     pub name: String,
-    /// How steps find their worker; as recorded unless given.
+    /// The scheduling mode; by default as recorded.
     #[serde(default)]
     pub mode: Option<Mode>,
-    /// One for each world at most; the built-in defaults answer the others.
+    /// At most one for each world; the built-in defaults answer for the others.
     #[serde(default)]
     pub policies: Vec<PolicySpec>,
-    /// Settings of the core instead of the recorded ones, by their names in the journal.
+    /// Settings of the core that differ from the recorded ones, by their names in the journal.
     #[serde(default)]
     pub settings: Map<String, Value>,
-    /// Takes the policies that are bound, where its mode asks any: the name `recorded`.
+    /// Whether the set uses the bound policies, if its mode calls any: the set `recorded`.
     #[serde(skip)]
     pub takes_bound: bool,
 }
 
 impl SetSpec {
-    /// A set that is given by a name: a mode, `recorded` (the mode of the window and the policies
-    /// that are bound), or a policy.
+    /// The set with a name: a mode, `recorded` (the window's mode and the bound policies), or a
+    /// policy.
     pub fn named(name: &str) -> Self {
         let mode = match name {
             "least-load" => Some(Mode::LeastLoad),
@@ -71,7 +71,7 @@ impl SetSpec {
         }
     }
 
-    /// Sets from JSON: names and objects.
+    /// Parses sets from JSON: names and objects.
     pub fn list(values: &[Value]) -> Result<Vec<Self>, WhatIfError> {
         let read = |(place, value): (usize, &Value)| match value {
             Value::String(name) => Ok(Self::named(name)),
@@ -90,7 +90,7 @@ impl SetSpec {
         Self::checked(sets?)
     }
 
-    /// Checks how many there are and what they are called.
+    /// Checks the number of sets and their names.
     pub fn checked(sets: Vec<Self>) -> Result<Vec<Self>, WhatIfError> {
         let wrong = |problem: String| Err(WhatIfError::field("sets", problem));
         if sets.is_empty() {
@@ -110,7 +110,7 @@ impl SetSpec {
                 ));
             }
             if sets[..place].iter().any(|other| other.name == set.name) {
-                return wrong(format!("two are called `{}`; rename one", set.name));
+                return wrong(format!("two are named `{}`; rename one", set.name));
             }
             if set.policies.len() > WORLDS.len() {
                 return wrong(format!(
@@ -128,8 +128,8 @@ impl SetSpec {
         kv.is_some_and(|kv| kv.contains_key("retention"))
     }
 
-    /// The settings of the core under this set. `kv.retention` has the default of its mode where
-    /// that is not the recorded one.
+    /// The settings of the core under this set. If the set's mode is not the recorded one,
+    /// `kv.retention` has the mode's default.
     pub fn core(&self, recorded: &CoreConfig) -> Result<CoreConfig, WhatIfError> {
         let field = || format!("sets.{}", self.name);
         let mut core = recorded.clone();
@@ -141,9 +141,10 @@ impl SetSpec {
             let merged = merge(&mut whole, &self.settings, "settings");
             merged.map_err(|problem| WhatIfError::field(field(), problem))?;
             core = serde_json::from_value(Value::Object(whole)).map_err(|error| {
-                WhatIfError::field(field(), format!("settings: {error}; mind the type"))
+                WhatIfError::field(field(), format!("settings: {error}; check the type"))
             })?;
-            // What a daemon refuses at its start would stop a replay, or never let it end.
+            // Values that a daemon refuses at its start could stop a replay, or keep it from
+            // ending.
             if let Some((name, problem)) = out_of_bounds(&core) {
                 let problem = format!("settings.{name} {problem}");
                 return Err(WhatIfError::field(field(), problem));
@@ -151,12 +152,12 @@ impl SetSpec {
         }
         core.mode = self.mode.unwrap_or(core.mode);
         if core.mode != recorded.mode && !self.mentions_retention() {
-            // As a daemon in that mode has it.
+            // The default of a daemon in that mode.
             core.kv.retention = core.mode == Mode::ProgramAware;
         }
         if core.mode != Mode::ProgramAware && !self.policies.is_empty() {
-            let problem = "policies are asked in the mode `program-aware` alone; leave them or \
-                           the mode out";
+            let problem = "policies are called only in the mode `program-aware`; omit them or the \
+                           mode";
             return Err(WhatIfError::field(field(), problem));
         }
         Ok(core)
@@ -192,7 +193,7 @@ fn merge(
     Ok(())
 }
 
-/// A set that is ready to decide, any number of times.
+/// A set with compiled policies, which can be replayed any number of times.
 pub struct ReadySet {
     /// Its name.
     pub name: String,
@@ -223,7 +224,7 @@ impl Seated {
         let world = module.world();
         if !WORLDS.contains(&world) {
             let cause = format!(
-                "it is of the world `{world}`, which a replay does not ask; give policies of \
+                "it is of the world `{world}`, which a replay does not call; give policies of \
                  eviction, priority or placement"
             );
             return Err(wrong(&cause));
@@ -247,7 +248,7 @@ impl Seated {
             world: self.module.world().as_str().to_owned(),
             name: name.to_owned(),
             version: version.to_owned(),
-            // It was JSON when it was taken.
+            // It was valid JSON when the request was accepted.
             config: serde_json::from_str(&self.config).unwrap_or_default(),
             is_default: self.is_default,
         }
@@ -255,7 +256,7 @@ impl Seated {
 }
 
 impl ReadySet {
-    /// Compiles the policies of a set. Takes a while: not for an async thread.
+    /// Compiles the policies of a set. Blocks for a while, so not for an async thread.
     pub fn new(
         spec: &SetSpec,
         recorded: &CoreConfig,
@@ -263,7 +264,7 @@ impl ReadySet {
         engine: &PolicyEngine,
     ) -> Result<Self, WhatIfError> {
         let core = spec.core(recorded)?;
-        // What is bound is asked in one mode alone.
+        // Bound policies are called only in one mode.
         let policies = match core.mode {
             Mode::ProgramAware => policies,
             _ => &[],
@@ -301,17 +302,17 @@ impl ReadySet {
             core,
             modules,
         };
-        // A configuration that a policy refuses should be reported before hours of replay.
+        // Reports a refused configuration before hours of replay.
         set.evaluator()?;
         Ok(set)
     }
 
-    /// The policies that it asks.
+    /// The policies that the set calls.
     pub fn asked(&self) -> Vec<AskedPolicy> {
         self.modules.iter().map(Seated::asked).collect()
     }
 
-    /// An evaluator in which the policies start over.
+    /// An evaluator with new instances of the policies.
     pub fn evaluator(&self) -> Result<PolicyEvaluator, WhatIfError> {
         let mut evaluator = PolicyEvaluator::new(EvaluatorLimits {
             is_repeatable: true,
@@ -427,7 +428,7 @@ mod tests {
         assert!(found[0].starts_with("foresight-eviction@"), "{found:?}");
         let plain = json!({"name": "a", "mode": "sticky", "settings": settings});
         assert_eq!(policies(plain), [""; 0]);
-        // An installation that has bound the other default has it.
+        // An installation that has bound the other default uses it.
         let bound = PolicyBytes {
             asked: "bound".to_owned(),
             bytes: treadle_registry::default_eviction_module().into(),

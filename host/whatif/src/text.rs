@@ -1,5 +1,5 @@
-//! A report for people. It is made from the JSON that a daemon sends, so that both forms of what-if
-//! replay read alike.
+//! A report as text. It is made from a daemon's JSON, so that both forms of what-if replay look the
+//! same.
 
 use serde_json::Value;
 use std::fmt::Write;
@@ -21,9 +21,9 @@ const FIGURES: [(&str, &str, usize); 13] = [
     ("offloaded", "offloads", 0),
     ("migrated", "migrations", 0),
 ];
-/// Columns that are left out where no set has any of it.
+/// Columns that are omitted if they are 0 for all sets.
 const RARE: [&str; 2] = ["offloads", "migrations"];
-/// What may be not as it was.
+/// What the replay may leave out or change.
 const CUTS: [(&str, &str); 11] = [
     (
         "programs_begun_before",
@@ -117,7 +117,7 @@ pub fn text(report: &Value) -> String {
     text
 }
 
-/// How many engines, and how large they are.
+/// The number of engines, and their sizes.
 fn engines(report: &Value) -> String {
     let kv = report["kv_tokens"].as_array().into_iter().flatten();
     let kv: Vec<u64> = kv.filter_map(Value::as_u64).collect();
@@ -185,7 +185,7 @@ fn unfinished(text: &mut String, set: &Value) {
     }
 }
 
-/// What the policies of a set did not decide themselves.
+/// Warns if the built-in default answered for policies of the set.
 fn policies(text: &mut String, name: &str, told: &Value) {
     let count = |field: &str| told[field].as_u64().unwrap_or(0);
     let (faults, fallbacks) = (count("faults"), count("fallbacks"));

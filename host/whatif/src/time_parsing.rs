@@ -1,4 +1,4 @@
-//! Times as people write them at the shell.
+//! Parses times on the command line.
 
 use super::runs::unix_us;
 
@@ -7,12 +7,12 @@ const DAY_S: u64 = 86_400;
 /// Years that a date may have: those of the journal's clock.
 const YEARS: std::ops::RangeInclusive<u64> = 1970..=9999;
 
-/// A time, in microseconds since 1970: a date in UTC as `2026-11-22` or `2026-11-22T08:30`, or how
-/// long ago it was, as `8h`, `30m`, `90s` or `2d`.
+/// Parses a time into microseconds since 1970: a date in UTC such as `2026-11-22` or
+/// `2026-11-22T08:30`, or an age such as `8h`, `30m`, `90s` or `2d`.
 pub(super) fn parse_time_us(text: &str) -> Result<u64, String> {
     let us = ago_us(text, unix_us()).or_else(|| date_us(text));
     us.ok_or_else(|| {
-        "write a date in UTC such as 2026-11-22 or 2026-11-22T08:30, or how long ago it was, such as 8h or 30m"
+        "write a date in UTC such as 2026-11-22 or 2026-11-22T08:30, or an age such as 8h or 30m"
             .to_owned()
     })
 }

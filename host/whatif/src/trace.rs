@@ -1,4 +1,4 @@
-//! Traces (docs/traces.md) as work that is replayed: on engines that are made up for them.
+//! Traces (docs/traces.md) as workloads, on simulated engines.
 
 use super::WhatIfError;
 use crate::recorded::{RecordedWorker, Workload};
@@ -10,31 +10,31 @@ use treadle_simulator::cluster::TransferOptions;
 use treadle_simulator::workload::{AgentRun, TraceOptions, load_trace, peak_demand_tokens};
 use utoipa::ToSchema;
 
-/// The profile of a trace's engines unless another is named.
+/// Default profile of a trace's engines.
 pub const PROFILE: &str = "glm-4.6-8xh100";
-/// Programs of a trace for each slot, unless their number is given.
+/// Default number of a trace's programs for each slot.
 const RUNS_PER_SLOT: usize = 4;
-/// Most programs that are live at once.
+/// Limit on live programs.
 pub const LIVE_MAX: u32 = 10_000;
-/// Most programs taken from a trace.
+/// Limit on programs taken from a trace.
 pub const RUNS_MAX: u32 = 100_000;
-/// Most engines.
+/// Limit on engines.
 pub const ENGINES_MAX: u32 = 64;
-/// Most tokens in a second that a configuration can have.
+/// Largest speed that a configuration can have, in tokens per second.
 const TOKENS_PER_S_MAX: u64 = 1_000_000_000;
 
-/// How a trace becomes work.
+/// How a trace becomes a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TraceShape {
-    /// Programs that are live at once; one that ends is replaced by the next.
+    /// Maximum number of live programs; one that ends is replaced by the next.
     pub live: u32,
-    /// Programs taken from it; four for each that is live at once unless given.
+    /// Programs taken from the trace; by default four per live program.
     pub runs: Option<u32>,
-    /// Its token counts are divided by this.
+    /// Divisor of its token counts.
     pub token_divisor: u32,
-    /// Engines.
+    /// Number of engines.
     pub engines: u32,
-    /// KV memory of the engines together, as a share of what the programs need at their peak.
+    /// Total KV memory of the engines, as a share of the programs' peak demand.
     pub kv_fraction: f64,
 }
 
@@ -53,9 +53,9 @@ impl Default for TraceShape {
 /// A trace, ready to be replayed.
 #[derive(Clone, Debug)]
 pub struct TraceWork {
-    /// Its programs, and the engines.
+    /// The workload, with its engines.
     pub workload: Workload,
-    /// How they came about, for people.
+    /// Description of how it was made, as text.
     pub scenario: String,
 }
 
@@ -63,32 +63,32 @@ pub struct TraceWork {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceBody {
-    /// Recorded programs in the format of docs/traces.md: a JSON object on each line.
+    /// Recorded programs in the format of docs/traces.md: one JSON object per line.
     text: String,
-    /// Programs that are live at once, 1 to 10,000; one that ends is replaced by the next. 64 without
-    /// it.
+    /// Maximum number of live programs, 1 to 10,000; one that ends is replaced by the next. By
+    /// default 64.
     #[serde(default)]
     programs: Option<u32>,
-    /// Programs taken from the trace, 1 to 100,000; four for each that is live at once without it.
+    /// Programs taken from the trace, 1 to 100,000; by default four per live program.
     #[serde(default)]
     runs: Option<u32>,
-    /// Its token counts are divided by this; 4 without it.
+    /// Divisor of its token counts; by default 4.
     #[serde(default)]
     token_divisor: Option<u32>,
-    /// Engines, 1 to 64; 2 without it.
+    /// Number of engines, 1 to 64; by default 2.
     #[serde(default)]
     engines: Option<u32>,
-    /// KV memory of the engines together, as a share of what the programs need at their peak, above 0
-    /// and at most 100; 0.33 without it. `kv_tokens` gives it in tokens of one engine.
+    /// Total KV memory of the engines, as a share of the programs' peak demand, above 0 and at most
+    /// 100; by default 0.33. `kv_tokens` sets it in tokens per engine.
     #[serde(default)]
     kv_fraction: Option<f64>,
 }
 
 impl TraceBody {
-    /// The work, on engines of this profile.
+    /// The workload, on engines with this profile.
     ///
     /// # Errors
-    /// The field that is wrong, with the line of a trace that can't be read.
+    /// The invalid field; for a trace that can't be read, with the line.
     pub(crate) fn work(
         &self,
         profile: &EngineProfile,
@@ -103,7 +103,7 @@ impl TraceBody {
             Err(WhatIfError::field(format!("trace.{field}"), problem))
         };
         if self.kv_fraction.is_some() && kv_tokens.is_some() {
-            let problem = "has no effect beside `kv_tokens`; give one of the two";
+            let problem = "has no effect beside `kv_tokens`; give only one of them";
             return Err(WhatIfError::field("trace.kv_fraction", problem));
         }
         let default = TraceShape::default();
@@ -126,7 +126,7 @@ impl TraceBody {
     }
 }
 
-/// An error about a trace as one about the body that has it.
+/// Prefixes the field of an error with its place in the request's body.
 fn in_body(error: WhatIfError) -> WhatIfError {
     match error {
         WhatIfError::Field { field, problem } => {
@@ -141,10 +141,10 @@ fn in_body(error: WhatIfError) -> WhatIfError {
     }
 }
 
-/// Makes work of a trace.
+/// Makes a workload from a trace.
 ///
 /// # Errors
-/// The field that is wrong: `trace` for what can't be read, or `kv_fraction`.
+/// The invalid field: `trace` if it can't be read, or `kv_fraction`.
 pub fn work(
     trace: impl BufRead,
     shape: &TraceShape,
@@ -175,7 +175,7 @@ pub fn work(
         .clone()
         .with_kv_tokens(kv_tokens)
         .sequence_limit_tokens();
-    // What fits no engine would be refused under every policy.
+    // Runs that fit no engine would be refused under every policy.
     runs.retain_mut(|run| {
         run.truncate_at(limit);
         !run.steps.is_empty()
@@ -189,7 +189,7 @@ pub fn work(
     Ok(work_of(runs, shape, profile, (kv_tokens, peak)))
 }
 
-/// Runs of a trace on engines with so much memory each, of what is needed at the peak.
+/// A workload of a trace's runs, with engines whose memory is a share of the peak demand.
 fn work_of(
     runs: Vec<AgentRun>,
     shape: &TraceShape,
@@ -216,8 +216,8 @@ fn work_of(
     TraceWork { workload, scenario }
 }
 
-/// The cost of moving caches and of recomputing them on such engines; the settings decide whether
-/// they are moved.
+/// Speeds of moving and recomputing caches on such engines; the settings decide whether caches are
+/// moved.
 fn kv_speeds(profile: &EngineProfile) -> KvConfig {
     let speed = |tokens_per_s: u64| tokens_per_s.clamp(1, TOKENS_PER_S_MAX);
     KvConfig {

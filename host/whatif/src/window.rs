@@ -1,4 +1,4 @@
-//! A window of the journal, read from the store.
+//! Reads a window of the journal from the store.
 
 use super::request::WindowSpec;
 use super::{EVENTS_MAX, WhatIfError};
@@ -12,7 +12,7 @@ use treadle_store::{
     EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, ProgramCursor, ProgramPage, SeqPage, Store,
 };
 
-/// Kinds of events about no program that are read.
+/// Kinds of events without a program that are read.
 const SHARED_KINDS: &[&str] = &[
     "worker_added",
     "worker_capacity_read",
@@ -22,7 +22,7 @@ const SHARED_KINDS: &[&str] = &[
     "configured",
     "daemon_restarted",
 ];
-/// Those of them that matter from before the window too.
+/// Kinds that are also read from before the window.
 const KINDS_BEFORE: &[&str] = &[
     "worker_added",
     "worker_capacity_read",
@@ -31,10 +31,10 @@ const KINDS_BEFORE: &[&str] = &[
     "worker_removed",
     "configured",
 ];
-/// Pages of programs that are looked through for when they began.
+/// Limit on pages of programs that are searched for their beginning.
 const PROGRAM_PAGES_MAX: usize = 16;
 
-/// Reads the work of a window: of a tenant's programs or of all, their engines, the settings.
+/// Reads the workload of a window: a tenant's programs or all, their engines, and the settings.
 pub async fn load(
     store: &dyn Store,
     window: &WindowSpec,
@@ -68,14 +68,14 @@ pub async fn load(
         let job = job.clone();
         recorder = on_thread(move || take(recorder, &rows, job.as_deref())).await??;
     }
-    // What began before the journal's own beginning began before the window too.
+    // If the journal's beginning is pruned, programs may have begun before it.
     if let (Some(first_us), true) = (first_us, from > 1) {
         note_begun_before(store, &names, first_us, &mut recorder).await?;
     }
     Ok(on_thread(move || recorder.finish()).await??)
 }
 
-/// Takes in the events of a page.
+/// Passes the events of a page to the recorder.
 fn take(
     mut recorder: Recorder,
     rows: &[EventRow],
@@ -90,7 +90,7 @@ fn take(
     Ok(recorder)
 }
 
-/// Does what takes long where it holds no request up.
+/// Runs a long computation on a blocking thread.
 async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, WhatIfError> {
@@ -98,8 +98,8 @@ async fn on_thread<T: Send + 'static>(
     done.map_err(|error| WhatIfError::Ended(error.to_string()))
 }
 
-/// Reports to the recorder engines that were there as the window began and whose registration is no
-/// longer in the journal, as its beginning is pruned.
+/// Adds engines that existed when the window began, but whose registration was pruned from the
+/// journal.
 async fn add_workers_beside(
     store: &dyn Store,
     from: u64,
@@ -135,15 +135,15 @@ async fn add_workers_beside(
     Ok(())
 }
 
-/// How the store names an engine that does not answer.
+/// The store's status of an engine that does not answer.
 const LOST: &str = "lost";
 
-/// Engines that occur in events from the window's beginning on.
+/// Engines in events from the window's beginning on.
 #[derive(Default)]
 struct Later {
-    /// That they came. One that a restart registers again was there before.
+    /// Added ones. Those that a restart registers again existed before.
     came: BTreeSet<WorkerId>,
-    /// That they were lost.
+    /// Lost ones.
     lost: BTreeSet<WorkerId>,
 }
 
@@ -179,7 +179,7 @@ async fn later(store: &dyn Store, from: u64) -> Result<Later, WhatIfError> {
     Ok(later)
 }
 
-/// First and last event, within the bound.
+/// First and last event of a window, within the limit.
 async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), WhatIfError> {
     let last = store.last_seq().await?;
     // The journal's beginning may be pruned.
@@ -195,27 +195,27 @@ async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), Wha
     }
     if from > to {
         return Err(WhatIfError::Range(format!(
-            "the window holds no event: it goes from {from} to {to}, and the journal from {first} to {last}"
+            "the window has no events: it goes from {from} to {to}, and the journal from {first} to {last}"
         )));
     }
     if to - from >= EVENTS_MAX {
         return Err(WhatIfError::Range(format!(
-            "the window holds {} events, and {EVENTS_MAX} are taken at most; narrow it with from_seq and to_seq, or from_us and to_us",
+            "the window has {} events, and the limit is {EVENTS_MAX}; narrow it with from_seq and to_seq, or from_us and to_us",
             to - from + 1
         )));
     }
     Ok((from, to))
 }
 
-/// The first event that is not before a time; one past the last if there is none. Times never fall
-/// along the journal.
+/// The first event at or after a time, or one past the last. Times never decrease along the
+/// journal.
 async fn first_at(store: &dyn Store, at_us: u64, last: u64) -> Result<u64, WhatIfError> {
     let (mut low, mut high) = (1, last + 1);
     while low < high {
         let middle = u64::midpoint(low, high);
         let row = store.events_after(middle - 1, 1).await?;
         match row.first() {
-            // What was pruned is before what is there.
+            // Pruned events are older than all others.
             Some(row) if row.at_us < at_us => low = row.seq.max(middle) + 1,
             _ => high = middle,
         }
@@ -243,7 +243,7 @@ async fn page(
     Ok(store.events_page(&page).await?)
 }
 
-/// Engines and settings before an event, in order.
+/// Events about engines and settings before an event, in order.
 async fn before(store: &dyn Store, from: u64) -> Result<Vec<EventRow>, WhatIfError> {
     let mut rows = Vec::new();
     for kind in KINDS_BEFORE {
@@ -263,7 +263,7 @@ async fn before(store: &dyn Store, from: u64) -> Result<Vec<EventRow>, WhatIfErr
     Ok(rows)
 }
 
-/// Reports to the recorder which of its programs had begun before the window.
+/// Tells the recorder which programs began before the window.
 async fn note_begun_before(
     store: &dyn Store,
     names: &Names,
@@ -300,7 +300,7 @@ async fn note_begun_before(
 fn is_of_job(event: &Event, job: Option<&str>) -> bool {
     match (event, job) {
         (Event::Program(ProgramEvent::StepArrived(arrival)), Some(job)) => &*arrival.job == job,
-        // What else happens to a program matters only where its steps were taken.
+        // Other events of a program are ignored unless its steps were recorded.
         _ => true,
     }
 }

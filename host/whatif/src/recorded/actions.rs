@@ -1,14 +1,14 @@
-//! Actions of tool runners in a window of the journal, each put behind the answer that it follows.
+//! Actions of tool runners in a window of the journal, assigned to the steps that they follow.
 
 use super::recorder::RecordedStep;
 use std::collections::BTreeMap;
 use treadle_simulator::cluster::ToolAction;
 
-/// What a window shows of the actions of one program.
+/// The actions of one program in a window.
 #[derive(Default)]
 pub(super) struct RecordedActions {
     all: Vec<Action>,
-    /// Those under way, by their ids.
+    /// Indices of unfinished actions, by their ids.
     open: BTreeMap<Box<str>, usize>,
 }
 
@@ -19,7 +19,7 @@ struct Action {
 }
 
 impl RecordedActions {
-    /// One has begun; its end is that of the first of its id.
+    /// Records the start of an action; the next end with the same id belongs to it.
     pub(super) fn begun(&mut self, at_us: u64, id: &str, tool: &str) {
         if !self.open.contains_key(id) {
             self.open.insert(id.into(), self.all.len());
@@ -31,14 +31,14 @@ impl RecordedActions {
         }
     }
 
-    /// One has ended. Of one that began before the window nothing is known.
+    /// Records the end of an action. One that began before the window is ignored.
     pub(super) fn ended(&mut self, at_us: u64, id: &str, ok: bool) {
         if let Some(index) = self.open.remove(id) {
             self.all[index].ended = Some((at_us, ok));
         }
     }
 
-    /// The actions after each step, and how many began before the first answer.
+    /// The actions after each step, and the number of actions that began before the first answer.
     pub(super) fn by_step(&self, steps: &[RecordedStep]) -> (Vec<Vec<ToolAction>>, u64) {
         if self.all.is_empty() {
             return (Vec::new(), 0);

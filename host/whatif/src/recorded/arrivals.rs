@@ -1,41 +1,42 @@
-//! Dependencies of arrivals: slots and waves, from the times at which programs opened and ended.
+//! Infers dependencies between arrivals, as slots and waves, from the times at which programs
+//! opened and ended.
 //!
 //! Within a job, in order of time:
-//! - a program that opens within a short lag of another one's end takes its seat;
+//! - a program that opens within a short lag after another one's end takes its slot;
 //! - one that opens while no program of the job is live begins the next wave;
-//! - any other opens at its own time, counted from its wave's beginning.
+//! - any other opens at its own time, relative to its wave's beginning.
 //!
-//! Slots follow the number of ends in the wave, not which program ended: a client with so many
-//! slots gives the next program to whichever is free first.
+//! Slots follow the number of ends in the wave, not which program ended: a client with N slots
+//! gives the next program to whichever is free first.
 
 use std::collections::{BTreeMap, VecDeque};
 use treadle_simulator::cluster::{Begin, RunStart, Schedule, Wave};
 
-/// A program's time in the window, in microseconds of the journal's clock.
+/// When a program was live in the window, in microseconds of the journal's clock.
 pub(super) struct Life {
     pub(super) job: Box<str>,
     pub(super) opened_us: u64,
-    /// Absent if it was open at the window's end.
+    /// Absent if it was live at the window's end.
     pub(super) ended_us: Option<u64>,
 }
 
-/// What is known of a job on the way through the window.
+/// The state of a job while its programs are processed in order of time.
 struct JobCourse {
     job: usize,
     wave: usize,
     wave_began_us: u64,
     live: u64,
-    /// Ends of the wave so far.
+    /// Number of ends in the wave so far.
     ends: u32,
-    /// Unclaimed ones, with their times.
+    /// Slots that no program has taken yet, with the times at which they became free.
     free: VecDeque<(u32, u64)>,
     last_end_us: u64,
 }
 
-/// The schedule of programs in order of their opening.
+/// The schedule of programs, in order of their opening.
 pub(super) fn infer(lives: &[Life], slot_lag_us: u64) -> Schedule {
     let start_us = lives.first().map_or(0, |life| life.opened_us);
-    // At one time ends come before openings, or no program could take a slot at once.
+    // At equal times ends come first, or no program could take a slot at once.
     let openings = lives
         .iter()
         .enumerate()
@@ -45,7 +46,7 @@ pub(super) fn infer(lives: &[Life], slot_lag_us: u64) -> Schedule {
         .enumerate()
         .filter_map(|(run, life)| Some((life.ended_us?.max(life.opened_us), 0, run)));
     let mut moments: Vec<(u64, u8, usize)> = openings.chain(ends).collect();
-    // A program of no length ends after it has opened.
+    // A program of zero length ends after it has opened.
     moments.sort_by_key(|(at, kind, run)| {
         let is_own_end = *kind == 0 && lives[*run].opened_us == *at;
         (*at, if is_own_end { 2 } else { *kind }, *run)
@@ -78,7 +79,7 @@ pub(super) fn infer(lives: &[Life], slot_lag_us: u64) -> Schedule {
         };
         starts[run] = Some(start);
     }
-    // Every program opens once.
+    // Every program opens exactly once.
     schedule.runs = starts.into_iter().flatten().collect();
     schedule
 }

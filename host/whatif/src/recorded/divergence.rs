@@ -1,8 +1,8 @@
-//! Decisions that differ between two sets of policies, with their whys.
+//! Decisions that differ between two sets of policies, with their reasons.
 //!
-//! Two replays drift apart from the first difference on, so that nothing is gained by comparing what
-//! they decide at one time. What is compared is the course of each program: the first of its
-//! decisions that is of another kind or about another engine.
+//! Two replays drift apart after the first difference, so comparing decisions at equal times is
+//! useless. Instead each program's sequence of decisions is compared: the first one of another
+//! kind, or about another engine, is its difference.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -10,34 +10,34 @@ use treadle_core::Event;
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use utoipa::ToSchema;
 
-/// A decision in short, and why.
+/// A decision in short, with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfDecision)]
 pub struct Choice {
-    /// When, in seconds of virtual time.
+    /// Time of the decision, in seconds of virtual time.
     pub at_s: f64,
-    /// What.
+    /// The kind of decision.
     #[schema(value_type = String)]
     pub kind: DecisionKind,
-    /// About which engine, by its index among the recorded ones.
+    /// The engine, by its index among the recorded ones.
     pub worker: u32,
-    /// Who decided.
+    /// The policy that decided.
     pub policy: Box<str>,
-    /// What made it necessary or possible.
+    /// The reason for the decision.
     #[schema(value_type = String)]
     pub because: Because,
-    /// The program's demand there, in tokens.
+    /// The program's demand at the engine, in tokens.
     pub need_tokens: u64,
-    /// Tokens in use there before.
+    /// Tokens in use at the engine before the decision.
     pub used_tokens: u64,
-    /// What the engine holds.
+    /// KV memory of the engine, in tokens.
     pub capacity_tokens: Option<u64>,
     /// How long the step had waited, or the tool call had lasted, in seconds.
     pub waited_s: f64,
     /// The score that a policy gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
-    /// How many others were named beside it.
+    /// Number of alternatives that were considered.
     pub alternatives: usize,
 }
 
@@ -47,17 +47,17 @@ impl Choice {
     }
 }
 
-/// Where a program's course parts.
+/// The first difference between two sets about one program.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfDifference)]
 pub struct Difference {
     /// The program.
     pub program: Box<str>,
-    /// How many of its decisions were the same before.
+    /// Number of equal decisions before it.
     pub same_before: usize,
-    /// What the first set decided; nothing if it decided no more about it.
+    /// The first set's decision; absent if it made no further one about the program.
     pub ours: Option<Choice>,
-    /// What the other set decided.
+    /// The other set's decision.
     pub theirs: Option<Choice>,
 }
 
@@ -68,13 +68,13 @@ impl Difference {
     }
 }
 
-/// What was decided about each program, within a bound.
+/// The decisions about each program, up to a limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choices {
     by_program: BTreeMap<Box<str>, Vec<Choice>>,
     count: usize,
     max: usize,
-    /// From when on decisions are missing.
+    /// Time from which decisions are missing because the limit was reached.
     full_at_us: Option<u64>,
     now_us: u64,
 }
@@ -101,19 +101,18 @@ impl Choices {
         of_program.push(decision.into());
     }
 
-    /// How many there are.
+    /// The number of decisions.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True if there are none.
+    /// Whether there are no decisions.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many programs take another course under the other set, and the first of them, at most
-    /// `max`, by time. Where one of both could not keep all decisions, what came later is not
-    /// compared.
+    /// The number of programs with a difference, and the first `max` differences by time. Decisions
+    /// after the time at which either set reached its limit are not compared.
     pub fn differences(&self, other: &Self, max: usize) -> (usize, Vec<Difference>) {
         let full_at_us = self.full_at_us.into_iter().chain(other.full_at_us).min();
         let until_s = full_at_us.map_or(f64::MAX, |us| us as f64 / 1e6);

@@ -1,9 +1,9 @@
 //! What-if replay: how a recorded workload would have run under other policies.
 //!
-//! A [`Recorder`] takes the events of a window of the journal and gives a [`Workload`]: programs,
-//! their steps and tools, and who waited for whom. [`replay`] runs it in the cluster of virtual time
-//! ([`treadle_simulator::cluster`]): the core of the daemon, its settings, policies, and models of the engines.
-//! [`Comparison`] puts the outcomes of several seeds and sets of policies side by side.
+//! A [`Recorder`] turns the events of a window of the journal into a [`Workload`]: programs, their
+//! steps and tools, and their dependencies. [`replay`] runs it in virtual time
+//! ([`treadle_simulator::cluster`]) with the daemon's core, its settings, policies, and models of
+//! the engines. [`Comparison`] compares the outcomes of several seeds and sets of policies.
 //!
 //! `docs/what-if.md` describes for users what is replayed as recorded, what is inferred, and
 //! what is left out.

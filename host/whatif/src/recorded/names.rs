@@ -1,17 +1,17 @@
-//! Names of the runs of a workload.
+//! Unique names of a workload's runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names of runs: a key that was used again is another program.
+/// Generates unique names: a key that is used again belongs to another program.
 #[derive(Default)]
 pub(super) struct RunNames<'a> {
     taken: BTreeSet<String>,
-    /// How often each key was used so far.
+    /// Number of uses of each key so far.
     uses: BTreeMap<&'a str, u64>,
 }
 
 impl<'a> RunNames<'a> {
-    /// The key itself the first time, then with a number.
+    /// Returns the key the first time, then the key with a number.
     pub(super) fn next(&mut self, key: &'a str) -> String {
         let uses = self.uses.entry(key).or_default();
         loop {
@@ -20,7 +20,7 @@ impl<'a> RunNames<'a> {
                 1 => key.to_owned(),
                 use_number => format!("{key}+{use_number}"),
             };
-            // Another program may be called so.
+            // Another program may have this name.
             if self.taken.insert(name.clone()) {
                 return name;
             }
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_key_that_every_program_has_is_named_in_one_go_each() {
-        // With a mark more for each use this takes hours.
+        // Trying numbers from 1 for each use would take hours.
         let mut names = RunNames::default();
         let last = (0..100_000).map(|_| names.next("agent")).last();
         assert_eq!(last.as_deref(), Some("agent+100000"));

@@ -1,9 +1,9 @@
-//! Which parts of their first prompts programs share.
+//! Infers which prefixes of their first prompts programs share.
 
 use super::recorder::RecordedProgram;
 use std::collections::BTreeMap;
 
-/// What a program's first prompt has in common with others.
+/// The shared parts of a program's first prompt.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct SharedPrefix {
     pub(super) system_tokens: u32,
@@ -11,10 +11,10 @@ pub(super) struct SharedPrefix {
     pub(super) group: u32,
 }
 
-/// For each program. Segments are hashes of all that comes before them, so that two programs share
-/// a segment and all before it, or neither. The most common first segment is the system prompt;
-/// what follows it up to the last segment that another program has too is the group's. A program
-/// with another first segment has it all as its group's.
+/// The shared prefix of each program. Segments are hashes of everything before them, so two
+/// programs that share a segment share all before it. The most common first segment is the system
+/// prompt; what follows, up to the last segment that another program also has, belongs to the
+/// group. For a program with another first segment, all of it belongs to the group.
 pub(super) fn shared_prefixes(programs: &[RecordedProgram]) -> Vec<SharedPrefix> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
     let mut firsts: BTreeMap<u64, usize> = BTreeMap::new();
@@ -46,8 +46,7 @@ pub(super) fn shared_prefixes(programs: &[RecordedProgram]) -> Vec<SharedPrefix>
         };
         let own_from = usize::from(has_system);
         let group_tokens = tokens(&prefix[own_from..depth.max(own_from)]);
-        // A program that shares no group is a group of its own, so that it shares nothing by
-        // accident.
+        // A program without a group gets one of its own, so that it shares nothing by accident.
         let name = (depth > own_from).then(|| prefix[depth - 1].hash);
         let next = groups.len() as u32 + alone;
         let group = if name.is_some() {

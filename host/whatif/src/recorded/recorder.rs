@@ -1,4 +1,4 @@
-//! Events of a window of the journal, taken in one by one.
+//! Turns the events of a window into a workload, one event at a time.
 
 use super::actions::RecordedActions;
 use super::arrivals::{Life, infer};
@@ -11,17 +11,17 @@ use treadle_core::{CoreConfig, Event, PrefixSegment, ProgramEvent, StepArrival, 
 use treadle_model::{StepId, Timestamp, WorkerId};
 use treadle_simulator::workload::{AgentRun, AgentStep, ToolResult};
 
-/// How a window is read.
+/// Options and limits of a recorder.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RecorderOptions {
-    /// A program that opens so soon after another one of its job has ended takes its slot, in
-    /// microseconds of the journal's clock.
+    /// A program that opens within this time after another one of its job has ended takes its slot,
+    /// in microseconds of the journal's clock.
     pub slot_lag_us: u64,
-    /// Programs taken at most.
+    /// Maximum number of programs.
     pub programs_max: usize,
-    /// Steps taken at most.
+    /// Maximum number of steps.
     pub steps_max: usize,
-    /// Actions of tool runners taken at most.
+    /// Maximum number of tool runners' actions.
     pub actions_max: usize,
 }
 
@@ -44,26 +44,26 @@ pub(super) struct RecordedStep {
     pub(super) output_tokens_max: Option<u64>,
 }
 
-/// A program as far as the window shows it.
+/// A program in the window.
 pub(super) struct RecordedProgram {
     pub(super) key: Box<str>,
     pub(super) job: Box<str>,
     pub(super) steps: Vec<RecordedStep>,
-    /// The shared parts of its first prompt.
+    /// The shared segments of its first prompt.
     pub(super) prefix: Vec<PrefixSegment>,
     actions: RecordedActions,
     released_us: Option<u64>,
     one_shot: bool,
-    /// Its latest step, while that has no answer.
+    /// Its latest step, until that is answered.
     awaited: Option<StepId>,
     /// Time of its last event.
     last_us: u64,
 }
 
-/// Bytes of text that are taken for a token where the engine counted none.
+/// Assumed bytes per token of text that the engine did not count.
 const BYTES_PER_TOKEN_GUESS: u64 = 4;
 
-/// What a program may share; of a text in bytes until its first prompt is counted.
+/// The prefix segments of a prompt; those of text are in bytes until the prompt is counted.
 fn prefix_of(arrival: &StepArrival) -> Vec<PrefixSegment> {
     let mut prefix = arrival.prefix.clone();
     let bytes = arrival.text.iter().flat_map(|text| &text.prefix_bytes);
@@ -73,21 +73,21 @@ fn prefix_of(arrival: &StepArrival) -> Vec<PrefixSegment> {
     prefix
 }
 
-/// A step that is not answered yet.
+/// A step without an answer yet.
 struct OpenStep {
     program: usize,
     arrived_us: u64,
-    /// Size of a prompt that came as text; 0 for token ids.
+    /// Size of a prompt in text form; 0 for token ids.
     text_bytes: u64,
     output_tokens_max: Option<u64>,
-    /// Its first token came before its end.
+    /// Whether its first token was reported before its end.
     reported: bool,
-    /// A later step of its program has come meanwhile.
+    /// Whether a later step of its program has arrived.
     overtaken: bool,
 }
 
-/// Takes in the events of a window and gives the workload in it. Engines and settings come from events
-/// too: those from before the window are taken in first, by [`Recorder::prepare`].
+/// Turns the events of a window into a workload. Engines and settings also come from events before
+/// the window, which are passed to [`Recorder::prepare`] first.
 #[derive(Default)]
 pub struct Recorder {
     options: RecorderOptions,
@@ -107,7 +107,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that has seen nothing.
+    /// An empty recorder.
     pub fn new(options: RecorderOptions) -> Self {
         Self {
             options,
@@ -115,18 +115,18 @@ impl Recorder {
         }
     }
 
-    /// Takes in an event from before the window: engines and settings alone are kept of it.
+    /// Processes an event from before the window; only engines and settings are recorded.
     pub fn prepare(&mut self, event: &Event) {
         self.is_in_window = false;
         self.take_surroundings(event);
     }
 
-    /// Notes that a program had begun before the window.
+    /// Records that a program began before the window.
     pub fn begun_before(&mut self, program: &str) {
         self.begun_before.insert(program.into());
     }
 
-    /// Notes that all programs had begun before the window but for these.
+    /// Records that all programs except these began before the window.
     pub fn begun_outside(&mut self, within: &BTreeSet<String>) {
         let outside = self
             .programs
@@ -136,21 +136,21 @@ impl Recorder {
             .extend(outside.map(|program| program.key.clone()));
     }
 
-    /// Engines in events so far, including those that are gone again.
+    /// Whether an engine occurs in the events so far, even if it was removed again.
     pub fn knows_worker(&self, worker: WorkerId) -> bool {
         self.workers.knows(worker)
     }
 
-    /// Notes an engine that was there as the window began and whose registration is no longer in
-    /// the journal. What events report of it stays as it is.
+    /// Adds an engine that existed when the window began, but whose registration is no longer in
+    /// the journal. Reports in events take precedence.
     pub fn worker_beside(&mut self, worker: WorkerId, known: RecordedWorker) {
         self.workers.beside(worker, known);
     }
 
-    /// Takes in an event of the window; they come in the journal's order.
+    /// Processes an event of the window, in the journal's order.
     ///
     /// # Errors
-    /// [`ReplayError::TooLarge`] past the bounds of the options.
+    /// [`ReplayError::TooLarge`] if a limit of the options is exceeded.
     pub fn take(&mut self, at: Timestamp, event: &Event) -> Result<(), ReplayError> {
         self.is_in_window = true;
         let (first_us, _) = self.range_us.unwrap_or((at.0, at.0));
@@ -187,9 +187,9 @@ impl Recorder {
                 if let Some(&index) = self.names.get(program) {
                     let released = &mut self.programs[index];
                     released.released_us.get_or_insert(at.0);
-                    // A step that was refused has no event of its own: here it is over.
+                    // A refused step has no event of its own; the release ends it.
                     released.awaited = None;
-                    // Its next life, if it has one, is another program.
+                    // If the key is used again, it belongs to another program.
                     self.names.remove(program);
                 }
             }
@@ -206,7 +206,7 @@ impl Recorder {
 
     fn take_surroundings(&mut self, event: &Event) {
         if self.workers.take(event) {
-            // What changes before the first program comes is as it was.
+            // Changes before the first program are part of the initial state.
             let counts = self.is_in_window && !self.programs.is_empty();
             self.cuts.worker_changes += u64::from(counts);
         }
@@ -229,8 +229,8 @@ impl Recorder {
         }
         let program = &mut self.programs[index];
         program.last_us = at_us;
-        // Whether the one before is still at work is known when its answer comes: one that was
-        // refused has no event of its own.
+        // Whether the previous step is still running is known only when it is answered: a refused
+        // one has no event of its own.
         let before = program.awaited.replace(arrival.step);
         if let Some(before) = before.and_then(|step| self.open.get_mut(&step)) {
             before.overtaken = true;
@@ -327,7 +327,7 @@ impl Recorder {
         }
     }
 
-    /// The workload of all that was taken in.
+    /// The recorded workload.
     ///
     /// # Errors
     /// [`ReplayError::Empty`] if no step was answered.
@@ -368,8 +368,8 @@ impl Recorder {
         })
     }
 
-    /// Steps without an answer: those that are under way as the window ends, and those without
-    /// further events.
+    /// Counts steps without an answer: those running at the window's end, and those without further
+    /// events.
     fn count_open_steps(&mut self) {
         for (step, open) in &self.open {
             let program = &self.programs[open.program];
@@ -381,9 +381,9 @@ impl Recorder {
         }
     }
 
-    /// Whether a program had no events for so long before the window's end that its client has left
-    /// it. The scheduler takes it to be over after its longest tool call; a short window does not
-    /// last that long.
+    /// Whether a program had no events for so long before the window's end that its client must
+    /// have abandoned it. The scheduler assumes this after the longest tool call; a short window is
+    /// not that long.
     fn is_silent(&self, program: &RecordedProgram) -> bool {
         let (first_us, last_us) = self.range_us.unwrap_or_default();
         let default = CoreConfig::default();
@@ -397,8 +397,8 @@ impl Recorder {
         program.released_us.is_none() && last_us - program.last_us > idle_us
     }
 
-    /// When programs opened and ended. One whose job reports the end of others is open at the
-    /// window's end if it was not released and its client has not left it.
+    /// When programs opened and ended. A program whose job reports ends counts as live at the
+    /// window's end unless it was released or abandoned.
     fn lives(&mut self) -> Vec<Life> {
         let reported = self.programs.iter().filter(|p| p.released_us.is_some());
         let pending_reports: BTreeSet<Box<str>> = reported.map(|p| p.job.clone()).collect();
@@ -430,7 +430,7 @@ impl Recorder {
         let last_us = steps().map(|step| step.finished_us).max().unwrap_or(0);
         let took = steps().map(|step| step.finished_us.saturating_sub(step.arrived_us));
         let mut latencies_us: Vec<u64> = took.collect();
-        // Where an engine does not report it, nothing is known of that step's share.
+        // Without the engine's report, the cached share of the step is unknown.
         let reported = || steps().filter(|step| step.tokens.cached.is_some());
         let prompt = reported().map(|step| step.tokens.prompt).sum();
         let cached = reported().filter_map(|step| step.tokens.cached).sum();
@@ -470,9 +470,9 @@ impl Recorder {
     }
 }
 
-/// A step as it is repeated, and whether its reuse is a guess. A prompt that holds the whole context
-/// before it kept it; a somewhat shorter one kept the prompt before; of one that shrank, the parts
-/// that programs share and what the engine found are known to be kept.
+/// A step to replay, and whether its reuse is a guess. A prompt that contains the whole previous
+/// context reused it; a somewhat shorter one reused the previous prompt; of a prompt that shrank,
+/// only the shared segments and what the engine found in its cache are known to be reused.
 fn replayed(before: Option<AgentStep>, step: &RecordedStep, shared: u64) -> (AgentStep, bool) {
     let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX / 4);
     let input = tokens(step.tokens.prompt.max(1));

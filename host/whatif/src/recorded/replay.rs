@@ -1,4 +1,4 @@
-//! One workload under one set of policies.
+//! Replays one workload under one set of policies.
 
 use super::divergence::{Choice, Choices};
 use super::statistics::{jain_index, percentiles_s};
@@ -14,116 +14,115 @@ use treadle_simulator::cluster::{
 };
 use utoipa::ToSchema;
 
-/// A replay is cancelled when it has lasted this many times as long as it would one step at a time,
-/// plus [`TIMEOUT_US`].
+/// A replay is cancelled after this many times the time of a sequential run, plus [`TIMEOUT_US`].
 const TIMEOUT_FACTOR: u64 = 4;
-/// See [`TIMEOUT_FACTOR`]: an hour of virtual time.
+/// Constant part of the timeout, see [`TIMEOUT_FACTOR`]: an hour of virtual time.
 const TIMEOUT_US: u64 = 3_600_000_000;
-/// Output tokens between two reports of an engine, as a gateway sends them.
+/// Output tokens between two progress reports of an engine, as in the gateway.
 const PROGRESS_TOKENS: u32 = 64;
 
-/// How a workload is repeated.
+/// Options of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
     /// The scheduler's settings.
     pub core: CoreConfig,
-    /// What each engine is like.
+    /// The engines' profile.
     pub profile: EngineProfile,
-    /// KV memory of each engine, in tokens: as many engines as there are numbers.
+    /// KV memory of each engine, in tokens; its length is the number of engines.
     pub kv_tokens: Vec<u64>,
-    /// Time that a step takes to its engine besides the profile's, in microseconds.
+    /// Additional time to send a step to its engine, in microseconds.
     pub request_overhead_us: u64,
-    /// Decisions kept for comparison at most; 0 keeps none, and is faster.
+    /// Maximum number of decisions stored for comparison; 0 stores none and is faster.
     pub decisions_max: usize,
 }
 
-/// What the programs of one job came to.
+/// The outcome of one job's programs.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfJob)]
 pub struct JobOutcome {
     /// The job.
     pub job: Box<str>,
-    /// Its programs that ended.
+    /// Number of its programs that ended.
     pub programs: u64,
-    /// Mean time of a program as a multiple of what it takes undisturbed.
+    /// Mean time of a program, divided by its time without other programs.
     pub slowdown: f64,
 }
 
-/// What a workload came to under one set of policies. Times are virtual, in seconds.
+/// The outcome of a workload under one set of policies. Times are virtual, in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfOutcome)]
 pub struct Outcome {
-    /// Steps answered.
+    /// Number of answered steps.
     pub steps: u64,
-    /// Steps that were not.
+    /// Number of steps without an answer.
     pub refused: u64,
-    /// Programs that ended.
+    /// Number of programs that ended.
     pub programs: u64,
-    /// False if it was cancelled: some programs would hardly ever have ended.
+    /// False if the replay was cancelled at its timeout.
     pub whole: bool,
-    /// From the first step's sending to the last answer.
+    /// Time from sending the first step to the last answer.
     pub makespan_s: f64,
-    /// Steps answered a minute.
+    /// Answered steps per minute.
     pub steps_per_min: f64,
     /// Median time from sending a step to its answer.
     pub step_p50_s: f64,
-    /// 95th percentile.
+    /// 95th percentile of that time.
     pub step_p95_s: f64,
-    /// 99th percentile.
+    /// 99th percentile of that time.
     pub step_p99_s: f64,
     /// Share of prompt tokens found in caches.
     pub hit_rate: f64,
     /// Jain's index of the programs' slowdowns.
     pub fairness: f64,
-    /// The same of the jobs' mean slowdowns.
+    /// Jain's index of the jobs' mean slowdowns.
     pub job_fairness: f64,
-    /// Programs paused.
+    /// Number of pauses.
     pub pauses: u64,
-    /// Paused programs restored elsewhere.
+    /// Number of paused programs restored on another engine.
     pub moves: u64,
-    /// Requests that engines preempted.
+    /// Number of requests that engines preempted.
     pub preemptions: u64,
-    /// Caches that went to host memory.
+    /// Number of caches offloaded to host memory.
     pub offloads: u64,
-    /// Caches moved to another engine.
+    /// Number of caches moved to another engine.
     pub migrations: u64,
-    /// Job by job.
+    /// The outcome of each job.
     pub jobs: Vec<JobOutcome>,
-    /// What became of the questions to the set's policies, where there are any.
+    /// Statistics of the calls to the set's policies, if it has any.
     #[serde(skip_serializing_if = "PolicyRecord::is_empty")]
     pub policies: PolicyRecord,
-    /// What was decided, until it is compared.
+    /// The decisions, until they are compared.
     #[serde(skip)]
     pub choices: Choices,
 }
 
-/// What became of the questions that the policies of a set were asked.
+/// Statistics of the calls to a set's policies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = WhatIfQuestions)]
 pub struct PolicyRecord {
-    /// Questions that they answered.
+    /// Calls that the policies answered.
     pub answered: u64,
-    /// Questions that a built-in default answered in their stead.
+    /// Calls that a built-in default answered instead.
     pub fallbacks: u64,
-    /// Of these, questions that went wrong.
+    /// Of the fallbacks, those caused by a fault.
     pub faults: u64,
-    /// Times that a policy was rolled back for its faults: from then on the built-in default
-    /// decided.
+    /// Times that a policy was rolled back because of faults; the built-in default decided from
+    /// then on.
     pub given_up: u64,
-    /// What they computed for all questions, in wasmtime's units of fuel: about an instruction each.
+    /// Fuel of all calls in wasmtime's units, about one per instruction.
     pub fuel: u64,
-    /// The latest fault, for people.
+    /// The latest fault, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_fault: Option<String>,
 }
 
 impl PolicyRecord {
-    /// True if nothing was asked.
+    /// Whether no policy was called.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// These and others together.
+    /// The sum of two records.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.answered += other.answered;
@@ -136,9 +135,9 @@ impl PolicyRecord {
     }
 }
 
-/// Repeats a workload. `goes_on` is called with the number of steps that were answered, after every
-/// so many events and however long virtual time stands still, and ends it by `false`: then there is
-/// no outcome.
+/// Replays a workload. `goes_on` is called regularly, by the number of events rather than by
+/// virtual time, with the number of answered steps. If it returns `false`, the replay ends without
+/// an outcome.
 pub fn replay(
     workload: &Workload,
     options: &ReplayOptions,
@@ -173,7 +172,7 @@ pub fn replay(
         kv_tokens: &options.kv_tokens,
         output_limits: &workload.output_limits,
         actions: &workload.actions,
-        // What a tool waited for a core is part of its recorded time.
+        // The recorded time of a tool includes its wait for a core.
         tool_cores: None,
         request_overhead_us: options.request_overhead_us + cluster.profile.request_overhead_us,
         whole_answers: workload.whole_answers,
@@ -192,7 +191,7 @@ pub fn replay(
     (!eyes.stopped).then(|| eyes.outcome(workload, &ideal_us, &report))
 }
 
-/// How long each program takes if there is no other.
+/// Time of each program if it runs without others.
 fn ideal_times_us(workload: &Workload, profile: &EngineProfile) -> Vec<u64> {
     let of_run = |run: &treadle_simulator::workload::AgentRun| {
         let steps = run.steps.iter().map(|step| {
@@ -214,7 +213,7 @@ fn timeout_us(workload: &Workload, ideal_us: &[u64]) -> u64 {
     TIMEOUT_FACTOR * (gaps + programs + recorded_us) + TIMEOUT_US
 }
 
-/// Observes what the report does not contain.
+/// Observes what the cluster's report does not contain.
 struct Eyes<'a> {
     goes_on: &'a mut dyn FnMut(u64) -> bool,
     stopped: bool,
@@ -226,11 +225,11 @@ struct Eyes<'a> {
     choices: Choices,
 }
 
-/// Events of the core, and moments of the cluster, between two questions whether to go on.
+/// Number of observed events between two calls of `goes_on`.
 const ASK_EVERY: u64 = 64;
 
 impl Eyes<'_> {
-    /// Something has happened: now and then that is reported, and the observer may end the replay.
+    /// Counts an event, and calls `goes_on` at intervals.
     fn tick(&mut self) {
         self.events += 1;
         if self.events.is_multiple_of(ASK_EVERY) && !self.stopped {
@@ -301,7 +300,7 @@ impl Eyes<'_> {
         }
     }
 
-    /// For each program that ended: its time, over what it takes undisturbed.
+    /// For each program that ended: its time, divided by its time without others.
     fn slowdowns(&self, ideal_us: &[u64]) -> Vec<Option<f64>> {
         let times = self.began_us.iter().zip(&self.ended_us).zip(ideal_us);
         let slowdown = |((began, ended), ideal): ((&Option<u64>, &Option<u64>), &u64)| {
@@ -331,7 +330,7 @@ fn jobs_of(workload: &Workload, slowdowns: &[Option<f64>]) -> Vec<JobOutcome> {
     jobs.map(outcome).collect()
 }
 
-/// A decision as it is compared.
+/// A decision in the form that is compared.
 impl From<&Decision> for Choice {
     fn from(decision: &Decision) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Sets of policies side by side.
+//! Compares sets of policies.
 
 use super::divergence::{Choices, Difference};
 use super::replay::{Outcome, PolicyRecord};
@@ -8,29 +8,29 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Jobs reported for each outcome: a window may have as many as programs, and outcomes are many.
+/// Maximum number of jobs reported for each outcome, of which there are many.
 const JOBS_REPORTED_MAX: usize = 200;
 
-/// A figure's mean and interval under one set.
+/// Mean and confidence interval of a figure under one set.
 pub type Interval = Estimate;
 
-/// How a set compares with the first one: its figure over the first's, seed by seed.
+/// A set's figures divided by the first set's, seed by seed.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfChange)]
 pub struct Change {
-    /// Makespan over makespan; below 1 is faster.
+    /// Ratio of makespans; below 1 is faster.
     pub makespan_ratio: Estimate,
-    /// Throughput over throughput.
+    /// Ratio of throughputs.
     pub steps_per_min_ratio: Estimate,
-    /// 99th percentile of a step over that.
+    /// Ratio of the steps' 99th percentiles.
     pub step_p99_ratio: Estimate,
-    /// Programs about which other things were decided, under the first seed.
+    /// Number of programs with differing decisions, under the first seed.
     pub programs_decided_otherwise: usize,
-    /// The first of those decisions, by time.
+    /// The first differing decisions, by time.
     pub differences: Vec<Difference>,
 }
 
-/// A policy that a set asked.
+/// A policy that a set calls.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfPolicy)]
 pub struct AskedPolicy {
@@ -40,14 +40,14 @@ pub struct AskedPolicy {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// What it was configured with.
+    /// Its configuration.
     #[schema(value_type = Object)]
     pub config: Value,
-    /// Whether it was not chosen: it is the default of the set's settings, or what answers anyway.
+    /// Whether it is a default, of the set's settings or of the mode, rather than chosen.
     pub is_default: bool,
 }
 
-/// What one set came to over all seeds.
+/// The results of one set over all seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfSet)]
 pub struct SetReport {
@@ -55,43 +55,43 @@ pub struct SetReport {
     pub name: String,
     /// Makespan in seconds.
     pub makespan_s: Estimate,
-    /// Steps answered a minute.
+    /// Answered steps per minute.
     pub steps_per_min: Estimate,
     /// Share of prompt tokens found in caches.
     pub hit_rate: Estimate,
     /// Median time of a step, in seconds.
     pub step_p50_s: Estimate,
-    /// 95th percentile.
+    /// 95th percentile of the steps' times.
     pub step_p95_s: Estimate,
-    /// 99th percentile.
+    /// 99th percentile of the steps' times.
     pub step_p99_s: Estimate,
     /// Jain's index of the programs' slowdowns.
     pub fairness: Estimate,
-    /// The same of the jobs'.
+    /// Jain's index of the jobs' mean slowdowns.
     pub job_fairness: Estimate,
-    /// Programs paused.
+    /// Number of pauses.
     pub pauses: Estimate,
-    /// Paused programs restored elsewhere.
+    /// Number of paused programs restored on another engine.
     pub moves: Estimate,
-    /// Requests that engines preempted.
+    /// Number of requests that engines preempted.
     pub preemptions: Estimate,
-    /// Caches that went to host memory.
+    /// Number of caches offloaded to host memory.
     pub offloads: Estimate,
-    /// Caches moved to another engine.
+    /// Number of caches moved to another engine.
     pub migrations: Estimate,
-    /// Steps that were not answered, all seeds together.
+    /// Number of steps without an answer, over all seeds.
     pub refused: u64,
-    /// Seeds under which it was cancelled before all programs had ended: its figures are too good.
+    /// Number of seeds whose replay was cancelled at its timeout: the figures are too good.
     pub given_up: u64,
-    /// The policies that it asked; none of a set that has only what is built in.
+    /// The policies that the set calls; empty if it only has built-in ones.
     pub asked: Vec<AskedPolicy>,
-    /// Statistics of the questions to its policies, all seeds together. Where a policy was rolled
-    /// back, the figures are those of the built-in default, not of the set.
+    /// Statistics of the calls to its policies, over all seeds. After a rollback the figures are
+    /// those of the built-in default, not of the set.
     pub policies: PolicyRecord,
-    /// Against the first set; nothing for that one itself.
+    /// Comparison with the first set; absent for the first set itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against_first: Option<Change>,
-    /// The outcomes seed by seed.
+    /// The outcomes, seed by seed.
     pub seeds: Vec<Outcome>,
 }
 
@@ -99,30 +99,30 @@ pub struct SetReport {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfComparison)]
 pub struct Comparison {
-    /// Programs repeated.
+    /// Number of programs replayed.
     pub programs: u64,
-    /// Their steps.
+    /// Number of their steps.
     pub steps: u64,
-    /// Programs that took the slot of one that ended.
+    /// Number of programs that took the slot of one that ended.
     pub seat_takers: u64,
-    /// Waves of programs.
+    /// Number of waves of programs.
     pub waves: u64,
-    /// Jobs in all; of each outcome those with the most programs are reported.
+    /// Number of jobs; each outcome lists those with the most programs.
     pub jobs: u64,
-    /// What is not as it was.
+    /// What the replay leaves out or changes.
     pub cuts: Cuts,
-    /// What the window itself came to.
+    /// The recorded outcome of the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Recorded>,
     /// The engines of the window.
     pub workers: Vec<RecordedWorker>,
-    /// One for each set, in their order.
+    /// One report for each set, in their order.
     pub sets: Vec<SetReport>,
 }
 
 impl Comparison {
-    /// Puts outcomes together: for each set its name and one outcome a seed, the same seeds for
-    /// all. Of decisions that differ at most `differences_max` are reported.
+    /// Combines outcomes: for each set its name and one outcome per seed, the same seeds for all
+    /// sets. At most `differences_max` differing decisions are reported.
     pub fn of(
         workload: &Workload,
         outcomes: Vec<(String, Vec<Outcome>)>,
@@ -136,7 +136,7 @@ impl Comparison {
         let changes: Vec<Option<Change>> = std::iter::once(None).chain(changes).collect();
         let sets = outcomes.into_iter().zip(changes);
         let sets = sets.map(|((name, mut own), change)| {
-            // They are many, and compared now.
+            // Decisions take much memory and are not needed after the comparison.
             for outcome in &mut own {
                 outcome.choices = Choices::default();
                 if outcome.jobs.len() > JOBS_REPORTED_MAX {
@@ -187,7 +187,7 @@ impl SetReport {
             offloads: estimate(|seed| seed.offloads as f64),
             migrations: estimate(|seed| seed.migrations as f64),
             refused: seeds.iter().map(|seed| seed.refused).sum(),
-            // The plan knows.
+            // The plan sets it.
             asked: Vec::new(),
             given_up: seeds.iter().filter(|seed| !seed.whole).count() as u64,
             policies: seeds.iter().fold(PolicyRecord::default(), |all, seed| {

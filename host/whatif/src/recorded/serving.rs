@@ -1,4 +1,4 @@
-//! Which engines a window had.
+//! Infers which engines served in a window.
 
 use super::workload::RecordedWorker;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,30 +6,30 @@ use treadle_core::worker::WorkerState;
 use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_model::WorkerId;
 
-/// An engine as far as the window and what came before it show.
+/// An engine as events show it.
 struct SeenWorker {
     worker: RecordedWorker,
-    /// It was there, and answered, while a step came.
+    /// Whether it answered at the time of some step's arrival.
     served: bool,
 }
 
-/// Engines, and how they are.
+/// Engines and their states.
 #[derive(Default)]
 pub(super) struct SeenWorkers {
     seen: BTreeMap<WorkerId, SeenWorker>,
-    /// Those that do not answer, known or not.
+    /// Engines that do not answer, including unknown ones.
     lost: BTreeSet<WorkerId>,
-    /// Those that operators drain, known or not.
+    /// Engines that are being drained, including unknown ones.
     draining: BTreeSet<WorkerId>,
-    /// Those that were taken out before they served.
+    /// Engines that were removed before they served.
     gone: BTreeSet<WorkerId>,
-    /// Some have come, gone or changed since the last step came.
+    /// Whether engines were added, removed or changed since the last step arrived.
     changed: bool,
 }
 
 impl SeenWorkers {
-    /// Takes in an event about an engine; true if one joined, left, was lost or found, or was taken
-    /// out of service or back.
+    /// Processes an event about an engine. Returns true if one was added, removed, lost, recovered,
+    /// or taken out of service or back.
     pub(super) fn take(&mut self, event: &Event) -> bool {
         match event {
             Event::Program(ProgramEvent::WorkerAdded {
@@ -66,14 +66,14 @@ impl SeenWorkers {
             Event::Program(ProgramEvent::WorkerRemoved { worker }) => {
                 self.lost.remove(worker);
                 self.draining.remove(worker);
-                // One that goes after it has served is repeated all the same.
+                // One that is removed after it has served is replayed all the same.
                 if self.seen.get(worker).is_none_or(|seen| !seen.served) {
                     self.seen.remove(worker);
                     self.gone.insert(*worker);
                 }
             }
             Event::Program(ProgramEvent::WorkerStateSet { worker, state }) => {
-                // One that is cordoned serves the programs that it has.
+                // A cordoned engine still serves its programs.
                 if *state == WorkerState::Draining {
                     self.draining.insert(*worker);
                 } else {
@@ -86,7 +86,7 @@ impl SeenWorkers {
         true
     }
 
-    /// A step has come: those that answer serve in the window.
+    /// Marks the engines that answer as serving, when a step arrives.
     pub(super) fn serve(&mut self) {
         if std::mem::take(&mut self.changed) {
             for (id, seen) in &mut self.seen {
@@ -95,12 +95,12 @@ impl SeenWorkers {
         }
     }
 
-    /// Whether events have reported it, gone again or not.
+    /// Whether events have reported the engine, even if it was removed.
     pub(super) fn knows(&self, worker: WorkerId) -> bool {
         self.seen.contains_key(&worker) || self.gone.contains(&worker)
     }
 
-    /// One whose registration is not in the events.
+    /// Adds an engine whose registration is not in the events.
     pub(super) fn beside(&mut self, worker: WorkerId, known: RecordedWorker) {
         if !self.knows(worker) {
             let seen = SeenWorker {
@@ -112,7 +112,7 @@ impl SeenWorkers {
         }
     }
 
-    /// Those that served; all that are known where that is none of them.
+    /// The engines that served, or all known ones if none did.
     pub(super) fn serving(self) -> Vec<RecordedWorker> {
         let any = self.seen.values().any(|seen| seen.served);
         let served = self.seen.into_values();

@@ -1,16 +1,16 @@
-//! Means with what they are worth, percentiles, fairness.
+//! Means with confidence intervals, percentiles, and fairness.
 
 use serde::Serialize;
 use treadle_simulator::cluster::percentile;
 use utoipa::ToSchema;
 
-/// Student's t for 95 % on both sides, by degrees of freedom from 1.
+/// Student's t for a two-sided 95 % interval, by degrees of freedom from 1.
 const T_95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
-/// The same for more.
+/// Student's t for more degrees of freedom.
 const T_95_MANY: f64 = 1.96;
 
 /// A mean over seeds.
@@ -25,7 +25,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The mean of some values, 0 of none.
+    /// The mean of the values; 0 if there are none.
     pub fn of(values: &[f64]) -> Self {
         let count = values.len();
         let mean = values.iter().sum::<f64>() / count.max(1) as f64;
@@ -45,7 +45,7 @@ impl Estimate {
     }
 }
 
-/// Jain's index of fairness: 1 if all have the same, 1/n if one of n has all. 1 for none.
+/// Jain's index of fairness: 1 if all values are equal, 1/n if one of n has everything; 1 for none.
 pub fn jain_index(values: &[f64]) -> f64 {
     let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), value| {
         (sum + value, squares + value * value)
@@ -71,7 +71,7 @@ mod tests {
         let one = Estimate::of(&[3.0]);
         assert_eq!((one.mean, one.half_width), (3.0, None));
         let three = Estimate::of(&[1.0, 2.0, 3.0]);
-        // A deviation of 1, by the root of 3, times t with two degrees of freedom.
+        // A deviation of 1, divided by the root of 3, times t with two degrees of freedom.
         let half = 4.303 / 3.0_f64.sqrt();
         assert!((three.mean - 2.0).abs() < 1e-9);
         assert!((three.half_width.unwrap() - half).abs() < 1e-9);

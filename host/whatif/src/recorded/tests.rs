@@ -1,5 +1,5 @@
-//! Recording a simulated run gives the workload that it was made from, and repeating it gives what
-//! it came to.
+//! Recording a simulated run gives the workload that it was made from, and replaying that gives the
+//! same outcome.
 
 mod edges;
 
@@ -16,7 +16,7 @@ use treadle_simulator::cluster::{
 };
 use treadle_simulator::workload::{AgentRun, LognormalAgents};
 
-/// Answers as the native policy does, and keeps what the core has learnt of tools.
+/// Answers as the native policy does, and stores what the core has learnt about tools.
 #[derive(Default)]
 struct Onlooker {
     policy: NativeEviction,
@@ -242,7 +242,7 @@ fn the_same_seeds_give_the_same_report_and_others_another() {
     assert_ne!(one.sets[0].makespan_s, other.sets[0].makespan_s);
     assert!(one.sets[1].makespan_s.half_width.unwrap() > 0.0);
     assert_eq!((one.programs, one.seat_takers, one.waves), (24, 16, 1));
-    // Memory is short: the set that sees it does better, and decides otherwise.
+    // Memory is short, so the set that considers it does better and decides differently.
     let change = one.sets[1].against_first.as_ref().unwrap();
     assert!(change.makespan_ratio.mean < 1.0, "{change:?}");
     assert!(change.programs_decided_otherwise > 0);
@@ -251,7 +251,7 @@ fn the_same_seeds_give_the_same_report_and_others_another() {
     assert!(first.ours.is_some() || first.theirs.is_some());
     assert!(one.sets[0].against_first.is_none());
     assert_eq!(one.jobs, 1);
-    // Decisions are let go once they are compared.
+    // Decisions are dropped once they are compared.
     let outcomes = one.sets.iter().flat_map(|set| &set.seeds);
     assert!(outcomes.map(|outcome| outcome.choices.len()).sum::<usize>() == 0);
 }
@@ -285,7 +285,7 @@ fn a_replay_ends_when_it_is_cancelled_even_if_virtual_time_stands_still() {
         request_overhead_us: 0,
         decisions_max: 0,
     };
-    // A look at the load as soon as the last one is over.
+    // Polls the load as soon as the previous poll is over.
     options.core.tick = treadle_model::Span(0);
     let mut asked = 0;
     let outcome = replay(
@@ -320,7 +320,7 @@ fn a_shrunk_prompt_keeps_what_is_known_to_be_kept() {
     }
 }
 
-/// Every other tool call is an edit of half a second, the others are tests that take half a minute
+/// Every other tool call is an edit of half a second; the others are tests that take half a minute
 /// and fail.
 fn two_tools(runs: &mut [AgentRun]) -> Vec<Vec<Vec<ToolAction>>> {
     let mut actions = Vec::new();
@@ -388,7 +388,7 @@ fn the_times_of_each_tool_are_learnt_as_they_were() {
         "{edit:?} {test:?}"
     );
     assert_eq!((edits_fail, tests_fail), (false, true));
-    // Others take more or less time, and their tools with them.
+    // Others take more or less time, and so do their tools.
     let jittered = workload.jittered(7, 0.1);
     for (run, steps) in jittered.runs.iter().zip(&jittered.actions) {
         for (step, action) in run

@@ -1,4 +1,4 @@
-//! A recorded workload, ready to be repeated.
+//! A recorded workload, ready to be replayed.
 
 use super::statistics::percentiles_s;
 use rand::{Rng, SeedableRng};
@@ -9,25 +9,25 @@ use treadle_simulator::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
 use treadle_simulator::workload::AgentRun;
 use utoipa::ToSchema;
 
-/// Why a window is not one that what-if replay can repeat.
+/// Why a window can't be replayed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ReplayError {
-    /// No program has a step that was answered.
+    /// No step of the window was answered.
     #[error(
         "no step was answered in this window; choose one that holds programs at work (`treadle events tail` shows the journal)"
     )]
     Empty,
-    /// More programs or steps than are taken.
-    #[error("the window holds more than {max} {what}; choose a shorter one")]
+    /// A limit on programs, steps or actions is exceeded.
+    #[error("the window has more than {max} {what}; choose a shorter one")]
     TooLarge {
-        /// Of what.
+        /// What is limited.
         what: &'static str,
-        /// How many are taken.
+        /// The limit.
         max: usize,
     },
 }
 
-/// An engine as the journal knows it.
+/// An engine as recorded in the journal.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfWorker)]
 pub struct RecordedWorker {
@@ -37,55 +37,56 @@ pub struct RecordedWorker {
     pub kv_tokens: Option<u64>,
 }
 
-/// What the window's edges and its failures left out.
+/// What is left out or changed because of the window's edges and its failures.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfCuts)]
 pub struct Cuts {
-    /// Programs that had begun before the window: they are repeated from their first step within it.
+    /// Programs that began before the window: replayed from their first step in it.
     pub programs_begun_before: u64,
-    /// Programs that had not ended with the window: they are repeated up to their last answer in it.
+    /// Programs that had not ended at the window's end: replayed up to their last answer in it.
     pub programs_open_at_end: u64,
-    /// Programs that were never released and had no event for as long as a tool call may last, or
-    /// half of a shorter window: they are taken to be over with their last answer.
+    /// Programs that were never released and had no event for the longest tool call's time, or for
+    /// half of a shorter window: they end with their last answer.
     pub programs_left: u64,
     /// Programs without an answered step in the window: left out.
     pub programs_without_answer: u64,
-    /// Steps under way at the window's end: left out.
+    /// Steps running at the window's end: left out.
     pub steps_open_at_end: u64,
-    /// Steps without further events, although their program went on, was released or left: the
-    /// scheduler had refused them. Left out.
+    /// Steps without further events, although their program continued, was released or abandoned:
+    /// the scheduler had refused them. Left out.
     pub steps_unheard_of: u64,
-    /// Steps that failed, were withdrawn, or were lost in a restart: left out, the time that they
-    /// took stays.
+    /// Steps that failed, were withdrawn, or were lost in a restart: left out, but the time that
+    /// they took is kept.
     pub steps_without_answer: u64,
-    /// Steps that came while another one of their program was under way: repeated one after another.
+    /// Steps that arrived while another one of their program was running: replayed one after
+    /// another.
     pub steps_overlapping: u64,
-    /// Steps whose prompt had shrunk: how much of the context they kept is a guess.
+    /// Steps whose prompt had shrunk: the part of the context that they reused is a guess.
     pub steps_compacted: u64,
     /// Actions that began before the first answer of their program in the window: left out.
     pub actions_left_out: u64,
-    /// Times that an engine was lost, recovered, added late or removed: one that served at all is
-    /// repeated as there all the time.
+    /// Times that an engine was lost, recovered, added late or removed: an engine that served at
+    /// all is replayed as available all the time.
     pub worker_changes: u64,
 }
 
-/// What the window itself came to. Times are those of the journal, in seconds.
+/// The recorded outcome of the window. Times are those of the journal, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = WhatIfRecorded)]
 pub struct Recorded {
-    /// Steps answered.
+    /// Number of answered steps.
     pub steps: u64,
-    /// From the first step's arrival to the last answer.
+    /// Time from the first step's arrival to the last answer.
     pub makespan_s: f64,
-    /// Steps answered a minute.
+    /// Answered steps per minute.
     pub steps_per_min: f64,
     /// Median time from a step's arrival to its answer.
     pub step_p50_s: f64,
-    /// 95th percentile.
+    /// 95th percentile of that time.
     pub step_p95_s: f64,
-    /// 99th percentile.
+    /// 99th percentile of that time.
     pub step_p99_s: f64,
-    /// Share of prompt tokens found in caches, where engines reported it.
+    /// Share of prompt tokens found in caches, for engines that report it.
     pub hit_rate: f64,
 }
 
@@ -106,35 +107,33 @@ impl Recorded {
     }
 }
 
-/// A workload as it was recorded.
+/// A recorded workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// The programs; each run's `id` is its program's key.
     pub runs: Vec<AgentRun>,
-    /// Who begins when.
+    /// When programs begin.
     pub schedule: Schedule,
-    /// What clients let each step generate at most, by run and step; nothing where they did not set
-    /// it.
+    /// The output limit that clients set for each step, by run and step, if any.
     pub output_limits: Vec<Vec<Option<u64>>>,
-    /// What tool runners reported of the actions after each step, by run and step; nothing where
-    /// they reported none.
+    /// The actions that tool runners reported after each step, by run and step.
     pub actions: Vec<Vec<Vec<ToolAction>>>,
-    /// Engines; empty for a workload that was not recorded.
+    /// The engines; empty for a workload that was not recorded.
     pub workers: Vec<RecordedWorker>,
-    /// The scheduler's settings at the end of the window, if it has them.
+    /// The scheduler's settings at the end of the window, if recorded.
     pub config: Option<CoreConfig>,
-    /// Answers came in one piece, so that nothing was reported to the scheduler of a step before
-    /// its end.
+    /// Whether answers came in one piece, so that nothing was reported to the scheduler before a
+    /// step's end.
     pub whole_answers: bool,
-    /// What the window came to; nothing for a workload that was not recorded.
+    /// The recorded outcome; absent for a workload that was not recorded.
     pub recorded: Option<Recorded>,
-    /// What is not as it was.
+    /// What the replay leaves out or changes.
     pub cuts: Cuts,
 }
 
 impl Workload {
-    /// Runs that were not recorded with their times, such as those of a trace: so many slots of one
-    /// job, all taken at once.
+    /// A workload of runs without recorded arrivals, such as those of a trace: one job with `slots`
+    /// slots, all taken at the start.
     pub fn of_runs(runs: Vec<AgentRun>, slots: usize) -> Self {
         let start = |place: usize| RunStart {
             wave: 0,
@@ -164,15 +163,14 @@ impl Workload {
         }
     }
 
-    /// All steps.
+    /// The number of steps.
     pub fn steps(&self) -> u64 {
         self.runs.iter().map(|run| run.steps.len() as u64).sum()
     }
 
-    /// The same with tools and arrivals that take up to this share more or less, evenly spread. Of
-    /// arrivals it is the time since the one before that varies, so that a burst stays one however
-    /// late it comes. Seed 0 leaves all as it is; the others show how much of an outcome is due to
-    /// chance.
+    /// The workload with tool times and arrivals varied by up to this share, uniformly. For
+    /// arrivals the time since the previous one varies, so that a burst stays a burst. Seed 0
+    /// changes nothing; the others show how much of an outcome is due to chance.
     #[must_use]
     pub fn jittered(&self, seed: u64, share: f64) -> Self {
         let mut jittered = self.clone();
@@ -185,7 +183,7 @@ impl Workload {
         for (run, place) in jittered.runs.iter_mut().zip(0..) {
             let mut actions = jittered.actions.get_mut(place);
             for (step, place) in run.steps.iter_mut().zip(0..) {
-                // A tool takes as much more or less as the time until the next step.
+                // An action varies by the same factor as the time until the next step.
                 let factor = factor();
                 step.tool_us = varied(step.tool_us, factor);
                 let actions = actions.as_mut().and_then(|steps| steps.get_mut(place));
@@ -199,7 +197,7 @@ impl Workload {
         for wave in &mut schedule.waves {
             wave.gap_us = varied(wave.gap_us, factor());
         }
-        // Recorded runs are in the order of their beginning.
+        // Recorded runs are in order of their beginning.
         let mut latest: Vec<(u64, u64)> = vec![(0, 0); schedule.waves.len()];
         for start in &mut schedule.runs {
             match &mut start.begin {

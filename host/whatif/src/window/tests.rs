@@ -1,4 +1,4 @@
-//! Windows of journals whose beginning is gone, and the engines in them.
+//! Windows of journals with a pruned beginning, and their engines.
 
 use super::*;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn program(name: &str, created_at_us: u64) -> ProgramRow {
     }
 }
 
-/// A store with these events, one a second; of the journal the last `kept` remain.
+/// A store with these events, one per second; the journal keeps the last `kept`.
 async fn store(events: &[Event], workers: Vec<WorkerRow>, kept: u64) -> Arc<dyn Store> {
     let store = open(&Location::Memory).await.unwrap();
     let row = |(place, event): (usize, &Event)| EventRow {
@@ -139,7 +139,7 @@ async fn the_default_window_begins_where_the_journal_does() {
     let store = store(&events, vec![worker(0, "healthy")], 8).await;
     let workload = loaded(&store, WindowSpec::default()).await.unwrap();
     assert_eq!(workload.steps(), 4, "{:?}", workload.cuts);
-    // It had begun before what is left.
+    // It began before what is left.
     assert_eq!(workload.cuts.programs_begun_before, 1);
     assert_eq!(urls(&workload), ["http://e0"]);
     assert_eq!(workload.workers[0].kv_tokens, Some(77));
@@ -155,7 +155,7 @@ async fn the_default_window_begins_where_the_journal_does() {
 async fn engines_are_those_that_answered_in_the_window() {
     let mut events = vec![added(0), added(1), lost(1), added(2), added(3)];
     events.extend(step(1, "p1"));
-    // Lost in the window; come and lost after it.
+    // One is lost in the window; others are added or lost after it.
     events.push(lost(2));
     events.extend(step(2, "p1"));
     events.extend([lost(3), added(4)]);
@@ -168,7 +168,7 @@ async fn engines_are_those_that_answered_in_the_window() {
     };
     let workload = loaded(&whole, window()).await.unwrap();
     assert_eq!(urls(&workload), ["http://e0", "http://e2", "http://e3"]);
-    // The same where the journal no longer has their registration. One was lost before.
+    // The same with pruned registrations. One was lost before the window.
     let mut rows = rows.to_vec();
     rows.push(worker(1, "lost"));
     let pruned = store(&events, rows, 7).await;

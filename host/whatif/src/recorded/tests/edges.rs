@@ -1,5 +1,4 @@
-//! What a window does not contain: steps that were refused, programs that were left, engines that
-//! did not answer.
+//! What a window does not contain: refused steps, abandoned programs, engines that did not answer.
 
 use super::*;
 use treadle_core::worker::WorkerState;
@@ -78,7 +77,7 @@ fn known(worker: u32) -> RecordedWorker {
     }
 }
 
-/// The workload of events at so many seconds.
+/// The workload of events at the given seconds.
 fn workload(events: &[(u64, Event)]) -> Workload {
     let mut recorder = Recorder::new(RecorderOptions::default());
     for (at_s, event) in events {
@@ -187,7 +186,7 @@ fn a_program_that_was_heard_of_lately_is_open() {
 
 #[test]
 fn answers_of_others_do_not_decide_how_ours_came() {
-    // The steps of another job are no steps of this recorder, and they stream.
+    // The other job's steps stream, and must not count as steps of this recorder.
     let workload = workload(&[
         (0, told(100)),
         (0, told(101)),
@@ -215,7 +214,7 @@ fn engines_that_never_answered_in_the_window_are_not_repeated() {
         worker: WorkerId(3),
     });
     recorder.prepare(&removed);
-    // The registration of these is no longer in the events; the fourth is gone already.
+    // Their registrations are no longer in the events; the fourth is removed already.
     for worker in [2, 3, 4, 5] {
         recorder.worker_beside(WorkerId(worker), known(worker));
     }

@@ -1,10 +1,10 @@
-//! Whose turn it is: one run at a time, and tenants in turn however many runs each has waiting.
+//! Turns of runs: one run at a time, and tenants alternate however many runs each has queued.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Tenants whose latest turn is remembered.
+/// Limit on tenants whose latest turn is stored.
 const TENANTS_MAX: usize = 1_024;
 
 struct Waiting {
@@ -17,13 +17,13 @@ struct Waiting {
 struct FairQueue {
     taken: bool,
     waiting: Vec<Waiting>,
-    /// Turns given and positions taken so far.
+    /// Counter of turns and of positions in the queue.
     count: u64,
     /// The number of each tenant's latest turn.
     latest: BTreeMap<Box<str>, u64>,
 }
 
-/// A line in which those wait who want a turn.
+/// A fair queue for turns.
 #[derive(Clone, Default)]
 pub(super) struct Turns {
     queue: Arc<Mutex<FairQueue>>,
@@ -35,7 +35,7 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Waits for a turn. A caller that stops waiting gives its position up.
+    /// Waits for a turn. Dropping the future gives up the position in the queue.
     pub(super) async fn take(&self, tenant: &str) -> Turn {
         let called = {
             let mut queue = self.lock();
@@ -59,13 +59,13 @@ impl Turns {
         };
         match called.await {
             Ok(turn) => turn,
-            // A position in the queue is given up only by the caller that waits there.
+            // The sender is dropped only if this receiver is closed, so this is unreachable.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// The turn goes to the tenant that had its latest one longest ago, and within a tenant to the
-    /// first.
+    /// Passes the turn to the tenant whose latest turn is the longest ago; within a tenant in order
+    /// of arrival.
     fn pass_on(&self) {
         let next = {
             let mut queue = self.lock();
@@ -83,7 +83,7 @@ impl Turns {
             })
         };
         if let Some(next) = next {
-            // If that one has just gone, the turn comes back and is passed on as it drops.
+            // If the receiver is gone, the turn comes back, and is passed on when it is dropped.
             drop(next.called.send(Turn {
                 turns: self.clone(),
             }));
@@ -129,7 +129,7 @@ mod tests {
             assert!(wait.as_mut().now_or_never().is_none());
             waiting.push((tenant, Some(wait)));
         }
-        // The first of them does not wait any more.
+        // The first of them stops waiting.
         waiting[0].1 = None;
         let mut order = Vec::new();
         let mut turn = first;
@@ -157,7 +157,7 @@ mod tests {
         let mut stays = Box::pin(turns.take("c"));
         assert!(gone.as_mut().now_or_never().is_none());
         assert!(stays.as_mut().now_or_never().is_none());
-        // The turn is ready for a caller that leaves before it has seen it.
+        // The turn was sent to a caller that leaves before receiving it.
         drop(first);
         drop(gone);
         assert!(stays.as_mut().now_or_never().is_some());
