@@ -2,21 +2,19 @@
 //!
 //! It is composed of machines, each with its own state, events, bounds, timers and invariants:
 //! [`programs`] (programs, their steps and the workers that serve them), [`bindings`] (which
-//! policy has which role) and [`actions`] (tool calls and rewards that treadle runs). [`Core`] hands
-//! each event to the machine it is for and events of the daemon to all, settles every machine after
-//! each event, and composes their states to what a snapshot holds. One journal has the events of
-//! all.
+//! policy has which role) and [`actions`] (tool calls and rewards that treadle runs). [`Core`]
+//! passes each event to its machine and events of the daemon to all, settles every machine after
+//! each event, and combines their states into a snapshot. All events go to one journal.
 //!
 //! # Contract
 //!
-//! Hand it events in order with the time at which they are handled; drain its commands after each;
-//! hand it [`Event::TimerFired`] when [`Core::next_deadline`] has passed. It answers no question
-//! itself: every question to a policy leaves as [`Command::AskPolicy`] and comes back as
-//! [`ProgramEvent::PolicyAnswered`]. The same events at the same times give the same state, byte for
-//! byte.
+//! The driver passes events in order with the time at which they are handled, drains the commands
+//! after each, and sends [`Event::TimerFired`] when [`Core::next_deadline`] has passed. Questions to
+//! a policy leave as [`Command::AskPolicy`]; answers return as [`ProgramEvent::PolicyAnswered`]. The
+//! same events at the same times give the same state, byte for byte.
 //!
-//! This crate knows nothing of clocks, threads, sockets, logs, HTTP, storage
-//! or WebAssembly, and iterates over nothing unordered.
+//! This crate has no clocks, threads, sockets, logs, HTTP, storage or WebAssembly, and iterates
+//! over nothing unordered.
 //!
 //! ```
 //! use treadle_core::{Capacity, Command, Core, CoreConfig, ProgramEvent, StepArrival};
@@ -45,7 +43,7 @@
 //!     group: None,
 //!     model: None,
 //! }).into());
-//! // A new program waits for a place, so the policy is asked first.
+//! // A new program waits for placement, so the policy is asked first.
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));
 //! ```
 
@@ -154,7 +152,7 @@ impl Core {
         let (programs, unplaced) = (&self.programs, OnceCell::new());
         self.actions.settle(|program| {
             let unplaced = unplaced.get_or_init(|| programs.any_unplaced());
-            programs.standing(program, *unplaced)
+            programs.rank_inputs(program, *unplaced)
         });
         self.tell_programs();
     }
@@ -172,7 +170,7 @@ impl Core {
         // Before programs look at their caches: how long these are idle depends on it.
         let programs = &self.programs;
         self.actions
-            .rank_newcomers(|program| programs.standing(program, programs.any_unplaced()));
+            .rank_newcomers(|program| programs.rank_inputs(program, programs.any_unplaced()));
     }
 
     /// Informs programs of their actions: a program acts from the moment at which it submits one.

@@ -155,12 +155,12 @@ pub(crate) struct Notice {
     pub(crate) program: Box<str>,
     pub(crate) action: ActionId,
     pub(crate) kind: Box<str>,
-    pub(crate) what: Noticed,
+    pub(crate) what: NoticeKind,
 }
 
 /// The kinds of change in a [`Notice`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Noticed {
+pub(crate) enum NoticeKind {
     /// It began or is expected to begin at this time; with its end, if its client gave a duration.
     Expected {
         begins: Timestamp,
@@ -177,7 +177,7 @@ pub(crate) enum Noticed {
 /// What the order of actions depends on in a program.
 #[allow(clippy::struct_field_names, reason = "the unit comes last in a name")]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Standing {
+pub(crate) struct RankInputs {
     /// Size of its cache, if that is on an engine whose memory is short or has programs waiting for
     /// it.
     pub(crate) held_up_tokens: u64,

@@ -133,7 +133,7 @@ impl FreeDevices {
 
 /// An instance of a service on devices.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Held {
+pub struct LoadedService {
     /// Its devices; on another number of devices it is another instance.
     pub chunk: Chunk,
     /// When it was last used.
@@ -146,11 +146,11 @@ pub struct Devices {
     /// The devices that no action holds.
     pub free: FreeDevices,
     /// Services loaded on them, used or not.
-    pub held: BTreeMap<Box<str>, Vec<Held>>,
+    pub held: BTreeMap<Box<str>, Vec<LoadedService>>,
 }
 
 /// Devices granted to an action.
-pub(crate) struct Handed {
+pub(crate) struct GrantedDevices {
     pub(crate) chunk: Chunk,
     /// The service must be loaded first.
     pub(crate) loads: bool,
@@ -161,7 +161,7 @@ impl Devices {
     /// Whether a free chunk of this size holds the service; `chunks` are the free ones.
     pub fn is_held(&self, service: &str, size: u64) -> bool {
         let held = self.held.get(service);
-        let fits = |h: &Held| u64::from(h.chunk.size) == size && self.free.has(h.chunk);
+        let fits = |h: &LoadedService| u64::from(h.chunk.size) == size && self.free.has(h.chunk);
         held.is_some_and(|held| held.iter().any(fits))
     }
 
@@ -174,7 +174,7 @@ impl Devices {
         service: Option<&str>,
         now: Timestamp,
         services_max: u32,
-    ) -> Option<Handed> {
+    ) -> Option<GrantedDevices> {
         let of_service = service.and_then(|service| self.held.get(service));
         let holds = |chunk: Chunk| of_service.is_some_and(|h| h.iter().any(|h| h.chunk == chunk));
         let rank = |chunk: &Chunk| (!holds(*chunk), self.last_used(*chunk), *chunk);
@@ -189,7 +189,7 @@ impl Devices {
         if let Some(service) = service {
             self.hold(service, chunk, now);
         }
-        Some(Handed {
+        Some(GrantedDevices {
             chunk,
             loads,
             evicted,
@@ -200,7 +200,7 @@ impl Devices {
     pub(crate) fn hold(&mut self, service: &str, chunk: Chunk, now: Timestamp) {
         let held = self.held.entry(service.into()).or_default();
         held.retain(|h| h.chunk != chunk);
-        held.push(Held { chunk, used: now });
+        held.push(LoadedService { chunk, used: now });
         held.sort_unstable_by_key(|h| h.chunk);
     }
 

@@ -1,11 +1,11 @@
 //! The interplay of actions and programs: programs keep their caches by how long their actions are
 //! expected to wait and run, and actions are served by the memory that their programs hold.
 
-use crate::actions::action::{Action, Noticed, Rank, Stage};
+use crate::actions::action::{Action, NoticeKind, Rank, Stage};
 use crate::actions::event::Outcome;
 use crate::actions::pool::Pool;
 use crate::actions::question::RUNNING_MAX;
-use crate::actions::{Actions, Notice, Standing};
+use crate::actions::{Actions, Notice, RankInputs};
 use treadle_model::{ActionId, Span, Timestamp};
 
 /// Number of waiting actions that are ranked again at each event, in turn.
@@ -24,16 +24,16 @@ const BEFORE_MAX: usize = 256;
 
 impl Actions {
     /// Ranks new actions, and notifies their programs of the expected beginning.
-    pub(crate) fn rank_newcomers(&mut self, standing: impl Fn(&str) -> Standing) {
+    pub(crate) fn rank_newcomers(&mut self, rank_inputs: impl Fn(&str) -> RankInputs) {
         for id in std::mem::take(&mut self.unranked) {
-            self.rank(id, &standing);
+            self.rank(id, &rank_inputs);
             self.notice_waits(id);
         }
     }
 
     /// Ranks the actions that have waited beyond the starvation bound, and some of the others.
-    pub(crate) fn rank_waiting(&mut self, standing: impl Fn(&str) -> Standing) {
-        self.rank_newcomers(&standing);
+    pub(crate) fn rank_waiting(&mut self, rank_inputs: impl Fn(&str) -> RankInputs) {
+        self.rank_newcomers(&rank_inputs);
         let mut ids = Vec::new();
         if !self.config.joint_order {
             // Actions that were ranked while the joint order was on.
@@ -44,15 +44,15 @@ impl Actions {
             ids.extend(self.next_to_rank());
         }
         for id in ids {
-            if self.rank(id, &standing) {
+            if self.rank(id, &rank_inputs) {
                 self.notice_waits(id);
             }
         }
     }
 
     /// Ranks a waiting action. Returns whether its position changed.
-    fn rank(&mut self, id: ActionId, standing: impl Fn(&str) -> Standing) -> bool {
-        let rank = self.rank_of(id, standing);
+    fn rank(&mut self, id: ActionId, rank_inputs: impl Fn(&str) -> RankInputs) -> bool {
+        let rank = self.rank_of(id, rank_inputs);
         let stage = self.state.live.get(&id).map(|action| &action.stage);
         match stage {
             Some(&Stage::Waiting { rank: before, work }) if before != rank => {
@@ -75,7 +75,7 @@ impl Actions {
         next
     }
 
-    fn rank_of(&self, id: ActionId, standing: impl Fn(&str) -> Standing) -> Rank {
+    fn rank_of(&self, id: ActionId, rank_inputs: impl Fn(&str) -> RankInputs) -> Rank {
         if !self.config.joint_order || self.is_starved(id) {
             return Rank {
                 class: AS_IT_CAME,
@@ -87,10 +87,10 @@ impl Actions {
             .live
             .get(&id)
             .and_then(|a| a.spec.program.as_deref());
-        let standing = program.map_or(Standing::default(), standing);
+        let rank_inputs = program.map_or(RankInputs::default(), rank_inputs);
         // A waiting action costs memory times time: the largest memory goes first.
-        let (class, most) = match (standing.held_up_tokens, standing.host_tokens) {
-            (0, 0) => (OTHER, standing.remaining_tokens),
+        let (class, most) = match (rank_inputs.held_up_tokens, rank_inputs.host_tokens) {
+            (0, 0) => (OTHER, rank_inputs.remaining_tokens),
             (0, host) => (HOLDS_UP_HOST, host),
             (held, _) => (HOLDS_UP, held),
         };
@@ -177,7 +177,7 @@ impl Actions {
             program,
             action: id,
             kind: action.spec.kind.clone(),
-            what: Noticed::Expected { begins, ends },
+            what: NoticeKind::Expected { begins, ends },
         });
     }
 
@@ -201,7 +201,7 @@ impl Actions {
                 program: program.clone(),
                 action: id,
                 kind: spec.kind.clone(),
-                what: Noticed::Over { ok, ran_since },
+                what: NoticeKind::Over { ok, ran_since },
             });
         }
     }

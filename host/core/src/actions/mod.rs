@@ -1,33 +1,35 @@
 //! The machine of actions that treadle runs: tool calls and rewards, which wait for cores, devices
-//! and quotas and are given as much of them as shortens the sum of their times (`ARL-Tangram` §4).
+//! and quotas and get the amounts that minimize the sum of their times (`ARL-Tangram` §4).
 //!
 //! # Order
 //!
-//! There is a queue for each key resource: the one that more of makes an action faster. Queues are
-//! served in one order: as actions came, unless programs that hold up memory go first
-//! ([`crate::ActionsConfig::joint_order`]). An action starts when the least that it can do with is
-//! free of all that it draws from, it is the first of its queue, and no first of another queue that
-//! came before it waits for any of these: nobody overtakes the first of a queue on anything that it
-//! needs. Actions of other queues that draw on other resources are not held up. A pass looks at no
-//! action beyond the first of each queue that can't start, so its cost does not grow with what waits.
+//! There is a queue for each key resource: the one of which more units make an action faster.
+//! Queues are served in order of arrival, unless programs that hold memory which others need go
+//! first ([`crate::ActionsConfig::joint_order`]). An action starts when its minimum of every
+//! resource is free, it is the head of its queue, and no earlier head of another queue waits for
+//! any of these resources: nothing overtakes the head of a queue on a resource that it needs.
+//! Actions of other queues that need other resources are not held up. A pass examines each queue
+//! only up to its first action that can't start, so its cost does not grow with the queues.
 //!
 //! # Shares
 //!
-//! Where groups of jobs share ([`Shares`]), each has a queue of its own for each key resource, they take
-//! turns, and what started actions of one hold is bounded. The first of a group's queue holds up its
-//! own group where it waits for its share, and everybody where it waits for what there is.
+//! If groups of jobs share resources ([`Shares`]), each has its own queue for each key resource,
+//! they take turns, and what the started actions of one hold is limited. The head of a group's
+//! queue holds up only its own group while it waits for its share, and everybody while it waits
+//! for a free resource.
 //!
 //! # Units
 //!
-//! Where a candidate has a choice, the allocation policy is asked for the candidates of its key
-//! resource, in place; it may give more to some and leave out the last. Of each key resource the
-//! first candidate starts in any case, and so does one that has waited for too long. What an answer
-//! leaves open or gets wrong is decided by the built-in default, which gives the least to each.
+//! If a candidate has a choice of amounts, the allocation policy is asked about the candidates for
+//! its key resource; it may give more to some and leave out the last. The first candidate for each
+//! key resource starts in any case, and so does one that has waited beyond the starvation bound.
+//! The built-in default, which gives each its minimum, decides what an answer leaves open or gets
+//! wrong.
 //!
 //! # Ends
 //!
-//! Each action is answered once. An attempt is told to begin once and only after its start is on
-//! record; of one whose fate nobody knows the end is unknown, or it is made again if the client said
+//! Each action gets one result. An attempt begins at most once and only after its start is on
+//! record. If it is unknown whether it ran, it ends as unknown, or is repeated if the client said
 //! that this does no harm. After a restart of the daemon its driver reports what the executor
 //! found ([`ActionEvent::ActionBegan`] for what still runs, [`ActionEvent::ActionEnded`] for what
 //! does not), then [`ActionEvent::ActionsRecovered`].
@@ -61,7 +63,7 @@ mod trial;
 pub use action::{Action, Ended, Rank, Stage, Started};
 pub use check::{ActionError, Admission};
 pub use command::{ActionCommand, Load};
-pub use devices::{Devices, FreeDevices, Held};
+pub use devices::{Devices, FreeDevices, LoadedService};
 pub use event::{ActionEvent, Outcome};
 pub use pool::Pool;
 pub use profiles::{Profile, Profiles};
@@ -72,7 +74,7 @@ pub use shares::Shares;
 pub use spec::{ActionSpec, DEMANDS_MAX, Demand, OPTIONS_MAX};
 pub use state::{Ask, Counters, SERVICES_MAX, Service, State, Timer};
 
-pub(crate) use action::{Notice, Noticed, Standing};
+pub(crate) use action::{Notice, NoticeKind, RankInputs};
 
 use crate::config::ActionsConfig;
 use index::Index;

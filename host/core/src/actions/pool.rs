@@ -25,7 +25,7 @@ pub struct Pool {
 }
 
 /// What an action is granted, and what must change on its devices first.
-pub(crate) struct Given {
+pub(crate) struct Granted {
     pub(crate) grant: Grant,
     pub(crate) loads: bool,
     pub(crate) evicted: Vec<Instance>,
@@ -132,11 +132,11 @@ impl Pool {
         service: Option<&str>,
         now: Timestamp,
         services_max: u32,
-    ) -> Option<Given> {
+    ) -> Option<Granted> {
         if self.free(now) < units {
             return None;
         }
-        let mut given = Given {
+        let mut given = Granted {
             grant: Grant {
                 resource: self.resource.name.clone(),
                 units,

@@ -4,7 +4,7 @@ use crate::actions::Actions;
 use crate::actions::action::{Ended, Rank, Stage, Started};
 use crate::actions::command::{ActionCommand, Load};
 use crate::actions::event::Outcome;
-use crate::actions::pool::Given;
+use crate::actions::pool::Granted;
 use crate::actions::resource::{Chunk, Grant, Instance};
 use crate::actions::spec::ActionSpec;
 use crate::actions::state::Timer;
@@ -122,7 +122,7 @@ impl Actions {
                 self.give_back(&grants);
                 return None;
             };
-            let Given {
+            let Granted {
                 grant,
                 loads: is_new,
                 evicted: went,

@@ -48,7 +48,7 @@ struct Cache {
 
 /// The observations at the end of a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Observation {
     /// Whether the engine still had the cache of the previous step, if known.
     pub(crate) found: Option<bool>,
     /// Whether programs wait for memory: more would be used if it were there.
@@ -132,7 +132,13 @@ impl Reuse {
     }
 
     /// Records that the step has ended with a context of `tokens` of its own.
-    pub(crate) fn end(&mut self, program: ProgramId, tokens: u64, seen: Seen, capacity: u64) {
+    pub(crate) fn end(
+        &mut self,
+        program: ProgramId,
+        tokens: u64,
+        seen: Observation,
+        capacity: u64,
+    ) {
         let distance = self.caches.get(&program).map_or(0, |cache| cache.distance);
         if let Some(found) = seen.found.filter(|_| distance > 0) {
             let reach = capacity.saturating_add(self.beyond_tokens);
@@ -232,7 +238,7 @@ impl Reuse {
 
 #[cfg(test)]
 mod tests {
-    use super::{Reuse, Seen, UNBOUNDED};
+    use super::{Observation, Reuse, UNBOUNDED};
     use std::collections::VecDeque;
     use treadle_model::ProgramId;
 
@@ -257,7 +263,12 @@ mod tests {
                 engine.pop_front();
             }
             let found = Some(has.is_some());
-            reuse.end(ProgramId(program), tokens, Seen { found, wanted }, capacity);
+            reuse.end(
+                ProgramId(program),
+                tokens,
+                Observation { found, wanted },
+                capacity,
+            );
             reuse.assert_sums();
         }
         reuse.beyond_tokens()
@@ -309,7 +320,7 @@ mod tests {
         for program in 0..3 {
             reuse.sent(ProgramId(program), Some(100), capacity);
         }
-        let seen = Seen {
+        let seen = Observation {
             found: Some(true),
             wanted: false,
         };

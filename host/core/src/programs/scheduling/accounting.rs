@@ -1,5 +1,5 @@
-//! Accounting: whenever a program's charge, placement or phase has changed, what it was until then
-//! goes to the accounts (`ThunderAgent` §4.2). These are the only functions that change them.
+//! Accounting: whenever a program's charge, placement or phase has changed, the use until then is
+//! added to the accounts (`ThunderAgent` §4.2). These are the only functions that change them.
 
 use crate::programs::accounts::{Charge, Parts, Use};
 use crate::programs::program::Program;
@@ -8,11 +8,11 @@ use crate::programs::step::{Step, StepState};
 use crate::{Mode, Programs, StepTokens};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
-/// A context of its own of fewer tokens tells too little about what an engine keeps.
+/// Minimum private context, in tokens, for a step to show how much an engine keeps.
 const TELLING_TOKENS: u64 = 1_024;
 
 impl Programs {
-    /// The program's placement or its use may have changed just now.
+    /// Updates the accounts after a change of the program's placement or its use.
     pub(crate) fn account(&mut self, program: ProgramId) {
         if let Some(p) = self.state.live.get(&program) {
             let place = p.placement.map(|place| Charge {
@@ -24,7 +24,7 @@ impl Programs {
         }
     }
 
-    /// Its charge may have changed, and nothing else.
+    /// Updates the accounts after a change of only the program's charge.
     pub(crate) fn account_charge(&mut self, program: ProgramId) {
         let Some(p) = self.state.live.get(&program) else {
             return;
@@ -37,7 +37,7 @@ impl Programs {
         self.record_charges(program, Some(charge), p.meter.kept);
     }
 
-    /// The worker's capacity or health may have changed.
+    /// Updates a worker's account after a change of its capacity or health.
     pub(crate) fn account_worker(&mut self, worker: WorkerId) {
         let (now, has_ledger) = (self.state.now, self.has_ledger());
         if let Some(w) = self.state.workers.get_mut(&worker) {
@@ -45,8 +45,8 @@ impl Programs {
         }
     }
 
-    /// All accounts, after the mode has changed or in a state from before there
-    /// were accounts.
+    /// Updates all accounts, after a change of the mode or on a state from before there were
+    /// accounts.
     pub(crate) fn account_all(&mut self) {
         let programs: Vec<ProgramId> = self.state.live.keys().copied().collect();
         for program in programs {
@@ -58,13 +58,13 @@ impl Programs {
         }
     }
 
-    /// Where steps go to the worker that runs the fewest no program is charged, so that no memory
-    /// is known to be unused.
+    /// In the mode that sends steps to the worker with the fewest running, no program is charged,
+    /// so unused memory is unknown.
     fn has_ledger(&self) -> bool {
         self.config.mode != Mode::LeastLoad
     }
 
-    /// What a program's placement is used for.
+    /// The present use of a program's placement.
     pub(crate) fn use_of(&self, p: &Program) -> Use {
         let answers = |step: &StepId| {
             let s = self.state.steps.get(step);
@@ -84,7 +84,7 @@ impl Programs {
         if moves { Use::Transfer } else { Use::Caching }
     }
 
-    /// Room that is kept for a program whose cache is being moved.
+    /// Room reserved for a program whose cache is being moved.
     pub(crate) fn kept_charge(&self, program: ProgramId) -> Option<Charge> {
         let to = self.state.migrations.moving.get(&program)?.to;
         let room = self.state.workers.get(&to)?.kept.get(&program)?;
@@ -146,16 +146,15 @@ impl Programs {
         }
     }
 
-    /// The program's cache has reached its worker.
+    /// Records that the program's cache is on its worker.
     pub(crate) fn note_warm(&mut self, program: ProgramId) {
         if let Some(p) = self.state.live.get_mut(&program) {
             p.meter.is_warm = p.placement.is_some();
         }
     }
 
-    /// How much of a step's prompt its engine found. Versions of vLLM leave the count out where that
-    /// is nothing, so nothing was found if the program was given a count before. Other programs may
-    /// use endpoints that never give one.
+    /// Cached tokens of a step's prompt. vLLM versions leave the count out if it is 0, so it is 0
+    /// if the program got a count before. Other programs may use endpoints that never report one.
     pub(crate) fn cached_told(&mut self, program: ProgramId, tokens: StepTokens) -> Option<u64> {
         let live = self.state.live.get_mut(&program);
         let Some(p) = live.filter(|_| tokens.prompt > 0) else {
@@ -165,9 +164,9 @@ impl Programs {
         tokens.cached.or(p.was_told_cached.then_some(0))
     }
 
-    /// A step has ended, and its counts are known: the time before its first
-    /// token is divided. Without a count of cached tokens those of a program that
-    /// kept its cache are taken to have been found, and none of another's.
+    /// Divides the time before a step's first token, once the step has ended and its counts are
+    /// known. Without a count of cached tokens, a program that kept its cache is assumed to have
+    /// found it, and any other to have found nothing.
     pub(crate) fn divide(&mut self, step: StepId, tokens: StepTokens) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
@@ -181,14 +180,14 @@ impl Programs {
         let computed = tokens.prompt - cached;
         let timing = self.timing(s, computed);
         let (program, again) = (s.program, before.saturating_sub(cached));
-        // Templates and agents leave the reasoning out of an answer; a prompt that does not contain
-        // the previous one has been rewritten, and tells nothing about caches.
+        // Templates and agents leave the reasoning out of an answer. A prompt that does not contain
+        // the previous one has been rewritten, and says nothing about caches.
         let prompt_before = p.context_tokens.saturating_sub(p.last_output_tokens);
         let keeps_history = tokens.prompt >= prompt_before;
         let place = p
             .placement
             .filter(|_| p.meter.is_warm && tokens.cached.is_some() && keeps_history);
-        // What others share is found in any case.
+        // Tokens shared with others are found in any case.
         let shared = self.shared_tokens_of(p, s.state.worker());
         let own_before = prompt_before.saturating_sub(shared);
         let would_tell = keeps_history && own_before >= TELLING_TOKENS;
@@ -211,8 +210,8 @@ impl Programs {
         self.note_warm(program);
     }
 
-    /// How much of a step's time before its first token went into its prompt: all
-    /// of it, unless the answer came in one piece.
+    /// How much of a step's time before its first token was spent on its prompt: all of it, unless
+    /// the answer came in one piece.
     fn timing(&self, s: &Step, computed: u64) -> (u64, u64) {
         let (None, StepState::Running { since, .. }) = (s.first_token_at, s.state) else {
             return (1, 1);
@@ -224,7 +223,7 @@ impl Programs {
         }
     }
 
-    /// The same without counts.
+    /// Divides that time without counts.
     pub(crate) fn divide_by_guess(&mut self, program: ProgramId) {
         let Some(p) = self.state.live.get(&program) else {
             return;

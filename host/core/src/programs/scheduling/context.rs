@@ -1,5 +1,5 @@
-//! Contexts that are too long: a step goes only to a worker that takes its
-//! prompt, and is refused where none ever will.
+//! Contexts that are too long: a step goes only to a worker that takes its prompt, and is refused
+//! if none ever will.
 
 use crate::programs::program::Program;
 use crate::programs::step::Step;
@@ -8,8 +8,8 @@ use crate::{Programs, Refusal};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
-    /// The most that any registered worker takes; `None` without workers. One that
-    /// leaves takes nothing any more, though its last steps may still run.
+    /// The longest context that any registered worker takes; `None` without workers. A leaving
+    /// worker takes no new steps, though its last ones may still run.
     pub(crate) fn context_tokens_max(&self) -> Option<u64> {
         let workers = self.state.workers.values().filter(|w| !w.leaving);
         workers.map(Worker::context_tokens_max).max()
@@ -34,8 +34,8 @@ impl Programs {
         too_long
     }
 
-    /// After a worker left, came back, holds less or has other models: steps that wait and no longer
-    /// fit anywhere are refused with the cause, instead of waiting for nothing.
+    /// Refuses waiting steps that no longer fit anywhere, after a worker left, came back, or
+    /// changed its capacity or models.
     pub(crate) fn refuse_waiting_too_long(&mut self) {
         let programs = self.state.queue.oldest().map(|(_, program)| program);
         let waiting: Vec<StepId> = programs
@@ -49,8 +49,8 @@ impl Programs {
         }
     }
 
-    /// Tokens that a step's prompt is sure to have, as far as it matters where it goes: all of
-    /// those that were counted; half of what was estimated, and never more than some worker takes.
+    /// The minimum number of prompt tokens assumed when choosing a step's worker: all counted ones;
+    /// half of an estimate, and never more than some worker takes.
     pub(crate) fn least_tokens(&self, step: &Step) -> u64 {
         if !step.estimated {
             return step.prompt_tokens;
@@ -59,8 +59,7 @@ impl Programs {
         (step.prompt_tokens / 2).min(most)
     }
 
-    /// The longest prompt that waits of the program has at least so many
-    /// tokens; 0 if none waits.
+    /// The longest minimum prompt of the program's waiting steps; 0 if none waits.
     pub(crate) fn prompt_tokens_least(&self, program: &Program) -> u64 {
         let steps = program.waiting.iter();
         let steps = steps.filter_map(|s| self.state.steps.get(s));
@@ -68,7 +67,7 @@ impl Programs {
     }
 
     /// True if a step may go to its program's worker. While another step of the program runs there
-    /// the program cannot leave, and the engine itself refuses what it does not take.
+    /// the program cannot leave, and the engine itself refuses a prompt that is too long.
     pub(crate) fn holds_context(&self, worker: WorkerId, step: StepId, program: ProgramId) -> bool {
         let p = self.state.live.get(&program);
         p.is_some_and(|p| !p.running.is_empty()) || self.takes_prompt(worker, step)

@@ -1,5 +1,5 @@
-//! What a program's cache is expected to cost: idle while its tool runs, and
-//! brought back, moved or computed again.
+//! Expected costs of a program's cache: idle time while its tool runs, and loading, moving or
+//! recomputing it.
 
 use crate::Programs;
 use crate::distribution::RemainingTime;
@@ -12,13 +12,13 @@ use crate::programs::worker::Worker;
 use treadle_model::{Phase, Span, StepId};
 
 impl Programs {
-    /// How long a program's tool call is expected to last yet.
+    /// The expected remaining time of a program's tool call.
     pub(crate) fn remaining_tool_time(&self, p: &Program) -> RemainingTime {
         let now = self.state.now;
         let tools = self.state.tools.get(&p.job);
-        // All actions under way must end before the next step, and all programs that it waits for.
+        // All running actions, and all programs that it waits for, must end before the next step.
         let of_others = p.waits_for_others().map(|since| (SUBAGENT, since));
-        // Where it is known when one of treadle's own ends, that counts.
+        // For treadle's own actions with a known end, that end is used.
         let is_open = |action: &&Action| action.ends.is_none_or(|ends| ends <= now);
         let actions = p
             .actions
@@ -35,7 +35,7 @@ impl Programs {
         if let Some(remaining_tool_time) = of_actions.chain(expected).reduce(RemainingTime::later) {
             return remaining_tool_time;
         }
-        // Of its tools nothing is known; those of treadle's own may still have to wait.
+        // Without statistics of its tools; treadle's own actions may still have to wait.
         let waits = p.actions.values().map(|action| action.since.since(now));
         let wait = waits.max().unwrap_or_default();
         let elapsed = match wait {
@@ -47,7 +47,7 @@ impl Programs {
             .unwrap_or_else(|| RemainingTime::unknown(elapsed).after(wait))
     }
 
-    /// Adds what is expected of a program to the columns of a question.
+    /// Adds a program's cost estimates to the columns of a question.
     pub(crate) fn foresee(&self, p: &Program, costs: &mut CostEstimates) {
         let acts = p.phase == Phase::Acting && p.is_between_steps();
         let none = RemainingTime {
@@ -77,7 +77,7 @@ impl Programs {
         costs.remaining_tokens.push(remaining.unwrap_or(-1));
     }
 
-    /// Time to move a program's cache; longer than any where no worker has room.
+    /// Time to move a program's cache; [`NEVER`] if no worker has room.
     fn move_time_of(&self, p: &Program) -> Span {
         let time = self.move_time(p.context_tokens);
         if time == NEVER {
@@ -88,7 +88,7 @@ impl Programs {
         room.map_or(NEVER, |_| time)
     }
 
-    /// Time to move so many tokens between two workers.
+    /// Time to move this many tokens between two workers.
     pub(crate) fn move_time(&self, tokens: u64) -> Span {
         let configured = self.config.kv.migration_tokens_per_s;
         if configured == 0 {
@@ -99,14 +99,14 @@ impl Programs {
         time_for(tokens, seen.unwrap_or(configured))
     }
 
-    /// Time to bring so many tokens back from host memory.
+    /// Time to load this many tokens from host memory.
     pub(crate) fn load_time(&self, tokens: u64) -> Span {
         let seen = self.state.transfer_speeds.loads;
         let seen = seen.tokens_per_s(self.state.now);
         time_for(tokens, seen.unwrap_or(self.config.kv.host_tokens_per_s))
     }
 
-    /// Time to compute so many tokens again; nothing where the speed is not known.
+    /// Time to compute this many tokens again; 0 if the speed is unknown.
     pub(crate) fn prefill_time(&self, tokens: u64) -> Span {
         match self.prefill_speed() {
             0 => Span(0),
@@ -114,7 +114,7 @@ impl Programs {
         }
     }
 
-    /// The same at one worker.
+    /// The same time at one worker.
     pub(crate) fn prefill_time_at(&self, worker: &Worker, tokens: u64) -> Span {
         match self.prefill_speed_of(worker) {
             0 => Span(0),
@@ -122,7 +122,7 @@ impl Programs {
         }
     }
 
-    /// Prompt tokens that a worker computes in a second: as measured, before that as configured.
+    /// Prompt tokens that a worker computes per second: as measured, before that as configured.
     pub(crate) fn prefill_speed(&self) -> u64 {
         match self.state.prefill_tokens_per_s {
             0 => self.config.kv.prefill_tokens_per_s,
@@ -130,13 +130,13 @@ impl Programs {
         }
     }
 
-    /// The same of one worker: its own speed, or that of its class, once it is known.
+    /// Prefill speed of one worker: its own, or that of its class, once known.
     pub(crate) fn prefill_speed_of(&self, worker: &Worker) -> u64 {
         let known = self.state.prefill_speed_of(worker);
         known.unwrap_or_else(|| self.prefill_speed())
     }
 
-    /// A step has ended at its worker, which had to compute so many tokens of its prompt.
+    /// Learns from a step that ended at its worker, which computed `computed` tokens of its prompt.
     pub(crate) fn learn_prefill_speed(&mut self, step: StepId, computed: u64) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
@@ -150,8 +150,9 @@ impl Programs {
         }
     }
 
-    /// A step has ended with so many tokens. If nothing was seen of it before its end, the time of
-    /// its prompt is left out, of which `computed` tokens were not in the engine's cache.
+    /// Learns from a step that ended with `output` tokens. If nothing was observed before its end,
+    /// the time for its prompt is subtracted, of which `computed` tokens were not in the engine's
+    /// cache.
     pub(crate) fn learn_pace(&mut self, step: StepId, output: u64, computed: Option<u64>) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
@@ -172,16 +173,16 @@ impl Programs {
         );
         let speed = w.prefill_speed.tokens_per_s();
         match (first, computed.zip(speed)) {
-            // One that gave way in between waited as well.
+            // A step that was preempted in between waited as well.
             (Some(at), _) if at < since => {}
             (Some(at), _) => w.pace.see(output.saturating_sub(1), now.since(at), ran),
             (None, Some((computed, speed))) => {
                 let all = now.since(since).0;
                 let took = all.saturating_sub(time_for(computed, speed).0);
-                // As many ran beside its prompt as beside its answer.
+                // As many steps ran beside its prompt as beside its answer.
                 let ran = u128::from(ran.0) * u128::from(took) / u128::from(all.max(1));
                 let ran = Span(u64::try_from(ran).unwrap_or(u64::MAX));
-                // Most of a time that was mostly its prompt's may be a wrong speed.
+                // If the prompt took most of the time, the rest may come from a wrong speed.
                 if took >= all / 2 {
                     w.pace.see(output, Span(took), ran);
                 }
@@ -190,7 +191,7 @@ impl Programs {
         }
     }
 
-    /// A worker's speed is another one.
+    /// Updates the median after a worker's speed has changed.
     pub(crate) fn compare_speeds(&mut self) {
         let speeds = self.state.workers.values();
         let known = speeds.filter_map(|w| w.prefill_speed.tokens_per_s());
@@ -200,7 +201,7 @@ impl Programs {
     }
 }
 
-/// Time for so many tokens; longer than anything where the speed is not known.
+/// Time for this many tokens; [`NEVER`] if the speed is unknown.
 pub(crate) fn time_for(tokens: u64, tokens_per_s: u64) -> Span {
     if tokens_per_s == 0 {
         return NEVER;

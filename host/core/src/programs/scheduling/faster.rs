@@ -1,23 +1,23 @@
-//! Leaving a slow engine: a program whose cache is on one goes to a faster one with room when its
-//! step arrives, if what it has yet to generate takes so much longer here that computing its context
-//! again there is worth it. A rollout is over when its longest program is, and engines of several
-//! kinds differ by several times in the time of a token.
+//! Leaving a slow engine: when its step arrives, a program goes to a faster engine with room if its
+//! remaining tokens take so much longer here that recomputing its context there pays off. A rollout
+//! is over when its longest program is, and engines of different kinds differ by several times in
+//! the time per token.
 
 use crate::Programs;
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::scheduling::why::Why;
+use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::worker::Worker;
 use treadle_model::{ProgramId, StepId, WorkerId};
 
-/// An engine is faster if its tokens take at most this part, with the load that it has and with the
-/// same on both: load alone changes from step to step, and a lost cache costs all that are there.
+/// An engine is faster if its time per token is at most this part, both at present loads and at
+/// equal load: load alone changes from step to step, and a lost cache costs all programs that are
+/// there.
 const FASTER_PART: u64 = 2;
-/// What is gained must be so many times what it costs: how much is yet to come is a guess.
+/// The gain must be this many times the cost, as the remaining length is a guess.
 const GAIN_LEAST: u128 = 2;
 
 impl Programs {
-    /// Takes a program from its worker to a faster one, if it gains by that; gives the worker that
-    /// it is at then.
+    /// Moves a program to a faster worker, if it gains by that. Returns its worker.
     pub(crate) fn or_faster(
         &mut self,
         step: StepId,
@@ -27,8 +27,8 @@ impl Programs {
         let Some(there) = self.faster(step, program, here) else {
             return here;
         };
-        let why = Why::new(DecisionKind::Route, Because::FasterWorker);
-        self.explain(program, there, &why);
+        let explanation = Explanation::new(DecisionKind::Route, Because::FasterWorker);
+        self.explain(program, there, &explanation);
         self.unplace(program);
         self.place(program, there);
         self.state.counters.moves += 1;
@@ -41,12 +41,12 @@ impl Programs {
         if !is_free || self.any_unplaced() || self.state.offloads.held.contains_key(&program) {
             return None;
         }
-        // Without a prediction a program goes on for as long again.
+        // Without a prediction the remaining length is assumed to equal the length so far.
         let rest = p.remaining_tokens.unwrap_or(p.output_tokens_total);
         let here = self.state.workers.get(&here)?;
         let time_here = self.token_ns(here, here.running_steps)?;
         let least = self.prompt_tokens_least(p);
-        // Its ledger has the step once that is sent.
+        // The new worker's ledger contains the step once it is sent.
         let demand = self.state.steps.get(&step)?.demand_tokens();
         let private = demand
             .max(p.demand_tokens)
@@ -77,7 +77,7 @@ impl Programs {
         fastest.map(|(_, worker)| worker)
     }
 
-    /// How long a token takes there for one more step beside so many.
+    /// The time per token there for one more step beside `steps`.
     fn token_ns(&self, worker: &Worker, steps: u32) -> Option<u64> {
         let time = self.state.decode_time_of(worker)?;
         Some(time.with_steps(u64::from(steps) + 1))

@@ -1,17 +1,17 @@
-//! How much memory programs under way will need at most: they grow in step, and
-//! those with least to come end first.
+//! Peak memory of running programs: they grow in step, and those with the least remaining tokens
+//! end first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::WorkerId;
 
-/// A program under way.
+/// A running program.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Growing {
-    /// Tokens that it is predicted to generate yet.
+    /// Predicted number of tokens still to generate.
     pub(crate) remaining: u64,
-    /// Context that it holds now.
+    /// Present context.
     pub(crate) held: u64,
-    /// Tokens by which that grows with each generated one, in millionths.
+    /// Growth of the context per generated token, in millionths.
     pub(crate) growth_ppm: u64,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Growing {
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     capacity_tokens: u64,
-    /// The most to come first.
+    /// The programs, the most remaining tokens first.
     under_way: Vec<Growing>,
 }
 
@@ -32,7 +32,7 @@ impl Memory {
         }
     }
 
-    /// Lets a program in if the memory will do for all, or if it is the only one.
+    /// Admits a program if the memory suffices for all, or if it is the only one.
     fn admits(&mut self, program: Growing) -> bool {
         let place = |growing: &Growing| growing.remaining > program.remaining;
         let place = self.under_way.partition_point(place);
@@ -44,8 +44,8 @@ impl Memory {
         admitted
     }
 
-    /// The most that is needed at any time: just before each of them ends, those
-    /// with more to come have generated as much as it.
+    /// The peak: just before each of them ends, those with more remaining tokens have generated as
+    /// much as it.
     fn peak_tokens(&self) -> u64 {
         let (mut held, mut growth, mut peak) = (0_u64, 0_u64, 0_u64);
         for growing in &self.under_way {
@@ -67,7 +67,7 @@ pub(crate) struct Forecast {
 }
 
 impl Forecast {
-    /// A program waits for this worker: no less urgent one takes it.
+    /// Reserves this worker for a waiting program: no less urgent one takes it.
     pub(crate) fn keep(&mut self, worker: WorkerId) {
         self.kept.insert(worker);
     }
@@ -76,7 +76,7 @@ impl Forecast {
         self.kept.contains(&worker)
     }
 
-    /// Lets a program in if the worker's memory will do for all.
+    /// Admits a program if the worker's memory suffices for all.
     pub(crate) fn admits(
         &mut self,
         worker: WorkerId,
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn the_peak_is_when_the_sum_is_largest() {
-        // At the end of the short ones three hold 110 each; at the end of the long one it
-        // holds 200 alone.
+        // At the end of the short ones three hold 110 each; at its end the long one alone holds
+        // 200.
         let under_way = vec![growing(100, 100), growing(10, 100), growing(10, 100)];
         let memory = Memory::new(0, under_way);
         assert_eq!(memory.peak_tokens(), 330);

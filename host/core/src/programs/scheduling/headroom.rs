@@ -1,40 +1,39 @@
-//! What an engine does with its memory beyond what the ledger knows, while `kv.retention` is on:
-//! how much must stay free for caches to survive until they are copied, which lingering caches
-//! precede those that are kept, and how much prompt waits inside it.
+//! What an engine does with its memory beyond the ledger, while `kv.retention` is on: how much must
+//! stay free for caches to survive until they are copied, which lingering caches are evicted before
+//! kept ones, and how much prompt waits inside it.
 
 use crate::programs::Programs;
 use crate::programs::program::Program;
-use crate::programs::reuse::{Reuse, Seen};
+use crate::programs::reuse::{Observation, Reuse};
 use crate::programs::worker::Worker;
 use crate::programs::{PrefixSegment, StepTokens};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
-/// The most that is kept free, in millionths of the capacity.
+/// Maximum headroom, in millionths of the capacity.
 const HEADROOM_PPM_MAX: u32 = 200_000;
-/// What a lost cache adds to that. It takes a hundred that were found to take it
-/// back, so that about one in a hundred is lost.
+/// Increase of the headroom for a lost cache. A hundred found ones undo it, so that about one in a
+/// hundred is lost.
 const LOST_PPM: u32 = 4_000;
-/// What a cache that was found takes away.
+/// Decrease of the headroom for a cache that was found.
 const FOUND_PPM: u32 = 40;
-/// A cache that lacks less than this share counts as whole: its last block is never full, and
+/// A cache that lacks less than this part counts as found: its last block is never full, and
 /// templates change a prompt's end.
 const LOST_SHARE: u64 = 10;
-/// The same in tokens.
+/// The same tolerance in tokens.
 const LOST_TOKENS: u64 = 64;
 
 impl Programs {
-    /// Tokens up to which a worker is filled: its low watermark, or what has proved
-    /// right there.
+    /// Tokens up to which a worker is filled: its low watermark, or a learnt limit.
     pub(crate) fn fill_tokens(&self, worker: &Worker) -> u64 {
         let headroom = worker.headroom_ppm.filter(|_| self.config.kv.retention);
         let filled = headroom.map_or(self.config.low_watermark_ppm, |ppm| 1_000_000 - ppm);
         worker.watermark_tokens(filled.min(self.config.high_watermark_ppm))
     }
 
-    /// A step of a program whose cache was at its worker has ended: if the engine
-    /// had evicted it, more must stay free there. `before` is the prompt before.
+    /// Learns from an ended step of a program whose cache was at its worker: if the engine had
+    /// evicted it, more must stay free there. `before` is the length of the previous prompt.
     pub(crate) fn learn_headroom(&mut self, worker: WorkerId, cached: u64, before: u64) {
-        // Without host memory there is nothing else that could be done with a cache.
+        // Without host memory there is nothing else to do with a cache.
         let kv = &self.config.kv;
         if !kv.retention || kv.host_tokens_max == 0 || before == 0 {
             return;
@@ -53,8 +52,8 @@ impl Programs {
         });
     }
 
-    /// A step goes to a worker. Where treadle offloads caches itself, engines find what it loads, and
-    /// nothing is learnt of memory of their own.
+    /// Records that a step is sent to a worker. If treadle offloads caches itself, engines find the
+    /// caches that it loads, and nothing can be learnt about their own host memory.
     pub(crate) fn reuse_sent(&mut self, step: StepId) {
         let known = self.state.steps.get(&step);
         let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
@@ -71,7 +70,7 @@ impl Programs {
         }
     }
 
-    /// Its prompt is computed.
+    /// Records that the step's prompt is computed.
     pub(crate) fn reuse_computed(&mut self, step: StepId) {
         let known = self.state.steps.get(&step);
         let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
@@ -86,7 +85,8 @@ impl Programs {
         }
     }
 
-    /// It has ended there; `found` says whether its engine had the cache of the step before.
+    /// Records that the step has ended; `found` is whether its engine had the cache of the previous
+    /// step.
     pub(crate) fn reuse_ended(&mut self, step: StepId, tokens: StepTokens, found: Option<bool>) {
         let known = self.state.steps.get(&step);
         let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
@@ -97,12 +97,13 @@ impl Programs {
         let own = context.saturating_sub(self.shared_tokens_of(p, worker));
         let wanted = !self.state.queue.is_empty();
         if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
-            reuse.end(program, own, Seen { found, wanted }, capacity);
+            reuse.end(program, own, Observation { found, wanted }, capacity);
         }
     }
 
-    /// It has ended there, and its engine does not tell what it found: nothing can be learnt of what it
-    /// keeps, and its KV memory is what counts, whatever it says of host memory.
+    /// Records that the step has ended at an engine that does not report cached tokens: nothing can
+    /// be learnt of what it keeps, and only its KV memory counts, whatever it reports of host
+    /// memory.
     pub(crate) fn reuse_untold(&mut self, step: StepId) {
         let worker = self.state.steps.get(&step).and_then(|s| s.state.worker());
         let w = worker.and_then(|worker| self.state.workers.get_mut(&worker));
@@ -111,8 +112,8 @@ impl Programs {
         }
     }
 
-    /// Tokens of a program's prefix that other programs at a worker have too. What could be shared
-    /// but is not, such as a long first prompt, goes and comes with the rest of its cache.
+    /// Tokens of a program's prefix that other programs at a worker share. A prefix that could be
+    /// shared but is not, such as a long first prompt, goes and comes with the rest of its cache.
     pub(crate) fn shared_tokens_of(&self, p: &Program, worker: Option<WorkerId>) -> u64 {
         let Some(w) = worker.and_then(|worker| self.state.workers.get(&worker)) else {
             return p.prefix_tokens();
@@ -138,7 +139,7 @@ impl Programs {
         self.config.kv.retention && self.config.kv.host_tokens_max == 0
     }
 
-    /// The worker's engine is new, another one, or has lost all caches.
+    /// Drops what was learnt: the worker's engine is new, or has lost all caches.
     pub(crate) fn forget_reuse(&mut self, worker: WorkerId) {
         let learns = self.learns_reuse();
         if let Some(w) = self.state.workers.get_mut(&worker) {
@@ -146,8 +147,8 @@ impl Programs {
         }
     }
 
-    /// A program leaves a worker whose engine keeps its cache as long as it can. Engines with slots
-    /// give each program its own memory.
+    /// Records the cache of a program that leaves a worker whose engine keeps it as long as it can.
+    /// Engines with slots give each program its own memory.
     pub(crate) fn linger(&mut self, program: ProgramId, worker: WorkerId) {
         let now = self.state.now;
         let Some(p) = self.state.live.get(&program) else {
@@ -168,8 +169,8 @@ impl Programs {
         }
     }
 
-    /// Tokens that must leave a worker beside those above its fill, if the cache
-    /// that was used longest ago there is not to be evicted.
+    /// Tokens that must leave a worker, in addition to those above its fill, so that the least
+    /// recently used kept cache there is not evicted.
     pub(crate) fn exposed_tokens(&mut self, worker: WorkerId) -> u64 {
         let Some(w) = self.state.workers.get(&worker) else {
             return 0;
@@ -187,7 +188,7 @@ impl Programs {
         w.lingering.tokens()
     }
 
-    /// A step is sent to a worker, or is about to be once its cache is there.
+    /// Adds the prompt of a step that is sent to a worker, or will be once its cache is there.
     pub(crate) fn add_prompt(&mut self, step: StepId, worker: WorkerId, cached: u64) {
         let kv = &self.config.kv;
         if !kv.retention || kv.backlog_max.0 == 0 {
@@ -203,7 +204,7 @@ impl Programs {
         }
     }
 
-    /// The same for the steps of a program that wait for its cache.
+    /// Adds the prompts of a program's steps that wait for its cache.
     pub(crate) fn add_prompts_to_come(&mut self, program: ProgramId, worker: WorkerId) {
         let Some(p) = self.state.live.get(&program) else {
             return;
@@ -214,7 +215,7 @@ impl Programs {
         }
     }
 
-    /// A prompt is computed, or its step has left the worker.
+    /// Removes a prompt that is computed, or whose step has left the worker.
     pub(crate) fn end_prompt(&mut self, step: StepId, worker: WorkerId) {
         let program = self.state.steps.get(&step).map(|s| s.program);
         let Some(w) = self.state.workers.get_mut(&worker) else {
@@ -236,9 +237,8 @@ impl Programs {
         }
     }
 
-    /// True while a worker has as many prompts to compute as it should. Without host memory a
-    /// program that waits outside has no cache that it would lose inside, so the limit is twice as
-    /// high.
+    /// True while a worker has enough prompts to compute. Without host memory a program that waits
+    /// outside has no cache that it would lose inside, so the limit is twice as high.
     pub(crate) fn is_backlogged(&self, worker: &Worker) -> bool {
         let kv = &self.config.kv;
         let times = if kv.host_tokens_max == 0 { 2 } else { 1 };
@@ -247,14 +247,14 @@ impl Programs {
         !worker.backlog.is_empty() && u128::from(worker.backlog.tokens()) * 1_000_000 > most
     }
 
-    /// True while a worker admits no program, though it may have room: it has prompts to compute,
-    /// or caches are on their way to it.
+    /// True while a worker admits no program, though it may have room: it has enough prompts to
+    /// compute, or caches are being loaded to it.
     pub(crate) fn is_busy(&self, worker: &Worker) -> bool {
         self.config.kv.retention
             && (self.is_backlogged(worker) || self.loading().contains(&worker.id))
     }
 
-    /// What was learnt and noted under other settings.
+    /// Drops what was learnt under other settings.
     pub(crate) fn forget_headroom(&mut self) {
         let learns = self.learns_reuse();
         for w in self.state.workers.values_mut() {
@@ -271,8 +271,8 @@ pub(crate) fn is_lost(cached: u64, before: u64) -> bool {
     before.saturating_sub(cached) > before / LOST_SHARE + LOST_TOKENS
 }
 
-/// When an engine used a program's cache last: at the end of its last step, or when
-/// it came there.
+/// When an engine last used a program's cache: at the end of its last step, or when the program was
+/// placed there.
 fn last_use(p: &Program, now: Timestamp) -> Timestamp {
     if !p.is_between_steps() {
         return now;

@@ -1,14 +1,14 @@
-//! Host memory: which copies are dropped for which, and which programs are brought back early.
+//! Host memory: which copies are evicted for others, and which programs are prefetched.
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::offload::Direction;
-use crate::programs::scheduling::why::Why;
+use crate::programs::scheduling::explanation::Explanation;
 use crate::{Command, Programs};
 use treadle_model::{Phase, ProgramId, Span};
 
 impl Programs {
-    /// Drops copies that are needed later than this one until it fits; false if
-    /// that is not enough.
+    /// Evicts copies that are needed later than this one until it fits; false if that is not
+    /// enough.
     pub(crate) fn make_room_in_host(&mut self, program: ProgramId, tokens: u64) -> bool {
         let most = self.config.kv.host_tokens_max;
         let taken = |core: &Self| {
@@ -55,8 +55,8 @@ impl Programs {
         }
     }
 
-    /// A gateway that was cut off may relay a step that it sent on itself: the program's copy is
-    /// then of a shorter context than the program has.
+    /// A gateway that was disconnected may relay a step that it sent by itself: the program's
+    /// context is then longer than its copy.
     pub(crate) fn drop_outgrown_copy(&mut self, program: ProgramId) {
         let context = self.state.live.get(&program).map(|p| p.context_tokens);
         let held = self.state.offloads.held.get(&program).map(|c| c.tokens);
@@ -65,7 +65,7 @@ impl Programs {
         }
     }
 
-    /// Brings back what is needed soon, if no program waits and there is room.
+    /// Loads caches that are needed soon, if no program waits and there is room.
     pub(crate) fn prefetch(&mut self) {
         let offloads = &self.state.offloads;
         if offloads.held.is_empty() || self.any_unplaced() {
@@ -85,8 +85,8 @@ impl Programs {
             if !busy.insert(worker) {
                 continue;
             }
-            let why = Why::new(DecisionKind::Prefetch, Because::ToolAboutToEnd);
-            self.explain(program, worker, &why);
+            let explanation = Explanation::new(DecisionKind::Prefetch, Because::ToolAboutToEnd);
+            self.explain(program, worker, &explanation);
             self.place(program, worker);
             if self.begin_load(program) {
                 self.state.counters.prefetches += 1;
@@ -94,7 +94,7 @@ impl Programs {
         }
     }
 
-    /// When a held cache is needed, if that is before the next look.
+    /// When a stored cache is needed, if that is before the next tick.
     fn due_back(&self, program: ProgramId, tokens: u64) -> Option<(Span, ProgramId)> {
         let p = self.state.live.get(&program)?;
         if p.phase != Phase::Acting || p.placement.is_some() || !p.is_between_steps() {

@@ -11,7 +11,7 @@ impl Programs {
         self.place_at(program, worker, None);
     }
 
-    /// The same, on the slot that was kept for it.
+    /// Places an unplaced program on the slot that was reserved for it.
     pub(crate) fn place_at(&mut self, program: ProgramId, worker: WorkerId, kept: Option<u32>) {
         let now = self.state.now;
         let (Some(p), Some(w)) = (
@@ -22,7 +22,7 @@ impl Programs {
         };
         debug_assert!(p.placement.is_none(), "{program} is placed already");
         let charged_tokens = p.weighted_tokens();
-        // Where its cache may still be, if nobody has had that slot since.
+        // Its cache may still be in its last slot, if nobody has had that slot since.
         let last = p.last_slot.filter(|_| p.last_worker == Some(worker));
         let slot = w.take_this_slot(kept.or(last)).or_else(|| w.take_slot());
         w.charge_prefix(&p.prefix);
@@ -38,7 +38,7 @@ impl Programs {
         (p.last_worker, p.last_slot) = (Some(worker), slot);
         p.status = Status::Active;
         for step in &p.waiting {
-            // What waited for its turn elsewhere waits for it here.
+            // Steps that waited for their turn elsewhere wait for it here.
             let waits = self.state.steps.get(step).filter(|s| s.routed);
             w.line.extend(waits.map(|s| s.queued_step(*step)));
             self.due.serve.insert(worker);
@@ -49,7 +49,7 @@ impl Programs {
         self.account(program);
     }
 
-    /// Another part of a program's context is shared from now on.
+    /// Replaces the shared part of a program's context.
     pub(crate) fn change_prefix(&mut self, program: ProgramId, prefix: Vec<PrefixSegment>) {
         let Some(p) = self.state.live.get_mut(&program) else {
             return;
@@ -57,7 +57,7 @@ impl Programs {
         let before = std::mem::replace(&mut p.prefix, prefix);
         let worker = p.placement.map(|place| place.worker);
         if let Some(w) = worker.and_then(|worker| self.state.workers.get_mut(&worker)) {
-            // What both have stays charged as it is.
+            // The common segments stay charged as they are.
             w.charge_prefix(&p.prefix);
             w.discharge_prefix(&before);
         }
@@ -70,7 +70,7 @@ impl Programs {
         }
     }
 
-    /// Keeps the worker's list of programs between steps true.
+    /// Updates the worker's list of programs between steps.
     pub(crate) fn refresh_idle(&mut self, program: ProgramId) {
         let Some(p) = self.state.live.get(&program) else {
             return;
@@ -89,7 +89,7 @@ impl Programs {
         }
     }
 
-    /// Ends a program's placement; a move of its cache from there stops.
+    /// Ends a program's placement, and a migration of its cache from there.
     pub(crate) fn unplace(&mut self, program: ProgramId) -> Option<KvPlacement> {
         self.give_up_move(program);
         self.give_up_transfer(program);
@@ -120,7 +120,7 @@ impl Programs {
         Some(place)
     }
 
-    /// Brings a placed program's charge up to date with its demand and weight.
+    /// Updates a placed program's charge to its demand and weight.
     pub(crate) fn recharge(&mut self, program: ProgramId) {
         let Some(p) = self.state.live.get_mut(&program) else {
             return;

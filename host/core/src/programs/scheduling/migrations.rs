@@ -1,7 +1,7 @@
-//! Migration (`Heddle` §5.3): a program that should be elsewhere is moved while its tool runs, the
-//! longest first, and no worker sends or receives two caches at once. A step that comes back early
-//! waits for the rest of the transfer unless recomputing its context would be quicker; then the
-//! move is cancelled.
+//! Migration (`Heddle` §5.3): a program that should be on another worker is moved while its tool
+//! runs, the longest first, and no worker sends or receives two caches at once. A step that comes
+//! back early waits for the rest of the transfer unless recomputing its context would be quicker;
+//! then the migration is cancelled.
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::migration::{Move, Wanted};
@@ -13,7 +13,8 @@ use crate::{Command, Programs, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
-    /// The question is asked only while a program could be moved whose job has a placement policy.
+    /// The question is asked only while some program of a job with a placement policy could be
+    /// moved.
     pub(crate) fn settle_migrations(&mut self) {
         let interval = self.config.rollout.migration_interval;
         let moves = interval.0 > 0 && self.config.kv.migration_tokens_per_s > 0;
@@ -29,7 +30,7 @@ impl Programs {
         self.state.timers.arm(at, Timer::Migrate);
     }
 
-    /// Asks which programs should be elsewhere.
+    /// Asks which programs should be on another worker.
     pub(crate) fn ask_migrate(&mut self) {
         self.state.migrate_at = None;
         if self.config.kv.migration_tokens_per_s == 0 {
@@ -43,7 +44,7 @@ impl Programs {
         self.ask(Purpose::Migrate, movable);
     }
 
-    /// The answer replaces what was wanted before; what is under way goes on.
+    /// The answer replaces earlier wanted migrations; running ones continue.
     pub(crate) fn want_moves(&mut self, ranking: &Ranking) {
         self.state.migrations.wanted.clear();
         for entry in &ranking.entries {
@@ -75,7 +76,7 @@ impl Programs {
         w.takes_programs() && context <= w.context_tokens_max() && self.serves_program(w, p)
     }
 
-    /// Places a program at another worker. What waits for its turn goes along.
+    /// Places a program at another worker. Steps that wait for their turn go along.
     pub(crate) fn place_elsewhere(&mut self, program: ProgramId, to: WorkerId) {
         let waiting = self.state.live.get(&program).map(|p| p.waiting.clone());
         let is_routed = |step: &StepId| self.state.steps.get(step).is_some_and(|s| s.routed);
@@ -91,7 +92,7 @@ impl Programs {
         self.state.counters.moves += 1;
     }
 
-    /// Starts what can be started: both ends free, the program between steps.
+    /// Starts the migrations that can start: both ends free, the program between steps.
     pub(crate) fn start_moves(&mut self) {
         if self.state.migrations.wanted.is_empty() {
             return;
@@ -127,8 +128,8 @@ impl Programs {
         }
     }
 
-    /// Where a program is moved. One that its destination does not take stays where it is, unless
-    /// its worker is draining.
+    /// The worker that a program moves to. A program that its destination does not take stays where
+    /// it is, unless its worker is draining.
     fn destination(
         &mut self,
         program: ProgramId,
@@ -182,7 +183,7 @@ impl Programs {
             && self.has_room(w, w.need_tokens(p.private_tokens(), &p.prefix))
     }
 
-    /// Forgets a move, and the room that was kept for it.
+    /// Removes a migration and the room reserved for it.
     fn end_move(&mut self, program: ProgramId) -> Option<(Move, Option<u32>)> {
         let ended = self.state.migrations.moving.remove(&program)?;
         let deadline = ended.since + self.config.kv.transfer_max;
@@ -203,7 +204,7 @@ impl Programs {
         }
     }
 
-    /// True if a step has to wait for its program's cache. A move that would take longer than
+    /// True if a step has to wait for its program's cache. A migration that would take longer than
     /// recomputing the context is cancelled.
     pub(crate) fn waits_for_move(&mut self, program: ProgramId) -> bool {
         let Some(begun) = self.state.migrations.moving.get(&program).copied() else {
@@ -229,11 +230,11 @@ impl Programs {
         }
     }
 
-    /// The cache is there: so is the program from now on.
+    /// The cache has arrived: places the program there.
     pub(crate) fn program_migrated(&mut self, program: ProgramId, to: WorkerId) {
         let ended = self.state.migrations.moving.get(&program).copied();
         if ended.is_none_or(|ended| ended.to != to) {
-            // Cancelled meanwhile.
+            // The migration was cancelled meanwhile.
             return;
         }
         let ended = self.end_move(program);
@@ -264,14 +265,14 @@ impl Programs {
         if let Some((ended, _)) = self.end_move(program) {
             self.state.counters.migrations_cancelled += 1;
             if self.is_draining(ended.from) {
-                // It leaves without its cache: the next attempt might fail too.
+                // The program leaves without its cache: the next attempt might fail too.
                 self.pause(program);
             }
             self.ask_again(program);
         }
     }
 
-    /// Steps that waited for the move go on.
+    /// Routes the steps that waited for the migration.
     pub(crate) fn ask_again(&mut self, program: ProgramId) {
         let waiting = self.state.live.get(&program).map(|p| p.waiting.clone());
         for step in waiting.unwrap_or_default() {
@@ -279,13 +280,13 @@ impl Programs {
         }
     }
 
-    /// Moves from or to a worker that is gone end.
+    /// Ends migrations from or to a worker that is gone.
     pub(crate) fn end_moves_of(&mut self, worker: WorkerId) {
         self.end_moves(|m| m.from == worker);
         self.end_moves_to(worker);
     }
 
-    /// Moves to a worker that takes no programs any more end.
+    /// Ends migrations to a worker that no longer takes programs.
     pub(crate) fn end_moves_to(&mut self, worker: WorkerId) {
         self.end_moves(|m| m.to == worker);
         let wanted = &mut self.state.migrations.wanted;

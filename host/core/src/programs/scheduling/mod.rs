@@ -1,8 +1,9 @@
-//! How programs are placed, stay placed, give their memory up and wait for it.
+//! How programs are placed, keep their placement, lose their memory and wait for it.
 
 mod accounting;
 mod context;
 mod costs;
+pub(crate) mod explanation;
 mod faster;
 mod growth;
 mod headroom;
@@ -19,4 +20,3 @@ mod routing;
 mod run_queue;
 mod sizes;
 mod waiting;
-pub(crate) mod why;

@@ -1,41 +1,41 @@
 //! Models: a program's steps go only to workers that serve the model that it asks for, a base model
 //! or an adapter of one.
 //!
-//! KV caches of two models have nothing in common. So steps of one program for a model that its own
-//! workers do not serve are a program apart, placed by itself, whose key ends in the model's name; it
-//! ends with the first one.
+//! KV caches of two models have nothing in common. So if a program's workers do not serve the model
+//! of a step, its steps for that model form a separate program, placed by itself, whose key ends in
+//! the model's name; it ends with the original one.
 
 use crate::programs::program::Program;
 use crate::programs::worker::Worker;
 use crate::{Programs, Refusal, StepArrival};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
-/// What is between a program's key and the model's name where it has several.
+/// Separator of a program's key and the model's name in the key of a separate program.
 const APART: char = '@';
-/// Models that a refusal names, at most.
+/// Maximum number of models that a refusal names.
 const SHOWN_MAX: usize = 20;
 
 /// See [`Programs::model_and_key`].
 type ModelAndKey = (Option<Box<str>>, Option<Box<str>>);
 
 impl Worker {
-    /// Whether it told that it serves a model of this name.
+    /// Whether it reported that it serves a model of this name.
     pub fn lists(&self, model: &str) -> bool {
         let Some(own) = self.model.as_deref() else {
             return false;
         };
         let is_other = |name: &str| self.other_models.contains(name);
-        // SGLang's way to write an adapter of a model.
+        // SGLang's notation for an adapter of a model.
         let adapter = || model.strip_prefix(own)?.strip_prefix(':');
         let is_adapter = || self.engine == EngineKind::Sglang && adapter().is_some_and(is_other);
         own == model || is_other(model) || is_adapter()
     }
 
-    /// Whether its engine answers with the model that it has, whatever name it is given.
+    /// Whether its engine answers with the model that it has, whatever name is requested.
     fn takes_any_name(&self) -> bool {
         match self.engine {
             EngineKind::Sglang => true,
-            // With several it goes by the name.
+            // With several models it selects by name.
             EngineKind::Llamacpp => self.other_models.is_empty(),
             EngineKind::Vllm | EngineKind::Openai => false,
         }
@@ -43,13 +43,14 @@ impl Worker {
 }
 
 impl Programs {
-    /// Workers that are to stay.
+    /// Workers that are not being removed.
     fn staying(&self) -> impl Iterator<Item = &Worker> {
         self.state.workers.values().filter(|w| !w.leaving)
     }
 
-    /// Whether a worker may be sent steps for a model: it told that it serves it, or it has told
-    /// nothing yet, or takes any name where all serve the same and none has this one.
+    /// Whether steps for a model may be sent to a worker: it reported that it serves the model, or
+    /// has reported no model yet, or takes any name while all workers serve the same model and none
+    /// has this one.
     pub(crate) fn serves(&self, worker: &Worker, model: Option<&str>) -> bool {
         let Some(model) = model else {
             return true;
@@ -64,12 +65,12 @@ impl Programs {
             })
     }
 
-    /// Whether a worker may be sent a program's steps.
+    /// Whether a program's steps may be sent to a worker.
     pub(crate) fn serves_program(&self, worker: &Worker, program: &Program) -> bool {
         self.serves(worker, program.model.as_deref())
     }
 
-    /// The same of a step.
+    /// Whether a step may be sent to a worker.
     pub(crate) fn serves_step(&self, worker: WorkerId, step: StepId) -> bool {
         let s = self.state.steps.get(&step);
         let p = s.and_then(|s| self.state.live.get(&s.program));
@@ -77,7 +78,7 @@ impl Programs {
         known.is_some_and(|(p, w)| self.serves_program(w, p))
     }
 
-    /// The model that a step is for: what its client names, else that of the worker that was
+    /// The model of a step: the one that its client names, otherwise that of the worker that was
     /// registered first.
     fn model_of(&self, arrival: &StepArrival) -> Option<Box<str>> {
         let named = arrival.model.as_ref().filter(|model| !model.is_empty());
@@ -85,9 +86,9 @@ impl Programs {
         named.cloned().or_else(first)
     }
 
-    /// The model that a step is for, and the key of its program where it is one apart, since the
-    /// workers of the program that the client names do not all serve the model. Nothing where engines
-    /// tell of no models.
+    /// The model of a step, and the key of its program if that is a separate one, because not all
+    /// of the workers that serve the client's program serve the model. Nothing if engines report no
+    /// models.
     ///
     /// # Errors
     /// If no worker serves the model.
@@ -114,7 +115,7 @@ impl Programs {
         self.state.live.get(self.state.keys.get(key)?)
     }
 
-    /// Why no step for the model can be served, if that is so.
+    /// The refusal of a step for this model, if no worker serves it.
     fn unserved(&self, model: &str) -> Option<Refusal> {
         let mut staying = self.staying().peekable();
         if staying.peek().is_none() || staying.any(|w| self.serves(w, Some(model))) {
@@ -134,7 +135,7 @@ impl Programs {
         })
     }
 
-    /// Refuses a step that waits if no worker serves its model any more.
+    /// Refuses a waiting step if no worker serves its model any more.
     pub(crate) fn refuse_if_unserved(&mut self, step: StepId) -> bool {
         let s = self.state.steps.get(&step);
         let p = s.and_then(|s| self.state.live.get(&s.program));
@@ -148,8 +149,8 @@ impl Programs {
         true
     }
 
-    /// A worker told of other models: programs whose model it has no longer leave it as soon as
-    /// nothing of them runs there.
+    /// Handles a changed list of models: programs whose model is gone leave the worker as soon as
+    /// none of their steps runs there.
     pub(crate) fn leave_other_models(&mut self, worker: WorkerId) {
         self.state.restore_wanted = true;
         let Some(w) = self.state.workers.get(&worker) else {
@@ -171,7 +172,7 @@ impl Programs {
         self.refuse_waiting_too_long();
     }
 
-    /// Programs that are a program's for other models.
+    /// The keys of a program's separate programs for other models.
     pub(crate) fn apart_from(&self, key: &str) -> Vec<Box<str>> {
         let from: Box<str> = format!("{key}{APART}").into();
         let own = self.state.keys.range(from.clone()..);

@@ -1,7 +1,6 @@
-//! Offloading: caches on their way to host memory and back. One cache at a time
-//! leaves an engine, and those that leave have a share of its link only, so that
-//! what comes back, for which a step may be waiting, finds it free (`ThunderAgent`,
-//! Appendix E, saw offloading lose where it filled the link).
+//! Offloading: transfers of caches to host memory and back. One cache at a time leaves an engine,
+//! and offloads get only a share of its link, so that loads, for which a step may be waiting, find
+//! it free (`ThunderAgent`, Appendix E, saw offloading lose when it filled the link).
 
 use crate::programs::offload::{Direction, HeldCopy, Transfer};
 use crate::programs::timers::Timer;
@@ -9,13 +8,13 @@ use crate::{Command, Mode, Programs};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{ProgramId, Span, WorkerId};
 
-/// Caches on their way to one worker at once; the transfer executor takes them one by one, and each
-/// has a deadline.
+/// Maximum number of loads to one worker at once; the transfer executor takes them one by one, and
+/// each has a deadline.
 const LOADS_MAX: usize = 16;
 
 impl Programs {
-    /// True if a program's cache may go to host memory: there is one, and room in
-    /// it can be made by dropping what is needed later.
+    /// True if a program's cache may go to host memory: host memory exists, and room can be made by
+    /// evicting caches that are needed later.
     pub(crate) fn can_offload(&self, program: ProgramId) -> bool {
         let Some(p) = self.state.live.get(&program) else {
             return false;
@@ -26,7 +25,7 @@ impl Programs {
         in_time && has_cache && p.context_tokens <= most && self.is_at_rest(program)
     }
 
-    /// Notes that a program's cache is to leave; it stays placed until the copy exists.
+    /// Marks a program's cache to be offloaded; the program stays placed until the copy exists.
     pub(crate) fn want_offload(&mut self, program: ProgramId) {
         self.state.migrations.wanted.remove(&program);
         self.state.offloads.wanted.insert(program);
@@ -34,7 +33,7 @@ impl Programs {
         self.account(program);
     }
 
-    /// What an event has made possible.
+    /// Starts the transfers that an event has made possible.
     pub(crate) fn settle_transfers(&mut self) {
         if std::mem::take(&mut self.due.offloads) {
             self.start_offloads();
@@ -54,7 +53,7 @@ impl Programs {
         self.waits_for_move(program) || self.waits_for_load(program)
     }
 
-    /// Starts what the links allow, the largest first.
+    /// Starts the offloads that the links allow, the largest first.
     pub(crate) fn start_offloads(&mut self) {
         if self.state.offloads.wanted.is_empty() {
             return;
@@ -89,7 +88,7 @@ impl Programs {
         self.watch_links();
     }
 
-    /// True if the cache is on its way.
+    /// Starts an offload; false if it can't.
     fn start_offload(&mut self, program: ProgramId) -> bool {
         self.state.offloads.wanted.remove(&program);
         let Some(p) = self.state.live.get(&program) else {
@@ -99,7 +98,7 @@ impl Programs {
             return false;
         };
         if !self.make_room_in_host(program, tokens) {
-            // Host memory is full of what is needed sooner.
+            // Host memory is full of caches that are needed sooner.
             self.pause(program);
             return false;
         }
@@ -134,7 +133,7 @@ impl Programs {
         self.account(program);
     }
 
-    /// Forgets a transfer; its link is free again.
+    /// Removes a transfer, which frees its link.
     fn end_transfer(&mut self, program: ProgramId) -> Option<Transfer> {
         let transfer = self.state.offloads.end(program)?;
         let timer = Timer::Transfer(program);
@@ -148,8 +147,8 @@ impl Programs {
         Some(transfer)
     }
 
-    /// What has used a link whole leaves it alone for a while, so that offloads
-    /// have their share of it on average.
+    /// Keeps offloads off the link for a while after one that used all of it, so that they get
+    /// their share on average.
     fn spend_link(&mut self, transfer: &Transfer) {
         let share = u64::from(self.config.kv.offload_link_ppm.clamp(1, 1_000_000));
         let took = self.state.now.since(transfer.since).micros();
@@ -158,7 +157,7 @@ impl Programs {
         self.state.offloads.link_free_at.insert(transfer.worker, at);
     }
 
-    /// Wakes up when the next link may be used, if a program waits for it.
+    /// Arms a timer for when the next link may be used, if a program waits for it.
     fn watch_links(&mut self) {
         let (now, offloads) = (self.state.now, &self.state.offloads);
         let waits: BTreeSet<WorkerId> = offloads
@@ -185,7 +184,7 @@ impl Programs {
         self.due.offloads = true;
     }
 
-    /// Gives up what is happening to a program's cache: where it was it is valid.
+    /// Cancels whatever is happening to a program's cache, which stays valid where it was.
     pub(crate) fn give_up_transfer(&mut self, program: ProgramId) {
         if self.state.offloads.wanted.remove(&program) {
             self.account(program);
@@ -195,8 +194,8 @@ impl Programs {
         }
     }
 
-    /// A step of a placed program has come: what was to leave stays. True if it
-    /// has to wait for its cache, which is on its way back.
+    /// Handles a step of a placed program that has come: a cache about to leave stays. True if the
+    /// step has to wait for its cache, which is being loaded.
     pub(crate) fn waits_for_load(&mut self, program: ProgramId) -> bool {
         let Some(transfer) = self.state.offloads.moving.get(&program).copied() else {
             self.give_up_transfer(program);
@@ -212,7 +211,7 @@ impl Programs {
         true
     }
 
-    /// Workers that as many caches are on their way to as should be.
+    /// Workers with the maximum number of loads.
     pub(crate) fn loading(&self) -> BTreeSet<WorkerId> {
         let mut loads: BTreeMap<WorkerId, usize> = BTreeMap::new();
         let moving = self.state.offloads.moving.values();
@@ -229,8 +228,8 @@ impl Programs {
         whole.micros().saturating_sub(passed) <= self.prefill_time(transfer.tokens).micros()
     }
 
-    /// Brings a placed program's cache back from host memory; false if it has to
-    /// be computed again.
+    /// Begins to load a placed program's cache from host memory; false if it has to be computed
+    /// again.
     pub(crate) fn begin_load(&mut self, program: ProgramId) -> bool {
         let place = self.state.live.get(&program).and_then(|p| p.placement);
         let held = self.state.offloads.held.get(&program);
@@ -263,7 +262,7 @@ impl Programs {
     ) {
         let moving = self.state.offloads.moving.get(&program);
         if moving.is_none_or(|t| t.direction != Direction::Out) {
-            // Cancelled meanwhile: the engine's copy is the valid one.
+            // The offload was cancelled meanwhile: the engine's copy is the valid one.
             let copy = copy.into();
             return self.command(Command::DropCopy { program, copy });
         }
@@ -274,7 +273,7 @@ impl Programs {
         let offloads = &self.state.offloads;
         let taken = offloads.held_tokens + offloads.leaving_tokens;
         if taken.saturating_add(tokens) > self.config.kv.host_tokens_max {
-            // It holds more than was asked for.
+            // The copy holds more than was requested.
             self.state.counters.copies_lost += 1;
             let copy = copy.into();
             return self.command(Command::DropCopy { program, copy });
@@ -288,7 +287,7 @@ impl Programs {
         self.state.offloads.hold(program, held);
     }
 
-    /// The program was to go: without a copy, then.
+    /// The program was to leave: it leaves without a copy.
     pub(crate) fn offload_failed(&mut self, program: ProgramId) {
         let moving = self.state.offloads.moving.get(&program);
         if moving.is_some_and(|t| t.direction == Direction::Out) {
@@ -328,7 +327,7 @@ impl Programs {
         }
     }
 
-    /// Steps that waited for a cache go to its worker.
+    /// Sends the steps that waited for a cache to its worker.
     fn send_those_that_waited(&mut self, program: ProgramId) {
         if let Some(worker) = self.serving_worker_of(program) {
             self.send_waiting(program, worker);
@@ -348,7 +347,7 @@ impl Programs {
         self.state.offloads.release(program);
     }
 
-    /// No answer came.
+    /// The transfer executor did not report in time.
     pub(crate) fn transfer_exceeded(&mut self, program: ProgramId) {
         let Some(transfer) = self.state.offloads.moving.get(&program).copied() else {
             return;
@@ -366,7 +365,7 @@ impl Programs {
         }
     }
 
-    /// A worker does not export its caches: the program leaves without its cache.
+    /// A worker does not export its caches: programs with pending offloads leave without them.
     fn pause_leaving(&mut self, worker: WorkerId) {
         let wanted = self.state.offloads.wanted.iter().copied();
         let here = wanted.filter(|program| {
@@ -379,7 +378,7 @@ impl Programs {
         }
     }
 
-    /// The worker is gone, and what was going from or to it with it.
+    /// The worker is gone, and all transfers from or to it with it.
     pub(crate) fn end_transfers_of(&mut self, worker: WorkerId) {
         let here = |t: &Transfer| t.worker == worker;
         let moving = self.state.offloads.moving.iter();
@@ -390,8 +389,8 @@ impl Programs {
         self.state.offloads.link_free_at.remove(&worker);
     }
 
-    /// The transfer executor is gone, or there is no host tier any more. Copies in host memory outlive
-    /// the former.
+    /// Ends all transfers, because the transfer executor is gone or there is no host memory any
+    /// more. Copies in host memory outlive the executor.
     pub(crate) fn forget_transfers(&mut self) {
         for program in std::mem::take(&mut self.state.offloads.wanted) {
             self.account(program);
@@ -406,7 +405,8 @@ impl Programs {
         }
     }
 
-    /// There is no host tier under the new settings; and transfers are timed by the old ones.
+    /// Ends transfers if their time limit changes or the new settings have no host memory; in the
+    /// latter case also drops all copies.
     pub(crate) fn forget_copies(&mut self, new: &crate::CoreConfig) {
         let none_held = new.mode != Mode::ProgramAware || new.kv.host_tokens_max == 0;
         if !none_held && new.kv.transfer_max == self.config.kv.transfer_max {

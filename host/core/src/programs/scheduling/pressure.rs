@@ -1,16 +1,15 @@
-//! Pressure: when a worker's programs need more than it holds, some are
-//! paused, in the order that the eviction policy gives (`ThunderAgent` §4.3.1).
+//! Pressure: when a worker's programs need more than it holds, some are paused, in the order that
+//! the eviction policy gives (`ThunderAgent` §4.3.1).
 //!
-//! Only programs between steps are paused. A running step is never
-//! interrupted: its program can be paused the moment the step ends, where the
-//! worker is checked again.
+//! Only programs between steps are paused. A running step is never interrupted: its program can be
+//! paused the moment the step ends, when the worker is checked again.
 
-use crate::actions::Standing;
+use crate::actions::RankInputs;
 use crate::programs::explain::Because;
 use crate::programs::program::Program;
 use crate::programs::question::ProgramColumns;
 use crate::programs::ranking::Ranking;
-use crate::programs::scheduling::why::Why;
+use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::state::Ask;
 use crate::programs::timers::Timer;
 use crate::programs::worker::Worker;
@@ -18,12 +17,12 @@ use crate::{Command, Mode, Programs, Purpose, Question};
 use treadle_model::{AskId, Phase, ProgramId, WorkerId};
 
 impl Programs {
-    /// What a program holds up, and how long it goes on; `unplaced` tells whether any waits for a
-    /// place.
-    pub(crate) fn standing(&self, program: &str, unplaced: bool) -> Standing {
+    /// The memory that a program holds and others need, and its remaining length; `unplaced` is
+    /// whether any program waits for placement.
+    pub(crate) fn rank_inputs(&self, program: &str, unplaced: bool) -> RankInputs {
         let id = self.state.keys.get(program);
         let Some(p) = id.and_then(|id| self.state.live.get(id)) else {
-            return Standing::default();
+            return RankInputs::default();
         };
         let place = p.placement.map(|place| place.worker);
         let worker = place.and_then(|worker| self.state.workers.get(&worker));
@@ -33,7 +32,7 @@ impl Programs {
         let copy = offloads.held.get(&p.id).map(|copy| copy.tokens);
         let taken = offloads.held_tokens + offloads.leaving_tokens;
         let is_full = |tokens: &u64| taken.saturating_add(*tokens) > self.config.kv.host_tokens_max;
-        Standing {
+        RankInputs {
             held_up_tokens: held.unwrap_or(0),
             host_tokens: copy.filter(is_full).unwrap_or(0),
             remaining_tokens: p.remaining_tokens.unwrap_or(0),
@@ -72,13 +71,13 @@ impl Programs {
         );
     }
 
-    /// Programs that could be paused on a worker, the shortest first: the core's own order, which is
+    /// Programs that could be paused on a worker, the shortest first. This is the core's own order,
     /// used if no answer comes in time.
     pub(crate) fn pausable(&self, worker: WorkerId) -> Vec<ProgramId> {
         let Some(w) = self.state.workers.get(&worker) else {
             return Vec::new();
         };
-        // Where nothing overflows memory is taken for fairness alone.
+        // Without overflow, memory is only taken for fairness.
         let overflows = self.excess_tokens(worker) > 0;
         let lasted = |p: &&Program| overflows || self.has_lasted(p);
         let at_rest = w.idle.iter().filter(|id| self.is_at_rest(**id));
@@ -102,7 +101,7 @@ impl Programs {
         self.state.now.since(since) >= self.quantum()
     }
 
-    /// Puts a question, unless one of the same kind is open or it is empty; true if it did.
+    /// Asks a question, unless it is empty or one of the same kind is open; true if it was asked.
     pub(crate) fn ask(&mut self, purpose: Purpose, candidates: Vec<ProgramId>) -> bool {
         let same = |ask: &Ask| same_subject(ask.purpose, purpose);
         if candidates.is_empty() || self.state.asks.values().any(same) {
@@ -132,8 +131,8 @@ impl Programs {
         true
     }
 
-    /// Pauses programs that hardly count any more, while others wait: one that
-    /// returns late then waits its turn instead of overflowing the worker.
+    /// Pauses programs that hardly count any more, while others wait: one that returns late then
+    /// waits for its turn instead of overflowing the worker.
     pub(crate) fn pause_weightless(&mut self, worker: WorkerId, weights: &Ranking) {
         let w = self.state.workers.get(&worker);
         if self.state.queue.is_empty() || !w.is_some_and(Worker::takes_programs) {
@@ -142,8 +141,13 @@ impl Programs {
         let least = f64::from(self.config.pause_weight_ppm) / 1e6;
         for entry in &weights.entries {
             if entry.score < least && self.is_pausable_on(entry.program, worker) {
-                let why = Why::new(self.way_out(entry.program), Because::LongToolCall);
-                self.explain(entry.program, worker, &why.by(weights.evaluator(entry)));
+                let explanation =
+                    Explanation::new(self.way_out(entry.program), Because::LongToolCall);
+                self.explain(
+                    entry.program,
+                    worker,
+                    &explanation.by(weights.evaluator(entry)),
+                );
                 self.send_away(entry.program);
             }
         }
@@ -157,8 +161,8 @@ impl Programs {
         self.state.counters.pauses += 1;
     }
 
-    /// Pauses programs in the given order until there is the room that is wanted by now, which may
-    /// be more or less than was asked for.
+    /// Pauses programs in the given order until enough room is free. The need may have changed
+    /// since the question.
     pub(crate) fn pause_in_order(&mut self, worker: WorkerId, ranking: &Ranking) {
         let overflow = self.excess_tokens(worker);
         let wanted = overflow.max(self.lacking_for_starved(worker));
@@ -182,19 +186,23 @@ impl Programs {
             };
             let before = self.used_tokens(worker);
             let kind = self.way_out(entry.program);
-            let why = Why::new(kind, because).by(ranking.evaluator(entry));
-            self.explain(entry.program, worker, &why.among(&ranking.entries[index..]));
+            let explanation = Explanation::new(kind, because).by(ranking.evaluator(entry));
+            self.explain(
+                entry.program,
+                worker,
+                &explanation.among(&ranking.entries[index..]),
+            );
             self.send_away(entry.program);
             freed += before.saturating_sub(self.used_tokens(worker));
         }
-        // While this was open no question could make room for the starved program; where memory
+        // While this question was open, none could make room for the starved program; if memory
         // overflows at each tick, that is all the time.
         if overflow > 0 {
             self.make_room_for_starved();
         }
     }
 
-    /// Tokens in use above the worker's high watermark, by programs that stay.
+    /// Tokens above the worker's high watermark, counting only programs that stay.
     pub(crate) fn excess_tokens(&self, worker: WorkerId) -> u64 {
         self.state.workers.get(&worker).map_or(0, |w| {
             self.staying_tokens(w)
@@ -214,7 +222,7 @@ impl Programs {
         })
     }
 
-    /// What each cache takes at the worker that the question is about, if it has slots.
+    /// The tokens of each cache at the question's worker, if it has slots.
     fn slot_tokens_of(&self, purpose: Purpose) -> Option<u64> {
         match purpose {
             Purpose::Retain { worker, .. } => self.state.workers.get(&worker)?.slot_tokens(),

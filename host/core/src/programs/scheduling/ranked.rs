@@ -1,5 +1,5 @@
 //! Programs whose job has a priority policy (`Heddle` §3): new ones are gathered and asked about
-//! together, each step goes to its program's worker with the priority that its policy gives it, and
+//! together. Each step goes to its program's worker with the priority that its policy gives it, and
 //! waits here only for an answer, its cache, or a slot at an engine that does not order its steps
 //! itself.
 
@@ -7,8 +7,8 @@ use crate::bindings::Bindings;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
+use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::scheduling::growth::{Forecast, Growing, Memory};
-use crate::programs::scheduling::why::Why;
 use crate::programs::state::{GROWTH_PPM, JobStatistics};
 use crate::programs::step::{Step, StepState, priority_of};
 use crate::programs::timers::Timer;
@@ -23,7 +23,7 @@ impl Programs {
         p.is_some_and(|p| self.ranks(&p.job))
     }
 
-    /// The same of all programs of a job.
+    /// True if a policy ranks the steps of a job.
     pub(crate) fn ranks(&self, job: &str) -> bool {
         self.config.mode == Mode::ProgramAware && self.ranked_jobs.contains(job)
     }
@@ -34,7 +34,7 @@ impl Programs {
         has_bound && self.config.mode == Mode::ProgramAware || self.is_ranked(program)
     }
 
-    /// Other jobs may have policies now.
+    /// Handles changed bindings: other jobs may have policies now.
     pub(crate) fn follow_bindings(&mut self, bindings: &Bindings) {
         self.placed_jobs = bindings.jobs_of(World::Placement);
         let ranked = bindings.jobs_of(World::Priority);
@@ -49,19 +49,19 @@ impl Programs {
         }
     }
 
-    /// Asks how urgent a step of a placed program is, and whether it goes elsewhere.
+    /// Asks how urgent a step of a placed program is, and whether it goes to another worker.
     pub(crate) fn ask_route(&mut self, step: StepId, program: ProgramId) {
         self.ask(Purpose::Route { step }, vec![program]);
     }
 
-    /// A waiting step looks for a worker once more.
+    /// Routes a waiting step again.
     pub(crate) fn reroute(&mut self, step: StepId) {
         self.dequeue(step);
         self.route(step);
     }
 
-    /// Questions are lost with the process that was asked: steps that waited for an answer are
-    /// asked about again.
+    /// Questions are lost with the process that was asked: asks again about the steps that waited
+    /// for an answer.
     pub(crate) fn ask_routes_again(&mut self) {
         let waits = |step: &StepId| {
             let s = self.state.steps.get(step);
@@ -76,14 +76,14 @@ impl Programs {
         }
     }
 
-    /// True if a program has to be asked about with the others that come.
+    /// True if a program has to be asked about together with other new ones.
     pub(crate) fn is_newcomer(&self, program: ProgramId) -> bool {
         let p = self.state.live.get(&program);
         let waits = p.is_some_and(|p| p.queued.is_some() && p.placement.is_none());
         waits && p.is_some_and(|p| p.urgency.is_none()) && self.is_ranked(program)
     }
 
-    /// Arms the question where new programs go, if some wait for it.
+    /// Arms the placement question for new programs, if some wait for it.
     pub(crate) fn settle_gathering(&mut self) {
         let is_due = self.state.newcomers_due || self.state.gather_at.is_some();
         if !is_due && !self.state.newcomers.is_empty() {
@@ -99,7 +99,7 @@ impl Programs {
         self.state.restore_wanted = true;
     }
 
-    /// What an answer says of a program that waits for placement.
+    /// Records the answer about a program that waits for placement.
     pub(crate) fn note_urgency(&mut self, entry: &Ranked) {
         if self.is_ranked(entry.program)
             && let Some(p) = self.state.live.get_mut(&entry.program)
@@ -110,9 +110,9 @@ impl Programs {
         }
     }
 
-    /// Where a program goes whose turn it is. The more urgent does not give way: if the worker that
-    /// it is to go to lacks room, or will by what is predicted, less urgent ones wait for it too; until
-    /// the starvation bound.
+    /// The worker for a program whose turn it is. A more urgent program keeps its turn: if its
+    /// chosen worker lacks room, now or by prediction, less urgent ones wait for it too, until the
+    /// starvation bound.
     pub(crate) fn worker_in_turn(
         &self,
         entry: &Ranked,
@@ -135,8 +135,8 @@ impl Programs {
         takes.then_some(w.id)
     }
 
-    /// True if a worker's memory will do for all that is placed there, the program included, by
-    /// what is predicted of them; and no more urgent one waits for it.
+    /// True if a worker's memory suffices for all programs placed there, including this one, by
+    /// their predicted growth; and no more urgent one waits for it.
     fn will_fit(&self, p: &Program, worker: WorkerId, forecast: &mut Forecast) -> bool {
         let share = self.config.rollout.memory_ppm;
         let w = self.state.workers.get(&worker);
@@ -154,7 +154,7 @@ impl Programs {
         forecast.admits(worker, memory, self.growing(p))
     }
 
-    /// What a program holds, and by what it will have grown when it ends.
+    /// A program's present context and its predicted growth.
     fn growing(&self, p: &Program) -> Growing {
         let job = self.state.jobs.get(&p.job);
         Growing {
@@ -164,8 +164,8 @@ impl Programs {
         }
     }
 
-    /// Dispatches a step; its program moves with it if the placement policy wants that, there is
-    /// room, and nothing of it runs elsewhere.
+    /// Dispatches a step. Its program moves with it if the placement policy wants that, there is
+    /// room, and none of its steps runs elsewhere.
     pub(crate) fn route_in_order(&mut self, step: StepId, ranking: &Ranking) {
         let Some(program) = self.state.steps.get(&step).map(|s| s.program) else {
             return;
@@ -181,8 +181,8 @@ impl Programs {
             return;
         };
         let runs = !self.state.live[&program].running.is_empty();
-        // A policy knows nothing of a worker that is not to be chosen, so that it wants each of its
-        // programs elsewhere.
+        // A policy does not see a worker that can't be chosen, so it chooses another one for each
+        // of its programs.
         let free = !runs && self.state.workers[&at].takes_programs();
         let other = entry.wished.filter(|to| free && *to != at);
         let worker = match other.filter(|to| self.could_take(program, *to)) {
@@ -205,13 +205,13 @@ impl Programs {
         }
     }
 
-    /// Sends a waiting step to its worker, if it takes another one.
+    /// Sends a waiting step to its worker, if that takes another one.
     fn send(&mut self, step: StepId, worker: WorkerId, entry: &Ranked) {
         if !self.holds_context(worker, step, entry.program) {
-            // Another of its steps ran there when this was asked.
+            // Another of the program's steps ran there at the time of the question.
             return self.reroute(step);
         }
-        // An earlier answer may have put it there, with another priority.
+        // An earlier answer may have queued it there with another priority.
         let place = self
             .state
             .live
@@ -252,13 +252,13 @@ impl Programs {
         entry: &Ranked,
         ranking: &Ranking,
     ) {
-        let mut why = Why::new(kind, because)
+        let mut explanation = Explanation::new(kind, because)
             .by(ranking.evaluator(entry))
             .among(&ranking.entries);
         if entry.wished == Some(worker) {
-            why.placed_by = ranking.placer(entry);
+            explanation.placed_by = ranking.placer(entry);
         }
-        self.explain(entry.program, worker, &why);
+        self.explain(entry.program, worker, &explanation);
     }
 
     pub(crate) fn is_waiting(&self, step: StepId) -> bool {

@@ -1,27 +1,27 @@
 //! Restore: which programs get the free room (`ThunderAgent` §4.3.1, §4.3.2).
 //!
 //! The policy gives the order; the core adds a bound. A program that has waited several times as
-//! long as others goes before all that have not, and if it fits nowhere, one worker admits no other
-//! program until it does, for as many such programs at once as there are workers.
+//! long as others goes before all that have not. If it fits nowhere, one worker admits no other
+//! program until it does, for at most as many such programs at once as there are workers.
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
+use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::scheduling::growth::Forecast;
-use crate::programs::scheduling::why::Why;
 use crate::programs::worker::Worker;
 use crate::{Mode, Programs, Purpose};
 use std::collections::BTreeSet;
 use treadle_model::{ProgramId, Span, StepId, WorkerId};
 
-/// A program that has waited so many times as long as others goes first.
+/// A program that has waited this many times the mean wait goes first.
 const STARVATION_WAITS: u64 = 3;
-/// The same without host memory: so many quarters of the time that it takes to compute the contexts
-/// of all live programs once.
+/// The bound without host memory: this many quarters of the time to compute the contexts of all
+/// live programs once.
 const STARVATION_QUARTERS: u64 = 8;
-/// Where engines offload by themselves: a program that makes room may find its cache again.
+/// The bound if engines offload by themselves: a program that makes room may find its cache again.
 const STARVATION_QUARTERS_OFFLOADED: u64 = 6;
-/// Waits that make up their mean.
+/// Number of waits in their moving average.
 const WAITS_AVERAGED: u64 = 64;
 
 impl Programs {
@@ -40,7 +40,7 @@ impl Programs {
         let least = self.state.queue.least_need_tokens().unwrap_or(u64::MAX);
         if self.state.workers.values().any(|w| self.has_room(w, least)) {
             let candidates = self.restore_candidates();
-            // While a question is open, those that have been gathered wait for the next one.
+            // While a question is open, gathered programs wait for the next one.
             if self.ask(Purpose::Restore, candidates) {
                 self.state.newcomers_due = false;
             }
@@ -50,7 +50,7 @@ impl Programs {
         }
     }
 
-    /// Where every slot is taken, asks whether those that are held through tools should be.
+    /// If every slot is taken, asks whether programs should keep theirs during tool calls.
     fn ask_for_slots(&mut self) {
         let full = |w: &&Worker| w.takes_programs() && !w.has_free_slot();
         let full: Vec<WorkerId> = self
@@ -65,8 +65,9 @@ impl Programs {
         }
     }
 
-    /// Half of the candidates have waited longest, half need least. Of those whose steps a policy
-    /// ranks half are the most urgent instead; new ones are asked about once, all that were gathered.
+    /// Half of the candidates have waited longest, half need least. Among those whose steps a
+    /// policy ranks, half are the most urgent instead; new ones are asked about once, all that were
+    /// gathered.
     fn restore_candidates(&self) -> Vec<ProgramId> {
         let half = self.config.candidates_max.div_ceil(2).max(1);
         let queue = &self.state.queue;
@@ -88,7 +89,7 @@ impl Programs {
             .collect()
     }
 
-    /// Waiting programs whose steps a policy ranks and that it was asked about before: the most
+    /// Waiting programs whose steps a policy ranks and that were asked about before: the most
     /// urgent by its latest answers, and those that have waited longest.
     fn ranked_candidates(&self, half: usize) -> Vec<ProgramId> {
         if self.ranked_jobs.is_empty() {
@@ -128,7 +129,7 @@ impl Programs {
         for (entry, because) in starved.chain(rest.into_iter().map(|e| (e, Because::RoomOnWorker)))
         {
             let program = entry.program;
-            // One beyond the starvation bound takes what there is.
+            // A program beyond the starvation bound takes any worker with room.
             let takes_turn = because == Because::RoomOnWorker && self.is_ranked(program);
             if self.private_tokens(program) > room && !takes_turn {
                 continue;
@@ -151,13 +152,13 @@ impl Programs {
             } else {
                 DecisionKind::Restore
             };
-            let mut why = Why::new(kind, because)
+            let mut explanation = Explanation::new(kind, because)
                 .by(ranking.evaluator(entry))
                 .among(&ranking.entries);
             if entry.wished == Some(worker) {
-                why.placed_by = ranking.placer(entry);
+                explanation.placed_by = ranking.placer(entry);
             }
-            self.explain(program, worker, &why);
+            self.explain(program, worker, &explanation);
             self.restore(entry, worker, first);
             room = self.most_room();
         }
@@ -182,8 +183,8 @@ impl Programs {
         }
     }
 
-    /// Where an acting program should be when its tool returns: where its cache
-    /// may linger, else where most is free.
+    /// Where to place an acting program before its tool returns: where its cache may linger,
+    /// otherwise where most is free.
     pub(crate) fn worker_for_prefetch(&self, program: ProgramId) -> Option<WorkerId> {
         let p = self.state.live.get(&program)?;
         let fits = |w: &&Worker| {
@@ -196,8 +197,9 @@ impl Programs {
         last.filter(fits).or_else(roomiest).map(|w| w.id)
     }
 
-    /// The starved programs that have waited longest, one for each worker, reserve the workers that
-    /// lack least for them if they fit nowhere, and room is made there.
+    /// Renews reservations: of the starved programs, those that have waited longest, at most one
+    /// per worker, reserve the workers that lack least for them if they fit nowhere, and room is
+    /// made there.
     pub(crate) fn renew_reservations(&mut self) {
         let starved = self.starved_unplaced();
         let reservations = &mut self.state.reservations;
@@ -216,13 +218,13 @@ impl Programs {
         }
     }
 
-    /// Reserves again and asks for room again: other workers may lack least by now.
+    /// Renews the reservations and asks for room again: other workers may lack least by now.
     pub(crate) fn make_room_for_starved(&mut self) {
         self.state.reservations.clear();
         self.renew_reservations();
     }
 
-    /// A program that no longer waits for placement needs no reserved worker.
+    /// Ends the reservation of a program that no longer waits for placement.
     pub(crate) fn end_reservation(&mut self, program: ProgramId) {
         let before = self.state.reservations.len();
         self.state
@@ -238,7 +240,7 @@ impl Programs {
         starved.take(self.state.workers.len()).collect()
     }
 
-    /// The worker that lacks least of those that no other reserves.
+    /// The worker that lacks least for the program, among those that no other reserves.
     fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
         let p = self.state.live.get(&program)?;
         let least = self.prompt_tokens_least(p);
@@ -252,12 +254,12 @@ impl Programs {
     /// Tokens that must leave the worker for a program to fit there.
     fn shortfall(&self, p: &Program, w: &Worker) -> u64 {
         let need = w.need_tokens(p.private_tokens(), &p.prefix);
-        // Where a slot is lacking, one program must leave however much memory is free.
+        // Without a free slot one program must leave, however much memory is free.
         let lacks_slot = u64::from(!w.has_free_slot());
         self.lacking_tokens(w, need).max(lacks_slot)
     }
 
-    /// Tokens that the program which reserves this worker lacks there by now.
+    /// Tokens that the program which reserves this worker still lacks there.
     pub(crate) fn lacking_for_starved(&self, worker: WorkerId) -> u64 {
         let holder = self.state.reservations.get(&worker);
         let holder = holder.and_then(|holder| self.state.live.get(holder));
@@ -275,10 +277,10 @@ impl Programs {
         entry.is_some_and(|e| self.state.now.since(e.since) >= self.starvation_bound())
     }
 
-    /// The wait after which a program goes first. Where caches can be offloaded, the program that
-    /// makes room for it comes back cheaply, and the bound follows the waits that there are.
-    /// Elsewhere it has to be computed again: then nobody should wait for much longer than if
-    /// everybody were served in turn, and computed each time; less where engines offload.
+    /// The wait after which a program goes first. If caches can be offloaded, the program that
+    /// makes room for it comes back cheaply, and the bound follows the present waits. Otherwise it
+    /// has to be computed again: then nobody should wait for much longer than if all programs were
+    /// served in turn, and computed each time; less if engines offload.
     pub(crate) fn starvation_bound(&self) -> Span {
         let bound = if self.config.kv.host_tokens_max > 0 {
             let waits = self.state.wait_mean.micros();
@@ -297,7 +299,7 @@ impl Programs {
         bound.max(least).min(most)
     }
 
-    /// How long a placement lasts at least before its memory may be taken for a starved program.
+    /// The minimum duration of a placement before its memory may be taken for a starved program.
     pub(crate) fn quantum(&self) -> Span {
         let bound = u128::from(self.starvation_bound().0);
         let part = bound * u128::from(self.config.quantum_ppm) / 1_000_000;
@@ -313,9 +315,8 @@ impl Programs {
         }
     }
 
-    /// The worker that a waiting program should go to, among those that it fits
-    /// on: the one that was wished for it, else where its cache may linger, else
-    /// where most is free.
+    /// The worker for a waiting program among those with room: the preferred one, otherwise the one
+    /// where its cache may linger, otherwise the one with most free.
     pub(crate) fn worker_with_room(
         &self,
         program: ProgramId,
@@ -349,23 +350,23 @@ impl Programs {
         }
     }
 
-    /// True if the worker takes the program now, whose prompts have `least` tokens at least.
+    /// True if the worker takes the program now, whose prompts have at least `least` tokens.
     pub(crate) fn admits(&self, w: &Worker, p: &Program, least: u64) -> bool {
         self.admits_with(w, p, p.private_tokens(), least)
     }
 
-    /// The same of a program that will need so many private tokens.
+    /// The same for a program that will need `private` private tokens.
     pub(crate) fn admits_with(&self, w: &Worker, p: &Program, private: u64, least: u64) -> bool {
-        // Most workers lack room for the private tokens alone, which is quick to see.
+        // Most workers lack room even for the private tokens, which is quick to check.
         self.is_open(w.id, p)
             && self.has_room(w, private)
             && self.may_take(w, p, least)
             && self.has_room(w, w.need_tokens(private, &p.prefix))
     }
 
-    /// True if the worker could take the program, were there room: it serves its model and takes
-    /// its prompts, which have `least` tokens at least, and has not just failed
-    /// it, nor said that it is busy, while another one could.
+    /// True if the worker could take the program, given room: it serves its model and takes its
+    /// prompts, which have at least `least` tokens, and it has neither just failed the program nor
+    /// reported that it is busy while another one could take it.
     pub(crate) fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
         let now = self.state.now;
         let could = |w: &Worker| {
@@ -380,8 +381,8 @@ impl Programs {
         could(worker) && !is_passed_over
     }
 
-    /// True if another worker than a busy one could take a step that has just been turned away
-    /// there, whose program is not bound there by other steps.
+    /// True if another worker could take a step that a busy one has just turned away, unless other
+    /// steps bind its program to the busy one.
     pub(crate) fn has_another(&self, step: StepId, program: ProgramId, busy: WorkerId) -> bool {
         let Some(p) = self.state.live.get(&program) else {
             return false;
@@ -393,8 +394,8 @@ impl Programs {
         p.running.len() <= 1 && self.state.workers.values().any(could)
     }
 
-    /// The most private tokens that any worker has room for. Most candidates
-    /// need more, and are spared the search for a worker.
+    /// The most private tokens that any worker has room for. Most candidates need more, and skip
+    /// the search for a worker.
     fn most_room(&self) -> u64 {
         let open = self.state.workers.values().filter(|w| self.has_room(w, 0));
         let room = |w: &Worker| {
@@ -407,7 +408,7 @@ impl Programs {
         open.map(room).max().unwrap_or(0)
     }
 
-    /// True if no program reserves the worker that has waited longer.
+    /// True if no program that has waited longer reserves the worker.
     fn is_open(&self, worker: WorkerId, program: &Program) -> bool {
         let holder = self.state.reservations.get(&worker);
         holder.is_none_or(|holder| {
@@ -431,8 +432,8 @@ impl Programs {
             && self.lacking_tokens(worker, need_tokens) == 0
     }
 
-    /// Tokens that must leave a worker for a program that needs so many, for it to stay below its
-    /// fill then: what it is filled beyond that must leave as well. An empty worker takes any.
+    /// Tokens that must leave a worker so that it stays below its fill with a program that needs
+    /// `need_tokens`, including its present excess. An empty worker takes any program.
     fn lacking_tokens(&self, worker: &Worker, need_tokens: u64) -> u64 {
         let used = worker.used_tokens().saturating_add(need_tokens);
         let lacking = used.saturating_sub(self.fill_tokens(worker));
@@ -444,10 +445,10 @@ impl Programs {
         if fits { 0 } else { lacking }
     }
 
-    /// Memory that an engine with one program at work, or none, has beside what that one needs;
-    /// `None` where more are at work. Caches of programs whose tools run may be lost to it: that
-    /// costs less than an engine which stands still while programs wait. Where treadle takes caches
-    /// elsewhere, it makes room without losing them.
+    /// Memory beside that of the only busy program of an engine, or of an idle engine; `None` if
+    /// more are busy. Caches of programs in tool calls may be lost to it: that costs less than an
+    /// engine that stands still while programs wait. If treadle can offload or move caches, it
+    /// makes room without losing them.
     fn idle_tokens(&self, worker: &Worker) -> Option<u64> {
         let kv = &self.config.kv;
         let moves_caches = kv.host_tokens_max > 0 || kv.migration_tokens_per_s > 0;
@@ -465,8 +466,8 @@ impl Programs {
         Some(capacity.saturating_sub(used))
     }
 
-    /// Tokens left below the fill, the low watermark as a rule. Between it and the high one is the
-    /// room into which programs grow before anyone must be paused.
+    /// Tokens left below the fill, usually the low watermark. Between it and the high one is the
+    /// room into which programs grow before any must be paused.
     pub(crate) fn free_tokens(&self, worker: &Worker) -> u64 {
         self.fill_tokens(worker)
             .saturating_sub(worker.used_tokens())

@@ -1,11 +1,11 @@
 //! Retention: what is done with the KV caches of acting programs. A program that must not stay
-//! placed goes to host memory, to another worker, or drops its cache, whichever the eviction policy
-//! chooses or is cheapest.
+//! placed is offloaded, moved, or loses its cache, whichever the eviction policy chooses or is
+//! cheapest.
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::migration::Wanted;
 use crate::programs::ranking::Ranking;
-use crate::programs::scheduling::why::Why;
+use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::state::Ask;
 use crate::programs::worker::Worker;
 use crate::{CacheAction, Mode, NEVER, Programs, Purpose};
@@ -28,7 +28,8 @@ impl Programs {
             return;
         };
         if w.offloads_itself() {
-            // It offloads by itself what is used least; where that is not enough, programs wait.
+            // The engine offloads the least recently used caches by itself; if that is not enough,
+            // programs wait.
             return;
         }
         let slot_tokens = w.slot_tokens();
@@ -40,7 +41,7 @@ impl Programs {
                 self.wanted_tokens(),
             ),
         };
-        // Nobody waits for room where nothing new is placed.
+        // A worker that takes no programs needs no room for waiting ones.
         let wanted_tokens = if w.takes_programs() { wanted_tokens } else { 0 };
         // Slots can't overflow.
         if wanted_tokens == 0 && (used < low || slot_tokens.is_some()) {
@@ -61,17 +62,17 @@ impl Programs {
         self.ask(purpose, candidates);
     }
 
-    /// What the unplaced programs need, for each worker that could take them; of very many only the
-    /// smallest count.
+    /// The needs of the unplaced programs, for each worker that could take them; with very many
+    /// programs only the smallest needs are summed.
     fn wanted_tokens(&self) -> u64 {
         let unplaced = |program: &ProgramId| self.is_unplaced(*program);
         let wanted = self.state.queue.need_tokens(unplaced);
         wanted.div_ceil(self.open_workers())
     }
 
-    /// Tokens of all slots of a worker, of those that are taken, and of those that the unplaced
-    /// programs need: where programs have slots, each takes the whole of one, and a slot that is
-    /// held through a tool is what others wait for, however few tokens are in it.
+    /// Tokens of all slots of a worker, of the taken ones, and of those that the unplaced programs
+    /// need. Each program takes a whole slot, and a slot that is held during a tool call is what
+    /// others wait for, however few tokens are in it.
     fn slots_in_tokens(&self, w: &Worker, slot: u64) -> (u64, u64, u64) {
         let slots = u64::from(w.capacity.slots.unwrap_or(0));
         let offloads = &self.state.offloads;
@@ -81,7 +82,7 @@ impl Programs {
         let workers = self.open_workers();
         let waiting = self.state.queue.oldest().map(|(_, program)| program);
         let waiting = waiting.filter(|program| self.is_unplaced(*program));
-        // More than all slots of all workers can't be had.
+        // The need is at most all slots of all workers.
         let most = usize::try_from(slots.saturating_mul(workers)).unwrap_or(usize::MAX);
         let wanted = (waiting.take(most).count() as u64).div_ceil(workers);
         (slots * slot, taken * slot, wanted * slot)
@@ -92,15 +93,15 @@ impl Programs {
         open.count().max(1) as u64
     }
 
-    /// True if nothing is happening to the program's cache, nor about to.
+    /// True if nothing happens or is about to happen to the program's cache.
     pub(crate) fn is_settled(&self, program: ProgramId) -> bool {
         let wanted = &self.state.migrations.wanted;
         let is_to_move = wanted.contains_key(&program);
         !is_to_move && self.is_at_rest(program)
     }
 
-    /// The same where a move that has not begun does not count: it may wait for its
-    /// link for long, and memory that is short does not wait for it.
+    /// The same, ignoring a migration that has not begun: it may wait for its link for long, and
+    /// short memory does not wait for it.
     pub(crate) fn is_at_rest(&self, program: ProgramId) -> bool {
         let (offloads, migrations) = (&self.state.offloads, &self.state.migrations);
         !offloads.wanted.contains(&program)
@@ -124,7 +125,7 @@ impl Programs {
         used.saturating_sub(charged.sum())
     }
 
-    /// Carries out what was decided of caches, where that is still possible.
+    /// Carries out the chosen cache actions that are still possible.
     pub(crate) fn apply_cache_actions(
         &mut self,
         worker: WorkerId,
@@ -136,41 +137,51 @@ impl Programs {
                 continue;
             }
             let evaluator = ranking.entries.get(index).map(|e| ranking.evaluator(e));
-            let why = |kind| {
-                let why = Why::new(kind, Because::LongIdleness);
-                evaluator.map_or(why, |policy| why.by(policy))
+            let explanation = |kind| {
+                let explanation = Explanation::new(kind, Because::LongIdleness);
+                evaluator.map_or(explanation, |policy| explanation.by(policy))
             };
             match action {
                 CacheAction::Keep => {}
                 CacheAction::Offload => {
-                    self.offload_or_keep(*program, worker, &why(DecisionKind::Offload));
+                    self.offload_or_keep(*program, worker, &explanation(DecisionKind::Offload));
                 }
                 CacheAction::Migrate => {
-                    self.migrate_or_keep(*program, worker, &why(DecisionKind::Migrate));
+                    self.migrate_or_keep(*program, worker, &explanation(DecisionKind::Migrate));
                 }
                 CacheAction::Drop => {
-                    self.explain(*program, worker, &why(DecisionKind::Pause));
+                    self.explain(*program, worker, &explanation(DecisionKind::Pause));
                     self.pause(*program);
                 }
             }
         }
     }
 
-    fn offload_or_keep(&mut self, program: ProgramId, worker: WorkerId, why: &Why<'_>) {
+    fn offload_or_keep(
+        &mut self,
+        program: ProgramId,
+        worker: WorkerId,
+        explanation: &Explanation<'_>,
+    ) {
         if self.can_offload(program) {
-            self.explain(program, worker, why);
+            self.explain(program, worker, explanation);
             self.want_offload(program);
         }
     }
 
-    fn migrate_or_keep(&mut self, program: ProgramId, worker: WorkerId, why: &Why<'_>) {
+    fn migrate_or_keep(
+        &mut self,
+        program: ProgramId,
+        worker: WorkerId,
+        explanation: &Explanation<'_>,
+    ) {
         if let Some(to) = self.roomiest_but(program, worker) {
-            self.explain(program, to, why);
+            self.explain(program, to, explanation);
             self.want_move(program, to);
         }
     }
 
-    /// Notes that a program's cache is to be moved, the longest first.
+    /// Records that a program's cache is to be moved, the longest first.
     pub(crate) fn want_move(&mut self, program: ProgramId, to: WorkerId) {
         let p = self.state.live.get(&program);
         let tokens = p.map_or(0, |p| p.context_tokens);
@@ -180,7 +191,7 @@ impl Programs {
         self.due.moves = true;
     }
 
-    /// Another worker with room for the program; no other program may be waiting for that.
+    /// Another worker with room for the program, if no other program may be waiting for that room.
     pub(crate) fn roomiest_but(&self, program: ProgramId, worker: WorkerId) -> Option<WorkerId> {
         if self.config.kv.migration_tokens_per_s == 0 || self.any_unplaced() {
             return None;
@@ -198,8 +209,8 @@ impl Programs {
         roomiest.map(|w| w.id)
     }
 
-    /// Ends a program's placement under pressure: with its cache in host memory, where that is
-    /// quicker than recomputing it.
+    /// Ends a program's placement under pressure: with its cache in host memory, if that is quicker
+    /// than recomputing it.
     pub(crate) fn send_away(&mut self, program: ProgramId) {
         if self.way_out(program) == DecisionKind::Offload {
             self.want_offload(program);
@@ -208,7 +219,7 @@ impl Programs {
         }
     }
 
-    /// What sending a program away comes to.
+    /// How the program would be sent away.
     pub(crate) fn way_out(&self, program: ProgramId) -> DecisionKind {
         if self.can_offload(program) && self.is_worth_offloading(program) {
             DecisionKind::Offload

@@ -1,14 +1,14 @@
-//! Routing: where an arriving step goes in each mode, and the two plain modes
-//! that treadle is compared with.
+//! Routing: where an arriving step goes in each mode, including the two plain modes used for
+//! comparison.
 
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::scheduling::why::Why;
+use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::worker::Worker;
 use crate::{Mode, Programs};
 use treadle_model::{PolicyRef, ProgramId, StepId, WorkerId};
 
 impl Programs {
-    /// Sends a new step on its way: to its program's worker, or into the queue.
+    /// Routes a new step: to its program's worker, or into the queue.
     pub(crate) fn route(&mut self, step: StepId) {
         let Some(program) = self.state.steps.get(&step).map(|s| s.program) else {
             return;
@@ -28,8 +28,8 @@ impl Programs {
             self.takes_steps(*worker) && self.holds_context(*worker, step, program)
         };
         let Some(worker) = self.healthy_worker_of(program).filter(stays) else {
-            // A placement on a lost worker is worth nothing to a new step, nor is one on a worker
-            // that rests, or takes no context so long.
+            // A placement is useless to a new step if its worker is lost, takes no steps, or takes
+            // no context of this length.
             self.unplace(program);
             return self.enqueue(step);
         };
@@ -46,7 +46,7 @@ impl Programs {
             return self.ask_route(step, program);
         }
         if self.is_draining(worker) {
-            // Else a program whose steps overlap would never leave.
+            // Otherwise a program whose steps overlap would never leave.
             return self.enqueue(step);
         }
         // A program stays placed through its tool calls; growth is checked at once.
@@ -97,7 +97,7 @@ impl Programs {
         }
     }
 
-    /// The program's worker, if it is placed on one that answers.
+    /// The program's worker, if it is placed on a healthy one.
     pub(crate) fn healthy_worker_of(&self, program: ProgramId) -> Option<WorkerId> {
         let place = self.state.live.get(&program)?.placement?;
         self.state
@@ -107,7 +107,7 @@ impl Programs {
             .then_some(place.worker)
     }
 
-    /// The same, if steps may be sent there and the program is not to leave it.
+    /// The program's worker, if steps may be sent there and the program is not about to leave it.
     pub(crate) fn serving_worker_of(&self, program: ProgramId) -> Option<WorkerId> {
         let worker = self.healthy_worker_of(program);
         worker.filter(|worker| self.takes_steps(*worker) && !self.is_to_leave(program))
@@ -129,7 +129,7 @@ impl Programs {
 
     fn explain_plain(&mut self, program: ProgramId, worker: WorkerId) {
         let policy = PolicyRef("plain-routing".into());
-        let why = Why::new(DecisionKind::Place, Because::PlainRouting).by(&policy);
-        self.explain(program, worker, &why);
+        let explanation = Explanation::new(DecisionKind::Place, Because::PlainRouting).by(&policy);
+        self.explain(program, worker, &explanation);
     }
 }

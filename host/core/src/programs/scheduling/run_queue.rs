@@ -1,5 +1,5 @@
-//! Run queues: where an engine does not order its steps itself, those beyond its bound wait here,
-//! the most urgent first, and a running one may be preempted (`Heddle` Algorithm 1).
+//! Run queues: if an engine does not order its steps itself, those beyond its limit wait here, the
+//! most urgent first, and a running one may be preempted (`Heddle` Algorithm 1).
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::KvPlacement;
@@ -10,7 +10,7 @@ use crate::{Command, Programs, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
-    /// True unless the worker runs as many steps as it may, or is to come to rest.
+    /// True unless the worker runs its maximum number of steps or is draining.
     pub(crate) fn takes_a_step(&self, worker: WorkerId) -> bool {
         if self.is_draining(worker) {
             return false;
@@ -20,12 +20,12 @@ impl Programs {
         most == 0 || running.is_some_and(|running| running < most)
     }
 
-    /// Puts a step into its worker's line.
+    /// Puts a step into its worker's run queue.
     pub(crate) fn enqueue_at(&mut self, step: StepId, worker: WorkerId) {
         let Some(s) = self.state.steps.get_mut(&step) else {
             return;
         };
-        // No answer sent an adopted step; it goes on where it is nevertheless.
+        // An adopted step was not sent by an answer; it continues where it is nevertheless.
         s.routed = true;
         let queued_step = s.queued_step(step);
         if let Some(w) = self.state.workers.get_mut(&worker) {
@@ -43,8 +43,8 @@ impl Programs {
         }
     }
 
-    /// A step that is queued at a worker that does not take its prompt stays while another of its
-    /// program runs there; then it goes elsewhere, with the program.
+    /// Reroutes queued steps that their program's worker does not take. They stay while another
+    /// step of the program runs there.
     pub(crate) fn leave_queue_of_small_worker(&mut self, program: ProgramId) {
         let Some(p) = self.state.live.get(&program) else {
             return;
@@ -60,7 +60,7 @@ impl Programs {
         }
     }
 
-    /// What an event has made possible.
+    /// Serves the run queues after an event.
     pub(crate) fn settle_lines(&mut self) {
         // A step in a run queue may be the next to be adopted.
         let is_adopting = !self.state.adopted.is_empty();
@@ -69,8 +69,7 @@ impl Programs {
         }
     }
 
-    /// Sends the most urgent of those that wait for a worker while it takes
-    /// more.
+    /// Sends the most urgent waiting steps to a worker while it takes more.
     pub(crate) fn serve(&mut self, worker: WorkerId) {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
@@ -85,7 +84,7 @@ impl Programs {
             };
             let program = self.state.steps[&next.step].program;
             if !self.holds_context(worker, next.step, program) {
-                // Another of its steps ran here when it joined.
+                // Another step of the program ran here when this one was queued.
                 self.reroute(next.step);
                 continue;
             }
@@ -102,8 +101,8 @@ impl Programs {
         self.config.rollout.engine_steps_max == 0 || w.is_some_and(|w| w.line.is_empty())
     }
 
-    /// Asks which steps to preempt, if one that waits is more urgent than one that runs, and the
-    /// interrupted answer can be continued.
+    /// Asks which steps to preempt, if a waiting step is more urgent than a running one whose
+    /// answer can be continued.
     pub(crate) fn ask_preempt(&mut self, worker: WorkerId) {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
@@ -132,23 +131,23 @@ impl Programs {
         self.ask(Purpose::Preempt { worker }, programs);
     }
 
-    /// Queued steps that the worker takes by themselves, but for those for which others are about
-    /// to give way. A longer one waits for another step of its program that runs there, and goes
-    /// elsewhere once that is over.
+    /// Queued steps that the worker takes, except those for which others are already being
+    /// preempted. A step that is too long for the worker waits for another step of its program that
+    /// runs there, and goes elsewhere once that is over.
     fn waiting_for_turn<'a>(&'a self, w: &'a Worker) -> impl Iterator<Item = &'a QueuedStep> {
         let fits = |queued_step: &&QueuedStep| self.takes_prompt(w.id, queued_step.step);
         let asked = self.running_at(w.id, GivesWay::Asked).len();
         w.line.iter().filter(fits).skip(asked)
     }
 
-    /// Asks gateways to take steps back from their engine, at most as many as wait there, and none
-    /// for a less urgent one. Until they have, the steps run.
+    /// Asks gateways to take steps back from their engine: at most as many as wait there, and none
+    /// for a less urgent one. Until they have done so, the steps run.
     pub(crate) fn preempt_in_order(&mut self, worker: WorkerId, ranking: &Ranking) {
         let w = self.state.workers.get(&worker);
         let waiting = w.into_iter().flat_map(|w| self.waiting_for_turn(w));
         let mut waiting = waiting.copied().collect::<Vec<_>>().into_iter();
         let mut running = self.preemptible_at(worker);
-        // One that it would not take again, since it became smaller, runs to its end.
+        // A step that the worker would not take again, as it shrank, runs to its end.
         running.retain(|(_, step)| self.takes_prompt(worker, *step));
         for entry in &ranking.entries {
             let of_program = |(_, step): &&(i32, StepId)| {
@@ -175,8 +174,8 @@ impl Programs {
         }
     }
 
-    /// A step is at its engine no more: it waits for its turn there, or elsewhere if the engine
-    /// does not take it any more.
+    /// Handles a step that was taken back from its engine: it waits for its turn there, or
+    /// elsewhere if the engine no longer takes it.
     pub(crate) fn step_interrupted(&mut self, step: StepId) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
@@ -187,7 +186,7 @@ impl Programs {
         self.resume_waiting(step);
         self.leave_engine(step);
         if let Some(s) = self.state.steps.get_mut(&step) {
-            // Its preemption is no fault of its engine.
+            // A preemption is not a failed attempt.
             s.attempts = s.attempts.saturating_sub(1);
         }
         self.leave_lost_worker(program);
@@ -203,7 +202,7 @@ impl Programs {
         }
     }
 
-    /// A step can't be preempted: if that was wanted, another one may give way.
+    /// Handles a step that can't be preempted: another one may be preempted instead.
     pub(crate) fn step_runs_on(&mut self, step: StepId) {
         let Some(s) = self.state.steps.get_mut(&step) else {
             return;

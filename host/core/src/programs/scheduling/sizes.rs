@@ -4,15 +4,15 @@ use crate::programs::tokens::{CountedPrompt, TextSize};
 use crate::{PrefixSegment, Programs, StepArrival};
 use treadle_model::{ProgramId, StepId};
 
-/// How many times its estimate a prefix is taken to have at most: a prompt that has more holds
-/// attachments, which its bytes do not count.
+/// Maximum ratio of a prefix to its estimate: a prompt beyond it contains attachments, which its
+/// bytes do not count.
 const PREFIX_RATIO_MAX: u64 = 4;
 
-/// An estimate may exceed the truth by this part of it.
+/// The part by which an estimate may exceed the true size.
 const ESTIMATE_MARGIN_PART: u64 = 4;
 
 impl Programs {
-    /// Tokens of an arriving prompt: as counted, else as estimated.
+    /// Tokens of an arriving prompt: the count, otherwise the estimate.
     pub(crate) fn prompt_tokens(&self, arrival: &StepArrival) -> u64 {
         let Some((model, size)) = arrival.text_size() else {
             return arrival.prompt_tokens;
@@ -23,9 +23,9 @@ impl Programs {
         if self.is_too_long(tokens) { 0 } else { tokens }
     }
 
-    /// Whether a prompt of text is so long that any engine will refuse it, by a margin for the
-    /// estimate. It is for an engine to say so, and it takes no room for that: others must not be
-    /// paused for what will never run.
+    /// Whether a prompt of text is so long that any engine will refuse it, with a margin for the
+    /// estimate. It is sent anyway for an engine to refuse, and gets no room: others must not be
+    /// paused for a step that will never run.
     fn is_too_long(&self, estimate: u64) -> bool {
         let most = self.context_tokens_max();
         most.is_some_and(|most| estimate - estimate / ESTIMATE_MARGIN_PART > most)
@@ -50,8 +50,8 @@ impl Programs {
         prefix
     }
 
-    /// An engine has counted a step's prompt: what was estimated is corrected, and what models'
-    /// prompts cost is learnt.
+    /// Corrects a step's estimates once an engine has counted its prompt, and learns the token
+    /// costs of the model.
     pub(crate) fn learn_tokens(&mut self, step: StepId, counted: u64) {
         let Some(s) = self.state.steps.get(&step).filter(|_| counted > 0) else {
             return;
@@ -66,7 +66,7 @@ impl Programs {
         });
         let p = self.state.live.get(&program);
         let is_first = p.is_some_and(|p| p.steps_finished == 0);
-        // An engine has counted what a fork has of its parent.
+        // An engine has already counted what a fork has of its parent.
         let scales = is_first && estimated && p.is_some_and(|p| p.lineage.fork_of.is_none());
         self.correct_prefix(program, counted, scales.then_some(estimate));
         let Some(p) = self.state.live.get_mut(&program) else {
@@ -84,9 +84,9 @@ impl Programs {
         }
     }
 
-    /// Of a program's first prompt the prefix is the largest share, so the first count is the best
-    /// measure of it: it deviates from its estimate by as much as the whole prompt. It is never
-    /// more than a prompt that contains it.
+    /// Corrects a prefix after the program's first prompt, of which it is the largest share: it
+    /// deviates from its estimate by as much as the whole prompt. It is never more than a prompt
+    /// that contains it.
     fn correct_prefix(&mut self, program: ProgramId, counted: u64, estimate: Option<u64>) {
         let Some(p) = self.state.live.get_mut(&program) else {
             return;

@@ -1,5 +1,5 @@
 //! Waiting: a step that can't be placed stays in the queue, in order of arrival, until its program
-//! is restored, it is withdrawn, or its bound is up.
+//! is restored, it is withdrawn, or its wait reaches the limit.
 
 use crate::programs::program::QueueEntry;
 use crate::programs::step::{GivesWay, StepState};
@@ -26,7 +26,7 @@ impl Programs {
         self.refile(program);
     }
 
-    /// Takes a step out of the queue, and its program with its last step.
+    /// Takes a step out of the queue, and its program with its last waiting step.
     pub(crate) fn dequeue(&mut self, step: StepId) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
@@ -52,8 +52,8 @@ impl Programs {
         self.refile(program);
     }
 
-    /// Files a program in the queue under its present wait and need, or takes
-    /// it out if nothing of it waits.
+    /// Files a program in the queue under its present wait and need, or removes it if none of its
+    /// steps waits.
     pub(crate) fn refile(&mut self, program: ProgramId) {
         let Some(p) = self.state.live.get_mut(&program) else {
             return;
@@ -76,7 +76,7 @@ impl Programs {
             self.state
                 .queue
                 .insert(entry.since, entry.need_tokens, program);
-            // Those that are placed wait for something else: an answer, or their cache.
+            // Steps of placed programs wait for something else: an answer, or their cache.
             let plain = matches!(self.config.mode, Mode::Sticky | Mode::LeastLoad);
             self.state.restore_wanted |= plain || !placed;
         } else {
@@ -105,7 +105,7 @@ impl Programs {
         });
     }
 
-    /// Notes that a step runs at a worker, without a command; gives its program.
+    /// Records that a step runs at a worker, without a command. Returns its program.
     pub(crate) fn run_at(&mut self, step: StepId, worker: WorkerId) -> Option<ProgramId> {
         let now = self.state.now;
         let program = self.state.steps.get(&step)?.program;
@@ -140,7 +140,7 @@ impl Programs {
         Some(program)
     }
 
-    /// Tokens of a program's context that its worker has in its cache.
+    /// Tokens of a program's context that are in its worker's cache.
     pub(crate) fn warm_tokens(&self, program: ProgramId) -> u64 {
         let p = self.state.live.get(&program);
         p.filter(|p| p.meter.is_warm)
@@ -154,7 +154,7 @@ impl Programs {
         }
         let waiting = self.state.live.get(&program).map(|p| p.waiting.clone());
         for step in waiting.unwrap_or_default() {
-            // One that was answered before waits for its turn here now.
+            // A step with an earlier answer waits for its turn here now.
             if self.state.steps.get(&step).is_some_and(|s| !s.routed) {
                 self.ask_route(step, program);
             }
@@ -163,7 +163,7 @@ impl Programs {
 
     pub(crate) fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
         if self.is_draining(worker) {
-            // They go with their program, once nothing of it runs there.
+            // They go with their program, once none of its steps runs there.
             return;
         }
         let waiting = self

@@ -1,11 +1,11 @@
-//! Actions begin and end, as tool runners report and as treadle runs them.
+//! Beginnings and ends of actions, as tool runners report them and as treadle runs them.
 
-use crate::actions::{Notice, Noticed};
+use crate::actions::{Notice, NoticeKind};
 use crate::programs::Programs;
 use crate::programs::action::{self, ACTIONS_MAX, Action, OWN};
 
 impl Programs {
-    /// An action of a program that is not live is ignored.
+    /// Records the beginning of an action. An action of a program that is not live is ignored.
     pub(crate) fn action_started(&mut self, program: &str, action: &str, tool: &str) {
         let now = self.state.now;
         let Some(id) = self.state.keys.get(program) else {
@@ -24,21 +24,21 @@ impl Programs {
         }
     }
 
-    /// An action that treadle runs has come further.
+    /// Records a change of an action that treadle runs.
     pub(crate) fn action_noticed(&mut self, notice: &Notice) {
         let key = format!("{OWN}{}", notice.action);
         match notice.what {
-            Noticed::Expected { begins, ends } => {
+            NoticeKind::Expected { begins, ends } => {
                 self.action_started(&notice.program, &key, &notice.kind);
                 if let Some(action) = self.known_action(&notice.program, &key) {
                     (action.since, action.ends) = (begins, ends);
                 }
             }
-            Noticed::Over { ok, ran_since } => {
+            NoticeKind::Over { ok, ran_since } => {
                 let Some(action) = self.known_action(&notice.program, &key) else {
                     return;
                 };
-                // One that began while it was to stop was expected to begin at another time.
+                // An action that began while being stopped was expected to begin at another time.
                 action.since = ran_since.unwrap_or(action.since);
                 self.action_over(&notice.program, &key, ok, ran_since.is_some());
                 self.put_off_idleness(&notice.program);
@@ -51,7 +51,7 @@ impl Programs {
         self.state.live.get_mut(id)?.actions.get_mut(action)
     }
 
-    /// The end counts once, however often it is reported.
+    /// Records the end of an action, only once however often it is reported.
     pub(crate) fn action_finished(&mut self, program: &str, action: &str, ok: bool) {
         self.action_over(program, action, ok, true);
     }

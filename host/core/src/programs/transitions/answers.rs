@@ -1,4 +1,4 @@
-//! Answers of policies, and the core's own where none came.
+//! Answers of policies, and the core's own answer if none came.
 
 use crate::programs::question::Attribution;
 use crate::programs::ranking::Ranking;
@@ -15,7 +15,7 @@ impl Programs {
         answer: &PolicyAnswer,
         attribution: &Attribution,
     ) {
-        // An answer that comes after the deadline finds its question gone.
+        // The question of a late answer is gone.
         let Some(open) = self.state.asks.remove(&ask) else {
             return;
         };
@@ -43,14 +43,14 @@ impl Programs {
                 }
                 self.carry_out(open.purpose, &ranking);
             }
-            // An answer of the wrong shape is treated as no answer.
+            // An answer of the wrong shape counts as no answer.
             _ => {
                 self.answer_self(open.purpose, &open.candidates);
             }
         }
     }
 
-    /// Which programs an answer may not leave out: where memory must be freed all can be paused,
+    /// The programs that an answer may not leave out: if memory must be freed all can be paused,
     /// and starved ones are restored in any case.
     fn not_to_be_left_out(&self, open: &Ask) -> Vec<ProgramId> {
         let all = open.candidates.iter().copied();
@@ -65,14 +65,13 @@ impl Programs {
         }
     }
 
-    /// No answer came in time: the order in which the candidates were listed is used, and weights
-    /// stay as they are.
+    /// No answer came in time: the candidates keep their own order, and weights stay as they are.
     pub(crate) fn ask_expired(&mut self, ask: AskId) {
         let Some(mut open) = self.state.asks.remove(&ask) else {
             return;
         };
         if let Purpose::Pause { worker, .. } = open.purpose {
-            // Some that could have been paused then run a step by now, and others have ended one.
+            // By now some candidates run a step, and other programs can be paused.
             open.candidates = self.pausable(worker);
         }
         self.answer_self(open.purpose, &open.candidates);
@@ -80,7 +79,7 @@ impl Programs {
 
     fn answer_self(&mut self, purpose: Purpose, candidates: &[ProgramId]) {
         if matches!(purpose, Purpose::Migrate | Purpose::Preempt { .. }) {
-            // No program is moved and no step preempted unless a policy answers.
+            // Without an answer no program is moved and no step preempted.
             return;
         }
         let ranking = Ranking::unranked(candidates, &PolicyRef("core".into()));
@@ -98,7 +97,7 @@ impl Programs {
         }
     }
 
-    /// Only a program between steps is weighed; a step that came meanwhile
+    /// Sets a program's weight. Only a program between steps is weighed; a step that came meanwhile
     /// makes it count in full.
     fn weigh(&mut self, program: ProgramId, ppm: u32) {
         let Some(p) = self.state.live.get_mut(&program) else {

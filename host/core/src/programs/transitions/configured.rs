@@ -1,4 +1,4 @@
-//! Settings change: between two runs of the daemon, or with what engines can do.
+//! Changes of settings between two runs of the daemon, or after engines reported what they can do.
 
 use crate::programs::step::StepState;
 use crate::programs::timers::Timer;
@@ -6,7 +6,7 @@ use crate::{CoreConfig, Programs};
 use treadle_model::Timestamp;
 
 impl Programs {
-    /// What waits is bound by the new settings from now on.
+    /// Applies new settings, also to steps that wait already.
     pub(crate) fn configured(&mut self, config: &CoreConfig) {
         let (old, new) = (self.config.queue_wait_max, config.queue_wait_max);
         if old != new {
@@ -46,7 +46,8 @@ impl Programs {
         }
     }
 
-    /// What steps of placed programs wait for depends on who ranks them.
+    /// Routes the waiting steps of placed programs again, since what they wait for depends on the
+    /// policy that ranks them.
     pub(crate) fn route_placed_again(&mut self) {
         let programs = self.state.live.values();
         let waiting = programs.filter(|p| p.placement.is_some() && !p.waiting.is_empty());

@@ -1,11 +1,10 @@
-//! Operators take workers out of service and back into it. A worker that is cordoned is given no
-//! program; one that is draining also loses those that it has, each as soon as nothing of it runs
-//! there. Until then no further step begins there: a program whose steps overlap would stay for
-//! ever.
+//! Operators take workers out of service and back into it. A cordoned worker gets no program; a
+//! draining one also loses its programs, each as soon as none of its steps runs there. Until then
+//! no further step of it begins there: a program whose steps overlap would stay forever.
 
 use crate::Programs;
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::scheduling::why::Why;
+use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::worker::{Worker, WorkerState};
 use crate::{Mode, NEVER};
 use treadle_model::{ProgramId, WorkerId};
@@ -28,8 +27,8 @@ impl Programs {
         self.end_moves_to(worker);
     }
 
-    /// Programs leave draining workers. While steps are adopted none does: one that waits may be the
-    /// next to be adopted.
+    /// Makes programs leave draining workers. While steps are being adopted none does: a waiting
+    /// step may be the next to be adopted.
     pub(crate) fn settle_draining(&mut self) {
         if !self.state.adopted.is_empty() {
             return;
@@ -42,15 +41,15 @@ impl Programs {
         }
     }
 
-    /// Steps that waited to leave with their programs go on where they are, as the worker is not
-    /// draining any more.
+    /// Resumes steps that waited to leave with their programs, at workers that are no longer
+    /// draining.
     pub(crate) fn settle_resumed(&mut self) {
         while let Some(worker) = self.due.resumed.pop_first() {
             let w = self.state.workers.get(&worker);
             let placed = w.into_iter().flat_map(|w| &w.programs);
             let placed = placed.filter_map(|program| self.state.live.get(program));
             let waited = placed.filter(|p| !p.waiting.is_empty() && !p.running.is_empty());
-            // Others wait in the worker's line, or for an answer.
+            // Other steps wait in the worker's run queue, or for an answer.
             let waited = waited.filter(|p| !self.waits_in_line(p.id));
             for program in waited.map(|p| p.id).collect::<Vec<ProgramId>>() {
                 self.ask_again(program);
@@ -64,15 +63,15 @@ impl Programs {
         w.is_some_and(|w| w.state == WorkerState::Draining)
     }
 
-    /// True if a program is to leave its worker, which is draining: nothing of it runs.
+    /// True if a program is to leave its draining worker: none of its steps runs.
     pub(crate) fn is_to_leave(&self, program: ProgramId) -> bool {
         let p = self.state.live.get(&program);
         let place = p.filter(|p| p.running.is_empty()).and_then(|p| p.placement);
         place.is_some_and(|place| self.is_draining(place.worker))
     }
 
-    /// A program that is to leave goes with its cache where that is quicker than computing it again,
-    /// and without it else. One with a step that waits does not wait for its turn to be moved.
+    /// Makes a program leave with its cache if that is quicker than recomputing it, otherwise
+    /// without it. A program with a waiting step does not wait for a migration.
     pub(crate) fn leave_draining(&mut self, program: ProgramId) {
         let leaves = self.is_moving(program) || self.state.offloads.is_leaving(program);
         if leaves || !self.is_to_leave(program) {
@@ -93,15 +92,19 @@ impl Programs {
         }
         let because = Because::WorkerDraining;
         if let Some(to) = self.worth_moving(program, worker) {
-            self.explain(program, to, &Why::new(DecisionKind::Migrate, because));
+            self.explain(
+                program,
+                to,
+                &Explanation::new(DecisionKind::Migrate, because),
+            );
             return self.want_move(program, to);
         }
         let way_out = self.way_out(program);
-        self.explain(program, worker, &Why::new(way_out, because));
+        self.explain(program, worker, &Explanation::new(way_out, because));
         self.send_away(program);
     }
 
-    /// Where a program's cache may be moved to sooner than it can be computed again.
+    /// A worker that a program's cache can be moved to sooner than it can be recomputed.
     fn worth_moving(&self, program: ProgramId, from: WorkerId) -> Option<WorkerId> {
         let p = self.state.live.get(&program)?;
         let moves = self.move_time(p.context_tokens);

@@ -1,8 +1,7 @@
-//! Gateways in other processes: their steps outlive a scheduler, and end with
-//! them.
+//! Gateways in other processes: their steps outlive a scheduler, and end with the gateway.
 
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::scheduling::why::Why;
+use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::step::{GivesWay, StepState};
 use crate::programs::timers::Timer;
 use crate::{Mode, Programs};
@@ -11,14 +10,14 @@ use treadle_model::{GatewayId, ProgramId, StepId, WorkerId};
 impl Programs {
     /// None of the daemon's own connections survived the restart: their steps are over, programs
     /// and their placements remain. Questions are lost with the process that was asked, and are
-    /// asked again where they still matter.
+    /// asked again if they still matter.
     pub(crate) fn daemon_restarted(&mut self) {
         for (ask, open) in std::mem::take(&mut self.state.asks) {
             self.state.timers.disarm(open.deadline, Timer::Ask(ask));
         }
         self.end_steps_of(GatewayId::LOCAL);
         for s in self.state.steps.values_mut() {
-            // Its gateway may never have heard of it.
+            // The gateway may never have received the request.
             if s.gives_way == GivesWay::Asked {
                 s.gives_way = GivesWay::Unasked;
             }
@@ -38,14 +37,14 @@ impl Programs {
         self.state.restore_wanted = true;
     }
 
-    /// Its process is gone, so its steps are over.
+    /// Ends the steps of a gateway whose process is gone.
     pub(crate) fn gateway_lost(&mut self, gateway: GatewayId) {
         self.end_steps_of(gateway);
     }
 
-    /// Steps of one gateway are adjacent. Those that wait end before those that run: one that may
-    /// stay at its worker only beside another would else look for a new place, and cost its
-    /// program the old one, a moment before it ends too.
+    /// Ends the steps of one gateway, which are adjacent. Waiting steps end before running ones: a
+    /// step that may stay at its worker only beside another would otherwise look for a new place,
+    /// and cost its program the old one, a moment before it ends too.
     fn end_steps_of(&mut self, gateway: GatewayId) {
         let first = StepId::of(gateway, 0);
         let next = StepId::of(GatewayId(gateway.0 + 1), 0);
@@ -58,9 +57,8 @@ impl Programs {
         }
     }
 
-    /// An earlier scheduler sent the step there, and died before that was on
-    /// record. It is charged there whatever the room; pressure is relieved as
-    /// at any other time.
+    /// Records a step that an earlier scheduler sent to the worker before it died without recording
+    /// that. It is charged there whatever the room; pressure is relieved as usual.
     pub(crate) fn step_adopted(&mut self, step: StepId, worker: WorkerId) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
@@ -73,7 +71,7 @@ impl Programs {
         self.resume_waiting(step);
         self.leave_engine(step);
         if let Some(s) = self.state.steps.get_mut(&step).filter(|_| at.is_some()) {
-            // It never ran where it was sent last, which is no fault of an engine.
+            // It never ran at the worker where it was last sent, so no engine failed it.
             s.attempts = s.attempts.saturating_sub(1);
         }
         self.move_adopted(program, worker);
@@ -85,13 +83,13 @@ impl Programs {
         }
     }
 
-    /// The other waiting steps of an adopted step's program are placed now. They are sent there
-    /// once nothing more is adopted: until then a gateway may have them in hand too.
+    /// Sends the other waiting steps of an adopted step's program, which is placed now. They wait
+    /// until nothing more is adopted: until then a gateway may have them open too.
     pub(crate) fn settle_adopted(&mut self, adopts: bool) {
         if self.state.adopted.is_empty() || adopts {
             return;
         }
-        // Lines stood still meanwhile.
+        // The run queues stood still meanwhile.
         self.due.serve.extend(self.state.workers.keys());
         for program in std::mem::take(&mut self.state.adopted) {
             if let Some(place) = self.serving_worker_of(program) {
@@ -100,7 +98,7 @@ impl Programs {
         }
     }
 
-    /// The program is placed where its step runs, unless other steps of it hold it elsewhere.
+    /// Places the program where its step runs, unless other steps of it bind it elsewhere.
     fn move_adopted(&mut self, program: ProgramId, worker: WorkerId) {
         let Some(p) = self.state.live.get(&program) else {
             return;
@@ -115,8 +113,8 @@ impl Programs {
             return;
         }
         self.unplace(program);
-        let why = Why::new(DecisionKind::Place, Because::Adopted);
-        self.explain(program, worker, &why);
+        let explanation = Explanation::new(DecisionKind::Place, Because::Adopted);
+        self.explain(program, worker, &explanation);
         self.place(program, worker);
     }
 }

@@ -1,4 +1,4 @@
-//! What each event changes: one file per subject.
+//! The effect of each event, one file per subject.
 
 mod actions;
 mod answers;
@@ -127,7 +127,7 @@ impl Programs {
         }
     }
 
-    /// What every event may have made possible or necessary.
+    /// Handles everything that an event may have made possible or necessary.
     pub(crate) fn settle(&mut self, adopts: bool) {
         self.settle_adopted(adopts);
         self.settle_workers();

@@ -1,5 +1,4 @@
-//! Programs open with their first step and close by release, idleness or the
-//! end of their only step.
+//! Programs open with their first step and end by release, idleness or the end of their only step.
 
 use crate::programs::accounts::Meter;
 use crate::programs::lineage::Lineage;
@@ -10,8 +9,7 @@ use std::collections::BTreeMap;
 use treadle_model::{Phase, ProgramId, Span, Status, StepId};
 
 impl Programs {
-    /// The program of an arriving step, opened if it is new; `None` at the
-    /// bound on live programs.
+    /// The program of an arriving step, opened if it is new; `None` at the limit of live programs.
     pub(crate) fn open_program(
         &mut self,
         arrival: &StepArrival,
@@ -86,7 +84,7 @@ impl Programs {
         }
     }
 
-    /// The tool call, if there was one, has returned.
+    /// Ends the tool call, if there was one, as a step has arrived.
     pub(crate) fn begin_reasoning(&mut self, program: ProgramId, arrival: &StepArrival) {
         let now = self.state.now;
         let Some(p) = self.state.live.get_mut(&program) else {
@@ -110,7 +108,7 @@ impl Programs {
         p.has_come_to(Outcome::Open);
         p.closing |= arrival.one_shot;
         if p.begins_otherwise(&arrival.prefix) {
-            // A changed prompt (a compacted history) shares something else.
+            // A changed prompt (a compacted history) shares another prefix.
             let (prefix, tokens) = (self.prefix_of(arrival), self.prompt_tokens(arrival));
             if let Some(p) = self.state.live.get_mut(&program) {
                 p.begin_otherwise(prefix, tokens);
@@ -148,7 +146,8 @@ impl Programs {
         }
     }
 
-    /// Of one that has ended the core keeps nothing: its reward is on record alone.
+    /// Records a program's reward. The core drops ended programs; a late reward only goes to the
+    /// journal.
     pub(crate) fn program_rewarded(&mut self, key: &str, reward_millionths: i64) {
         let program = self.state.keys.get(key);
         if let Some(p) = program.and_then(|id| self.state.live.get_mut(id)) {
@@ -156,15 +155,15 @@ impl Programs {
         }
     }
 
-    /// Times of tools are known of no more jobs than anything else is.
+    /// Tool statistics are dropped together with the other statistics of a job.
     fn forget_tools(&mut self, job: Option<Box<str>>) {
         if let Some(job) = job {
             self.state.tools.remove(&job);
         }
     }
 
-    /// A step ends because its request was wrong. A program that has no other one, and none of whose
-    /// steps ran, is over with it: another request opens it again.
+    /// Handles a step whose request was wrong. A program without finished steps, actions and other
+    /// steps ends with it: another request opens it again.
     pub(crate) fn close_with(&mut self, step: StepId) {
         let program = self.state.steps.get(&step).map(|s| s.program);
         let Some(p) = program.and_then(|program| self.state.live.get_mut(&program)) else {

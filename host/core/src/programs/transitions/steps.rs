@@ -1,4 +1,4 @@
-//! Steps arrive, produce tokens and end.
+//! Arrival, progress and end of steps.
 
 use crate::programs::program::{Outcome, Program};
 use crate::programs::state::JobStatistics;
@@ -11,7 +11,7 @@ use treadle_model::{GatewayId, Phase, ProgramId, Span, StepId, WorkerId};
 impl Programs {
     pub(crate) fn step_arrived(&mut self, arrival: &StepArrival) {
         if self.state.steps.contains_key(&arrival.step) {
-            // Reported again by a sender that was not sure.
+            // The sender was not sure and reported it again.
             return;
         }
         self.state.counters.steps_arrived += 1;
@@ -44,8 +44,8 @@ impl Programs {
             return;
         }
         self.route(arrival.step);
-        // Steps that were taken back may fill the queue beyond its bound; that
-        // is no reason to refuse one that is on its way already.
+        // Steps that were taken back may fill the queue beyond its limit; that is no reason to
+        // refuse one that was already sent.
         let state = self.state.steps.get(&arrival.step).map(|s| s.state);
         let steps_max = self.config.queue_steps_max;
         let full = self.state.waiting_steps > steps_max && !self.frees_others(program);
@@ -55,8 +55,8 @@ impl Programs {
         }
     }
 
-    /// Others may wait for the memory of a program that is placed: it goes on, one step at a time,
-    /// however many wait.
+    /// True if a step must not be refused for a full queue, because its program is placed and
+    /// others may wait for that memory: it continues with one waiting step at a time.
     fn frees_others(&self, program: ProgramId) -> bool {
         let p = self.state.live.get(&program);
         p.is_some_and(|p| p.waiting.len() == 1 && p.placement.is_some())
@@ -112,7 +112,7 @@ impl Programs {
         }
     }
 
-    /// Tokens stream in: growth is checked as it happens.
+    /// Records streamed tokens, and checks growth as it happens.
     pub(crate) fn step_progressed(&mut self, step: StepId, output_tokens: u64) {
         self.step_first_token(step);
         let Some(s) = self.state.steps.get_mut(&step) else {
@@ -181,13 +181,13 @@ impl Programs {
         self.end_step(step);
     }
 
-    /// Tried again while the bound allows and nothing reached the client.
+    /// Handles a failed step: it is retried while attempts are left and nothing reached the client.
     pub(crate) fn step_failed(&mut self, step: StepId, failure: &StepFailure) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
         };
         if failure.retryable && s.state == StepState::Waiting {
-            // It was taken back already.
+            // The step was already taken back.
             return;
         }
         let (program, attempts) = (s.program, s.attempts);
@@ -216,7 +216,7 @@ impl Programs {
         self.leave_failed_worker(program, failed_at);
         let p = self.state.live.get_mut(&program);
         if let Some(p) = p.filter(|_| has_another.is_some()) {
-            // It may come back there, once that worker is busy no more.
+            // The program may return there once that worker is no longer busy.
             p.avoid = None;
         }
         self.refresh_idle(program);
@@ -225,8 +225,9 @@ impl Programs {
         }
     }
 
-    /// A busy engine turned a step away: whether another engine may be asked. Each worker allows one
-    /// attempt beyond `attempts_max`. `None` if the engine is not busy.
+    /// Handles a busy engine that turned a step away, and returns whether another engine may be
+    /// tried. Each worker allows one attempt beyond `attempts_max`. `None` if the engine is not
+    /// busy.
     fn turned_away(
         &mut self,
         step: StepId,
@@ -261,8 +262,7 @@ impl Programs {
         self.end_step(step);
     }
 
-    /// Takes a step out of whatever holds it; its program acts from now on if
-    /// that was its last.
+    /// Removes a step from whatever holds it; its program acts from now on if that was its last.
     pub(crate) fn end_step(&mut self, step: StepId) {
         self.dequeue(step);
         self.leave_engine(step);
@@ -300,8 +300,8 @@ impl Programs {
         self.relieve_placement(program);
     }
 
-    /// A step that is taken back continues to wait where it left off: its timeout at the engine is
-    /// neither used up nor restarted.
+    /// Returns a step to waiting. Its wait continues where it left off: time at the engine neither
+    /// uses up its limit nor restarts it.
     pub(crate) fn resume_waiting(&mut self, step: StepId) {
         let now = self.state.now;
         let Some(s) = self.state.steps.get_mut(&step) else {
@@ -313,12 +313,12 @@ impl Programs {
         let waited = since.since(s.waits_since);
         s.waits_since = s.waits_since + now.since(since);
         if let Some(p) = self.state.live.get_mut(&s.program) {
-            // Counted again, with what is to come, when it is sent again.
+            // It is added again, with the further wait, when the step is sent again.
             p.waited_total.0 = p.waited_total.0.saturating_sub(waited.0);
         }
     }
 
-    /// Takes a running step back from its engine.
+    /// Removes a running step from its engine.
     pub(crate) fn leave_engine(&mut self, step: StepId) {
         let Some(s) = self.state.steps.get_mut(&step) else {
             return;
@@ -340,7 +340,7 @@ impl Programs {
         self.due.serve.insert(worker);
     }
 
-    /// A placement on a lost worker ends with its last running step.
+    /// Ends a placement on a lost worker after its last running step.
     pub(crate) fn leave_lost_worker(&mut self, program: ProgramId) {
         let Some(p) = self.state.live.get(&program) else {
             return;
@@ -353,8 +353,7 @@ impl Programs {
         }
     }
 
-    /// A worker that failed a step is passed over for the next attempt, if
-    /// there is another one.
+    /// Avoids a worker that failed a step for the next attempt, if there is another one.
     fn leave_failed_worker(&mut self, program: ProgramId, failed_at: Option<WorkerId>) {
         let p = self.state.live.get(&program);
         let serves = |w: &Worker| p.is_some_and(|p| self.serves_program(w, p));
@@ -381,7 +380,7 @@ impl Programs {
     }
 }
 
-/// Sets a program's context, and the sum of all of them.
+/// Sets a program's context, and updates the sum of all contexts.
 fn set_context(p: &mut Program, tokens: u64, sum: &mut u64) {
     *sum = sum.saturating_sub(p.context_tokens).saturating_add(tokens);
     p.context_tokens = tokens;

@@ -1,5 +1,5 @@
-//! Programs that other programs start. One that waits for them acts, as if it had called a tool:
-//! what it waits is learnt and expected as of one.
+//! Programs that other programs start. A program that waits for its subagents acts as if it had
+//! called a tool: its waits are learnt and expected like those of one.
 
 use crate::programs::action::{self, ACTIONS_MAX, Action, SUBAGENT};
 use crate::programs::program::{Awaited, Program};
@@ -7,12 +7,13 @@ use crate::{Parent, Programs};
 use std::collections::BTreeSet;
 use treadle_model::{ProgramId, Timestamp, WorkerId};
 
-/// Generations of programs that hear of a step, at most.
+/// Maximum number of ancestors that a finished step is reported to.
 const GENERATIONS_MAX: usize = 16;
 
 impl Programs {
-    /// A step of a program has arrived: it waits for no other one any more. `parent` has started it
-    /// just now, and may wait. A subagent that outlives a step of its parent runs in the background.
+    /// Handles the arrival of a program's step: the program waits for no subagent any more.
+    /// `parent` has just started it, and may wait for it. A subagent that outlives a step of its
+    /// parent runs in the background.
     pub(crate) fn go_on(&mut self, program: ProgramId, parent: Option<&Parent>) {
         self.end_waiting(program);
         let (now, Some(parent)) = (self.state.now, parent) else {
@@ -41,7 +42,7 @@ impl Programs {
         }
     }
 
-    /// What a program has waited for others is known.
+    /// Learns how long a program has waited for others.
     fn end_waiting(&mut self, program: ProgramId) {
         let now = self.state.now;
         let Some(p) = self.state.live.get_mut(&program) else {
@@ -58,7 +59,7 @@ impl Programs {
         }
     }
 
-    /// A program has ended: its parent does not wait for it.
+    /// Handles the end of a program: its parent no longer waits for it.
     pub(crate) fn leave_parent(&mut self, ended: &Program) {
         let parent = ended.parent.as_deref();
         let Some(parent) = parent.and_then(|key| self.state.keys.get(key)).copied() else {
@@ -83,8 +84,8 @@ impl Programs {
         }
     }
 
-    /// A program that its parent has just started may go on with that one's history: engines keep
-    /// it once, and so it is charged once.
+    /// Shares a parent's history with a program that it has just started and that may continue it:
+    /// engines keep it once, and so it is charged once.
     pub(crate) fn share_history(&mut self, fork: ProgramId, is_exact: bool) {
         let Some(f) = self.state.live.get(&fork) else {
             return;
@@ -105,8 +106,8 @@ impl Programs {
         }
     }
 
-    /// A step has finished: those who wait for its program are not silent. One whose subagents get
-    /// nothing done may hold what they need.
+    /// Handles a finished step: programs that wait for its program are not idle. A program whose
+    /// subagents make no progress may hold what they need.
     pub(crate) fn step_of_family_finished(&mut self, program: ProgramId) {
         let (now, mut id) = (self.state.now, program);
         for _ in 0..GENERATIONS_MAX {
@@ -126,8 +127,8 @@ impl Programs {
         }
     }
 
-    /// Where the program is whose history this one goes on with: all that the first prompt of its
-    /// parent began with, its own does too.
+    /// The worker of the parent whose history this program continues, as its prompt begins like the
+    /// parent's first one.
     pub(crate) fn worker_of_forked(&self, p: &Program) -> Option<WorkerId> {
         let parent = self.state.program(p.parent.as_deref()?)?;
         let place = parent.placement.map(|place| place.worker);

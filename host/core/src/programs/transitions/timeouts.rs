@@ -1,4 +1,4 @@
-//! Deadlines that pass.
+//! Handlers of timers.
 
 use crate::programs::action::OWN;
 use crate::programs::timers::Timer;
@@ -24,8 +24,8 @@ impl Programs {
         }
     }
 
-    /// The periodic check (`ThunderAgent` §4.3.1): weights are renewed, workers
-    /// under pressure relieved, the queue looked at again.
+    /// The periodic check (`ThunderAgent` §4.3.1): weights are renewed, pressure is relieved, and
+    /// the queue is served.
     fn tick(&mut self) {
         self.state.tick_at = None;
         let workers: Vec<WorkerId> = self
@@ -46,7 +46,7 @@ impl Programs {
         self.state.restore_wanted = true;
     }
 
-    /// The tick runs only while there is something to check.
+    /// Arms the tick only while there is something to check.
     pub(crate) fn settle_tick(&mut self) {
         let placed = self.state.workers.values().any(|w| !w.programs.is_empty());
         let busy = placed || !self.state.queue.is_empty() || !self.state.offloads.is_empty();
@@ -86,7 +86,8 @@ impl Programs {
         }
     }
 
-    /// A program hears of the end of an action that treadle ran for it: its silence begins then.
+    /// Restarts a program's idle deadline when an action that treadle ran for it ends: its client
+    /// only learns of that now.
     pub(crate) fn put_off_idleness(&mut self, program: &str) {
         let Some(id) = self.state.keys.get(program).copied() else {
             return;
@@ -101,8 +102,8 @@ impl Programs {
         }
     }
 
-    /// Most requests of inferred programs are never continued, so these programs are kept for a
-    /// shorter time until they have been.
+    /// The idle limit of a program. Most requests of inferred programs are never continued, so
+    /// these programs are kept for a shorter time until they have been.
     fn idle_max(&self, program: ProgramId) -> Span {
         let known = self.state.live.get(&program);
         if known.is_some_and(|p| p.inferred && p.steps_finished < 2) {
@@ -123,7 +124,7 @@ impl Programs {
             return;
         }
         if p.actions.keys().any(|action| action.starts_with(OWN)) {
-            // Its action waits or runs here: it is not forgotten before that is over.
+            // Its action waits or runs here: the program is kept until that is over.
             p.idle_check_at = Some(now + bound);
             let timer = Timer::ProgramIdle(program);
             return self.state.timers.arm(now + bound, timer);

@@ -1,8 +1,8 @@
-//! Engines join, report what they hold, fall silent, come back and leave.
+//! Engines join, report their capacity, stop answering, come back and leave.
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::pace::{DecodePace, DecodeTime};
-use crate::programs::scheduling::why::Why;
+use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::speed::PrefillSpeed;
 use crate::programs::worker::{Health, Rest, Worker, WorkerState};
 use crate::{Capacity, Command, Mode, Programs};
@@ -18,7 +18,7 @@ impl Programs {
     ) {
         if let Some(known) = self.state.workers.get_mut(&worker) {
             if std::mem::take(&mut known.leaving) {
-                // It is registered again, whatever was set before it was removed.
+                // The worker is registered again, whatever its state was before it was removed.
                 self.worker_state_set(worker, WorkerState::Active);
             }
             self.worker_capacity_read(worker, engine, capacity);
@@ -51,7 +51,7 @@ impl Programs {
             w.forget_speeds();
         }
         w.engine = engine;
-        // Who registered it may have told what it does not report.
+        // A value declared at registration stands in for one that the engine does not report.
         let gpus = capacity.gpus.or(w.capacity.gpus);
         let capacity = Capacity { gpus, ..capacity };
         if w.capacity == capacity {
@@ -75,7 +75,7 @@ impl Programs {
         self.refuse_waiting_too_long();
     }
 
-    /// The ledger follows the engine: what others have there is not to be had.
+    /// Adjusts the ledger to the engine: memory of other requests is unavailable.
     pub(crate) fn worker_use_read(&mut self, worker: WorkerId, untracked_tokens: u64) {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
@@ -85,8 +85,8 @@ impl Programs {
         self.relieve(worker);
     }
 
-    /// The worker's programs lose their placement there: those between steps are paused, steps that
-    /// have not produced a token yet are taken back.
+    /// Handles a lost worker: programs lose their placement there. Those between steps are paused,
+    /// and steps that have not produced a token yet are taken back.
     pub(crate) fn worker_lost(&mut self, worker: WorkerId, cause: &str) {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
@@ -117,7 +117,7 @@ impl Programs {
         self.state.restore_wanted = true;
     }
 
-    /// It tells which model it serves. Another one has other times.
+    /// Records the model that an engine reports. Another model has other speeds.
     pub(crate) fn worker_model_read(&mut self, worker: WorkerId, model: &str) {
         let known = self.state.workers.get(&worker);
         let known = known.and_then(|w| w.model.as_deref());
@@ -138,7 +138,7 @@ impl Programs {
         }
     }
 
-    /// It tells by which further names it serves models.
+    /// Records further names under which an engine serves models.
     pub(crate) fn worker_other_models_read(&mut self, worker: WorkerId, models: &[Box<str>]) {
         let models = models.iter().cloned().collect();
         let w = self.state.workers.get_mut(&worker);
@@ -148,7 +148,7 @@ impl Programs {
         }
     }
 
-    /// How fast it is was measured just now; nothing is known of what is nothing here.
+    /// Records a measured speed; a value of 0 is unknown.
     pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill: u64, time: DecodeTime) {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
@@ -164,8 +164,8 @@ impl Programs {
         }
     }
 
-    /// Who registered it says how fast it is: that holds as long as nothing else is known of this
-    /// engine.
+    /// Records a speed declared at registration, which holds as long as nothing else is known of
+    /// this engine.
     pub(crate) fn worker_speed_declared(
         &mut self,
         worker: WorkerId,
@@ -191,16 +191,16 @@ impl Programs {
         w.health = Health::Healthy;
         self.account_worker(worker);
         self.state.restore_wanted = true;
-        // Who stayed in its line goes on.
+        // Steps that stayed in its run queue continue.
         self.due.serve.insert(worker);
         if self.config.mode != Mode::ProgramAware {
-            // No other worker may take those that are placed there.
+            // No other worker may take programs that are placed there.
             self.route_waiting();
         }
     }
 
-    /// Its engine takes no steps, or takes them again. What runs there goes on: an engine that is
-    /// paused keeps it. Steps that wait there look for another worker; without one they wait.
+    /// Records whether the engine takes steps. Running steps continue: a paused engine keeps them.
+    /// Steps that wait there look for another worker; without one they wait.
     pub(crate) fn worker_rest_read(&mut self, worker: WorkerId, rest: Option<Rest>) {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
@@ -226,7 +226,7 @@ impl Programs {
         self.refuse_waiting_too_long();
     }
 
-    /// Removed workers go once nothing runs on them any more.
+    /// Drops removed workers once nothing runs on them any more.
     pub(crate) fn settle_workers(&mut self) {
         let gone = |w: &Worker| w.leaving && w.running_steps == 0 && w.programs.is_empty();
         if self.state.workers.values().any(gone) {
@@ -234,7 +234,7 @@ impl Programs {
         }
     }
 
-    /// Ends the placement of all programs on the worker that run nothing.
+    /// Ends the placement of all programs on the worker without a running step.
     fn vacate(&mut self, worker: WorkerId) {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
@@ -245,8 +245,8 @@ impl Programs {
         }
     }
 
-    /// A program that ran when its worker's slots were recounted leaves as soon as it can, unless
-    /// its slot still exists.
+    /// Makes a program that ran when its worker's slots were recounted leave as soon as it can,
+    /// unless its slot still exists.
     pub(crate) fn leave_missing_slot(&mut self, program: ProgramId) {
         let place = self.state.live.get(&program).and_then(|p| p.placement);
         let Some(place) = place.filter(|_| self.config.mode == Mode::ProgramAware) else {
@@ -258,8 +258,8 @@ impl Programs {
         }
     }
 
-    /// Steps that wait there for a cache or for a turn, and are too long for the worker now, wait
-    /// for another placement.
+    /// Steps that wait there for a cache or for their turn, and are now too long for the worker,
+    /// wait for another placement.
     fn leave_small_worker(&mut self, worker: WorkerId) {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
@@ -277,13 +277,13 @@ impl Programs {
     }
 
     pub(crate) fn vacate_placement(&mut self, program: ProgramId, worker: WorkerId) {
-        let why = Why::new(DecisionKind::Pause, Because::WorkerGone);
-        self.explain(program, worker, &why);
+        let explanation = Explanation::new(DecisionKind::Pause, Because::WorkerGone);
+        self.explain(program, worker, &explanation);
         self.unplace(program);
         self.state.counters.pauses += 1;
     }
 
-    /// Placed programs whose steps wait there need another worker.
+    /// Unplaces programs whose steps wait there, as they need another worker.
     fn unplace_waiting(&mut self, worker: WorkerId) {
         let placed = self.state.workers.get(&worker).map(|w| w.programs.clone());
         for program in placed.into_iter().flatten() {

@@ -1,16 +1,16 @@
-//! The why of a decision, put together just before it is carried out.
+//! Inputs of a decision's explanation, collected just before it is carried out.
 
 use crate::programs::Programs;
 use crate::programs::explain::{Alternative, Because, Decision, DecisionKind};
 use crate::programs::ranking::Ranked;
 use treadle_model::{PolicyRef, ProgramId, Span, WorkerId};
 
-/// Alternatives that an explanation names.
+/// Maximum number of alternatives in an explanation.
 const ALTERNATIVES_MAX: usize = 3;
 
 /// Why something is about to be done.
 #[derive(Clone, Copy)]
-pub(crate) struct Why<'a> {
+pub(crate) struct Explanation<'a> {
     kind: DecisionKind,
     because: Because,
     policy: Option<&'a PolicyRef>,
@@ -18,7 +18,7 @@ pub(crate) struct Why<'a> {
     considered: &'a [Ranked],
 }
 
-impl<'a> Why<'a> {
+impl<'a> Explanation<'a> {
     pub(crate) fn new(kind: DecisionKind, because: Because) -> Self {
         Self {
             kind,
@@ -29,7 +29,7 @@ impl<'a> Why<'a> {
         }
     }
 
-    /// Who decided.
+    /// Sets the policy that decided.
     pub(crate) fn by(self, policy: &'a PolicyRef) -> Self {
         Self {
             policy: Some(policy),
@@ -37,7 +37,7 @@ impl<'a> Why<'a> {
         }
     }
 
-    /// What else was on the table, the program itself included.
+    /// Sets the candidates of the decision, including the program itself.
     pub(crate) fn among(self, considered: &'a [Ranked]) -> Self {
         Self { considered, ..self }
     }
@@ -45,7 +45,12 @@ impl<'a> Why<'a> {
 
 impl Programs {
     /// Records a decision that is about to be carried out.
-    pub(crate) fn explain(&mut self, program: ProgramId, worker: WorkerId, why: &Why<'_>) {
+    pub(crate) fn explain(
+        &mut self,
+        program: ProgramId,
+        worker: WorkerId,
+        explanation: &Explanation<'_>,
+    ) {
         if !self.config.explain {
             return;
         }
@@ -60,28 +65,28 @@ impl Programs {
             .queued
             .map_or(now.since(p.phase_since), |q| now.since(q.since));
         let is_own = |entry: &&Ranked| entry.program == program;
-        let others = why.considered.iter().filter(|entry| !is_own(entry));
+        let others = explanation.considered.iter().filter(|entry| !is_own(entry));
         let decision = Decision {
             at: now,
-            kind: why.kind,
+            kind: explanation.kind,
             program,
             key: p.key.clone(),
             worker,
-            policy: why
+            policy: explanation
                 .policy
                 .cloned()
                 .unwrap_or_else(|| PolicyRef("core".into())),
-            placed_by: why.placed_by.cloned(),
-            because: why.because,
+            placed_by: explanation.placed_by.cloned(),
+            because: explanation.because,
             need_tokens: w.need_tokens(p.private_tokens(), &p.prefix),
             used_tokens: w.used_tokens(),
             capacity_tokens: w.capacity.tokens,
-            waited: if why.kind == DecisionKind::Place && p.queued.is_none() {
+            waited: if explanation.kind == DecisionKind::Place && p.queued.is_none() {
                 Span(0)
             } else {
                 waited
             },
-            score: why.considered.iter().find(is_own).map(|e| e.score),
+            score: explanation.considered.iter().find(is_own).map(|e| e.score),
             alternatives: others
                 .take(ALTERNATIVES_MAX)
                 .map(|entry| Alternative {
