@@ -1,4 +1,4 @@
-//! Reading an engine: which software it is, and what it can hold.
+//! Queries an engine for its kind, capacity, health and load.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -13,37 +13,37 @@ use treadle_wire::engines::{EngineFacts, GPUS_MAX, llama_cpp, sglang, vllm};
 use treadle_wire::{EngineReading, models_of};
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Longest wait for one answer of a probe.
+/// Timeout of one probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Largest answer of a probe that is read.
+/// Largest accepted response of a probe.
 const PROBE_BYTES_MAX: usize = 4 << 20;
 
-/// What the owner of an engine declared of it.
+/// What the owner of an engine declared about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Declared {
-    /// Its software; `None` means find out.
+    /// Its software; `None` to detect it.
     pub kind: Option<EngineKind>,
-    /// Its KV cache, in tokens; overrides what it reports.
+    /// Size of its KV cache, in tokens; overrides the value that it reports.
     pub capacity_tokens: Option<u64>,
-    /// GPUs that it runs on; overrides what it reports.
+    /// Number of GPUs that it runs on; overrides the value that it reports.
     pub gpus: Option<u32>,
-    /// How fast it is; it is not measured then.
+    /// Its speeds; if declared, they are not measured.
     pub speeds: Option<DeclaredSpeeds>,
 }
 
-/// How fast an engine is, as its owner has found out; 0 for what is not known.
+/// The declared speeds of an engine; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeclaredSpeeds {
-    /// Prompt tokens that it computes in a second.
+    /// Prompt tokens that it computes per second.
     pub prefill_tokens_per_s: u64,
-    /// Microseconds for a token of one answer alone.
+    /// Microseconds per token when it generates a single answer.
     pub token_us: u64,
-    /// Microseconds that each further answer adds to that for all.
+    /// Microseconds that each further concurrent answer adds to that, for all answers.
     pub step_us: u64,
 }
 
 impl Declared {
-    /// What a client declares, or which field is wrong and what it must be.
+    /// Parses a client's declaration; the error names the invalid field and the valid values.
     pub fn new(kind: Option<&str>, capacity_tokens: Option<u64>) -> Result<Self, ErrorBody> {
         let kind = match kind {
             None | Some("auto") => None,
@@ -70,11 +70,11 @@ impl Declared {
         })
     }
 
-    /// The same on so many GPUs.
+    /// This declaration with a number of GPUs.
     pub fn on_gpus(self, gpus: Option<u32>) -> Result<Self, ErrorBody> {
         if gpus.is_some_and(|gpus| !(1..=GPUS_MAX).contains(&gpus)) {
             let message = format!(
-                "`gpus` must be a whole number from 1 to {GPUS_MAX}; leave it out where it is not \
+                "`gpus` must be a whole number from 1 to {GPUS_MAX}; leave it out if it is not \
                  known"
             );
             return Err(ErrorBody::new(ErrorCode::InvalidField, message).with_param("gpus"));
@@ -83,7 +83,7 @@ impl Declared {
     }
 }
 
-/// Asks an engine what it is and holds. An error means that it does not answer.
+/// Queries the kind and capacity of an engine. Fails if it does not answer.
 pub async fn read_engine(
     upstream: &Upstream,
     url: &str,
@@ -114,7 +114,7 @@ pub async fn read_engine(
     Ok((kind, capacity))
 }
 
-/// Finds out by the endpoint that only one software has.
+/// Detects the software by an endpoint that only it has.
 async fn detect(
     upstream: &Upstream,
     url: &str,
@@ -129,26 +129,26 @@ async fn detect(
         return Ok((EngineKind::Openai, None));
     }
     Err(format!(
-        "it answers /v1/models with {status} and names no model: that is no inference engine, or one \
+        "/v1/models returns {status} and lists no model: this is not an inference engine, or one \
          that has to be named with its kind, such as `--kind openai`"
     ))
 }
 
-/// Whether an engine can be given work. One that answers 5xx loads its model or has failed inside;
-/// one without such a page is reachable, at least.
+/// Whether an engine accepts work. A 5xx response means that it is loading its model or has failed;
+/// without a health page it is at least reachable.
 pub(super) async fn check_health(
     upstream: &Upstream,
     url: &str,
     kind: EngineKind,
 ) -> Result<(), String> {
     let page = match kind {
-        // Its page for that generates a token, which an engine that is paused for new weights can't.
+        // Its health page generates a token, which an engine paused for a weight update can't.
         EngineKind::Sglang => "/v1/models",
         _ => "/health",
     };
     let (status, _) = fetch(upstream, Method::GET, url, page, None).await?;
     if status.is_server_error() {
-        return Err(format!("it answers {page} with {status}"));
+        return Err(format!("{page} returns {status}"));
     }
     Ok(())
 }
@@ -170,7 +170,7 @@ async fn read_as(upstream: &Upstream, url: &str, kind: EngineKind) -> Option<Eng
     }
 }
 
-/// Asks an engine how loaded it is and what its cache has saved.
+/// Queries an engine's load and what its cache has saved.
 pub(super) async fn read_load(
     upstream: &Upstream,
     url: &str,
@@ -195,8 +195,8 @@ pub(super) async fn read_load(
     }
 }
 
-/// The model that an engine serves, by the first of the names that it has for it, and its further
-/// names and models, adapters among them.
+/// The model that an engine serves, by its first name, and its further names and models, including
+/// adapters.
 pub(super) async fn names_of_models(
     upstream: &Upstream,
     url: &str,
@@ -216,7 +216,7 @@ pub(super) async fn names_of_models(
     Some((first, others))
 }
 
-/// Asks an engine what it is.
+/// Queries an engine's static facts.
 pub(super) async fn read_facts(upstream: &Upstream, url: &str, kind: EngineKind) -> EngineFacts {
     let page = async |path: &str| {
         let asked = fetch(upstream, Method::GET, url, path, None).await.ok();
@@ -231,7 +231,7 @@ pub(super) async fn read_facts(upstream: &Upstream, url: &str, kind: EngineKind)
         EngineKind::Vllm => vllm::facts_of_version(&page("/version").await),
         EngineKind::Sglang => sglang::facts_of_server_info(&page("/server_info").await),
         EngineKind::Llamacpp => llama_cpp::facts_of_props(&page("/props").await),
-        // The gateway gives it no priorities.
+        // The gateway sends it no priorities.
         EngineKind::Openai => EngineFacts {
             priorities: Some(false),
             ..EngineFacts::default()
@@ -250,7 +250,7 @@ async fn context_of_models(upstream: &Upstream, url: &str) -> Option<u64> {
         .min()
 }
 
-/// An answer's status and body, whatever they are.
+/// Status and body of a response, whatever they are.
 pub(super) async fn fetch(
     upstream: &Upstream,
     method: Method,
@@ -288,7 +288,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
-    fn what_no_engine_can_be_is_refused() {
+    fn impossible_declarations_are_refused() {
         for capacity in [0, TOKENS_MAX + 1, u64::MAX] {
             let error = Declared::new(None, Some(capacity)).expect_err("it is refused");
             assert_eq!(error.param.as_deref(), Some("capacity_tokens"), "{error:?}");
@@ -307,7 +307,7 @@ mod tests {
             assert_eq!(error.param.as_deref(), Some("gpus"), "{error:?}");
         }
     }
-    /// Answers each request 503, but for the list of models.
+    /// Serves an engine that returns 503 for all requests except the list of models.
     async fn paused_engine() -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -331,6 +331,6 @@ mod tests {
         let sglang = check_health(&upstream, &url, EngineKind::Sglang).await;
         assert_eq!(sglang, Ok(()));
         let vllm = check_health(&upstream, &url, EngineKind::Vllm).await;
-        assert!(vllm.unwrap_err().contains("/health with 503"));
+        assert!(vllm.unwrap_err().contains("/health returns 503"));
     }
 }

@@ -1,40 +1,41 @@
-//! The ledger compared with the engine: what an engine reports that its running requests hold, and
-//! what the ledger has for the steps at it.
+//! Compares the ledger with the engine: the memory that an engine reports for its running requests,
+//! and the ledger's figure for the steps there.
 //!
-//! Engines and ledger are read a moment apart, and steps come and go between. So a difference
-//! counts only if it is there in several looks in a row, by the least of them.
+//! Engine and ledger are read at slightly different times, and steps come and go in between. So a
+//! difference counts only if it appears in several consecutive readings, and the smallest of them
+//! is used.
 
 use std::collections::VecDeque;
 use treadle_core::RunningUse;
 use treadle_wire::EngineReading;
 
-/// Looks in a row that must agree.
+/// Consecutive readings that must agree.
 const LOOKS: usize = 3;
-/// A difference beyond this share of the capacity, in hundredths, is an alarm.
+/// Differences above this share of the capacity, in percent, raise an alarm.
 const ALARM_PERCENT: u64 = 10;
 
-/// How far the ledger is from an engine's own account.
+/// The difference between the ledger and an engine's own report.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Drift {
-    /// Tokens that the engine holds for its running requests beyond those that the ledger knows of;
-    /// below zero if it holds fewer.
+    /// Tokens that the engine holds for running requests in excess of the ledger; negative if it
+    /// holds fewer.
     pub tokens: i64,
-    /// Those of them that are of requests which treadle did not send: the engine runs more than
-    /// the ledger knows of.
+    /// Those of them that belong to requests not sent by treadle: the engine runs more requests
+    /// than the ledger has.
     pub untracked_tokens: u64,
-    /// The difference is more than a tenth of what the engine can hold.
+    /// Whether the difference exceeds a tenth of the engine's capacity.
     pub alarm: bool,
 }
 
-/// The last looks at one engine.
+/// The last readings of one engine.
 #[derive(Debug, Default)]
 pub(super) struct DriftWatch {
     looks: VecDeque<(i64, u64)>,
 }
 
 impl DriftWatch {
-    /// Compares a reading with the ledger before and after it. `None` where the engine does not
-    /// report enough.
+    /// Compares a reading with the ledger before and after it. `None` if the engine does not report
+    /// enough.
     pub(super) fn compare(
         &mut self,
         ledger: [RunningUse; 2],
@@ -45,7 +46,7 @@ impl DriftWatch {
         let [before, after] = ledger;
         let least = before.tokens.min(after.tokens);
         let most = before.tokens.max(after.tokens);
-        // What waits inside an engine is in the ledger and holds nothing yet.
+        // Requests waiting inside an engine are in the ledger but hold no memory yet.
         let least = if waiting == 0 { least } else { 0 };
         let tokens = if held > most {
             signed(held - most)
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_run_is_untracked() {
+    fn requests_of_others_are_untracked() {
         let look = (ledger(2, 10_000), reading(50_000, 5, 0));
         assert_eq!(
             after(&[look; 2]),

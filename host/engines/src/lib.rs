@@ -1,8 +1,8 @@
-//! Engines: what they are, what they hold, and whether they answer.
+//! Engines: detection, capabilities, health and KV transfers.
 
 mod adapter;
+mod capabilities;
 mod drift;
-mod means;
 mod models;
 mod rest_pages;
 mod samples;

@@ -1,4 +1,4 @@
-//! The models that an engine serves, as it tells them. Adapters come and go while it runs.
+//! The models that an engine serves. Adapters may be loaded and unloaded while it runs.
 
 use super::adapter::names_of_models;
 use treadle_core::{Event, ProgramEvent};
@@ -6,8 +6,8 @@ use treadle_http::Upstream;
 use treadle_model::WorkerId;
 use treadle_scheduler::DriverHandle;
 
-/// Reads them, and reports what the scheduler does not know yet. An engine that names none keeps those
-/// it had.
+/// Queries the models and reports changes to the scheduler. An engine that lists none keeps its
+/// last ones.
 pub(super) async fn report_models(
     driver: &DriverHandle,
     upstream: &Upstream,

@@ -1,5 +1,6 @@
-//! Whether an engine that answers takes steps. vLLM can be put to sleep, and the generation of vLLM
-//! and SGLang be paused: their health pages say nothing of that, and a step would hang or break.
+//! Detects engines that are healthy but accept no steps. vLLM can be put to sleep, and the
+//! generation of vLLM and SGLang can be paused: their health pages do not show that, and a step
+//! would hang or fail.
 
 use super::adapter::fetch;
 use http::{Method, StatusCode};
@@ -8,7 +9,7 @@ use treadle_http::Upstream;
 use treadle_model::EngineKind;
 use treadle_wire::engines::vllm;
 
-/// The pages of one engine. One that it does not have is asked for once only: vLLM has them in its
+/// The status pages of one engine. A missing page is requested only once: vLLM has them only in its
 /// development mode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RestPages {
@@ -16,7 +17,7 @@ pub(super) struct RestPages {
     last: Option<Rest>,
 }
 
-/// Which page.
+/// One of the pages.
 #[derive(Clone, Copy)]
 enum Page {
     Sleeping,
@@ -33,21 +34,21 @@ impl Page {
         }
     }
 
-    /// What the engine's answer says.
+    /// The state that a response shows.
     fn read(self, status: StatusCode, body: &[u8]) -> Option<Rest> {
         let is_ok = status.is_success();
         match self {
             Self::Sleeping => (is_ok && vllm::is_sleeping(body)).then_some(Rest::Asleep),
             Self::Paused => (is_ok && vllm::is_paused(body)).then_some(Rest::Paused),
-            // It is asked only of an engine that is well otherwise.
+            // Only queried if the engine is otherwise healthy.
             Self::Ready => (status == StatusCode::SERVICE_UNAVAILABLE).then_some(Rest::Paused),
         }
     }
 }
 
 impl RestPages {
-    /// Why an engine whose health page is well takes no steps, if it does not; what it said last
-    /// where it does not say it now.
+    /// Why a healthy engine accepts no steps, if it does not; the last state if it does not answer
+    /// now.
     pub(super) async fn read(
         &mut self,
         upstream: &Upstream,
@@ -84,10 +85,10 @@ mod tests {
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// An engine's pages, by path, and the paths that were asked for.
+    /// An engine's pages by path, and the requested paths.
     type Pages = Arc<Mutex<(Vec<(&'static str, &'static str, &'static str)>, Vec<String>)>>;
 
-    /// Serves them; 404 for any other.
+    /// Serves the pages, and 404 for others.
     async fn serve(pages: Pages) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn engines_that_sleep_or_are_paused_say_so() {
+    async fn sleeping_and_paused_engines_are_detected() {
         let asleep = ("/is_sleeping", "200 OK", r#"{"is_sleeping":true}"#);
         let awake = ("/is_sleeping", "200 OK", r#"{"is_sleeping":false}"#);
         let paused = ("/is_paused", "200 OK", r#"{"is_paused":true}"#);
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_is_not_there_is_asked_for_once() {
+    async fn a_missing_page_is_requested_once() {
         let pages = Pages::default();
         let url = serve(pages.clone()).await;
         let upstream = Upstream::new(Duration::from_secs(3));

@@ -1,5 +1,5 @@
-//! What a model's prompts cost in tokens, asked of its engine before the first request: engines with
-//! `/tokenize` count a few sample conversations. Where one does not, it is learnt from requests.
+//! Learns how many tokens a model's prompts have before its first request: engines with `/tokenize`
+//! count sample conversations. For other engines it is learnt from requests.
 
 use super::adapter::fetch;
 use http::Method;
@@ -10,9 +10,9 @@ use treadle_http::Upstream;
 use treadle_model::{EngineKind, NAME_BYTES_MAX};
 use treadle_wire::{Endpoint, RequestHead, models_of};
 
-/// Models of one engine that are asked about.
+/// Most models of one engine that are sampled.
 const MODELS_MAX: usize = 8;
-/// Text as agents have it: prose, code and a tool's answer.
+/// Typical agent text: prose, code and tool output.
 const TEXT: &str = r#"You are working in a repository with failing tests. Read the error first, find
 its cause, and change as little as you can; explain what you did in two sentences.
 
@@ -34,7 +34,7 @@ def merge(left: list[int], right: list[int]) -> list[int]:
 tests/test_merge.py::test_duplicates FAILED\n  assert [1, 1, 2] == [1, 2, 2]\n", "seconds": 4.27}
 "#;
 
-/// Sample conversations: fixed costs show in the short ones, the cost of a byte in the long one.
+/// Sample conversations: the short ones show the fixed costs, the long one the cost per byte.
 fn conversations() -> [Value; 3] {
     let message = |role: &str, text: &str| json!({"role": role, "content": text});
     [
@@ -50,7 +50,7 @@ fn conversations() -> [Value; 3] {
     ]
 }
 
-/// Has an engine count the samples, for each of its models.
+/// Lets an engine count the samples for each of its models.
 pub(super) async fn count_samples(upstream: &Upstream, url: &str, kind: EngineKind) -> Vec<Event> {
     let Ok((_, page)) = fetch(upstream, Method::GET, url, "/v1/models", None).await else {
         return Vec::new();

@@ -1,6 +1,6 @@
-//! How fast an engine computes prompts and writes answers, measured with requests of treadle's own
-//! when it is registered: answers in one piece hardly show it, many clients ask for no others, and
-//! the first programs are to be placed by it.
+//! Measures an engine's prefill and decode speed with treadle's own requests when it is registered.
+//! Answers that are not streamed hardly show them, many clients request only such answers, and the
+//! first programs are placed by speed.
 
 use super::adapter::fetch;
 use http::Method;
@@ -12,40 +12,42 @@ use treadle_wire::models_of;
 
 /// Words of the first prompts; a word is a number of four digits, hence one to five tokens.
 const WORDS_FIRST: u64 = 64;
-/// Tokens that the long one has more, at least, unless it takes longer by as much as tells of fewer.
+/// Minimum number of additional tokens in the long prompt, unless it takes longer by enough to be
+/// measured with fewer.
 const MORE_TOKENS_LEAST: u64 = 1_024;
 const LONGER_TELLS: Duration = Duration::from_millis(250);
-/// Words of the long one, at most.
+/// Maximum length of the long prompt, in words.
 const WORDS_MAX: u64 = 8_192;
-/// What the long one should take: what comes with each request is small beside it, and nobody minds.
+/// Target duration of the long prompt: the overhead of a request is small beside it, and it does
+/// not disturb other work.
 const LONG_S: f64 = 0.3;
-/// What it may take where the engine is slow: no request is waited for much longer.
+/// Longest duration on a slow engine: other requests wait at most about this long.
 const SLOW_LONG_S: f64 = 2.0;
-/// How much longer than the short one it is, at least.
+/// Minimum length of the long prompt, relative to the short one.
 const TIMES_LEAST: f64 = 1.5;
-/// Tokens of a word, at most.
+/// Maximum number of tokens per word.
 const WORD_TOKENS_MAX: u64 = 5;
-/// The part of the engine that the long one may take.
+/// The long prompt may use this fraction of the engine's capacity: one part of `PARTS`.
 const PARTS: u64 = 4;
 
-/// Tokens of the answers to prompts that are timed. The second one comes after the time that the
-/// prompt takes, even from an engine that reports the first as soon as it is scheduled.
+/// Tokens of the answers to timed prompts. The second one arrives after the prompt's computation,
+/// even from an engine that reports the first as soon as the request is scheduled.
 const PROMPT_ANSWER_TOKENS: u64 = 2;
-/// Tokens of the answer that is timed.
+/// Tokens of the timed answer.
 const ANSWER_TOKENS: u64 = 34;
-/// Of a shorter one, other things take most of the time.
+/// Shorter answers are dominated by other costs.
 const ANSWER_TOKENS_LEAST: u64 = 16;
 
-/// What was measured; 0 for what did not show.
+/// The measured speeds; 0 for what could not be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Speeds {
-    /// Prompt tokens that it computes in a second.
+    /// Prompt tokens that it computes per second.
     pub(super) prefill_tokens_per_s: f64,
-    /// Seconds for a token of one answer alone.
+    /// Seconds per token when it generates a single answer.
     pub(super) token_s: f64,
 }
 
-/// How fast an engine is; `None` where it does not answer as it should.
+/// Measures an engine; `None` if it does not answer as expected.
 pub(super) async fn speeds(upstream: &Upstream, url: &str, capacity: Capacity) -> Option<Speeds> {
     let (_, page) = fetch(upstream, Method::GET, url, "/v1/models", None)
         .await
@@ -63,7 +65,7 @@ pub(super) async fn speeds(upstream: &Upstream, url: &str, capacity: Capacity) -
     if words_max < WORDS_FIRST {
         return None;
     }
-    // The first one may wait for what an engine prepares on its first request.
+    // The first request may wait for the engine's initialisation.
     let shorts = [
         ask(WORDS_FIRST, PROMPT_ANSWER_TOKENS).await?,
         ask(WORDS_FIRST, PROMPT_ANSWER_TOKENS).await?,
@@ -75,7 +77,8 @@ pub(super) async fn speeds(upstream: &Upstream, url: &str, capacity: Capacity) -
     let token_s = token_s.unwrap_or(0.0);
     let words = ((WORDS_FIRST as f64 * times_longer(&short)) as u64).min(words_max);
     let mut prefill_tokens_per_s: f64 = 0.0;
-    // Of an engine that seems to be slow the faster of two: the other may have waited for others.
+    // If the engine seems slow, the faster of two measurements: the other may have waited for other
+    // requests.
     for _ in 0..2 {
         let long = ask(words, PROMPT_ANSWER_TOKENS).await;
         let found = long.as_ref().and_then(|long| speed(&short, long));
@@ -91,7 +94,7 @@ pub(super) async fn speeds(upstream: &Upstream, url: &str, capacity: Capacity) -
     (speeds != Speeds::default()).then_some(speeds)
 }
 
-/// How much longer than the short one the long prompt is.
+/// Length of the long prompt relative to the short one.
 fn times_longer(short: &Timed) -> f64 {
     let took_s = short.took.as_secs_f64().max(1e-3);
     let telling = 1.0 + 1.1 * MORE_TOKENS_LEAST as f64 / short.tokens as f64;
@@ -99,7 +102,7 @@ fn times_longer(short: &Timed) -> f64 {
     (LONG_S / took_s).max(slow).max(TIMES_LEAST)
 }
 
-/// By what the longer answer has more, and takes more.
+/// Time per token, from the difference in tokens and duration of two answers.
 fn token_s(short: &Timed, answered: &Timed) -> Option<f64> {
     let more = answered.answer_tokens.checked_sub(short.answer_tokens)?;
     let longer = answered.took.checked_sub(short.took)?;
@@ -107,8 +110,8 @@ fn token_s(short: &Timed, answered: &Timed) -> Option<f64> {
     tells.then(|| longer.as_secs_f64() / more as f64)
 }
 
-/// By what the long prompt has more, and takes more; `None` if that is too little to tell it from
-/// what comes with each request, and from what else the engine and the network do.
+/// Prompt tokens per second, from the difference in tokens and duration of two prompts; `None` if
+/// the difference is too small to stand out from fixed costs and noise.
 fn speed(short: &Timed, long: &Timed) -> Option<f64> {
     let more = long.tokens.checked_sub(short.tokens)?;
     let longer = long.took.checked_sub(short.took)?;
@@ -117,9 +120,9 @@ fn speed(short: &Timed, long: &Timed) -> Option<f64> {
     tells.then(|| more as f64 / longer.as_secs_f64())
 }
 
-/// A request that was answered.
+/// A request with its answer.
 struct Timed {
-    /// Tokens of its prompt that were computed.
+    /// Computed tokens of its prompt.
     tokens: u64,
     answer_tokens: u64,
     took: Duration,
@@ -160,7 +163,7 @@ async fn timed(
     })
 }
 
-/// Numbers that no prompt before had in this order: no engine has them in its cache.
+/// Numbers in an order that no earlier prompt had, so that no engine has them in its cache.
 struct Numbers(u64);
 
 impl Numbers {
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_takes_what_a_longer_answer_takes_more() {
+    fn token_time_is_the_difference_of_two_answers() {
         let short = computed(200, 30);
         assert_eq!(token_s(&short, &answered(200, 34, 670)), Some(0.02));
         assert_eq!(
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_each_request_is_not_counted() {
+    fn fixed_costs_are_not_counted() {
         assert_eq!(
             speed(&computed(200, 30), &computed(3_200, 230)),
             Some(15_000.0)
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_engines_are_asked_for_what_tells_and_they_have_time_for() {
+    fn slow_engines_get_prompts_that_are_measurable_and_short() {
         let words = |tokens, took_ms| {
             let times = times_longer(&computed(tokens, took_ms));
             (WORDS_FIRST as f64 * times) as u64
@@ -237,7 +240,8 @@ mod tests {
         );
     }
 
-    /// Computes so many tokens of prompts in a second, four for each word, and writes at once.
+    /// Serves an engine that computes this many prompt tokens per second, four for each word, and
+    /// generates at once.
     async fn engine(tokens_per_s: f64) -> String {
         let answer = move |Json(request): Json<Value>| async move {
             let tokens = 4 * request["prompt"]
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn too_small_a_difference_tells_nothing() {
+    fn too_small_a_difference_gives_no_speed() {
         let short = computed(200, 100);
         assert_eq!(speed(&short, &computed(500, 300)), None, "few tokens more");
         assert_eq!(speed(&short, &computed(3_200, 149)), None, "hardly longer");

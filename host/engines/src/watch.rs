@@ -1,9 +1,9 @@
-//! Watching engines: one task each checks whether it answers and what it holds, and reports changes
-//! to the scheduler.
+//! Watches engines: one task per engine probes its health and load, and reports changes to the
+//! scheduler.
 
 use super::adapter::{Declared, check_health, read_engine, read_facts, read_load};
+use super::capabilities::Capabilities;
 use super::drift::{Drift, DriftWatch};
-use super::means::Means;
 use super::models::report_models;
 use super::rest_pages::RestPages;
 use super::samples::count_samples;
@@ -21,24 +21,24 @@ use treadle_scheduler::DriverHandle;
 use treadle_wire::EngineReading;
 use treadle_wire::engines::EngineFacts;
 
-/// Looks in a row without an answer after which an engine is taken as lost.
+/// Consecutive failed probes after which an engine counts as lost.
 const MISSES_MAX: u32 = 3;
 
-/// How to watch.
+/// Options of the watch.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchOptions {
-    /// Time between two looks.
+    /// Interval of probes.
     pub interval: Duration,
-    /// Whether engines are given prompts to see how fast they compute them.
+    /// Whether the speed of engines is measured with prompts.
     pub measures: bool,
-    /// How much faster than the wall clock the scheduler's time runs.
+    /// Speed of the scheduler's clock relative to real time.
     pub time_scale: f64,
 }
 
 impl WatchOptions {
-    /// The speed of an engine that nothing is sent to yet. One that the scheduler uses may
-    /// have caches that a prompt would take the room of. Nor is one asked of which it is not known
-    /// what it is: it may send a bill.
+    /// Measures an engine before it gets any steps. An engine in use may hold caches that a prompt
+    /// would evict, and an engine of unknown kind may charge for requests, so those are not
+    /// measured.
     async fn measure(
         self,
         (driver, upstream, worker, url): (&DriverHandle, &Upstream, WorkerId, &str),
@@ -60,14 +60,14 @@ impl WatchOptions {
     }
 }
 
-/// Why nothing is sent to an engine that sleeps.
-const ASLEEP: &str = "the engine is asleep, and is used again once it was woken";
+/// Why a sleeping engine gets no steps.
+const ASLEEP: &str = "the engine is asleep; it is used again when it wakes up";
 
 fn rest_read(worker: WorkerId, rest: Option<Rest>) -> Event {
     Event::Program(ProgramEvent::WorkerRestRead { worker, rest })
 }
 
-/// How fast an engine is, as its owner says.
+/// The event with an engine's declared speeds.
 fn told(worker: WorkerId, declared: Declared) -> Option<Event> {
     let speeds = declared.speeds?;
     Some(Event::Program(ProgramEvent::WorkerSpeedRead {
@@ -88,30 +88,31 @@ pub struct EngineWatch {
     tasks: Mutex<HashMap<WorkerId, AbortHandle>>,
     loads: Loads,
     found: FoundOf,
-    means: Arc<Means>,
+    capabilities: Arc<Capabilities>,
 }
 
-/// What was found of an engine when it last began to answer.
+/// What was detected when an engine last began to answer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Found {
-    /// What it says that it is.
+    /// The facts that it reports.
     pub facts: EngineFacts,
-    /// What can be done with its caches; `None` if that could not be found out.
+    /// What it can do with caches; `None` if unknown.
     pub abilities: Option<Abilities>,
 }
 
-/// What was found of engines.
+/// The detected data of engines.
 type FoundOf = Arc<Mutex<HashMap<WorkerId, Found>>>;
 
-/// The load that engines last reported, and how far the ledger is from it.
+/// The last reported load of engines, and its difference from the ledger.
 type Loads = Arc<Mutex<HashMap<WorkerId, (EngineReading, Drift)>>>;
 
-/// What others use of an engine is reported again if it changes by more than one part in this many
-/// of the engine's capacity.
+/// Untracked use of an engine is reported again if it changes by more than this fraction of the
+/// engine's capacity: one part of `UNTRACKED_PARTS`.
 const UNTRACKED_PARTS: u64 = 100;
 
 impl EngineWatch {
-    /// Watches no engine yet. `configured` is what the scheduler plans with as far as engines can.
+    /// Watches no engine yet. `configured` are the scheduler's settings, of which it uses what the
+    /// engines support.
     pub fn new(
         driver: DriverHandle,
         upstream: Upstream,
@@ -120,7 +121,7 @@ impl EngineWatch {
         configured: CoreConfig,
     ) -> Arc<Self> {
         Arc::new(Self {
-            means: Arc::new(Means::new(driver.clone(), configured)),
+            capabilities: Arc::new(Capabilities::new(driver.clone(), configured)),
             driver,
             upstream,
             options,
@@ -131,8 +132,8 @@ impl EngineWatch {
         })
     }
 
-    /// Reads a new engine once, registers it and watches it from then on. One
-    /// that does not answer yet is registered as lost.
+    /// Reads a new engine once, registers it and watches it from then on. An engine that does not
+    /// answer yet is registered as lost.
     pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
         let read = read_engine(&self.upstream, url, declared).await;
         let told = told(worker, declared);
@@ -199,17 +200,17 @@ impl EngineWatch {
         self.watch(worker, url, declared, (engine, capacity), answers);
     }
 
-    /// The load that an engine last reported.
+    /// The last reported load of an engine.
     pub fn load(&self, worker: WorkerId) -> Option<EngineReading> {
         Some(self.compared(worker)?.0)
     }
 
-    /// The same, with what the ledger differs by.
+    /// The last reported load of an engine, and its difference from the ledger.
     pub fn compared(&self, worker: WorkerId) -> Option<(EngineReading, Drift)> {
         self.loads.lock().ok()?.get(&worker).copied()
     }
 
-    /// What was found of an engine; `None` before it has answered.
+    /// The detected data of an engine; `None` before it has answered.
     pub fn found(&self, worker: WorkerId) -> Option<Found> {
         self.found.lock().ok()?.get(&worker).cloned()
     }
@@ -230,7 +231,7 @@ impl EngineWatch {
         if let Ok(mut found) = self.found.lock() {
             found.remove(&worker);
         }
-        self.means.forget(worker);
+        self.capabilities.forget(worker);
     }
 
     fn watch(
@@ -241,7 +242,7 @@ impl EngineWatch {
         known: (EngineKind, Capacity),
         healthy: bool,
     ) {
-        self.means.found(worker, None);
+        self.capabilities.found(worker, None);
         let look = Look {
             driver: self.driver.clone(),
             upstream: self.upstream.clone(),
@@ -257,7 +258,7 @@ impl EngineWatch {
             loads: self.loads.clone(),
             node: self.node.clone(),
             found: self.found.clone(),
-            means: self.means.clone(),
+            capabilities: self.capabilities.clone(),
             watch: DriftWatch::default(),
             drift: Drift::default(),
             untracked_tokens: 0,
@@ -288,17 +289,17 @@ struct Look {
     declared: Declared,
     known: (EngineKind, Capacity),
     healthy: bool,
-    /// Why it takes no steps, as the scheduler knows it.
+    /// Why it accepts no steps, as last reported to the scheduler.
     rest: Option<Rest>,
     pages: RestPages,
     misses: u32,
     loads: Loads,
     node: Arc<Node>,
     found: FoundOf,
-    means: Arc<Means>,
+    capabilities: Arc<Capabilities>,
     watch: DriftWatch,
     drift: Drift,
-    /// What was last reported to the core.
+    /// The untracked use last reported to the core.
     untracked_tokens: u64,
 }
 
@@ -309,7 +310,7 @@ impl Look {
         }
         loop {
             tokio::time::sleep(interval).await;
-            // The gateway may have found it dead between two looks.
+            // The gateway may have marked it as lost since the last probe.
             let held = self.driver.worker(self.worker).await.ok().flatten();
             self.healthy = held.as_ref().is_some_and(Worker::is_healthy);
             self.rest = held.and_then(|worker| worker.rest);
@@ -317,19 +318,19 @@ impl Look {
                 Ok(()) => self.answered().await,
                 Err(cause) => self.missed(&cause),
             }
-            // Not before the second look: at a start all are registered by then.
-            self.means.settle();
+            // Not before the second probe: at startup, all engines are registered by then.
+            self.capabilities.settle();
         }
     }
 
-    /// Finds out what the engine is and can do. It may be another one than before.
+    /// Detects the engine's kind and abilities, which may have changed.
     async fn find(&self) {
         let (url, kind) = (&*self.url, self.known.0);
         let (facts, abilities) = tokio::join!(
             read_facts(&self.upstream, url, kind),
             self.node.abilities(url, kind)
         );
-        self.means.found(self.worker, abilities.clone());
+        self.capabilities.found(self.worker, abilities.clone());
         if let Ok(mut found) = self.found.lock() {
             found.insert(self.worker, Found { facts, abilities });
         }
@@ -338,7 +339,7 @@ impl Look {
     async fn answered(&mut self) {
         self.misses = 0;
         if self.rests().await == Some(Rest::Asleep) {
-            // Its caches are gone, and what was sent to it hangs.
+            // Its caches are lost, and steps at it hang.
             if self.healthy {
                 self.lose(ASLEEP);
             }
@@ -378,7 +379,7 @@ impl Look {
         }
     }
 
-    /// Finds out whether it takes steps, and reports it.
+    /// Reads whether it accepts steps, and reports changes.
     async fn rests(&mut self) -> Option<Rest> {
         let kind = self.known.0;
         let rest = self.pages.read(&self.upstream, &self.url, kind).await;
@@ -406,8 +407,8 @@ impl Look {
         }
     }
 
-    /// The ledger's figure for an engine that itself reports running requests only; engines with
-    /// slots report all that is in them.
+    /// The ledger's figure for an engine that reports only running requests; engines with slots
+    /// report all slots.
     async fn running_use(&self) -> Option<RunningUse> {
         if !matches!(self.known.0, EngineKind::Vllm | EngineKind::Sglang) {
             return None;
@@ -415,7 +416,7 @@ impl Look {
         self.driver.running_use(self.worker).await.ok().flatten()
     }
 
-    /// Raises the alarm, and has the ledger follow the engine.
+    /// Raises the alarm, and updates the ledger's figure of untracked use.
     fn follow(&mut self, drift: Drift, capacity: Option<u64>) {
         if drift.alarm && !self.drift.alarm {
             tracing::warn!(
@@ -446,7 +447,7 @@ impl Look {
     }
 
     fn lose(&mut self, cause: &str) {
-        // It may be another process once it answers.
+        // It may be another process when it answers again.
         self.pages = RestPages::default();
         tracing::warn!(worker = %self.worker, url = %self.url, %cause, "the engine is lost");
         (self.watch, self.drift) = (DriftWatch::default(), Drift::default());

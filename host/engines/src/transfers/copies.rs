@@ -1,25 +1,26 @@
-//! The copies that a scheduler's core knows.
+//! The copies of caches that a scheduler's core tracks.
 
 use std::collections::{HashMap, VecDeque};
 use treadle_model::ProgramId;
 use treadle_transfer::CopyId;
 
-/// Copies that were evicted before they were known here, and are remembered.
+/// Evicted copies that are remembered because the core did not track them yet.
 const GONE_MAX: usize = 1_024;
 
-/// Whose copy it is, and what the core calls it.
+/// The copy's program, and the core's handle of it.
 pub(super) type Known = (ProgramId, Box<str>);
 
-/// Copies that the core knows, as it knows them.
+/// Copies by id, with the core's view of each.
 #[derive(Default)]
 pub(super) struct CopyIndex {
     known: HashMap<CopyId, Known>,
-    /// Copies of others, of the past, or of transfers that were not reported yet.
+    /// Evicted copies that were unknown: those of others, old ones, or of transfers not reported
+    /// yet.
     gone: VecDeque<CopyId>,
 }
 
 impl CopyIndex {
-    /// Adds a copy; gives it back if it was evicted already.
+    /// Adds a copy; returns it if it was already evicted.
     pub(super) fn insert(
         &mut self,
         id: CopyId,
@@ -33,7 +34,7 @@ impl CopyIndex {
         None
     }
 
-    /// A copy was evicted; gives what the core knows of it.
+    /// Removes an evicted copy; returns the core's view of it.
     pub(super) fn lost(&mut self, id: CopyId) -> Option<Known> {
         let known = self.known.remove(&id);
         if known.is_none() {
@@ -45,7 +46,7 @@ impl CopyIndex {
         known
     }
 
-    /// The core knows a copy no more.
+    /// Removes a copy that the core no longer tracks.
     pub(super) fn forget(&mut self, id: CopyId) {
         self.known.remove(&id);
     }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_that_gave_way_before_it_was_known_is_lost_all_the_same() {
+    fn a_copy_evicted_before_it_was_added_is_reported_as_lost() {
         let mut copies = CopyIndex::default();
         let [early, late, dropped] = [(); 3].map(|()| CopyId::random().unwrap());
         let copy = || (ProgramId(1), Box::from("c"));

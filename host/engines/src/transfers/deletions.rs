@@ -1,5 +1,5 @@
-//! The deletion queue: copies that are no longer needed, freed one after another at each location,
-//! and tried again where that fails.
+//! The deletion queue: copies that are no longer needed are freed one after another at each
+//! location, with retries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,18 +7,18 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use treadle_transfer::{CopyLocation, KvCopy, KvExecutor};
 
-/// Copies that wait at one location; beyond it the oldest are left to their tier, which reclaims
-/// their room in time.
+/// Most copies that wait at one location; beyond it the oldest are left to their tier, which
+/// reclaims their space eventually.
 const WAITING_MAX: usize = 4_096;
-/// Attempts at each.
+/// Maximum number of attempts for each copy.
 const ATTEMPTS_MAX: u32 = 4;
 /// Pause after an attempt that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Copies that are to be freed.
+/// The queue of copies to be freed.
 pub(super) struct DeletionQueue {
     executor: Arc<dyn KvExecutor>,
-    /// By location; there is a task for each.
+    /// Waiting copies by location; there is one task for each location.
     waiting: Arc<Mutex<Waiting>>,
     tasks: JoinSet<()>,
     pause: Duration,
@@ -36,7 +36,7 @@ impl DeletionQueue {
         }
     }
 
-    /// Has a copy freed.
+    /// Queues a copy to be freed.
     pub(super) fn push(&mut self, copy: KvCopy) {
         while self.tasks.try_join_next().is_some() {}
         let place: Box<str> = match &copy.place {
@@ -51,7 +51,7 @@ impl DeletionQueue {
             if waiting.len() == WAITING_MAX
                 && let Some(left) = waiting.pop_front()
             {
-                tracing::debug!(copy = %left.id, %place, "too many copies wait to be dropped");
+                tracing::debug!(copy = %left.id, %place, "the deletion queue is full; a copy is left to its tier");
             }
             return waiting.push_back(copy);
         }
@@ -65,13 +65,13 @@ impl DeletionQueue {
         self.tasks.spawn(freeing.run());
     }
 
-    /// Gives up what is under way.
+    /// Aborts all deletions in progress.
     pub(super) async fn shutdown(&mut self) {
         self.tasks.shutdown().await;
     }
 }
 
-/// Frees what waits at one location, until nothing does.
+/// Frees the copies that wait at one location, until none are left.
 struct Freeing {
     executor: Arc<dyn KvExecutor>,
     waiting: Arc<Mutex<Waiting>>,
@@ -94,7 +94,7 @@ impl Freeing {
         }
     }
 
-    /// The next copy; after the last one another task will be begun.
+    /// The next copy; if there is none, the location's task ends.
     fn next(&self) -> Option<KvCopy> {
         let mut all = lock(&self.waiting);
         let next = all.get_mut(&self.place).and_then(VecDeque::pop_front);
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Drops after a while, and only at the third attempt.
+    /// Drops copies slowly, and only at the third attempt.
     #[derive(Default)]
     struct Slow {
         stats: Mutex<Stats>,

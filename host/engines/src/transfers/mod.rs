@@ -1,8 +1,8 @@
-//! Carries out what the core wants done with the KV caches of programs: offloads, loads and moves,
-//! each a task of its own, bounded in time and ended when it is cancelled. The driver hands orders
-//! over and never waits; the results reach it as any other input.
+//! Carries out the core's transfers of KV caches: offloads, loads and moves, each in its own task,
+//! with a timeout and cancellation. The driver hands over orders without waiting, and receives the
+//! results as inputs.
 //!
-//! Whatever goes wrong here ends as an event that has the context computed again.
+//! Every failure here ends as an event that makes the engine recompute the context.
 
 mod copies;
 mod deletions;

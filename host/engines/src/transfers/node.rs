@@ -1,5 +1,5 @@
-//! What a process has of KV transfers, whichever shards it schedules: its host tier, the tier's
-//! server for other nodes, and the executors.
+//! The process-wide part of KV transfers, shared by all shards: the host tier, its server for other
+//! nodes, and the executors.
 
 use super::prompts::Prompts;
 use super::stats::TransferStats;
@@ -18,29 +18,29 @@ use treadle_transfer::{
 };
 use treadle_trust::{Connector, TlsError};
 
-/// How long a tier may be held by the process before, which has not quite ended.
+/// How long to wait for a previous process that still holds the tier.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two polls of another node for its evicted copies.
 const HEAR_PAUSE: Duration = Duration::from_secs(10);
 /// Pause between two scans for orphaned files.
 const SWEEP_PAUSE: Duration = Duration::from_mins(1);
-/// Pause between two attempts to open it.
+/// Pause between two attempts to open the tier.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a node does not start.
+/// Why a node can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The engines that may be connected to.
+    /// `engines.allowed` is invalid.
     #[error("{0}")]
     Engines(#[from] ConfigError),
-    /// Files of TLS can't be used.
+    /// TLS files are invalid.
     #[error("{0}; see `[tls]` of the configuration")]
     Tls(#[from] TlsError),
-    /// The tier's folder.
+    /// The tier's folder can't be opened.
     #[error("the host tier of KV caches can't be opened: {0}; see kv.folder and kv.slots_folder")]
     Tier(#[from] TransferError),
-    /// The address for other nodes.
-    #[error("kv.tier_listen: {address} can't be listened on: {error}; choose another address")]
+    /// The address for other nodes can't be bound.
+    #[error("kv.tier_listen: can't listen on {address}: {error}; choose another address")]
     Listen {
         /// The address.
         address: String,
@@ -49,21 +49,21 @@ pub enum NodeError {
     },
 }
 
-/// What can be done with the KV caches of an engine.
+/// What an engine can do with KV caches.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Abilities {
-    /// Whether they can wait outside of its memory.
+    /// Whether caches can be offloaded from its memory.
     pub offload: bool,
-    /// Whether they can go to another engine of its kind.
+    /// Whether caches can move to another engine of its kind.
     pub migrate: bool,
-    /// What is missing, with the remedy; empty if nothing is.
+    /// The missing requirement, with the remedy; empty if there is none.
     pub missing: Box<str>,
 }
 
 /// Receivers of evictions.
 type Listeners = Arc<Mutex<Vec<UnboundedSender<Evicted>>>>;
 
-/// What a process has of KV transfers.
+/// The process-wide part of KV transfers.
 pub struct Node {
     connector: Connector,
     pub(super) executors: Arc<Executors>,
@@ -71,11 +71,11 @@ pub struct Node {
     pub(super) prompts: Arc<Prompts>,
     pub(super) stats: TransferStats,
     pub(super) tier: Option<Tier>,
-    /// Bound of one transfer, in real time.
+    /// Timeout of one transfer, in real time.
     pub(super) transfer_max: Duration,
-    /// True if one scheduler alone knows what is in the tier.
+    /// Whether a single scheduler manages all copies in the tier.
     pub(super) alone: bool,
-    /// True if SGLang's storage may be used.
+    /// Whether SGLang's storage may be used.
     sglang: bool,
     moves: bool,
     nodes: treadle_config::KvSection,
@@ -87,7 +87,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Opens the tier, if there is to be one, and lets other nodes in, if they may.
+    /// Opens the tier if one is configured, and starts its server for other nodes.
     pub async fn open(config: &Config) -> Result<Arc<Self>, NodeError> {
         let kv = &config.kv;
         let scaled = kv.transfer_s_max as f64 / config.scheduler.time_scale;
@@ -141,7 +141,7 @@ impl Node {
             transfer_max,
             alone: config.cluster.role == Role::Single,
             sglang: kv.sglang,
-            // A process that never schedules is never asked for them.
+            // A process that never schedules needs none.
             moves: config.cluster.role != Role::Gateway
                 && (kv.host_tokens_max > 0 || kv.migration_tokens_per_s > 0),
             nodes: kv.clone(),
@@ -152,12 +152,12 @@ impl Node {
         }))
     }
 
-    /// What opens connections to engines.
+    /// The connector for connections to engines.
     pub fn connector(&self) -> &Connector {
         &self.connector
     }
 
-    /// Where the gateway puts the last requests of programs; `None` if nothing is ever moved.
+    /// The last requests of programs, filled by the gateway; `None` if no caches are ever moved.
     pub fn prompts(&self) -> Option<Arc<Prompts>> {
         self.moves.then(|| self.prompts.clone())
     }
@@ -168,7 +168,7 @@ impl Node {
         self.stats.render(usage.as_ref())
     }
 
-    /// Copies that are evicted from now on.
+    /// Receives the copies that are evicted from now on.
     pub(super) fn evictions(&self) -> UnboundedReceiver<Evicted> {
         let (sender, received) = unbounded_channel();
         let mut listeners = self
@@ -179,7 +179,7 @@ impl Node {
         received
     }
 
-    /// Asks what can be done with an engine's caches; `None` if it does not answer.
+    /// Queries what an engine can do with its caches; `None` if it does not answer.
     pub async fn abilities(&self, url: &str, kind: EngineKind) -> Option<Abilities> {
         let worker = WorkerRef {
             url: url.into(),
@@ -190,10 +190,10 @@ impl Node {
         Some(self.allowed(support))
     }
 
-    /// What may be done of what an engine can.
+    /// An engine's abilities as far as the configuration allows them.
     pub(super) fn allowed(&self, support: Support) -> Abilities {
         if support.means == Means::HiCache && !self.sglang {
-            let why = "SGLang's storage finds caches by tokens alone; kv.sglang turns it on";
+            let why = "SGLang's storage finds caches by their tokens only; set kv.sglang = true to use it";
             return Abilities {
                 offload: false,
                 migrate: false,
@@ -207,7 +207,7 @@ impl Node {
         }
     }
 
-    /// A worker as executors know it.
+    /// The executors' description of a worker.
     pub(super) fn worker(&self, end: &treadle_scheduler::orders::End) -> WorkerRef {
         WorkerRef {
             url: end.url.clone(),
@@ -226,14 +226,14 @@ async fn pump(evictions: treadle_transfer::Evictions, listeners: Listeners) {
     }
 }
 
-/// Has the engines' folder swept.
+/// Periodically removes orphaned files from the engines' folder.
 async fn sweep(tier: Tier) {
     loop {
         tokio::time::sleep(SWEEP_PAUSE).await;
         let tier = tier.clone();
         let swept = tokio::task::spawn_blocking(move || tier.sweep());
         if let Err(error) = swept.await {
-            tracing::warn!(%error, "the engines' folder was not swept");
+            tracing::warn!(%error, "orphaned files in the engines' folder could not be removed");
         }
     }
 }
@@ -247,7 +247,7 @@ async fn hear(executors: Arc<Executors>, node: Box<str>, listeners: Listeners) {
             listeners.iter().any(|listener| !listener.is_closed())
         };
         if anybody && let Err(error) = executors.hear(&node).await {
-            tracing::debug!(%node, %error, "a node does not report its evictions");
+            tracing::debug!(%node, %error, "could not read the evictions of a node");
         }
     }
 }

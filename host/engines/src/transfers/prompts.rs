@@ -1,4 +1,4 @@
-//! The last request of each program: for engines that find caches by tokens, and to compare caches
+//! The last request of each program, for engines that find caches by tokens, and to compare caches
 //! with.
 
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use treadle_transfer::Prompt;
 
-/// The last requests of programs, the least recent of which are forgotten first.
+/// The last requests of programs; the least recent are dropped first.
 pub struct Prompts {
     kept: Mutex<Kept>,
     bytes_max: u64,
@@ -34,7 +34,7 @@ impl Request {
 }
 
 impl Prompts {
-    /// Remembers so many bytes.
+    /// Keeps at most `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self {
             kept: Mutex::default(),
@@ -42,7 +42,7 @@ impl Prompts {
         }
     }
 
-    /// Remembers a program's request, replacing its last one.
+    /// Stores a program's request, replacing its last one.
     pub fn remember(&self, program: &Arc<str>, path: &str, body: &Bytes) {
         let mut kept = self.kept();
         kept.forget(program);
@@ -77,7 +77,7 @@ impl Prompts {
         })
     }
 
-    /// A program is over.
+    /// Removes the request of an ended program.
     pub(super) fn forget(&self, program: &str) {
         self.kept().forget(program);
     }
@@ -96,7 +96,7 @@ impl Kept {
     }
 }
 
-/// The tokens of a prompt, where the request names them and not text.
+/// The prompt, if it consists of token ids rather than text.
 pub(super) fn named_tokens(prompt: &Prompt) -> Option<Prompt> {
     #[derive(Deserialize)]
     struct Named {

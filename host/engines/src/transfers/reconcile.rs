@@ -1,4 +1,4 @@
-//! The start: what the core takes to be held, and what is.
+//! Compares the core's handles with the copies that exist when a scheduler starts.
 
 use super::node::Node;
 use futures_util::future::join_all;
@@ -8,29 +8,29 @@ use treadle_model::ProgramId;
 use treadle_scheduler::DriverHandle;
 use treadle_transfer::{CopyId, CopyLocation, KvCopy, Tier};
 
-/// A copy that is held, as the core knows it.
+/// A copy tracked by the core.
 pub(super) struct Known {
     pub(super) id: CopyId,
     pub(super) program: ProgramId,
     pub(super) handle: Box<str>,
 }
 
-/// Reports copies that are gone, drops unknown ones, and gives the rest.
+/// Reports missing copies, drops unknown ones, and returns the rest.
 pub(super) async fn compare(node: &Node, driver: &DriverHandle, owner: &str) -> Vec<Known> {
     let Ok(held) = driver.held_copies().await else {
         return Vec::new();
     };
     let (known, gone) = split(held, node.tier.as_ref());
     for (program, copy) in gone {
-        tracing::info!(%program, "the copy of a KV cache is gone since the last start");
+        tracing::info!(%program, "the copy of a KV cache was lost since the last start");
         driver.event(Event::Program(ProgramEvent::CopyLost { program, copy }));
     }
     drop_orphans(node, owner, &known).await;
     known
 }
 
-/// Drops unknown copies: all where only one scheduler has copies, else its own, at other nodes too.
-/// Nothing of this term is there yet.
+/// Drops unknown copies, at other nodes too: all of them if only one scheduler has copies, else
+/// those of `owner`. No copy of this term exists yet.
 async fn drop_orphans(node: &Node, owner: &str, known: &[Known]) {
     let known: BTreeSet<CopyId> = known.iter().map(|known| known.id).collect();
     if let Some(tier) = &node.tier {
@@ -40,7 +40,7 @@ async fn drop_orphans(node: &Node, owner: &str, known: &[Known]) {
     let asked = node.others.iter().map(|other| async {
         let kept = node.executors.keep_only(other, owner, &known);
         if let Err(error) = kept.await {
-            tracing::info!(node = &**other, %error, "unknown copies may be left there");
+            tracing::info!(node = &**other, %error, "could not drop unknown copies at a node");
         }
     });
     join_all(asked).await;
@@ -48,8 +48,7 @@ async fn drop_orphans(node: &Node, owner: &str, known: &[Known]) {
 
 type Handles = Vec<(ProgramId, Box<str>)>;
 
-/// Which of the handles may be used yet, and which may not. Of copies elsewhere that shows when
-/// they are asked for.
+/// Splits handles into usable and lost ones. Copies at other nodes are checked when they are used.
 fn split(held: Handles, tier: Option<&Tier>) -> (Vec<Known>, Handles) {
     let here: Vec<KvCopy> = tier.map(Tier::copies).unwrap_or_default();
     let (mut known, mut gone) = (Vec::new(), Vec::new());
@@ -75,7 +74,7 @@ fn is_there(copy: &KvCopy, tier: Option<&Tier>, here: &[KvCopy]) -> bool {
             Some(_) => true,
             None => false,
         },
-        // The process that made it is gone, and with it the permission to use it.
+        // The process that created it, which was allowed to use it, has ended.
         CopyLocation::Engine { .. } => false,
         CopyLocation::Storage { .. } | CopyLocation::Simulated { .. } => true,
     }
@@ -109,12 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_reported() {
+    fn missing_copies_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let in_tier = folder.path().join("tier");
         std::fs::create_dir_all(&in_tier).unwrap();
         let (there, gone, elsewhere) = (copy(1, "here"), copy(2, "here"), copy(3, "other"));
-        // As a tier leaves it behind.
+        // The file format of a tier.
         std::fs::write(in_tier.join(format!("{}.kv", there.id)), "xx").unwrap();
         let handle = there.to_handle().unwrap();
         std::fs::write(in_tier.join(format!("{}.json", there.id)), &*handle).unwrap();

@@ -1,4 +1,4 @@
-//! What was transferred, for metrics.
+//! Metrics of transfers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,7 +20,7 @@ const KINDS: [(Kind, &str); 3] = [
 #[derive(Default)]
 pub struct TransferStats {
     done: [Row; KINDS.len()],
-    /// By the name of their cause: there are as many as errors have codes.
+    /// By error code, so their number is bounded.
     failures: Mutex<BTreeMap<&'static str, u64>>,
     cancelled: AtomicU64,
 }
@@ -92,7 +92,7 @@ impl TransferStats {
             let _ = writeln!(text, "{name}{{cause=\"{code}\"}} {count}");
         }
         let name = "treadle_kv_transfers_cancelled_total";
-        head(&mut text, name, "counter", "Transfers that were given up.");
+        head(&mut text, name, "counter", "Transfers that were cancelled.");
         let _ = writeln!(text, "{name} {}", self.cancelled.load(Ordering::Relaxed));
         if let Some(tier) = tier {
             for (name, help, value) in [

@@ -1,4 +1,4 @@
-//! What a worker computes with: copies of other models and weights are not its.
+//! The model and weights of a worker: copies of other models or weights can't be used with it.
 
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use treadle_http::Upstream;
 use treadle_transfer::Tags;
 
-/// Longest wait for a list of models.
+/// Timeout for a list of models.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest list of models.
 const MODELS_BYTES_MAX: usize = 4 << 20;
 
-/// The tags of workers. Each is asked each time: what it had before it was restarted is not what it
-/// has.
+/// Queries the tags of workers, each time anew, because a worker may have restarted with another
+/// model.
 pub(super) struct WorkerTags {
     upstream: Upstream,
-    /// The version of the weights that all workers have, for as long as this process runs.
+    /// The version of all workers' weights, fixed while this process runs.
     weights: Box<str>,
 }
 
@@ -33,7 +33,7 @@ impl WorkerTags {
         asked.unwrap_or_else(|_| {
             let patience_s = TIMEOUT.as_secs();
             Err(format!(
-                "{url} sent no list of models within {patience_s} s"
+                "{url} did not return its models within {patience_s} s"
             ))
         })
     }
@@ -44,7 +44,7 @@ impl WorkerTags {
         let response = response.map_err(|error| error.to_string())?;
         let status = response.status();
         if !status.is_success() {
-            return Err(format!("{url} answered {status} when asked for its models"));
+            return Err(format!("{url} returned {status} for its list of models"));
         }
         let body = Limited::new(response.into_body(), MODELS_BYTES_MAX);
         let body = body.collect().await.map_err(|error| error.to_string())?;
@@ -54,7 +54,7 @@ impl WorkerTags {
     }
 }
 
-/// The tags by a list of models. What llama.cpp reports besides, its executor asks for.
+/// The tags from a list of models. llama.cpp's executor queries further properties itself.
 fn tags_of(page: &Value, weights: &str) -> Option<Tags> {
     Some(Tags {
         model: page["data"][0]["id"].as_str()?.into(),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_is_asked_each_time() {
+    async fn a_worker_is_queried_each_time() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(AtomicU32::new(0));

@@ -1,4 +1,4 @@
-//! Transfers with engines that answer as a test wants.
+//! Transfers with simulated engines.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use super::work::Transfer;
 use treadle_config::Config;
 use treadle_scheduler::orders::{End, Work};
 
-/// What an engine was asked: path and body.
+/// The requests that an engine received: path and body.
 type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// Serves until the runtime ends.
@@ -62,7 +62,7 @@ async fn transfer(node: &Arc<Node>, work: &Work) -> Option<&'static str> {
     transfer.run(work).await.err().map(|failure| failure.code)
 }
 
-/// A vLLM server as far as a move needs it.
+/// A vLLM server with what a move needs.
 fn vllm(path: &str, body: &Value) -> (u16, String) {
     match path {
         "/metrics" => (
@@ -94,7 +94,7 @@ async fn both_engines_are_asked_with_one_prompt() {
         let answer = vllm(&path, &body);
         if path == "/v1/completions" {
             log.lock().unwrap().push((path, body));
-            // A step comes meanwhile.
+            // Meanwhile a step arrives.
             prompts.remember(&key, "/v1/completions", &next);
         }
         async move { answer }
@@ -127,7 +127,7 @@ async fn nothing_is_saved_for_a_server_without_a_slot_for_it() {
         if !is_kv && !is_probe {
             log.lock().unwrap().push((path, body));
         }
-        // A name that no file can have is refused where slots can be saved.
+        // An invalid file name is refused by servers that can save slots.
         let status = if is_kv { 404 } else { 400 };
         async move { (status, "{}".into()) }
     })

@@ -1,4 +1,4 @@
-//! Who carries transfers out, for one scheduler.
+//! Carries out the transfers of one scheduler.
 
 use super::copies::{CopyIndex, Known};
 use super::deletions::DeletionQueue;
@@ -17,7 +17,7 @@ use treadle_scheduler::DriverHandle;
 use treadle_scheduler::orders::{Order, Transferred, Work};
 use treadle_transfer::{CopyId, Evicted, KvCopy};
 
-/// Longest cause that is put on record, in characters.
+/// Longest recorded cause, in characters.
 const CAUSE_CHARS_MAX: usize = 300;
 
 /// A running transfer executor.
@@ -27,8 +27,8 @@ pub struct TransferExecutor {
 }
 
 impl TransferExecutor {
-    /// Compares what is held with what the core knows, then does as the driver orders. The copies
-    /// that are made are `owner`'s: the shard's.
+    /// Reconciles copies with the core, then carries out the driver's orders. New copies belong to
+    /// `owner`, the shard.
     pub fn start(
         node: Arc<Node>,
         driver: DriverHandle,
@@ -53,14 +53,14 @@ impl TransferExecutor {
         Self { stop, task }
     }
 
-    /// Gives up what is under way, and waits until nothing of it is left.
+    /// Aborts all transfers, and waits until they have ended.
     pub async fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.task.await;
     }
 }
 
-/// A transfer's result, and how long it took.
+/// A transfer's result and duration.
 type Done = (Result<Moved, Failure>, Duration);
 
 struct Running {
@@ -80,7 +80,7 @@ struct ExecutorTask {
     deletions: DeletionQueue,
     running: HashMap<Id, Running>,
     copies: CopyIndex,
-    /// Engines for which it was reported that they can't do what is wanted.
+    /// Engines whose missing support was already logged.
     reported: BTreeSet<Box<str>>,
 }
 
@@ -101,8 +101,8 @@ impl ExecutorTask {
                 },
             }
         }
-        // What transfers passed along is dropped with them; the tier of the next process sweeps
-        // up what that does not reach.
+        // Intermediate copies of transfers are dropped with them; the tier of the next process
+        // removes the rest.
         self.jobs.shutdown().await;
         self.deletions.shutdown().await;
     }
@@ -126,7 +126,7 @@ impl ExecutorTask {
                     self.copies.forget(copy.id);
                     self.deletions.push(copy);
                 }
-                Err(error) => tracing::debug!(%error, "a copy to be dropped is none"),
+                Err(error) => tracing::debug!(%error, "can't parse the handle of a copy to drop"),
             },
             Order::ForgetEngine { url } => {
                 self.node.executors.forget(&url);
@@ -209,7 +209,7 @@ impl ExecutorTask {
         }
     }
 
-    /// The core knows a copy; it may have been evicted meanwhile.
+    /// Tracks a copy that the core has; it may have been evicted meanwhile.
     fn add_copy(&mut self, id: CopyId, (program, handle): Known) {
         if let Some((program, copy)) = self.copies.insert(id, program, handle) {
             self.driver
@@ -228,7 +228,7 @@ impl ExecutorTask {
         self.node.stats.failed(failure.code);
         let (program, kind) = (running.program, running.work.kind());
         let Failure { code, cause } = failure;
-        // What an engine can't do, it can't do each time.
+        // An engine without support fails each time, so this is logged once.
         if *code != "unsupported" {
             tracing::warn!(%program, ?kind, cause, "a KV cache was not moved");
         } else if self.reported.insert(running.work.subject().into()) {
@@ -238,7 +238,7 @@ impl ExecutorTask {
         running.work.failed(program, cause.into())
     }
 
-    /// A copy was evicted.
+    /// Handles the eviction of a copy.
     fn lost(&mut self, id: CopyId) {
         if let Some((program, copy)) = self.copies.lost(id) {
             self.driver

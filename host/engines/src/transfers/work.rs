@@ -1,4 +1,4 @@
-//! One transfer, from the order to what it came to.
+//! One transfer, from the order to its result.
 
 use super::node::{Abilities, Node};
 use super::prompts;
@@ -8,15 +8,15 @@ use treadle_model::{EngineKind, ProgramId};
 use treadle_scheduler::orders::{End, Work};
 use treadle_transfer::{Export, Import, KvCopy, KvExecutor, Means, Prompt, Tags, TransferError};
 
-/// A copy that is needed for as long as a transfer runs; the transfer executor drops it after that,
-/// however it ended.
+/// An intermediate copy for the duration of a transfer; the transfer executor drops it at its end,
+/// whatever the result.
 pub(super) type Passing = Arc<Mutex<Option<KvCopy>>>;
 
-/// Why nothing came of a transfer.
+/// Why a transfer failed.
 pub(super) struct Failure {
-    /// A name for metrics.
+    /// The error code, for metrics.
     pub(super) code: &'static str,
-    /// For people.
+    /// The message.
     pub(super) cause: String,
 }
 
@@ -29,25 +29,25 @@ impl From<TransferError> for Failure {
     }
 }
 
-/// What a transfer did.
+/// The result of a transfer.
 pub(super) struct Moved {
     pub(super) event: Event,
     pub(super) bytes: u64,
-    /// What is kept from now on.
+    /// The copy that is kept.
     pub(super) kept: Option<KvCopy>,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 pub(super) struct Transfer {
     pub(super) node: Arc<Node>,
     pub(super) program: ProgramId,
-    /// The scheduler that wants it.
+    /// The scheduler that ordered it.
     pub(super) owner: Box<str>,
     pub(super) key: Box<str>,
     pub(super) passing: Passing,
 }
 
-/// What is asked of an engine.
+/// The operation on an engine.
 #[derive(Clone, Copy)]
 enum Wish {
     Offload,
@@ -55,7 +55,7 @@ enum Wish {
 }
 
 impl Transfer {
-    /// Carries it out. Dropping the future gives it up.
+    /// Carries out the transfer. Dropping the future aborts it.
     pub(super) async fn run(&self, work: &Work) -> Result<Moved, Failure> {
         let limit = self.node.transfer_max;
         let done = async {
@@ -102,7 +102,7 @@ impl Transfer {
         let copy = KvCopy::from_handle(handle)?;
         if copy.prefix.tokens != tokens {
             let why = format!(
-                "it is of {} tokens, and {tokens} are held for the program",
+                "it has {} tokens, but the program has {tokens}",
                 copy.prefix.tokens
             );
             return Err(TransferError::WrongHandle { why: why.into() }.into());
@@ -119,8 +119,8 @@ impl Transfer {
         })
     }
 
-    /// Until the program is at the other engine its cache stays where it was. Both engines are asked
-    /// with the same prompt, even if a step comes meanwhile that brings another.
+    /// Keeps the source's cache until the program is at the other engine. Both engines get the same
+    /// prompt, even if a step with another one arrives meanwhile.
     async fn migrate(&self, from: &End, to: &End, tokens: u64) -> Result<Moved, Failure> {
         self.able(from, Wish::Migrate).await?;
         self.able(to, Wish::Migrate).await?;
@@ -160,7 +160,7 @@ impl Transfer {
             return Err(unsupported(end, &missing));
         }
         if means == Means::SlotFiles && end.slot.is_none() {
-            // Before anything is saved for nothing.
+            // Checked before anything is saved in vain.
             let why = "the program has no slot there: llama.cpp's caches don't move in this mode";
             return Err(unsupported(end, why));
         }
@@ -173,7 +173,7 @@ impl Transfer {
         tokens: u64,
         prompt: Option<Prompt>,
     ) -> Result<KvCopy, Failure> {
-        // A slot's tokens are compared with those that the last request named.
+        // A slot's tokens are compared with the token ids of the last request.
         let prompt = match from.kind {
             EngineKind::Llamacpp => prompt.as_ref().and_then(prompts::named_tokens),
             _ => prompt,
@@ -191,14 +191,15 @@ impl Transfer {
         let copy = self.node.executors.export(export).await?;
         if copy.prefix.tokens == 0 {
             self.pass(copy);
-            return Err(unsupported(from, "it had nothing of the program's cache"));
+            return Err(unsupported(from, "it had no cache of the program"));
         }
         Ok(copy)
     }
 
     async fn import(&self, to: &End, copy: KvCopy, prompt: Option<Prompt>) -> Result<u64, Failure> {
         let bytes = copy.bytes;
-        // A slot's copy has the last answer too; the server compares its tokens with prompts itself.
+        // A slot's copy includes the last answer; the server itself compares its tokens with
+        // prompts.
         let prompt = prompt.filter(|_| to.kind != EngineKind::Llamacpp);
         let import = Import {
             worker: self.node.worker(to),

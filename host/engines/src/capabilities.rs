@@ -1,5 +1,6 @@
-//! Host memory and moves as the scheduler may plan with them. Where no engine takes part they would
-//! cost more than nothing: each program that was to be offloaded loses its cache.
+//! Adapts the scheduler's plans to the engines' abilities to offload and migrate caches. Planning
+//! with host memory or migration that no engine supports would lose the cache of each program to be
+//! offloaded.
 
 use super::transfers::Abilities;
 use std::collections::BTreeMap;
@@ -8,21 +9,21 @@ use treadle_core::{CoreConfig, Event};
 use treadle_model::WorkerId;
 use treadle_scheduler::DriverHandle;
 
-/// Keeps the scheduler's settings to what the engines can do.
-pub(super) struct Means {
+/// Limits the scheduler's settings to the engines' abilities.
+pub(super) struct Capabilities {
     driver: DriverHandle,
     configured: CoreConfig,
-    seen: Mutex<Seen>,
+    state: Mutex<State>,
 }
 
-struct Seen {
-    /// All engines that are watched; what is not known of one is taken to be possible.
+struct State {
+    /// All watched engines; unknown abilities count as present.
     engines: BTreeMap<WorkerId, Option<Abilities>>,
-    /// What the scheduler plans with.
+    /// The abilities that the scheduler plans with.
     planned: Possible,
 }
 
-/// What at least one engine can do with caches.
+/// The abilities that at least one engine has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Possible {
     offload: bool,
@@ -45,7 +46,7 @@ impl Possible {
         }
     }
 
-    /// The settings without what is not possible.
+    /// The settings without the missing abilities.
     fn within(self, configured: &CoreConfig) -> CoreConfig {
         let mut config = configured.clone();
         if !self.offload {
@@ -58,40 +59,40 @@ impl Possible {
     }
 }
 
-impl Means {
-    /// The scheduler plans with all that is configured.
+impl Capabilities {
+    /// Starts with the assumption that everything configured is possible.
     pub(super) fn new(driver: DriverHandle, configured: CoreConfig) -> Self {
-        let seen = Mutex::new(Seen {
+        let state = Mutex::new(State {
             engines: BTreeMap::new(),
             planned: Possible::ALL,
         });
         Self {
             driver,
             configured,
-            seen,
+            state,
         }
     }
 
-    /// What an engine can do; `None` as long as that is not known. A lost one counts as before, so
-    /// that copies outlive its restart.
+    /// Records an engine's abilities; `None` while they are unknown. A lost engine keeps its last
+    /// ones, so that its copies outlive a restart.
     pub(super) fn found(&self, worker: WorkerId, abilities: Option<Abilities>) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.engines.insert(worker, abilities);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.engines.insert(worker, abilities);
     }
 
-    /// An engine is gone.
+    /// Removes an engine.
     pub(super) fn forget(&self, worker: WorkerId) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.engines.remove(&worker);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.engines.remove(&worker);
     }
 
-    /// Tells the scheduler where that makes a difference.
+    /// Reconfigures the scheduler if the abilities have changed its settings.
     pub(super) fn settle(&self) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let found: Vec<_> = seen.engines.values().map(Option::as_ref).collect();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let found: Vec<_> = state.engines.values().map(Option::as_ref).collect();
         let possible = Possible::of(&found);
         let (before, now) = (
-            seen.planned.within(&self.configured),
+            state.planned.within(&self.configured),
             possible.within(&self.configured),
         );
         if before == now {
@@ -112,10 +113,10 @@ impl Means {
                 host_tokens_max,
                 migration_tokens_per_s,
                 missing = missing.map(|found| &*found.missing),
-                "no engine can offload or move caches as configured: the scheduler plans with this"
+                "no engine can offload or move caches as configured; the scheduler plans without"
             );
         }
-        seen.planned = possible;
+        state.planned = possible;
         let config = Box::new(now);
         self.driver.event(Event::Configured { config });
     }
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_engine_can_is_not_planned_with() {
+    fn plans_exclude_what_no_engine_supports() {
         let mut configured = CoreConfig::default();
         configured.kv.host_tokens_max = 1_000;
         configured.kv.migration_tokens_per_s = 50;
