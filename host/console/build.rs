@@ -1,4 +1,4 @@
-//! The console's files come and go with each build of `web/`.
+//! Rebuilds the crate when the files that `web/` builds change.
 
 fn main() {
     println!("cargo::rerun-if-changed=../../web/dist");

@@ -1,5 +1,5 @@
-//! The web console: the files that `web/` builds, in the binary. They are the same for everyone; what
-//! they show comes from the API, which checks who asks.
+//! The web console: the files built from `web/`, embedded in the binary. They are the same for
+//! everyone; their data comes from the API, which authorises each request.
 
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -9,12 +9,12 @@ use std::borrow::Cow;
 /// A file with its headers.
 pub type Response = http::Response<Cow<'static, [u8]>>;
 
-/// Nothing but the console's own files, no script or style within a page, and in nobody's frame.
+/// Content security policy: only the console's own files, no inline scripts or styles, no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
                       frame-ancestors 'none'";
 const PAGE: &str = "index.html";
-/// What the names of compressed files end with.
+/// Suffix of compressed files.
 const SMALL: &str = ".br";
 
 #[derive(RustEmbed)]
@@ -22,12 +22,12 @@ const SMALL: &str = ".br";
 #[allow_missing = true]
 struct Files;
 
-/// True if the binary has the console.
+/// Whether the console is embedded in the binary.
 pub fn is_built() -> bool {
     Files::get(PAGE).is_some()
 }
 
-/// A file, or the console's one page for any of its views; nothing where the path is not the
+/// A file, or the console's single page for any of its views; `None` if the path is not the
 /// console's.
 pub fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response> {
     if !matches!(*method, Method::GET | Method::HEAD) {
@@ -38,13 +38,13 @@ pub fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Respon
     } else {
         path.trim_start_matches('/')
     };
-    // Others are of the build.
+    // Compressed variants and hidden files are not served under their own names.
     let is_shown = !name.ends_with(SMALL) && !name.starts_with('.');
     let file = Files::get(name).filter(|_| is_shown)?;
     Some(of_file(name, &file, method, headers))
 }
 
-/// Other paths of these names are the API's.
+/// Other paths with these names belong to the API.
 fn is_view(path: &str) -> bool {
     path == "/" || path == "/console" || path.starts_with("/console/")
 }
@@ -57,7 +57,7 @@ fn of_file(name: &str, file: &EmbeddedFile, method: &Method, headers: &HeaderMap
     let tag = format!("\"{tag:032x}\"");
     let known = headers.get(header::IF_NONE_MATCH);
     let is_known = known.is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    // Compressed when it was built.
+    // The file was compressed at build time.
     let small = Some(format!("{name}{SMALL}"))
         .filter(|_| takes_brotli(headers))
         .and_then(|name| Files::get(&name));
@@ -91,7 +91,7 @@ fn of_file(name: &str, file: &EmbeddedFile, method: &Method, headers: &HeaderMap
     response
 }
 
-/// Whether a name has a digest of the content: `assets/NAME-DIGEST.js`, as Vite has it.
+/// Whether a name contains a digest of the content, as Vite's `assets/NAME-DIGEST.js` does.
 fn has_digest(name: &str) -> bool {
     const DIGEST_BYTES: usize = 8;
     let stem = name.rsplit_once('.').map(|(stem, _)| stem.as_bytes());
@@ -108,7 +108,7 @@ fn takes_brotli(headers: &HeaderMap) -> bool {
         .any(|name| name == "br")
 }
 
-/// What the console is made of.
+/// The media type of a file.
 fn kind(name: &str) -> &'static str {
     match name.rsplit_once('.').map(|(_, end)| end) {
         Some("html") => "text/html; charset=utf-8",

@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use treadle_http::Upstream;
 use treadle_simulator::workload::{AgentRun, ChatScript, Subagents};
 
-/// Pause after a failure, in scaled microseconds: agents don't retry at once.
+/// Pause after a failure, in scaled microseconds, so that agents don't retry at once.
 const FAILURE_PAUSE_US: u64 = 1_000_000;
-/// Between two looks at how far they are.
+/// Interval of progress reports.
 const LOOK: Duration = Duration::from_millis(250);
-/// For a connection to what they send their steps to.
+/// Timeout of an agent's connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Scaled time since the agents began.
@@ -29,7 +29,7 @@ pub struct ScaledClock {
 }
 
 impl ScaledClock {
-    /// Begins now.
+    /// Starts the clock.
     pub fn begin(scale: f64) -> Self {
         Self {
             began: Instant::now(),
@@ -48,31 +48,31 @@ impl ScaledClock {
     }
 }
 
-/// What agents are to do, and where.
+/// What agents do, and where they send it.
 pub struct CrowdOptions {
-    /// Base URL of what they send their steps to.
+    /// Base URL that they send their steps to.
     pub url: String,
-    /// How it is told which program a step is of.
+    /// How requests name their program.
     pub naming: Naming,
-    /// The model that they ask for.
+    /// The requested model.
     pub model: String,
-    /// Whether they ask for event streams.
+    /// Whether they request event streams.
     pub stream: bool,
-    /// Seed of what they write.
+    /// Seed of the text that they write.
     pub seed: u64,
-    /// Scaled seconds in a real one.
+    /// Scaled seconds per real second.
     pub time_scale: f64,
-    /// Their runs, at least one.
+    /// The agents' runs, at least one.
     pub runs: Arc<[AgentRun]>,
-    /// What runs start and wait for, by their ids.
+    /// Subagents of runs, by the runs' ids.
     pub subagents: BTreeMap<String, Subagents>,
-    /// Agents at once, subagents apart.
+    /// Number of concurrent agents, not counting subagents.
     pub slots: usize,
-    /// What is measured.
+    /// The measurement window.
     pub window: Window,
 }
 
-/// Agents at work, which they are until this is dropped.
+/// Running agents, until this is dropped.
 pub struct Crowd {
     shared: Arc<Shared>,
     slots: JoinSet<()>,
@@ -80,7 +80,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// All begin now.
+    /// Starts all agents.
     pub fn begin(options: CrowdOptions) -> Self {
         let at_once = options.subagents.values().map(|started| started.runs.len());
         let places_per_slot = 1 + at_once.max().unwrap_or(0);
@@ -100,7 +100,7 @@ impl Crowd {
         });
         let mut slots = JoinSet::new();
         for slot in 0..options.slots {
-            slots.spawn(Arc::clone(&shared).sit(slot));
+            slots.spawn(Arc::clone(&shared).run_slot(slot));
         }
         Self {
             shared,
@@ -109,8 +109,8 @@ impl Crowd {
         }
     }
 
-    /// What was measured, once the window has ended; the agents go on. On the way `report` gets how
-    /// far they are.
+    /// Returns the measurements when the window has ended; the agents continue. `report` is called
+    /// with the progress at intervals.
     pub async fn until_end(&self, mut report: impl FnMut(Look)) -> Measured {
         let Shared {
             clock,
@@ -128,13 +128,13 @@ impl Crowd {
         }
     }
 
-    /// All leave at once, in the middle of what they do.
+    /// Stops all agents at once, in the middle of their steps.
     pub async fn leave(mut self) {
         self.slots.shutdown().await;
     }
 }
 
-/// What the agents of a run share.
+/// State that all agents share.
 struct Shared {
     url: String,
     naming: Naming,
@@ -145,25 +145,25 @@ struct Shared {
     clock: ScaledClock,
     run_queue: RunQueue,
     run_counters: RunCounters,
-    /// Open steps that a slot can have: its agent's, and one of each subagent.
+    /// Maximum number of open steps of a slot: its agent's, and one of each subagent.
     places_per_slot: usize,
     subagents: BTreeMap<String, Subagents>,
 }
 
 impl Shared {
-    /// One slot: run after run, until it is dropped.
-    async fn sit(self: Arc<Self>, slot: usize) {
+    /// Runs one slot: one run after another, until it is dropped.
+    async fn run_slot(self: Arc<Self>, slot: usize) {
         let place = slot * self.places_per_slot;
         loop {
             let (planned, run) = self.run_queue.take();
             let started = self.subagents.get(planned);
-            self.play(place, run.id.as_str().into(), &run, started)
+            self.run_agent(place, run.id.as_str().into(), &run, started)
                 .await;
         }
     }
 
-    /// All subagents of a program at once, to the end of the last.
-    fn play_subagents<'a>(
+    /// Runs all subagents of a program concurrently, until the last has ended.
+    fn run_subagents<'a>(
         &'a self,
         place: usize,
         parent: &'a str,
@@ -174,19 +174,19 @@ impl Shared {
             .iter()
             .enumerate()
             .map(move |(number, run)| async move {
-                // A run that comes again has another id, and so have its subagents.
+                // A repeated run has another id, and so have its subagents.
                 let id = format!("{parent}.{number}");
                 let sender = Sender {
                     program: &id,
                     parent: Some(parent),
                 };
-                self.play(place + 1 + number, sender, run, None).await;
+                self.run_agent(place + 1 + number, sender, run, None).await;
             });
         join_all(each).map(drop).boxed()
     }
 
-    /// One run. Between a step and its tool come the subagents that it starts there.
-    async fn play(
+    /// Executes one run. Subagents run between their step and its tool.
+    async fn run_agent(
         &self,
         place: usize,
         sender: Sender<'_>,
@@ -209,7 +209,7 @@ impl Shared {
                 Err(cause) => self.fail(place, cause).await,
             }
             if let Some(started) = started.filter(|started| started.after_step == index) {
-                self.play_subagents(place, sender.program, started).await;
+                self.run_subagents(place, sender.program, started).await;
             }
             if !is_last {
                 self.sleep(run.steps[index].tool_us).await;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use tokio::net::TcpListener;
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 
-/// Starts so many engines; each writes other text.
+/// Starts `count` engines; each generates different text.
 pub async fn start(
     count: u32,
     options: &EngineSimOptions,

@@ -1,35 +1,35 @@
-//! Why a demo gave no comparison.
+//! Errors of the demo.
 
 use std::path::PathBuf;
 
-/// Why a demo gave no comparison.
+/// Why the demo produced no comparison.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error("{option} is {value}; give {remedy}")]
     Option {
         /// Its name, dashes included.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What makes sense.
+        /// Valid values.
         remedy: &'static str,
     },
-    /// The process may not have enough open files.
+    /// The process's limit on open files is too low.
     #[error(
         "{programs} programs over HTTP need about {needed} open files, and this process may have {files}: give --programs {fit} or fewer, raise the limit (ulimit -n {needed}), or run in virtual time with --simulate"
     )]
     Files {
         /// Programs live at once.
         programs: usize,
-        /// Files that they need.
+        /// Files that are needed.
         needed: u64,
-        /// Files that the process may have.
+        /// The process's limit.
         files: u64,
-        /// Programs for which those are enough.
+        /// Number of programs that the limit allows.
         fit: u64,
     },
-    /// The trace does not open.
+    /// The trace can't be opened.
     #[error("--trace {}: {cause}; leave it out for generated runs", path.display())]
     TraceFile {
         /// The file.
@@ -37,30 +37,30 @@ pub enum DemoError {
         /// The system's error.
         cause: std::io::Error,
     },
-    /// The trace is not one.
+    /// The trace is invalid.
     #[error("--trace: {0}")]
     Trace(#[from] treadle_simulator::workload::TraceError),
-    /// The generator's parameters make no sense.
+    /// The generator's parameters are invalid.
     #[error("{0}")]
     Workload(#[from] treadle_simulator::workload::WorkloadError),
-    /// A policy can't decide.
+    /// A policy can't be used.
     #[error("--policy {}: {cause}", path.display())]
     Policy {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
     /// There is nothing to run.
     #[error("the workload has no runs; give a trace with at least one that fits the engines")]
     NoRuns,
-    /// A simulated engine does not start.
+    /// A simulated engine can't be started.
     #[error("{0}")]
     Engine(#[from] treadle_engine_sim::EngineSimError),
     /// No port is free.
-    #[error("no port of 127.0.0.1 can be listened on: {0}")]
+    #[error("can't listen on any port of 127.0.0.1: {0}")]
     Port(std::io::Error),
-    /// The daemon does not start.
+    /// The daemon can't be started.
     #[error("{0}")]
     Start(#[from] treadle_server::start::StartError),
     /// Part of the demo ended early.

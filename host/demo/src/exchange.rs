@@ -1,4 +1,4 @@
-//! One step over HTTP: a chat request and its answer, whole or as events.
+//! One step over HTTP: a chat request and its response, as one body or as events.
 
 use super::naming::{Naming, Sender};
 use super::run_counters::PromptTokens;
@@ -11,20 +11,20 @@ use treadle_http::Upstream;
 use treadle_wire::SseScanner;
 
 const CHAT: &str = "/v1/chat/completions";
-/// Largest answer, and largest event of one, in bytes.
+/// Maximum size of a response, and of an event in a stream, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// Bytes of an error's body that are reported.
+/// Maximum length of an error's body in a message, in bytes.
 const CAUSE_BYTES_MAX: usize = 300;
 
-/// What a step came back with.
+/// The response of a step.
 pub struct StepAnswer {
-    /// What the engine wrote.
+    /// The generated text.
     pub text: String,
-    /// Its prompt's tokens.
+    /// Token counts of the prompt.
     pub prompt: PromptTokens,
 }
 
-/// Sends a step and reads all of its answer. The error is for people.
+/// Sends a step and reads its whole response. The error is text for people.
 pub async fn step(
     upstream: &Upstream,
     url: &str,
@@ -41,7 +41,7 @@ pub async fn step(
     answer_of_events(&body)
 }
 
-/// Reports that the program is over, where its router wants to know.
+/// Reports the end of a program, if the router needs it.
 pub async fn release(
     upstream: &Upstream,
     url: &str,
@@ -56,19 +56,19 @@ pub async fn release(
     post(upstream, url, path, &headers, body).await.map(drop)
 }
 
-/// The body that a path answers with. The error is for people.
+/// Sends a GET request and returns the body. The error is text for people.
 pub async fn get(upstream: &Upstream, url: &str, path: &str) -> Result<Bytes, String> {
     let (headers, body) = (HeaderMap::new(), String::new());
     send(upstream, (Method::GET, url, path), &headers, body).await
 }
 
-/// The same of something that is to go.
+/// Sends a DELETE request and returns the body. The error is text for people.
 pub async fn delete(upstream: &Upstream, url: &str, path: &str) -> Result<Bytes, String> {
     let (headers, body) = (HeaderMap::new(), String::new());
     send(upstream, (Method::DELETE, url, path), &headers, body).await
 }
 
-/// The same of a body that is put there.
+/// Sends a PUT request with a body and returns the response's.
 pub async fn put(
     upstream: &Upstream,
     url: &str,
@@ -78,7 +78,7 @@ pub async fn put(
     send(upstream, (Method::PUT, url, path), &HeaderMap::new(), body).await
 }
 
-/// The same of a body that is posted there.
+/// Sends a POST request with a body and returns the response's.
 pub async fn post(
     upstream: &Upstream,
     url: &str,

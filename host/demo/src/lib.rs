@@ -5,11 +5,10 @@
 //! over HTTP, each through a daemon of its own in front of simulated engines of its own, with all
 //! clocks scaled alike; with `--simulate` they run in virtual time without HTTP.
 //!
-//! *Live at once* are as many programs as there are slots: each has a step under way or a tool call
-//! running, and one that ends is replaced by the next of the workload. The *window* is the time
-//! that figures cover, after a warm-up that they don't. Latencies are those of steps answered
-//! within the window, and the age of steps still open at its end: a scheduler must not look good by
-//! starving some.
+//! *Live at once* is the number of slots: each has a step or a tool call running, and a program
+//! that ends is replaced by the next of the workload. The *window* is the time that figures cover,
+//! after a warm-up. Latencies are those of steps answered within the window, and the ages of steps
+//! still open at its end: a scheduler must not look good by starving some.
 
 pub mod agents;
 pub mod engines;
@@ -49,45 +48,43 @@ pub struct DemoArgs {
     /// Recorded runs (JSON lines) instead of generated ones; token counts are divided by four.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Programs live at once; one that ends is replaced by the next.
+    /// Number of live programs; one that ends is replaced by the next.
     #[arg(long, default_value_t = 192, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     programs: u32,
-    /// KV memory of all engines together, as a share of what the programs need
-    /// at their peak.
+    /// Total KV memory of the engines, as a share of the programs' peak demand.
     #[arg(long, default_value_t = 0.33)]
     kv_fraction: f64,
-    /// Host memory that the engines move evicted blocks to by themselves, as vLLM's CPU offloading
-    /// and SGLang's HiCache do; a share of the same peak. All schedulers have such engines.
+    /// Host memory to which engines offload evicted blocks themselves, as vLLM's CPU offloading and
+    /// SGLang's HiCache do; a share of the same peak. It is the same for all schedulers.
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     engine_host: f64,
     /// Seed of the workload.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Simulated engines.
+    /// Number of simulated engines.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     engines: u32,
-    /// What they model: glm-4.6-8xh100, qwen3-32b-h100, qwen3-8b-h100, instant, or a file that
-    /// `treadle-bench calibrate` wrote.
+    /// Their profile: glm-4.6-8xh100, qwen3-32b-h100, qwen3-8b-h100, instant, or a file that
+    /// `treadle calibrate` wrote.
     #[arg(long, default_value = "glm-4.6-8xh100", value_parser = workload::profile)]
     profile: EngineProfile,
-    /// Minutes that figures cover, in scaled time.
+    /// Length of the measurement window in minutes of scaled time.
     #[arg(long, default_value_t = 18.0)]
     minutes: f64,
-    /// Minutes before them that do not count, in scaled time.
+    /// Length of the warm-up before it in minutes of scaled time.
     #[arg(long, default_value_t = 4.0)]
     warmup_minutes: f64,
-    /// How much faster than real time all clocks run.
+    /// Speed of all clocks relative to real time.
     #[arg(long, default_value_t = 10.0)]
     time_scale: f64,
-    /// Let the agents ask for event streams.
+    /// Let the agents request event streams.
     #[arg(long)]
     stream: bool,
-    /// Virtual time, without HTTP: seconds instead of minutes.
+    /// Use virtual time, without HTTP: takes seconds instead of minutes.
     #[arg(long, conflicts_with_all = ["time_scale", "stream"])]
     simulate: bool,
-    /// Let treadle decide by this policy, a component or core module; each is bound for its own
-    /// world. In virtual time only: there it gets fuel instead of time, so that the run can be
-    /// repeated.
+    /// Policy for treadle, a component or core module; each is bound for its own world. Only in
+    /// virtual time: policies are limited by fuel instead of time, so that runs are repeatable.
     #[arg(long, value_name = "FILE", requires = "simulate")]
     policy: Vec<PathBuf>,
     /// Print one JSON object.
@@ -96,7 +93,7 @@ pub struct DemoArgs {
 }
 
 impl DemoArgs {
-    /// Runs the workload under each scheduler and prints how they compare.
+    /// Runs the workload under each scheduler and prints the comparison.
     pub async fn run(self) -> Result<(), DemoError> {
         let plan = Plan::new(&self)?;
         plan.check_files(raise_files())?;

@@ -1,17 +1,17 @@
-//! How a router is told which program a request is of.
+//! How requests name the program that they belong to.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Map, Value};
 
-/// Names of objects within objects of a request's body, the outermost first.
+/// Names of nested fields in a request's body, the outermost first.
 pub type FieldPath = Vec<String>;
 
-/// A program, and the one that started it and waits for it.
+/// A program, and its parent that waits for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
-    /// Its id.
+    /// The program's id.
     pub program: &'a str,
-    /// That of its parent, if it has one.
+    /// The parent's id, if it has one.
     pub parent: Option<&'a str>,
 }
 
@@ -24,27 +24,27 @@ impl<'a> From<&'a str> for Sender<'a> {
     }
 }
 
-/// Where the requests of a program name it. What is `None` is not sent.
+/// Where requests name their program. A part that is `None` is not sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Naming {
-    /// Header of every request with the program's id.
+    /// Header with the program's id.
     pub header: Option<HeaderName>,
-    /// Header with the id of the parent, where there is one.
+    /// Header with the parent's id.
     pub parent_header: Option<HeaderName>,
-    /// Field of every request's body with the program's id.
+    /// Field of the body with the program's id.
     pub body_field: Option<FieldPath>,
-    /// Field of the body with the id of the parent, where there is one.
+    /// Field of the body with the parent's id.
     pub parent_field: Option<FieldPath>,
-    /// Field of the body that says that the parent waits, and its value.
+    /// Field of the body for a parent that waits, with its value.
     pub waits_field: Option<(FieldPath, Value)>,
-    /// Field of the body of a program's last request, and its value.
+    /// Field of the body for a program's last request, with its value.
     pub last_field: Option<(FieldPath, Value)>,
-    /// Path that the end of a program is posted to.
+    /// Path to POST the end of a program to.
     pub release: Option<String>,
 }
 
 impl Default for Naming {
-    /// As treadle is told.
+    /// treadle's own headers and fields.
     fn default() -> Self {
         Self {
             header: Some(HeaderName::from_static("x-session-id")),
@@ -77,8 +77,8 @@ impl Naming {
         headers
     }
 
-    /// The body, a JSON object with fields, with those that name the program behind them. It is not
-    /// parsed: contexts are long and agents many.
+    /// Appends the fields that name the program to a body, which is a JSON object with fields. The
+    /// body is not parsed: contexts are long and agents many.
     pub fn body(&self, mut body: String, sender: Sender<'_>, is_last: bool) -> String {
         let mut added = Map::new();
         if let Some(path) = &self.body_field {
@@ -105,7 +105,7 @@ impl Naming {
     }
 }
 
-/// Sets a field, within new objects where there are none.
+/// Sets a field, creating the objects around it.
 fn insert(fields: &mut Map<String, Value>, path: &[String], value: Value) {
     match path {
         [] => {}

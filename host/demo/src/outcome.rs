@@ -3,7 +3,7 @@
 use super::run_counters::Measured;
 use treadle_core::Mode;
 
-/// The schedulers in the order in which they are shown.
+/// The schedulers, in display order.
 pub(super) const VARIANTS: [Variant; 3] = [
     Variant {
         mode: Mode::LeastLoad,
@@ -26,9 +26,9 @@ pub(super) const VARIANTS: [Variant; 3] = [
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Variant {
     pub(super) mode: Mode,
-    /// For people.
+    /// Name for people.
     pub(super) name: &'static str,
-    /// In names of figures.
+    /// Name in figures.
     pub(super) key: &'static str,
 }
 
@@ -44,18 +44,18 @@ pub(super) struct Outcome {
     pub(super) hit_rate: f64,
     pub(super) failures: u64,
     pub(super) first_failure: Option<String>,
-    /// Since the beginning, warm-up included.
+    /// Number of pauses since the start, warm-up included.
     pub(super) pauses: u64,
-    /// The same, where it is counted.
+    /// Number of restores since the start, if counted.
     pub(super) restores: Option<u64>,
-    /// Restores on another engine.
+    /// Number of restores on another engine.
     pub(super) moves: u64,
-    /// 99th percentile of how much the agents overslept, in real milliseconds; 0 in virtual time.
+    /// 99th percentile of the agents' oversleeping, in real milliseconds; 0 in virtual time.
     pub(super) lag_p99_ms: Option<f64>,
 }
 
 impl Outcome {
-    /// From what agents saw over HTTP in a window of so many minutes.
+    /// Builds the outcome from the measurements of a run over HTTP.
     pub(super) fn over_http(
         variant: Variant,
         mut seen: Measured,

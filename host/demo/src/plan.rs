@@ -1,5 +1,4 @@
-//! What is run: the workload, the engines' memory and the window, the same for
-//! every scheduler.
+//! The plan of the demo: workload, engine memory and window, the same for every scheduler.
 
 use super::outcome::VARIANTS;
 use super::run_counters::Window;
@@ -10,41 +9,41 @@ use std::sync::Arc;
 use treadle_engine_model::engine::EngineProfile;
 use treadle_simulator::workload::AgentRun;
 
-/// What is run.
+/// The plan, which is the same for every scheduler.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) runs: Arc<[AgentRun]>,
-    /// Runs that end early because an engine cannot hold their later steps.
+    /// Number of runs that end early because an engine can't hold their later steps.
     pub(super) cut_runs: usize,
-    /// Where the runs come from, for people.
+    /// Description of the workload, as text.
     pub(super) workload: String,
     pub(super) from_trace: bool,
     pub(super) programs: usize,
     pub(super) engines: u32,
-    /// What each engine is like, its memory cut to what the plan gives it.
+    /// The engines' profile, with the memory of this plan.
     pub(super) profile: EngineProfile,
     pub(super) kv_fraction: f64,
-    /// Host memory that the engines offload to by themselves, as a share of the peak demand.
+    /// Host memory to which engines offload themselves, as a share of the peak demand.
     pub(super) engine_host: f64,
     pub(super) seed: u64,
     pub(super) window: Window,
-    /// Scaled seconds in a real one.
+    /// Scaled seconds per real second.
     pub(super) time_scale: f64,
     pub(super) stream: bool,
-    /// Virtual time, without HTTP.
+    /// Whether to use virtual time, without HTTP.
     pub(super) simulated_clock: bool,
-    /// Policies by which treadle decides; the built-in ones where there are none.
+    /// Policies for treadle; without any the built-in ones decide.
     pub(super) policies: Vec<PathBuf>,
 }
 
-/// Open files for each program over HTTP: the agent's connection, the daemon's end of it, and both
-/// ends of the one to an engine, under each scheduler.
+/// Open files per program over HTTP, under each scheduler: both ends of the agent's connection to
+/// the daemon and of the daemon's to an engine.
 const FILES_PER_PROGRAM: u64 = 4 * VARIANTS.len() as u64;
 /// Open files for the rest: daemons, engines, their probes.
 const FILES_RESERVED: u64 = 1_024;
 
 impl Plan {
-    /// Finds that the process may not have as many open files as the demo needs.
+    /// Fails if the process may not open enough files.
     pub(super) fn check_files(&self, files: u64) -> Result<(), DemoError> {
         let needed = self.programs as u64 * FILES_PER_PROGRAM + FILES_RESERVED;
         if self.simulated_clock || needed <= files {
@@ -58,7 +57,7 @@ impl Plan {
         })
     }
 
-    /// The plan that the arguments make.
+    /// The plan of these arguments.
     pub(super) fn new(args: &DemoArgs) -> Result<Self, DemoError> {
         let positive = |option, value: f64, most: f64, remedy| {
             if value > 0.0 && value <= most {

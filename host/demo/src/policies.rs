@@ -1,5 +1,5 @@
-//! Policies for runs in virtual time: sandboxed as in the daemon, but bounded by fuel
-//! instead of time, so that a run can be repeated on any machine.
+//! Policies for runs in virtual time: sandboxed as in the daemon, but limited by fuel instead of
+//! time, so that a run is repeatable on any machine.
 
 use super::DemoError;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use treadle_policy::repeatable_engine;
 use treadle_policy_runtime::{InstanceOptions, Limits};
 use treadle_registry::eviction_by_default;
 
-/// An evaluator with the policies of these files bound, each for its world, and the default
-/// eviction policy of a daemon, unless one of them is of that world.
+/// An evaluator with these policies, each bound for its world, and the default eviction policy
+/// unless one of them is of that world.
 pub(super) fn evaluator(files: &[PathBuf]) -> Result<PolicyEvaluator, DemoError> {
     let mut evaluator = PolicyEvaluator::new(EvaluatorLimits {
         is_repeatable: true,
@@ -32,7 +32,7 @@ pub(super) fn evaluator(files: &[PathBuf]) -> Result<PolicyEvaluator, DemoError>
     Ok(evaluator)
 }
 
-/// Lets a policy decide in its world, which is what comes back.
+/// Binds a policy for its world and returns the world.
 fn bind(evaluator: &mut PolicyEvaluator, module: &[u8]) -> Result<World, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let engine = repeatable_engine(Limits::default());

@@ -1,4 +1,4 @@
-//! How far it is: a bar on a terminal, plain lines otherwise, on standard error.
+//! Progress on standard error: a bar on a terminal, plain lines otherwise.
 
 use super::outcome::{Outcome, VARIANTS, Variant};
 use super::plan::Plan;
@@ -15,16 +15,16 @@ pub(super) struct Progress {
     bar: Option<ProgressBar>,
     from_us: u64,
     to_us: u64,
-    /// How far the furthest arm is, in scaled microseconds: what is shown never goes back.
+    /// Progress of the furthest arm, in scaled microseconds, so that the bar never goes back.
     furthest_us: AtomicU64,
     /// Steps of each arm within the window.
     steps: [AtomicU64; VARIANTS.len()],
-    /// Halves of the run, warm-up and window, that were announced.
+    /// Number of phases (warm-up, window) that were announced.
     announced: AtomicUsize,
 }
 
 impl Progress {
-    /// Reports what happens next.
+    /// Announces the run.
     pub(super) fn new(plan: &Plan) -> Self {
         let window = plan.window;
         let on_terminal = std::io::stderr().is_terminal() && !plan.simulated_clock;
@@ -44,7 +44,7 @@ impl Progress {
         progress
     }
 
-    /// An arm is so far.
+    /// Records the progress of an arm.
     pub(super) fn at(&self, place: usize, look: &Look) {
         self.steps[place].store(look.steps, Ordering::Relaxed);
         let before_us = self.furthest_us.fetch_max(look.now_us, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl Progress {
         }
     }
 
-    /// An arm's daemon has a console, as long as it runs.
+    /// Announces the console of an arm's daemon.
     pub(super) fn watched(&self, variant: Variant, url: &str) {
         self.line(&format!(
             "{}: watch it at {url}/ while it runs",
@@ -78,13 +78,13 @@ impl Progress {
         ));
     }
 
-    /// An arm is done.
+    /// Announces the end of an arm.
     pub(super) fn ended(&self, outcome: &Outcome) {
         let (name, rate) = (outcome.variant.name, number(outcome.steps_per_min));
         self.line(&format!("{name}: {rate} steps/min"));
     }
 
-    /// All are done.
+    /// Ends the report.
     pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -94,7 +94,7 @@ impl Progress {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            // A closed output means that no report is wanted.
+            // A closed standard error is ignored.
             None => drop(writeln!(std::io::stderr(), "{text}")),
         }
     }

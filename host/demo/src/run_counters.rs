@@ -1,48 +1,48 @@
-//! What the agents saw within the window.
+//! Measurements of the agents within the window.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use treadle_report::latencies::Latencies;
 
-/// Lag beyond which figures are not to be relied on, in scaled milliseconds.
+/// Lag beyond which figures are unreliable, in scaled milliseconds.
 pub const LAG_MAX_MS: f64 = 1_000.0;
 
 const MINUTE_US: f64 = 60e6;
 
-/// The time that figures cover, since the beginning, in scaled microseconds.
+/// The measurement window, in scaled microseconds since the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
     /// The end of the warm-up.
     pub from_us: u64,
-    /// The end of all.
+    /// The end of the run.
     pub to_us: u64,
 }
 
 impl Window {
-    /// So many scaled minutes after a warm-up of so many.
+    /// A window of `minutes` after a warm-up, both in scaled minutes.
     pub fn new(warmup_minutes: f64, minutes: f64) -> Self {
         let from_us = (warmup_minutes * MINUTE_US) as u64;
         let to_us = from_us + (minutes * MINUTE_US) as u64;
         Self { from_us, to_us }
     }
 
-    /// Its length in minutes.
+    /// The window's length in minutes.
     pub fn minutes(self) -> f64 {
         (self.to_us - self.from_us) as f64 / MINUTE_US
     }
 }
 
-/// Tokens of an answer, from its usage.
+/// Token counts of a prompt, from the response's usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PromptTokens {
-    /// Those of the prompt.
+    /// All tokens.
     pub all: u64,
-    /// Those of them that the engine had in a cache.
+    /// Tokens that the engine found in its cache.
     pub cached: u64,
 }
 
 impl PromptTokens {
-    /// Share of them that was found in caches.
+    /// Share of tokens found in caches.
     pub fn hit_rate(self) -> f64 {
         self.cached as f64 / self.all.max(1) as f64
     }
@@ -53,39 +53,39 @@ impl PromptTokens {
     }
 }
 
-/// What was measured. Times are scaled unless noted otherwise.
+/// The measurements. Times are scaled unless noted otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Steps answered since the beginning, in the warm-up too.
+    /// Number of answered steps since the start, warm-up included.
     pub answered: u64,
-    /// Steps answered within the window.
+    /// Number of steps answered within the window.
     pub steps: u64,
-    /// Their times, and the ages of steps still open at its end.
+    /// Latencies of these steps, and the ages of steps still open at the window's end.
     pub latencies: Latencies,
-    /// Tokens of their prompts.
+    /// Token counts of their prompts.
     pub prompt: PromptTokens,
-    /// Requests that failed, in the warm-up too.
+    /// Number of failed requests, warm-up included.
     pub failures: u64,
-    /// What the first of them ended with.
+    /// Cause of the first failure.
     pub first_failure: Option<String>,
-    /// How much longer than asked for the agents slept, in real time.
+    /// How much the agents overslept, in real time.
     pub lag: Latencies,
 }
 
-/// How far a run is. Times are scaled.
+/// The progress of a run. Times are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Look {
-    /// Since the beginning, in microseconds.
+    /// Time since the start, in microseconds.
     pub now_us: u64,
-    /// Steps answered since the beginning.
+    /// Number of answered steps since the start.
     pub answered: u64,
-    /// Steps answered within the window.
+    /// Number of steps answered within the window.
     pub steps: u64,
-    /// Tokens of the prompts of all of them.
+    /// Token counts of all prompts since the start.
     pub prompt: PromptTokens,
-    /// Median time of those within the window, in seconds.
+    /// Median latency of steps within the window, in seconds.
     pub step_p50_s: Option<f64>,
-    /// The 99th percentile of the same.
+    /// 99th percentile of these latencies, in seconds.
     pub step_p99_s: Option<f64>,
 }
 
@@ -93,19 +93,19 @@ pub struct Look {
 struct Inner {
     /// When each slot's open step was sent.
     open: Vec<Option<u64>>,
-    /// Tokens of the prompts of all steps, in the warm-up too.
+    /// Token counts of all prompts, warm-up included.
     all_prompts: PromptTokens,
     measured: Measured,
 }
 
-/// Counts what the agents report; reports after the window's end are ignored.
+/// Counts the agents' events; events after the window's end are ignored.
 pub(super) struct RunCounters {
     window: Window,
     inner: Mutex<Inner>,
 }
 
 impl RunCounters {
-    /// Counters for so many slots.
+    /// Counters for `slots` slots.
     pub(super) fn new(slots: usize, window: Window) -> Self {
         let inner = Inner {
             open: vec![None; slots],
@@ -117,14 +117,14 @@ impl RunCounters {
         }
     }
 
-    /// A slot sent a step.
+    /// Records that a slot sent a step.
     pub(super) fn sent(&self, slot: usize, now_us: u64) {
         if let Some(mut inner) = self.listening(now_us) {
             inner.open[slot] = Some(now_us);
         }
     }
 
-    /// The slot's step was answered.
+    /// Records the answer to a slot's step.
     pub(super) fn answered(&self, slot: usize, now_us: u64, prompt: PromptTokens) {
         let Some(mut inner) = self.listening(now_us) else {
             return;
@@ -143,7 +143,7 @@ impl RunCounters {
         }
     }
 
-    /// A request of the slot failed.
+    /// Records the failure of a slot's request.
     pub(super) fn failed(&self, slot: usize, now_us: u64, cause: String) {
         if let Some(mut inner) = self.listening(now_us) {
             inner.open[slot] = None;
@@ -152,14 +152,14 @@ impl RunCounters {
         }
     }
 
-    /// An agent woke so much too late, in real time.
+    /// Records by how much an agent overslept, in real time.
     pub(super) fn overslept(&self, now_us: u64, lag: Duration) {
         if let Some(mut inner) = self.listening(now_us) {
             inner.measured.lag.push(lag);
         }
     }
 
-    /// How far it is at this time.
+    /// The progress at this time.
     pub(super) fn look(&self, now_us: u64) -> Look {
         let mut inner = self.lock();
         let Inner {
@@ -180,7 +180,7 @@ impl RunCounters {
         }
     }
 
-    /// All that was measured, once the window has ended.
+    /// Closes the counters and returns the measurements.
     pub(super) fn close(&self) -> Measured {
         let mut inner = self.lock();
         let mut measured = std::mem::take(&mut inner.measured);
@@ -193,7 +193,7 @@ impl RunCounters {
 
     fn listening(&self, now_us: u64) -> Option<MutexGuard<'_, Inner>> {
         let inner = (now_us < self.window.to_us).then(|| self.lock())?;
-        // After `close` there are no slots any more.
+        // After `close` there are no slots.
         (!inner.open.is_empty()).then_some(inner)
     }
 

@@ -1,18 +1,18 @@
-//! The runs in the order in which slots take them; when they run out they come again under other
+//! The runs, in the order in which slots take them; after the last one they repeat under other
 //! names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use treadle_simulator::workload::AgentRun;
 
-/// Hands runs to slots.
+/// Hands out runs to slots.
 pub(super) struct RunQueue {
     runs: Arc<[AgentRun]>,
     taken: AtomicUsize,
 }
 
 impl RunQueue {
-    /// None of the runs, of which there is at least one, is taken yet.
+    /// A queue of these runs, of which there is at least one.
     pub(super) fn new(runs: Arc<[AgentRun]>) -> Self {
         Self {
             runs,
@@ -20,7 +20,7 @@ impl RunQueue {
         }
     }
 
-    /// The next run, and the id under which it was planned.
+    /// The next run, and the id of the planned run that it repeats.
     pub(super) fn take(&self) -> (&str, AgentRun) {
         let place = self.taken.fetch_add(1, Ordering::Relaxed);
         let (lap, place) = (place / self.runs.len(), place % self.runs.len());

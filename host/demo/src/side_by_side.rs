@@ -1,4 +1,4 @@
-//! The schedulers side by side, for the consoles of their daemons.
+//! The comparison of schedulers, as live data for the consoles of their daemons.
 
 use super::outcome::{VARIANTS, Variant};
 use super::plan::Plan;
@@ -7,18 +7,18 @@ use tokio::sync::watch;
 use treadle_server::demo_comparison::{DemoArm, DemoComparison, DemoPoint, DemoView};
 
 const MINUTE_US: f64 = 60e6;
-/// Minutes between two points, at least.
+/// Minimum minutes between two points.
 const POINT_MINUTES: f64 = 0.5;
-/// Points of a run, about.
+/// Approximate number of points of a run.
 const POINTS: f64 = 300.0;
-/// Minutes that the present rate is of.
+/// Minutes that the current rate covers.
 const RECENT_MINUTES: f64 = 2.0;
 
-/// The schedulers side by side.
+/// The comparison of schedulers.
 pub(super) struct SideBySide(watch::Sender<DemoComparison>);
 
 impl SideBySide {
-    /// None has begun.
+    /// A comparison before the start.
     pub(super) fn new(plan: &Plan) -> Self {
         let arm = |variant: Variant| DemoArm {
             name: variant.name.to_owned(),
@@ -34,7 +34,7 @@ impl SideBySide {
         }))
     }
 
-    /// An arm begins, with a daemon at this URL.
+    /// Starts an arm, with a daemon at this URL.
     pub(super) fn begin(&self, place: usize, url: String) -> ArmTrack<'_> {
         self.0.send_modify(|all| all.arms[place].url = Some(url));
         ArmTrack {
@@ -44,7 +44,7 @@ impl SideBySide {
         }
     }
 
-    /// What the daemon of an arm shows.
+    /// The view for the daemon of an arm.
     pub(super) fn view(&self, place: usize) -> DemoView {
         DemoView {
             place,
@@ -53,16 +53,16 @@ impl SideBySide {
     }
 }
 
-/// One of them at work; its daemon is gone when this is.
+/// Updates one arm; clears its daemon's URL when dropped.
 pub(super) struct ArmTrack<'a> {
     side_by_side: &'a SideBySide,
     place: usize,
-    /// How far it was at the last point.
+    /// Progress at the last point.
     last: Look,
 }
 
 impl ArmTrack<'_> {
-    /// It is so far.
+    /// Records the arm's progress.
     pub(super) fn at(&mut self, look: &Look) {
         let place = self.place;
         let minute = look.now_us as f64 / MINUTE_US;
@@ -98,7 +98,7 @@ impl Drop for ArmTrack<'_> {
     }
 }
 
-/// The mean of the last points.
+/// The mean rate of the last points.
 fn recent(points: &[DemoPoint], minute: f64) -> f64 {
     let recent = points
         .iter()
@@ -144,7 +144,7 @@ mod tests {
         let rates: Vec<f64> = arm.points.iter().map(|p| p.steps_per_min).collect();
         assert_eq!(rates, [20.0, 5.0, 50.0]);
         assert_eq!((arm.answered, arm.hit_rate), (80, 0.25));
-        // Of the last two minutes alone.
+        // Of the last two minutes only.
         assert!((arm.steps_per_min - 27.5).abs() < 1e-9, "{arm:?}");
         assert_eq!(arm.url.as_deref(), Some("http://127.0.0.1:1"));
         assert!(shown.arms[0].points.is_empty());

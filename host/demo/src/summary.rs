@@ -7,10 +7,10 @@ use treadle_core::Mode;
 use treadle_report::figures::{Figure, Report, Target};
 use treadle_report::table::{number, table};
 
-/// Steps of treadle over those of sticky routing, on recorded runs.
+/// Target ratio of treadle's steps to sticky routing's, on recorded runs.
 const SPEEDUP_TARGET: f64 = 2.1;
 
-/// The figures and what must be known to read them.
+/// The figures, with the notes needed to interpret them.
 pub(super) fn report(plan: &Plan, outcomes: &[Outcome]) -> Report {
     let mut report = Report::new("demo");
     settings(plan, &mut report);
@@ -63,10 +63,10 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     )
 }
 
-/// A figure that every outcome may have: its name, its unit, and where it is found.
+/// An optional figure of outcomes: its name, its unit, and its accessor.
 type Column = (&'static str, &'static str, fn(&Outcome) -> Option<f64>);
 
-/// How the table calls a figure.
+/// The label of a figure in the table.
 fn label(name: &str, unit: &str) -> String {
     let bare = name.trim_end_matches("_ms").trim_end_matches("_s");
     let words = bare.replace("_per_min", "").replace('_', " ");
@@ -122,7 +122,7 @@ fn of(outcomes: &[Outcome], mode: Mode) -> Option<&Outcome> {
     outcomes.iter().find(|outcome| outcome.variant.mode == mode)
 }
 
-/// Steps and 99th percentile of treadle over those of sticky routing.
+/// Ratios of treadle's steps and 99th percentile to sticky routing's.
 fn ratios(outcomes: &[Outcome]) -> Option<(f64, f64)> {
     let sticky = of(outcomes, Mode::Sticky)?;
     let treadle = of(outcomes, Mode::ProgramAware)?;

@@ -1,5 +1,5 @@
-//! Schedulers over HTTP: each has simulated engines of its own, a daemon in front of them, and the
-//! agents as its clients.
+//! Runs schedulers over HTTP: each has simulated engines of its own, a daemon in front of them, and
+//! the agents as its clients.
 
 use super::DemoError;
 use super::agents::{Crowd, CrowdOptions};
@@ -17,7 +17,7 @@ use treadle_core::programs::Counters;
 use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
 use treadle_server::start::Daemon;
 
-/// Runs the workload under every scheduler, all at once.
+/// Runs the workload under every scheduler concurrently.
 pub(super) async fn measure_all(
     plan: &Plan,
     progress: &Progress,
@@ -42,7 +42,7 @@ async fn measure(
     };
     let engines = engines::start(plan.engines, &options).await?;
     let daemon = Daemon::start(&config(plan, variant, &engines)).await?;
-    // A daemon that has just started is part of no demo yet.
+    // A daemon that has just started has no comparison yet.
     let _ = daemon.app.demo.set(side_by_side.view(place));
     let mut track = side_by_side.begin(place, daemon.url());
     if treadle_console::is_built() {
@@ -83,7 +83,7 @@ async fn measure(
 fn config(plan: &Plan, variant: Variant, engines: &[EngineSimHandle]) -> Config {
     let mut config = Config::default();
     config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    // The agents are gone by the time that it stops.
+    // The agents have stopped by then.
     config.server.shutdown_grace_s = 0;
     "memory".clone_into(&mut config.store.path);
     config.scheduler.mode = variant.mode;

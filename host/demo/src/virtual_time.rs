@@ -1,5 +1,5 @@
-//! The same comparison in virtual time: agents, core and engine models in one
-//! loop, without HTTP. The same plan gives the same figures on any machine.
+//! The comparison in virtual time: agents, core and engine models in one loop, without HTTP. The
+//! same plan gives the same figures on any machine.
 
 use super::DemoError;
 use super::outcome::{Outcome, VARIANTS, Variant};
@@ -11,7 +11,7 @@ use treadle_core::{CoreConfig, Mode};
 use treadle_policy::native::NativeEviction;
 use treadle_simulator::cluster::{ClusterOptions, TransferOptions, simulate, simulate_with};
 
-/// Runs the workload under every scheduler, all at once.
+/// Runs the workload under every scheduler concurrently.
 pub(super) async fn measure_all(
     plan: &Plan,
     progress: &Progress,
@@ -51,7 +51,7 @@ fn measure(plan: &Plan, variant: Variant) -> Result<Outcome, DemoError> {
         seed: plan.seed,
         audit: false,
     };
-    // The plain schedulers ask no policy.
+    // The plain schedulers call no policy.
     let report = if variant.mode == Mode::ProgramAware {
         let mut evaluator = policies::evaluator(&plan.policies)?;
         simulate_with(&plan.runs, &options, &mut evaluator)

@@ -1,4 +1,4 @@
-//! The agents' runs, and engines with as much memory as is given to them.
+//! The agents' runs, and the engines' memory relative to them.
 
 use super::DemoError;
 use std::fs::File;
@@ -11,10 +11,10 @@ use treadle_simulator::workload::{
     AgentRun, LognormalAgents, TraceOptions, load_trace, peak_demand_tokens,
 };
 
-/// Runs for each slot, enough for the whole window in almost all cases.
+/// Runs per slot, enough for the whole window in almost all cases.
 const RUNS_PER_SLOT: usize = 12;
 
-/// Runs for so many slots: recorded ones of a file, or generated ones.
+/// Runs for `slots` slots: recorded ones from a file, or generated ones.
 pub fn runs(trace: Option<&Path>, slots: usize, seed: u64) -> Result<Vec<AgentRun>, DemoError> {
     let programs = slots * RUNS_PER_SLOT;
     let Some(path) = trace else {
@@ -37,7 +37,7 @@ pub fn runs(trace: Option<&Path>, slots: usize, seed: u64) -> Result<Vec<AgentRu
     Ok(load_trace(BufReader::new(file), &options)?.runs)
 }
 
-/// What the runs are, for people.
+/// Description of the runs, as text.
 pub fn name(trace: Option<&Path>) -> String {
     let Some(path) = trace else {
         return "generated coding agents".to_owned();
@@ -50,43 +50,43 @@ pub fn name(trace: Option<&Path>) -> String {
     )
 }
 
-/// What engines are like: a preset by its name, or a file that `treadle-bench calibrate` wrote.
+/// The profile of engines: a preset by its name, or a file that `treadle calibrate` wrote.
 pub fn profile(named: &str) -> Result<EngineProfile, String> {
     if let Some(profile) = EngineProfile::named(named) {
         return Ok(profile);
     }
     let text = std::fs::read_to_string(named).map_err(|error| {
         let presets = EngineProfile::NAMES.join(", ");
-        format!("{error}; give a file that `treadle-bench calibrate` wrote, or one of {presets}")
+        format!("{error}; give a file that `treadle calibrate` wrote, or one of {presets}")
     })?;
     EngineProfile::from_json(&text).map_err(|error| error.to_string())
 }
 
-/// The engines, and what they have.
+/// The number and the memory of engines.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// How many there are.
+    /// Number of engines.
     pub engines: u32,
-    /// KV memory of all together, as a share of what the live programs need at their peak.
+    /// Total KV memory, as a share of the live programs' peak demand.
     pub kv_share: f64,
-    /// Host memory that they offload to by themselves, as a share of the same.
+    /// Host memory to which they offload themselves, as a share of the same demand.
     pub host_share: f64,
     /// Tokens that their chat template adds to each prompt.
     pub template_tokens: u32,
 }
 
-/// Runs on engines with a certain memory.
+/// Runs, with engines sized for them.
 #[derive(Clone, Debug)]
 pub struct Fitted {
     /// The runs, cut to what an engine can hold; at least one.
     pub runs: Arc<[AgentRun]>,
-    /// How many of them end early for that.
+    /// Number of runs that end early because of that.
     pub cut_runs: usize,
-    /// What each engine is like.
+    /// The engines' profile, with their memory.
     pub profile: EngineProfile,
 }
 
-/// Gives engines their share of what the runs need with so many slots, and cuts the runs to it.
+/// Sizes the engines to a share of the runs' peak demand, and cuts the runs to fit.
 pub fn fit(
     mut runs: Vec<AgentRun>,
     slots: usize,

@@ -34,7 +34,7 @@ pub(super) async fn answer(
     answer_within(shared, shape, headers, body, Limit::Exactly).await
 }
 
-/// Answers one generation request, of which the number of tokens has this meaning.
+/// Answers one generation request; `limit` defines what its number of tokens means.
 pub(super) async fn answer_within(
     shared: Arc<Shared>,
     shape: Shape,
@@ -67,7 +67,7 @@ async fn misbehave_before(shared: &Shared, faults: &Faults) -> Result<(), ApiErr
         .error_status
         .and_then(|code| StatusCode::from_u16(code).ok())
     {
-        return Err(ApiError::new(status, "a fault that was asked for"));
+        return Err(ApiError::new(status, "a requested fault"));
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ async fn modelled(
     Ok(whole_response(faults::whole_body(body, faults)))
 }
 
-/// Works out what the engine model must know: lengths and block hashes, and with them the text.
+/// Computes the engine model's input, lengths and block hashes, and with it the text.
 fn prepare(
     shared: &Shared,
     generation: &Generation,
@@ -164,7 +164,7 @@ fn prepare(
     Ok((encoder, spec, end))
 }
 
-/// Tokens of the answer, the call that it is, and how it ends.
+/// Length of the answer in tokens, its tool call if any, and how it ends.
 fn length_of(generation: &Generation, room: usize, seed: u64) -> (usize, Option<Call>, End) {
     let wanted = generation.max_tokens.map(|wanted| wanted as usize);
     let at_most = wanted.unwrap_or(usize::MAX).min(room.max(1));
@@ -188,24 +188,24 @@ fn length_of(generation: &Generation, room: usize, seed: u64) -> (usize, Option<
     }
 }
 
-/// Length of the answer if the request does not give one: 16 to 256 tokens, by its prompt.
+/// Length of the answer if the request does not set one: 16 to 256 tokens, depending on its prompt.
 fn chosen_tokens(prompt: &[u8], seed: u64) -> usize {
     16 + (xxh3_64_with_seed(prompt, seed) % 241) as usize
 }
 
-/// One choice of an answer under way.
+/// One choice of an answer in progress.
 struct Answer {
     shared: Arc<Shared>,
     encoder: Encoder,
     open: OpenRequest,
-    /// How it ends if all goes well.
+    /// How the answer ends if it is not aborted.
     end: End,
     total_tokens: usize,
     is_over: bool,
 }
 
 impl Answer {
-    /// Takes news in; returns how many tokens they bring and whether they are the last.
+    /// Processes progress; returns the number of new tokens, and the end if they are the last.
     fn take(&mut self, progress: Progress) -> (usize, Option<End>) {
         let count = match progress {
             Progress::First { cached_tokens } => {
@@ -227,7 +227,7 @@ impl Answer {
     }
 }
 
-/// All choices in one piece.
+/// Collects all choices into one body.
 async fn collect(choices: Vec<Answer>) -> Result<Bytes, ApiError> {
     let mut written = Vec::with_capacity(choices.len());
     let mut last = None;
@@ -251,7 +251,7 @@ async fn collect(choices: Vec<Answer>) -> Result<Bytes, ApiError> {
     Ok(encoder.body(&written, end))
 }
 
-/// The events of one answer. Dropping it aborts the rest.
+/// The events of one answer. Dropping it aborts the remaining choices.
 struct EventStream {
     choices: Vec<Answer>,
     queue: VecDeque<Bytes>,
@@ -277,7 +277,7 @@ impl EventStream {
         }
     }
 
-    /// News of any choice that goes on.
+    /// Polls all unfinished choices for progress.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Option<Progress>)> {
         for (at, choice) in self.choices.iter_mut().enumerate() {
             if choice.is_over {

@@ -1,5 +1,5 @@
-//! Anthropic's Messages API, over the simulated chat: requests become chats, and answers are put
-//! together from a chat's.
+//! Anthropic's Messages API on top of the simulated chat: requests are converted to chats, and the
+//! chats' answers back.
 
 mod answers;
 
@@ -17,7 +17,7 @@ struct Body {
     rest: Map<String, Value>,
 }
 
-/// Fields that are the same in a chat.
+/// Fields with the same name in a chat.
 const SAME: [&str; 7] = [
     "cache_salt",
     "max_tokens",
@@ -28,7 +28,7 @@ const SAME: [&str; 7] = [
     "temperature",
 ];
 
-/// The same request for a chat.
+/// Converts a request to a chat.
 pub(super) fn to_chat(body: &[u8]) -> Result<Value, ApiError> {
     let Body { messages, rest } = parse(body)?;
     let mut chat = Map::new();
@@ -65,7 +65,7 @@ pub(super) fn to_chat(body: &[u8]) -> Result<Value, ApiError> {
     Ok(Value::Object(chat))
 }
 
-/// A tool that the client runs.
+/// The chat form of a tool that the client runs.
 fn function_of(tool: &Value) -> Option<Value> {
     let (name, schema) = (tool.get("name")?, tool.get("input_schema")?);
     let function = json!({
@@ -74,7 +74,7 @@ fn function_of(tool: &Value) -> Option<Value> {
     Some(json!({"type": "function", "function": function}))
 }
 
-/// Results of tools are messages of their own in a chat.
+/// Adds a message; results of tools become messages of their own.
 fn add_message(all: &mut Vec<Value>, message: &Map<String, Value>) {
     let role = message.get("role").cloned().unwrap_or_default();
     let content = message.get("content").cloned().unwrap_or_default();
@@ -106,7 +106,7 @@ fn add_message(all: &mut Vec<Value>, message: &Map<String, Value>) {
     all.push(said);
 }
 
-/// Text, or that of a list of blocks.
+/// The text of a string or of a list of blocks.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -14,26 +14,26 @@ use super::{
 /// Serve a simulated inference engine over HTTP.
 #[derive(Args, Clone, Debug)]
 pub struct EngineSimArgs {
-    /// Address to listen on; port 0 takes a free one and prints it.
+    /// Address to listen on; port 0 picks a free one and prints it.
     #[arg(long, default_value = "127.0.0.1:8100")]
     pub listen: SocketAddr,
-    /// What to model.
+    /// Engine profile to simulate.
     #[arg(long, default_value = "qwen3-32b-h100", value_parser = PossibleValuesParser::new(EngineProfile::NAMES))]
     pub profile: String,
     /// KV memory in tokens, instead of the profile's.
     #[arg(long)]
     pub kv_tokens: Option<u64>,
-    /// Host memory in tokens of KV that the engine moves evicted blocks to by itself, as vLLM's CPU
-    /// offloading and SGLang's HiCache do; 0 for none.
+    /// Host memory, in tokens of KV, to which the engine offloads evicted blocks itself, as vLLM's
+    /// CPU offloading and SGLang's HiCache do; 0 for none.
     #[arg(long, default_value_t = 0)]
     pub host_tokens: u64,
-    /// Speed at which they come back from there, in tokens a second.
+    /// Speed at which these blocks are loaded back, in tokens per second.
     #[arg(long, default_value_t = HOST_TOKENS_PER_S, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub host_tokens_per_s: u64,
-    /// Tokens that a chat template adds in front of every chat, unseen by clients.
+    /// Tokens that a chat template adds in front of every chat, invisible to clients.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=TEMPLATE_TOKENS_MAX))]
     pub template_tokens: u32,
-    /// Virtual seconds in a real second.
+    /// Virtual seconds per real second.
     #[arg(long, default_value_t = 1.0)]
     pub time_scale: f64,
     /// Name of the model served.
@@ -42,20 +42,21 @@ pub struct EngineSimArgs {
     /// Seed of the generated text.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Answer without the model, as cheaply as possible.
+    /// Answer at once without simulating the engine, as cheaply as possible.
     #[arg(long)]
     pub instant: bool,
     /// Tokens per event of a stream.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens_per_event: u32,
-    /// KV memory of one token in bytes, by which caches take their time over links.
+    /// KV memory of one token in bytes, which determines how long transfers of caches take.
     #[arg(long, default_value_t = EngineSimOptions::default().kv_bytes_per_token)]
     pub kv_bytes_per_token: u64,
     /// Host memory for copies of KV caches, in bytes.
     #[arg(long, default_value_t = EngineSimOptions::default().host_bytes_max)]
     pub host_bytes_max: u64,
-    /// Misbehave: close-after-events=N, garbage-sse, never-answer, no-responses, error-status=CODE,
-    /// header-delay-ms=N; requests=N limits it to the first N requests. Can be given several times.
+    /// Inject a fault: close-after-events=N, garbage-sse, never-answer, no-responses,
+    /// error-status=CODE, header-delay-ms=N; requests=N limits it to the first N requests. Can be
+    /// given several times.
     #[arg(long = "fault", value_name = "FAULT")]
     pub faults: Vec<Faults>,
 }
@@ -64,7 +65,7 @@ impl EngineSimArgs {
     /// The options of these arguments.
     pub fn options(&self) -> Result<EngineSimOptions, EngineSimError> {
         let profile = EngineProfile::named(&self.profile);
-        let profile = profile.ok_or(EngineSimError::Option("profile is not known"))?;
+        let profile = profile.ok_or(EngineSimError::Option("profile is unknown"))?;
         Ok(EngineSimOptions {
             profile: profile.with_host_tokens(self.host_tokens, self.host_tokens_per_s),
             kv_tokens: self.kv_tokens,

@@ -1,8 +1,8 @@
-//! KV caches that leave the engine and come back: copies in host memory, and the links that they
-//! take. Part of the task that owns the engine model; all times are virtual.
+//! Export and import of KV caches: copies in host memory, and the links that transfers use. Part of
+//! the task that owns the engine model; all times are virtual.
 //!
-//! A copy is the hashes of its blocks. Each engine has links of its own: PCIe to the host memory of
-//! its node, and the node's network card to others.
+//! A copy consists of the hashes of its blocks. Each engine has its own links: PCIe to the host
+//! memory of its node, and the node's network card to other nodes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,35 +12,35 @@ use tokio::sync::oneshot;
 use treadle_engine_model::engine::{BLOCK_TOKENS, Engine};
 use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, TransferId, Worker};
 
-/// The node that the engine is on, and any other one.
+/// The engine's own node, and any other one.
 const HERE: u32 = 0;
 const ELSEWHERE: u32 = 1;
 
-/// What copies may take.
+/// Limits of copies in host memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CopyLimits {
     pub(super) bytes_per_token: u64,
     pub(super) host_bytes_max: u64,
 }
 
-/// A copy of a program's cache, also as engines send it to each other.
+/// A copy of a program's cache; also the form in which engines exchange it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct CopyRecord {
-    /// Its program, as named by the client that had it made.
+    /// The program, as named by the client that requested the copy.
     pub(super) program: Value,
-    /// What it was computed with, likewise.
+    /// What the cache was computed with, as named by that client.
     pub(super) tags: Value,
     pub(super) tokens: u64,
     pub(super) bytes: u64,
     pub(super) blocks: Vec<u64>,
 }
 
-/// Why there is no copy, or no cache.
+/// Why a copy or an import failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CopyError {
     #[error("nothing of the prompt is in the cache")]
     Nothing,
-    #[error("a copy of this name is there or on its way")]
+    #[error("a copy of this name exists or is in progress")]
     Known,
     #[error("host memory has no room for it")]
     HostFull,
@@ -48,9 +48,9 @@ pub(super) enum CopyError {
     EngineFull,
 }
 
-/// Something to do with copies.
+/// An operation on copies.
 pub(super) enum CopyCommand {
-    /// Copy what is cached of a prompt.
+    /// Copy the cached part of a prompt.
     Export {
         id: TransferId,
         copy: String,
@@ -59,21 +59,21 @@ pub(super) enum CopyCommand {
         blocks: Vec<u64>,
         done: oneshot::Sender<Result<CopyRecord, CopyError>>,
     },
-    /// Take a copy in, from host memory here or elsewhere; answered with the tokens.
+    /// Import a copy from host memory, here or elsewhere; returns its tokens.
     Import {
         id: TransferId,
         record: CopyRecord,
         is_here: bool,
         done: oneshot::Sender<Result<u64, CopyError>>,
     },
-    /// Its receiver is gone.
+    /// Cancel a transfer whose receiver is gone.
     Cancel(TransferId),
-    /// A copy, if there is one.
+    /// Look up a copy.
     Find {
         copy: String,
         found: oneshot::Sender<Option<CopyRecord>>,
     },
-    /// Forget a copy, or what is to become one.
+    /// Delete a copy, or cancel one in progress.
     Drop(String),
 }
 
@@ -89,13 +89,13 @@ enum Moving {
     },
 }
 
-/// Copies in host memory, and those on their way.
+/// Copies in host memory, and transfers in progress.
 pub(super) struct Copies {
     limits: CopyLimits,
     links: Links,
     moving: BTreeMap<TransferId, Moving>,
     held: HashMap<String, CopyRecord>,
-    /// Bytes held and coming.
+    /// Bytes of copies, finished or in progress.
     bytes: u64,
     ended: Vec<Done>,
 }
@@ -116,12 +116,12 @@ impl Copies {
         }
     }
 
-    /// When the next transfer ends, in microseconds.
+    /// Time of the next transfer's end, in microseconds.
     pub(super) fn next_event_at(&self) -> Option<u64> {
         self.links.next_event_at()
     }
 
-    /// Ends the transfers whose time has come.
+    /// Completes the transfers that end by this time.
     pub(super) fn advance(&mut self, now_us: u64, engine: &mut Engine) {
         self.links.advance(now_us, &mut self.ended);
         for done in std::mem::take(&mut self.ended) {
@@ -147,7 +147,7 @@ impl Copies {
         }
     }
 
-    /// Does something; the links have been advanced to this time.
+    /// Executes a command; the links have been advanced to this time.
     pub(super) fn handle(&mut self, now_us: u64, engine: &Engine, command: CopyCommand) {
         match command {
             CopyCommand::Export {

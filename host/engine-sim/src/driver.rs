@@ -1,5 +1,5 @@
-//! The task that owns the engine model and runs it against the clock, and the client that others
-//! talk to it by.
+//! The task that owns the engine model and runs it against the clock, and the client for its
+//! commands.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use treadle_engine_model::engine::{
 use super::caches::{Copies, CopyCommand, CopyLimits, CopyRecord};
 use super::error::{ApiError, OpenError};
 
-/// News of one request.
+/// Progress of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// The first token.
     First { cached_tokens: u32 },
     /// Further tokens.
     Tokens { count: u32 },
-    /// Aborted by name: nothing more comes.
+    /// Aborted: no further progress follows.
     Aborted,
 }
 
-/// Which requests to abort.
+/// The requests to abort.
 pub(super) enum AbortScope {
-    /// Those with one of these names; unknown ones are ignored.
+    /// Requests with one of these ids; unknown ids are ignored.
     Named(Vec<String>),
-    /// All.
+    /// All requests.
     All,
 }
 
@@ -84,8 +84,9 @@ impl Drop for CancelOnDrop {
 
 /// Sends commands to the driver task.
 ///
-/// The channel is unbounded, but what is in it is not: a live request accounts for one submission
-/// and one abandonment, live requests are limited, and control requests are as many as connections.
+/// The channel is unbounded, but its content is not: each live request accounts for one submission
+/// and one abort, live requests are limited, and there are at most as many control requests as
+/// connections.
 #[derive(Clone)]
 pub(super) struct EngineClient {
     commands: mpsc::UnboundedSender<Command>,
@@ -95,7 +96,7 @@ pub(super) struct EngineClient {
     late_us: Arc<AtomicU64>,
 }
 
-/// A request in the engine. Dropping it aborts what is left of it.
+/// A request in the engine. Dropping it aborts the rest.
 pub(super) struct OpenRequest {
     pub(super) progress: mpsc::Receiver<Progress>,
     _guard: AbandonOnDrop,
@@ -110,7 +111,7 @@ struct AbandonOnDrop {
 impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         self.live.fetch_sub(1, Ordering::Relaxed);
-        // A driver that is gone holds no request.
+        // If the driver is gone, it has no request to abort.
         let _ = self.commands.send(Command::Abandon(self.id));
     }
 }
@@ -153,7 +154,7 @@ impl EngineClient {
         )
     }
 
-    /// Hands a request to the engine. `spec.id` is chosen here.
+    /// Submits a request to the engine. `spec.id` is assigned here.
     pub(super) async fn open(
         &self,
         mut spec: RequestSpec,
@@ -171,7 +172,8 @@ impl EngineClient {
         if before >= self.live_max {
             return Err(OpenError::Full(self.live_max));
         }
-        // Room for every token one by one and an abort: the driver never waits for a slow reader.
+        // Room for every token one by one and an abort, so the driver never waits for a slow
+        // reader.
         let (sender, progress) = mpsc::channel(spec.output_tokens as usize + 1);
         let (accepted, answer) = oneshot::channel();
         let submit = Command::Submit {
@@ -196,7 +198,7 @@ impl EngineClient {
         let _ = self.commands.send(Command::ResetPrefixCache);
     }
 
-    /// Copies what is cached of these blocks into host memory.
+    /// Copies the cached part of these blocks to host memory.
     pub(super) async fn export(
         &self,
         copy: String,
@@ -217,7 +219,7 @@ impl EngineClient {
         Ok(answer.await.map_err(|_| OpenError::Closed)??)
     }
 
-    /// Takes a copy in; gives its tokens.
+    /// Imports a copy; returns its tokens.
     pub(super) async fn import(&self, record: CopyRecord, is_here: bool) -> Result<u64, ApiError> {
         let (done, answer) = oneshot::channel();
         let (id, _guard) = self.transfer();
@@ -230,7 +232,7 @@ impl EngineClient {
         Ok(answer.await.map_err(|_| OpenError::Closed)??)
     }
 
-    /// A copy in host memory.
+    /// Looks up a copy in host memory.
     pub(super) async fn find(&self, copy: &str) -> Option<CopyRecord> {
         let (found, answer) = oneshot::channel();
         let copy = copy.to_owned();
@@ -238,7 +240,7 @@ impl EngineClient {
         answer.await.ok()?
     }
 
-    /// Forgets a copy.
+    /// Deletes a copy.
     pub(super) fn forget(&self, copy: String) {
         self.copy(CopyCommand::Drop(copy));
     }
@@ -253,12 +255,12 @@ impl EngineClient {
         (id, CancelOnDrop { id, commands })
     }
 
-    /// By how much the engine was behind its clock at worst, in virtual microseconds.
+    /// The engine's worst delay behind its clock, in virtual microseconds.
     pub(super) fn late_us(&self) -> u64 {
         self.late_us.load(Ordering::Relaxed)
     }
 
-    /// The engine's state; `None` if it is gone.
+    /// The engine's state; `None` if the driver is gone.
     pub(super) async fn snapshot(&self) -> Option<EngineSnapshot> {
         let (sender, answer) = oneshot::channel();
         self.commands.send(Command::TakeSnapshot(sender)).ok()?;
@@ -308,7 +310,7 @@ impl Driver {
         }
     }
 
-    /// Runs all iterations whose time has come and notifies the readers.
+    /// Runs all iterations that are due and notifies the readers.
     fn catch_up(&mut self) -> u64 {
         let now_us = self.clock.now_us();
         if let Some(due_us) = self.engine.next_event_at() {
@@ -346,7 +348,7 @@ impl Driver {
                     self.names.insert(name.clone(), id);
                     self.live.insert(id, LiveRequest { name, progress });
                 }
-                // A caller that went away meanwhile has sent its abandonment.
+                // A caller that is gone has sent its abort already.
                 let _ = accepted.send(result);
             }
             Command::Abandon(id) => {
@@ -383,7 +385,7 @@ impl Driver {
 
     fn notify(&self, id: RequestId, progress: Progress) {
         if let Some(request) = self.live.get(&id) {
-            // It has room for all messages; a reader that left aborts by its guard.
+            // The channel has room for all messages; a reader that is gone aborts by its guard.
             let _ = request.progress.try_send(progress);
         }
     }
@@ -392,7 +394,7 @@ impl Driver {
         let Some(request) = self.live.remove(&id) else {
             return;
         };
-        // The name may meanwhile be another request's.
+        // The id may belong to another request by now.
         if self.names.get(&request.name) == Some(&id) {
             self.names.remove(&request.name);
         }

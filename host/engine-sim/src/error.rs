@@ -1,4 +1,4 @@
-//! Errors of the simulated engine's HTTP surface, in the body shape of vLLM.
+//! Errors of the simulated engine's HTTP API, in vLLM's format.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -6,12 +6,12 @@ use serde_json::json;
 
 use treadle_engine_model::engine::SubmitError;
 
-/// Why a request was not taken.
+/// Why a request was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     #[error(transparent)]
     Refused(#[from] SubmitError),
-    #[error("the engine holds {0} requests already: try again later")]
+    #[error("the engine has {0} requests already, which is the limit; try again later")]
     Full(usize),
     #[error("the engine is shutting down")]
     Closed,

@@ -1,4 +1,4 @@
-//! Ways in which the server can be made to misbehave, for tests of its clients.
+//! Injected faults, for tests of the server's clients.
 
 use std::io;
 use std::str::FromStr;
@@ -9,28 +9,28 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
 
-/// What goes wrong with generation requests. All off by default; several can be on at once.
+/// Faults of generation requests. All are off by default; several can be on at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
     /// Cut the connection after this many events of a stream, or in the middle of another body.
     pub close_after_events: Option<u32>,
-    /// Put an event that is not JSON after the first one, or answer other requests with HTML.
+    /// Send an event that is not JSON after the first one, or answer other requests with HTML.
     pub garbage_sse: bool,
-    /// Accept the request and never answer.
+    /// Accept the request and never respond.
     pub never_answer: bool,
-    /// Answer with this HTTP status (400 to 599) and an error body.
+    /// Respond with this HTTP status (400 to 599) and an error body.
     pub error_status: Option<u16>,
-    /// Have no `/v1/responses`, as engines had none once; whatever `requests` says.
+    /// Serve no `/v1/responses`, like older engines; independent of `requests`.
     pub no_responses: bool,
     /// Wait this long in real time before the response's headers, in milliseconds.
     pub header_delay_ms: u64,
-    /// How many generation requests are affected; all if absent.
+    /// Number of affected generation requests; all if absent.
     pub requests: Option<u32>,
 }
 
 impl Faults {
-    /// Puts both together; what `other` sets counts.
+    /// Combines two sets; `other` takes precedence.
     #[must_use]
     pub fn with(self, other: &Self) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Faults {
     }
 }
 
-/// What is wrong with a fault given as text.
+/// A text that is not a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "fault {0:?}: use close-after-events=N, garbage-sse, never-answer, error-status=400..599, \
@@ -56,7 +56,7 @@ pub struct UnknownFault(String);
 impl FromStr for Faults {
     type Err = UnknownFault;
 
-    /// One fault, as `close-after-events=3` or `garbage-sse`.
+    /// Parses one fault, such as `close-after-events=3` or `garbage-sse`.
     fn from_str(text: &str) -> Result<Self, UnknownFault> {
         let unknown = || UnknownFault(text.to_owned());
         let (key, value) = text.split_once('=').unwrap_or((text, ""));
@@ -80,11 +80,11 @@ impl FromStr for Faults {
     }
 }
 
-/// What the garbage fault sends.
+/// The event of the garbage fault.
 const GARBAGE_EVENT: &[u8] = b"data: {\"choices\":[{\"delta\":\xff<<garbage\n\n";
 const GARBAGE_BODY: &str = "<html><body>garbage</body></html>";
 
-/// The events of a stream as a body, with what goes wrong on the way.
+/// The events of a stream as a body, with faults injected.
 pub(super) fn event_body<S>(events: S, faults: &Faults) -> Body
 where
     S: Stream<Item = io::Result<Bytes>> + Send + 'static,
@@ -109,7 +109,7 @@ where
     Body::from_stream(events)
 }
 
-/// A body in one piece, or what the faults make of it.
+/// A whole body, with faults injected.
 pub(super) fn whole_body(body: Bytes, faults: &Faults) -> Body {
     if faults.garbage_sse {
         return Body::from(GARBAGE_BODY);
@@ -121,17 +121,17 @@ pub(super) fn whole_body(body: Bytes, faults: &Faults) -> Body {
     Body::from_stream(half.chain(stream::once(cut_after_flush())))
 }
 
-/// The error that ends a connection in the middle of a body, once what came before is on its way:
-/// the server flushes when it is made to wait.
+/// The error that ends a connection in the middle of a body. It waits once, so that the server
+/// flushes what came before.
 async fn cut_after_flush() -> io::Result<Bytes> {
     tokio::task::yield_now().await;
     Err(io::Error::new(
         io::ErrorKind::ConnectionAborted,
-        "cut by a fault that was asked for",
+        "cut by a requested fault",
     ))
 }
 
-/// The faults in force.
+/// The active faults.
 #[derive(Default)]
 pub(super) struct FaultSwitch(Mutex<Faults>);
 
@@ -147,7 +147,7 @@ impl FaultSwitch {
             .clone()
     }
 
-    /// The faults of one more request; counts it.
+    /// The faults for the next request, which it counts.
     pub(super) fn take(&self) -> Faults {
         let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut faults.requests {

@@ -1,4 +1,4 @@
-//! Parts of answers that every way of answering shares.
+//! Parts of responses that all APIs share.
 
 use axum::body::Body;
 use axum::http::header;
@@ -26,8 +26,8 @@ pub(super) fn now_s() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// A text as JSON, quotes included.
+/// A string as JSON, with quotes.
 pub(super) fn json_string(text: &str) -> String {
-    // A string always serialises.
+    // Serialising a string can't fail.
     serde_json::to_string(text).unwrap_or_default()
 }

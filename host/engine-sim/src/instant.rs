@@ -1,6 +1,6 @@
-//! Answers without the model, as cheaply as possible: for measuring what is in front of an engine.
-//! The text of a length is always the same, events are made once, prompts are not read, and the
-//! usage takes four bytes of the request's body for a token.
+//! Answers without the engine model, as cheaply as possible, for measuring what is in front of an
+//! engine. All texts of one length are equal, events are generated once, prompts are not parsed,
+//! and the usage counts a token for every four bytes of the request's body.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,12 +16,12 @@ use super::request::{CommonFields, parse};
 use super::shape::{Encoder, End, Shape};
 use super::{Shared, tokens};
 
-/// Answer lengths whose events are kept.
+/// Maximum number of answer lengths whose events are cached.
 const CACHED_LENGTHS_MAX: usize = 256;
-/// Tokens if the request does not give them.
+/// Default number of tokens.
 const DEFAULT_TOKENS: u32 = 64;
 
-/// Ready-made events by API and length in tokens.
+/// Cached events by API and length in tokens.
 #[derive(Default)]
 pub(super) struct EventCache(Mutex<EventsByLength>);
 

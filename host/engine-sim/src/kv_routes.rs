@@ -1,5 +1,5 @@
-//! The verbs by which KV caches are taken out of the engine and brought back, as the executor of
-//! simulated engines (`treadle-transfer`) uses them.
+//! The endpoints for exporting and importing KV caches, used by the executor for simulated engines
+//! (`treadle-transfer`).
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use super::shape::Shape;
 use super::tokens;
 use treadle_http::Upstream;
 
-/// What the executor knows a simulated engine by.
+/// The name by which the executor recognises a simulated engine.
 const ENGINE: &str = "treadle-engine-sim";
-/// Largest record of a copy that is taken from another engine, in bytes.
+/// Maximum size of a copy's record from another engine, in bytes.
 const RECORD_BYTES_MAX: usize = 64 << 20;
 
 type SharedState = State<Arc<Shared>>;
 
-/// `GET /kv`: what the engine can do.
+/// `GET /kv`: the engine's capabilities.
 pub(super) async fn abilities(State(shared): SharedState) -> Json<Value> {
     let able = shared.client.is_some();
     Json(json!({ "engine": ENGINE, "offload": able, "migrate": able }))
@@ -43,7 +43,7 @@ struct ExportBody {
     cache_salt: Option<String>,
 }
 
-/// Tokens, or a request as it was sent to a path.
+/// A prompt as token ids, or as a request with its path.
 #[derive(Deserialize)]
 struct ExportPrompt {
     ids: Option<Vec<u32>>,
@@ -51,7 +51,7 @@ struct ExportPrompt {
     body: Option<Box<RawValue>>,
 }
 
-/// `POST /kv/export`: copies what is cached of a prompt into the host memory of this engine.
+/// `POST /kv/export`: copies the cached part of a prompt to this engine's host memory.
 pub(super) async fn export(
     State(shared): SharedState,
     body: Bytes,
@@ -106,7 +106,7 @@ struct ImportBody {
     tags: Value,
 }
 
-/// `POST /kv/import`: takes a copy in, this engine's own or another's.
+/// `POST /kv/import`: imports a copy, this engine's own or another's.
 pub(super) async fn import(
     State(shared): SharedState,
     body: Bytes,
@@ -129,10 +129,10 @@ pub(super) async fn import(
     let gone = || ApiError::new(StatusCode::NOT_FOUND, "there is no such copy");
     let record = record.ok_or_else(gone)?;
     if record.program != asked.program || record.tags["model"] != asked.tags["model"] {
-        let message = "the copy is of another program or model";
+        let message = "the copy belongs to another program or model";
         return Err(ApiError::new(StatusCode::CONFLICT, message));
     }
-    // Engines at one address share a node, and its host memory.
+    // Engines on one IP address share a node, and its host memory.
     let is_here = source.host() == Some(own.ip().to_string().as_str());
     let bytes = record.bytes;
     let tokens = client.import(record, is_here).await?;
@@ -141,7 +141,7 @@ pub(super) async fn import(
 
 async fn fetch(source: &str, copy: &str) -> Result<Option<CopyRecord>, ApiError> {
     let failed = |cause: String| {
-        let message = format!("the copy could not be had from {source}: {cause}");
+        let message = format!("the copy could not be fetched from {source}: {cause}");
         ApiError::new(StatusCode::BAD_GATEWAY, message)
     };
     let upstream = Upstream::new(super::SHUTDOWN_MAX);
@@ -175,7 +175,7 @@ struct DropBody {
     copy: String,
 }
 
-/// `POST /kv/drop`: drops a copy; a missing one is not an error.
+/// `POST /kv/drop`: deletes a copy; a missing one is not an error.
 pub(super) async fn forget(
     State(shared): SharedState,
     body: Bytes,
@@ -187,7 +187,7 @@ pub(super) async fn forget(
 
 fn modelled(shared: &Shared) -> Result<&EngineClient, ApiError> {
     let without = || {
-        let message = "without the model (--instant) there are no caches to move";
+        let message = "the engine is not simulated (--instant), so there are no caches to move";
         ApiError::new(StatusCode::NOT_IMPLEMENTED, message)
     };
     shared.client.as_ref().ok_or_else(without)

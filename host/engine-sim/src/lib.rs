@@ -1,16 +1,15 @@
 //! `treadle engine-sim`: an HTTP server that behaves like an inference engine, over the models
 //! of `treadle-engine-model`. The demo, benchmarks and tests run against it.
 //!
-//! Time in the model is real time multiplied by `time_scale`. One task owns the model; requests
-//! reach it by a channel, and a client that disconnects takes its request out of the model at once.
-//! Everything that the server answers is marked as simulated: response header `x-engine`, and
-//! `owned_by` in `/v1/models`.
+//! Model time is real time multiplied by `time_scale`. One task owns the model; requests reach it
+//! through a channel, and a client that disconnects removes its request from the model at once. All
+//! responses are marked as simulated: by the header `x-engine`, and by `owned_by` in `/v1/models`.
 //!
-//! It speaks vLLM's surface (`/v1/chat/completions`, `/v1/completions`, `/v1/responses`,
-//! `/v1/messages`, `/inference/v1/generate`, `/v1/models`, `/tokenize`, `/detokenize`, `/abort_requests`, `/reset_prefix_cache`, `/health`,
-//! `/metrics`) and some of SGLang's (`/generate`, `/abort_request`, `/flush_cache`,
-//! `/server_info`). `/sim/faults` makes it misbehave, and `/kv` takes KV caches out of it and
-//! brings them back.
+//! It serves vLLM's API (`/v1/chat/completions`, `/v1/completions`, `/v1/responses`,
+//! `/v1/messages`, `/inference/v1/generate`, `/v1/models`, `/tokenize`, `/detokenize`,
+//! `/abort_requests`, `/reset_prefix_cache`, `/health`, `/metrics`) and a part of SGLang's
+//! (`/generate`, `/abort_request`, `/flush_cache`, `/server_info`). `/sim/faults` injects faults,
+//! and `/kv` exports and imports KV caches.
 
 mod answer;
 mod anthropic;
@@ -55,43 +54,42 @@ pub use tokens::generated;
 /// How long a shutdown waits for connections to end.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
-/// Qwen3-32B in 16 bits: 64 layers with 8 heads of 128 numbers, keys and values.
+/// Qwen3-32B in 16 bits: keys and values of 64 layers with 8 heads of dimension 128.
 const KV_BYTES_PER_TOKEN: u64 = 64 * 8 * 128 * 2 * 2;
-/// Host memory for copies unless another amount is asked for: 256 GiB.
+/// Default host memory for copies: 256 GiB.
 const HOST_BYTES_MAX: u64 = 256 << 30;
 
-/// Speed at which an engine's own host memory gives blocks back unless another is asked for, in
-/// tokens a second.
+/// Default speed at which an engine loads blocks from its own host memory, in tokens per second.
 pub const HOST_TOKENS_PER_S: u64 = 200_000;
-/// Longest chat template, in tokens.
+/// Maximum length of a chat template, in tokens.
 const TEMPLATE_TOKENS_MAX: i64 = 65_536;
 
-/// What to simulate.
+/// Options of a simulated engine.
 #[derive(Clone, Debug)]
 pub struct EngineSimOptions {
     /// Speeds and limits.
     pub profile: EngineProfile,
     /// KV memory in tokens, instead of the profile's.
     pub kv_tokens: Option<u64>,
-    /// Tokens that a chat template adds in front of every chat, unseen by clients.
+    /// Tokens that a chat template adds in front of every chat, invisible to clients.
     pub template_tokens: u32,
-    /// Virtual seconds in a real second, above 0.
+    /// Virtual seconds per real second, above 0.
     pub time_scale: f64,
     /// Name of the model served; requests for another are refused.
     pub model: String,
     /// Seed of the generated text.
     pub seed: u64,
-    /// Answer without the model, as cheaply as possible.
+    /// Answer at once without simulating the engine, as cheaply as possible.
     pub instant: bool,
     /// Tokens per event of a stream, at least 1; the first token comes alone.
     pub tokens_per_event: u32,
-    /// Requests that the engine holds at once at most, running and waiting; more get 503.
+    /// Maximum number of requests in the engine, running and waiting; further ones get 503.
     pub requests_max: usize,
-    /// KV memory of one token, in bytes: how long a cache takes over a link.
+    /// KV memory of one token in bytes, which determines how long transfers of caches take.
     pub kv_bytes_per_token: u64,
     /// Host memory for copies of caches, in bytes.
     pub host_bytes_max: u64,
-    /// What goes wrong from the start.
+    /// Faults from the start.
     pub faults: Faults,
 }
 
@@ -117,15 +115,15 @@ impl Default for EngineSimOptions {
 /// Why a simulated engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineSimError {
-    /// The address is not to be had.
+    /// The address can't be listened on.
     #[error("cannot listen on {address}: {source}: choose another --listen address")]
     Listen {
         /// The address.
         address: String,
-        /// What happened.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error("{0}")]
     Option(&'static str),
 }
@@ -158,9 +156,9 @@ impl Shared {
         }
     }
 
-    /// Returns when the server stops.
+    /// Completes when the server stops.
     async fn stopping(&self) {
-        // An error means that the handle is gone, which is a stop too.
+        // An error means that the handle is gone, which also is a stop.
         let _ = self.shutdown.clone().wait_for(|stop| *stop).await;
     }
 }
@@ -169,7 +167,7 @@ impl Shared {
 pub struct EngineSim;
 
 impl EngineSim {
-    /// Starts serving on a listener that is bound already; must be called within a tokio runtime.
+    /// Starts serving on a bound listener; must be called within a tokio runtime.
     pub fn serve(
         listener: TcpListener,
         options: EngineSimOptions,
@@ -226,7 +224,7 @@ impl EngineSim {
 }
 
 async fn run_server(listener: TcpListener, shared: Arc<Shared>) {
-    // Events are small: waiting to fill packets would distort their timing.
+    // Events are small, and Nagle's algorithm would distort their timing.
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
@@ -267,12 +265,12 @@ pub struct EngineSimHandle {
 }
 
 impl EngineSimHandle {
-    /// Where it listens.
+    /// The listen address.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Its base URL, without a slash at the end.
+    /// The base URL, without a trailing slash.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
@@ -282,20 +280,20 @@ impl EngineSimHandle {
         self.shared.snapshot().await
     }
 
-    /// By how much the engine was behind its clock at worst, in virtual microseconds: what it
-    /// computes comes so much too late where the machine is busy.
+    /// The engine's worst delay behind its clock, in virtual microseconds; large if the machine is
+    /// overloaded.
     pub fn late_us(&self) -> u64 {
         let client = self.shared.client.as_ref();
         client.map_or(0, EngineClient::late_us)
     }
 
-    /// Replaces the faults in force.
+    /// Replaces the active faults.
     pub fn set_faults(&self, faults: Faults) {
         self.shared.faults.set(faults);
     }
 
-    /// Stops: the engine goes first, which cuts the answers under way, then the connections. Waits
-    /// until both are gone, five seconds at most.
+    /// Stops the engine first, which cuts open answers, then the connections. Waits until both have
+    /// ended, at most five seconds.
     pub async fn shutdown(mut self) {
         let _ = self.stop.send(true);
         if let Some(driver) = self.driver.take() {

@@ -1,4 +1,4 @@
-//! The engine's figures in Prometheus text, by vLLM's names and a few of its own.
+//! The engine's metrics in Prometheus format: vLLM's, and a few of its own.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use treadle_engine_model::engine::{EngineProfile, EngineSnapshot};
 use super::Shared;
 use super::shape::End;
 
-/// What a token's cache takes: about what it does in `GLM-4.6`.
+/// KV memory of a token, approximately that of `GLM-4.6`.
 const KIB_PER_TOKEN: f64 = 368.0;
 const KIB_PER_GIB: f64 = 1_048_576.0;
 
-/// Answers and tokens counted outside of the model.
+/// Totals counted outside the model.
 #[derive(Default)]
 pub(super) struct Totals {
     length: AtomicU64,
@@ -55,7 +55,7 @@ pub(super) fn render(shared: &Shared, snapshot: &EngineSnapshot) -> String {
         "vllm:prefix_cache_queries_total",
         counters.prefix_queries_tokens,
     );
-    // As vLLM has it: host memory is asked for what the engine itself does not hold.
+    // As in vLLM, host memory is queried for what the engine's own cache lacks.
     let host_hits = counters.host_hits_tokens;
     let own_hits = counters.prefix_hits_tokens - host_hits;
     page.counter("vllm:prefix_cache_hits_total", own_hits);
@@ -109,15 +109,15 @@ pub(super) fn render(shared: &Shared, snapshot: &EngineSnapshot) -> String {
 
 struct Page<'a> {
     text: String,
-    /// The model's name as JSON: Prometheus escapes quotes and backslashes the same way.
+    /// The model's name as JSON; Prometheus escapes quotes and backslashes in the same way.
     model: &'a str,
 }
 
 impl Page<'_> {
-    /// What vLLM tells of its caches: their size, and how much host memory it offloads to.
+    /// vLLM's cache configuration: cache size, and size of the host memory for offloading.
     fn cache_config(&mut self, profile: &EngineProfile) {
         let host_tokens = u64::from(profile.host_blocks) * u64::from(profile.block_tokens);
-        // vLLM's size is in GiB; these tokens have a size only here.
+        // vLLM has the size in GiB; the conversion from tokens exists only here.
         let host = match host_tokens {
             0 => "None".to_owned(),
             tokens => (tokens as f64 * KIB_PER_TOKEN / KIB_PER_GIB).to_string(),

@@ -1,4 +1,4 @@
-//! Generation requests of all APIs, read into one form.
+//! Parses generation requests of all APIs into one form.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -14,49 +14,49 @@ use super::tokens;
 use super::tools::{Call, Tool, call_for};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// One request to generate.
+/// A generation request.
 #[allow(clippy::struct_excessive_bools, reason = "as the APIs have them")]
 pub(super) struct Generation {
     pub(super) shape: Shape,
-    /// The id that the answer carries and that an abort names.
+    /// The id of the answer, which an abort refers to.
     pub(super) id: String,
     pub(super) prompt: Vec<u8>,
     /// `None`: the server chooses.
     pub(super) max_tokens: Option<u32>,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
-    /// Each event has the usage so far.
+    /// Whether each event contains the usage so far.
     pub(super) continuous_usage: bool,
     pub(super) return_token_ids: bool,
     pub(super) return_logprobs: bool,
-    /// Other tokens beside each, with their log-probabilities.
+    /// Number of alternative tokens with log-probabilities for each token.
     pub(super) top_logprobs: usize,
-    /// Answers to give.
+    /// Number of choices.
     pub(super) choices: usize,
-    /// What `max_tokens` means.
+    /// The meaning of `max_tokens`.
     pub(super) limit: Limit,
-    /// The answer, unless it is text.
+    /// The tool call of the answer; `None` for text.
     pub(super) call: Option<Call>,
     pub(super) priority: i32,
     pub(super) salt: Option<String>,
     pub(super) seed: u64,
 }
 
-/// What a number of tokens is taken for.
+/// The meaning of a request's number of tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Limit {
-    /// The length of the answer: a benchmark says what is generated.
+    /// The length of the answer: benchmarks determine what is generated.
     Exactly,
-    /// The most that an agent has a use for.
+    /// An upper limit, as agents set it.
     AtMost,
 }
 
-/// Answers to one request, at most.
+/// Maximum number of choices.
 const CHOICES_MAX: u32 = 128;
-/// Other tokens beside each, at most.
+/// Maximum number of alternative tokens.
 const TOP_LOGPROBS_MAX: u64 = 20;
 
-/// Fields of all bodies beside the prompt. Unknown fields are ignored, as the engines do.
+/// Fields of all bodies besides the prompt. Unknown fields are ignored, as real engines do.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct CommonFields {
@@ -98,7 +98,7 @@ struct StreamOptions {
 }
 
 impl CommonFields {
-    /// Tokens wanted, wherever the API has them.
+    /// The requested number of tokens, from the field that the API has for it.
     pub(super) fn tokens_wanted(&self) -> Option<u32> {
         let sampled = self.sampling_params.as_ref();
         let sampled = sampled.and_then(|each| each.max_new_tokens.or(each.max_tokens));
@@ -122,7 +122,7 @@ impl CommonFields {
         self.include_usage() && is_asked.unwrap_or(false)
     }
 
-    /// Fails for another model than the one served and for what the simulation cannot do.
+    /// Fails if another model is requested, or something that the simulation does not support.
     pub(super) fn check(&self, served: &str, choices_max: u32) -> Result<(), ApiError> {
         if let Some(model) = self.model.as_deref().filter(|model| *model != served) {
             let message = format!("The model `{model}` does not exist: this engine has `{served}`");
@@ -132,7 +132,7 @@ impl CommonFields {
         let choices = self.n.or(sampled).unwrap_or(1);
         if !(1..=choices_max).contains(&choices) {
             return Err(ApiError::invalid(format!(
-                "n: the simulated engine gives 1 to {choices_max} choices here"
+                "n: the simulated engine supports 1 to {choices_max} choices here"
             )));
         }
         if self.tokens_wanted() == Some(0) {
@@ -141,7 +141,7 @@ impl CommonFields {
         Ok(())
     }
 
-    /// Of completions `logprobs` is the number itself.
+    /// In completions `logprobs` is the number itself.
     fn top_logprobs(&self) -> usize {
         let number = self.top_logprobs.or(self.logprobs.as_u64());
         number.unwrap_or(0).min(TOP_LOGPROBS_MAX) as usize
@@ -201,10 +201,10 @@ struct Part {
     text: String,
 }
 
-/// One token of what a template adds in front of a chat.
+/// One token of the template in front of a chat.
 const TEMPLATE_TOKEN: [u8; 4] = *b"<t> ";
 
-/// The prompt of a chat, behind so many tokens of the template and the tools that it offers.
+/// The prompt of a chat, after the given number of template tokens and the tools that it offers.
 pub(super) fn render(messages: &[Message], tools: Option<&str>, template_tokens: u32) -> Vec<u8> {
     let contents: Vec<String> = messages.iter().map(Message::text).collect();
     let pairs = messages.iter().zip(&contents);
@@ -248,18 +248,18 @@ struct ChatBody {
 }
 
 impl ChatBody {
-    /// Tools as they stand in the body; an empty list is none.
+    /// The raw JSON of the tools; `None` for an empty list.
     fn tools(&self) -> Option<&str> {
         let tools = self.tools.as_ref().map(|tools| tools.get());
         tools.filter(|tools| !matches!(*tools, "null" | "[]"))
     }
 
-    /// Whether its answer may be a call: what is gone on with stays text.
+    /// Whether the answer may be a tool call; a continued message stays text.
     fn may_call(&self) -> bool {
         self.tools().is_some() && self.tool_choice != "none" && !self.continue_final_message
     }
 
-    /// The call that this chat leads to, if it does.
+    /// The tool call that answers this chat, if any.
     fn call(&self, prompt: &[u8], seed: u64) -> Result<Option<Call>, ApiError> {
         let Some(tools) = self.tools() else {
             return Ok(None);
@@ -271,7 +271,7 @@ impl ChatBody {
     }
 }
 
-/// The prompt of a chat; if the last message is to be continued, it ends with that.
+/// The prompt of a chat; if the last message is to be continued, the prompt ends with it.
 fn render_chat(chat: &ChatBody, template_tokens: u32) -> Vec<u8> {
     let mut prompt = render(&chat.messages, chat.tools(), template_tokens);
     if chat.continue_final_message {
@@ -302,7 +302,7 @@ impl PromptInput {
             Self::Texts(mut texts) if texts.len() == 1 => Ok(texts.remove(0).into_bytes()),
             Self::IdLists(lists) if lists.len() == 1 => Ok(tokens::bytes(&lists[0])),
             Self::Texts(_) | Self::IdLists(_) => Err(ApiError::invalid(
-                "prompt: the simulated engine takes one prompt a request",
+                "prompt: the simulated engine accepts one prompt per request",
             )),
         }
     }
@@ -319,18 +319,18 @@ struct SglangBody {
     input_ids: Option<Vec<u32>>,
 }
 
-/// Reads JSON; the error has the position.
+/// Parses JSON; the error contains the position.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("body: {error}")))
 }
 
-/// Tokens of a chat's prompt.
+/// Number of tokens of a chat's prompt.
 pub(super) fn count_chat(body: &[u8], options: &EngineSimOptions) -> Result<usize, ApiError> {
     let prompt = render_chat(&parse(body)?, options.template_tokens);
     Ok(tokens::count(&prompt))
 }
 
-/// Reads a generation request. `fallback_id` is used where neither body nor headers name one.
+/// Parses a generation request. `fallback_id` is used if neither body nor headers contain an id.
 pub(super) fn read(
     shape: Shape,
     body: &[u8],

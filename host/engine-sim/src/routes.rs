@@ -1,4 +1,4 @@
-//! The server's routes, and those of them that do not generate.
+//! The server's routes, and the handlers that don't generate.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use super::request::{Message, parse, render};
 use super::shape::Shape;
 use super::{Shared, kv_routes, metrics, tokens, translated};
 
-/// Longest request body, in bytes: as long as one that a daemon passes on by default.
+/// Maximum size of a request's body, in bytes: the daemon's default limit.
 const BODY_BYTES_MAX: usize = 64 << 20;
-/// The server's name, so that its figures are not taken for an engine's.
+/// The server's name, so that its figures are not mistaken for a real engine's.
 const ENGINE_NAME: &str = "treadle-engine-sim (simulated)";
 
 type SharedState = State<Arc<Shared>>;
@@ -193,7 +193,7 @@ struct AbortRequestsBody {
     request_ids: Vec<String>,
 }
 
-/// As with vLLM, an empty list aborts all, and unknown ids are ignored.
+/// As in vLLM, an empty list aborts all requests, and unknown ids are ignored.
 async fn abort_requests(State(shared): SharedState, body: Bytes) -> Result<StatusCode, ApiError> {
     let body: AbortRequestsBody = parse(&body)?;
     let all = body.request_ids.is_empty();

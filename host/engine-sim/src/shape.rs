@@ -1,5 +1,5 @@
-//! The bytes of answers: events and bodies of each API, written by hand because a benchmark's
-//! engine must not be what it measures.
+//! Events and bodies of each API's answers, serialised by hand: when a benchmark uses this engine,
+//! the engine must not be the bottleneck.
 
 mod logprobs;
 
@@ -10,7 +10,7 @@ use super::tokens::{self, TOKEN_BYTES};
 use super::tools::Call;
 use bytes::Bytes;
 
-/// Which API a request came by.
+/// The API of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Shape {
     /// `/v1/chat/completions`.
@@ -24,8 +24,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// The answer's id for a request's id: what vLLM makes of it, which is also the name that its
-    /// abort endpoint knows.
+    /// The answer's id for a request's id, as vLLM derives it; vLLM's abort endpoint expects it.
     pub(super) fn response_id(self, request: &str) -> String {
         match self {
             Self::Chat => format!("chatcmpl-{request}"),
@@ -39,13 +38,13 @@ impl Shape {
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// As many tokens as were asked for.
+    /// The requested number of tokens is reached.
     Length,
-    /// The engine's own choice.
+    /// The engine chose to stop.
     Stop,
-    /// With a call of a tool.
+    /// The answer is a tool call.
     ToolCalls,
-    /// Aborted.
+    /// The request was aborted.
     Abort,
 }
 
@@ -60,36 +59,36 @@ impl End {
     }
 }
 
-/// Writes one answer.
+/// Serialises one answer.
 #[allow(clippy::struct_excessive_bools, reason = "as the APIs have them")]
 pub(super) struct Encoder {
     pub(super) shape: Shape,
-    /// As JSON, quotes included.
+    /// The id as JSON, with quotes.
     pub(super) id: String,
-    /// As JSON, quotes included.
+    /// The model's name as JSON, with quotes.
     pub(super) model: String,
-    /// Seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub(super) created_s: u64,
     pub(super) prompt_tokens: usize,
-    /// Prompt ids for the first event or the body, if asked for.
+    /// Prompt ids for the first event or the body, if requested.
     pub(super) prompt_ids: Option<Vec<u32>>,
     pub(super) return_token_ids: bool,
     pub(super) return_logprobs: bool,
-    /// Other tokens beside each.
+    /// Number of alternative tokens for each token.
     pub(super) top_logprobs: usize,
     pub(super) include_usage: bool,
-    /// Each event of OpenAI's APIs has the usage so far.
+    /// Whether each event of OpenAI's APIs contains the usage so far.
     pub(super) continuous_usage: bool,
-    /// The whole text: ASCII without anything that JSON escapes.
+    /// The whole text: ASCII without characters that JSON escapes.
     pub(super) output: Bytes,
     pub(super) cached_tokens: u32,
     /// Tokens written so far.
     pub(super) written_tokens: usize,
-    /// Its place among the choices.
+    /// Index among the choices.
     pub(super) choice: usize,
-    /// Tokens of the other choices.
+    /// Number of tokens of the other choices.
     pub(super) other_tokens: usize,
-    /// Nothing if the output is text.
+    /// The tool call; `None` for text.
     pub(super) call: Option<Call>,
 }
 
@@ -110,7 +109,7 @@ impl Encoder {
         Some(event.into())
     }
 
-    /// The event of the next `count` tokens, and of the end if they are the last.
+    /// The event for the next `count` tokens, including the end if they are the last.
     pub(super) fn tokens(&mut self, count: usize, end: Option<End>) -> Bytes {
         let from = self.written_tokens;
         self.written_tokens = (from + count).min(self.output.len() / TOKEN_BYTES);
@@ -143,7 +142,7 @@ impl Encoder {
                 self.id
             ),
             Shape::Sglang => {
-                // Its streams repeat the whole text so far.
+                // SGLang's streams repeat the whole text so far.
                 let end = if end == "null" {
                     end
                 } else {
@@ -167,7 +166,7 @@ impl Encoder {
         event.into()
     }
 
-    /// What follows the last token: the usage, if asked for, and the end of the stream.
+    /// What follows the last token: the usage, if requested, and the end of the stream.
     pub(super) fn closing(&self) -> Bytes {
         let mut events = String::new();
         if self.include_usage && self.shape != Shape::Sglang {
@@ -183,7 +182,7 @@ impl Encoder {
         events.into()
     }
 
-    /// What a piece of a chat's answer adds.
+    /// The delta of a chat's event.
     fn delta(&self, text: &str, from: usize) -> String {
         let Some(Call { id, name, .. }) = &self.call else {
             return format!(r#"{{"content":"{text}"}}"#);
@@ -199,7 +198,7 @@ impl Encoder {
         )
     }
 
-    /// One choice of an answer in one piece: all tokens written so far are in it.
+    /// One choice of a whole answer, with all tokens written so far.
     pub(super) fn choice_json(&self, end: End) -> String {
         let text = self.written_text();
         let (choice, end_name) = (self.choice, end.name());
@@ -236,7 +235,7 @@ impl Encoder {
         )
     }
 
-    /// The body of an answer that is not streamed, of its choices. SGLang's is of this one.
+    /// The body of a whole answer with these choices. SGLang's has only this one.
     pub(super) fn body(&self, choices: &[String], end: End) -> Bytes {
         let mut body = match self.shape {
             Shape::Chat => self.head("{", "chat.completion"),
@@ -255,7 +254,7 @@ impl Encoder {
         body.into()
     }
 
-    /// Those of a text that begins behind so many tokens, if they are asked for.
+    /// Log-probabilities of a text that begins after `from` tokens, if requested.
     fn logprobs(&self, text: &str, from: usize) -> String {
         if self.return_logprobs {
             logprobs::of(self.shape, text, from, self.top_logprobs)
@@ -283,7 +282,7 @@ impl Encoder {
         format!(r#"{start}"id":{id},"object":"{object}","created":{created_s},"model":{model},"#)
     }
 
-    /// Tokens written of all choices.
+    /// Number of tokens written in all choices.
     pub(super) const fn all_tokens(&self) -> usize {
         self.written_tokens + self.other_tokens
     }

@@ -1,14 +1,14 @@
-//! The simulation's tokeniser: four bytes of the rendered prompt are one token, and a token's id is
-//! those bytes as a little-endian number. Text and ids of the same bytes share the prefix cache.
+//! The simulation's tokeniser: four bytes of the rendered prompt are one token, whose id is those
+//! bytes as a little-endian number. Text and ids with the same bytes share the prefix cache.
 
 use treadle_engine_model::engine::BLOCK_TOKENS;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Bytes of one token.
+/// Bytes per token.
 pub(super) const TOKEN_BYTES: usize = 4;
 const BLOCK_BYTES: usize = BLOCK_TOKENS as usize * TOKEN_BYTES;
 
-/// Tokens of a text: a started one counts.
+/// Number of tokens of a text, rounded up.
 pub(super) fn count(text: &[u8]) -> usize {
     text.len().div_ceil(TOKEN_BYTES)
 }
@@ -24,7 +24,7 @@ pub(super) fn ids(text: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// A text of ASCII as whole tokens, with blanks behind it.
+/// An ASCII text padded with blanks to whole tokens.
 pub(super) fn padded(text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.resize(bytes.len().next_multiple_of(TOKEN_BYTES), b' ');
@@ -45,9 +45,9 @@ pub(super) fn text(ids: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The generated text: `tokens` tokens from position `first` of the sequence on. It depends on the
-/// seed and the position alone, so a request cut short and sent again with what it had got goes on
-/// with the same text.
+/// Generates `tokens` tokens of text from position `first` of the sequence on. The text depends
+/// only on the seed and the position, so a request that was cut and is sent again with its partial
+/// answer continues with the same text.
 pub fn generated(seed: u64, first: usize, tokens: usize) -> Vec<u8> {
     const CONSONANTS: &[u8; 16] = b"bcdfghjklmnprstv";
     const VOWELS: &[u8; 4] = b"aeio";
@@ -66,8 +66,8 @@ pub fn generated(seed: u64, first: usize, tokens: usize) -> Vec<u8> {
     output
 }
 
-/// Chained hashes of the full blocks of prompt and output together. Another `salt` is another
-/// cache.
+/// Chained hashes of the full blocks of prompt and output together. Each `salt` has a cache of its
+/// own.
 pub(super) fn block_hashes(salt: Option<&str>, prompt: &[u8], output: &[u8]) -> Vec<u64> {
     let mut parent = salt.map_or(0, |salt| xxh3_64(salt.as_bytes()));
     let mut hashes = Vec::with_capacity((prompt.len() + output.len()) / BLOCK_BYTES);

@@ -1,18 +1,19 @@
-//! Calls of tools: a chat that offers tools is sometimes answered by a call of one, with arguments
-//! that fit its schema. Which, and whether at all, follows from the prompt. After a few results the
-//! answer is always text, so that every agent comes to its end.
+//! Tool calls: a chat that offers tools is sometimes answered by a call of one, with arguments that
+//! fit its schema. The prompt determines whether and which. After a few results the answer is
+//! always text, so that every agent finishes.
 
 mod arguments;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Results in a conversation after which no tool is called, unless the request insists.
+/// Number of results in a conversation after which no tool is called, unless the request requires
+/// one.
 const RESULTS_MAX: usize = 3;
-/// Of so many answers one is text although tools are offered.
+/// One in this many answers is text although tools are offered.
 const TEXT_EVERY: u64 = 4;
-/// What is in the names of tools that run a command or read: rehearsals use these where there are
-/// any, as they leave nothing behind.
+/// Parts of the names of tools that run a command or read. They are preferred because they have no
+/// side effects in rehearsals.
 const PREFERRED: [&str; 6] = ["bash", "command", "exec", "python", "read", "shell"];
 
 #[derive(Deserialize)]
@@ -30,16 +31,16 @@ struct Function {
 /// A call of a tool.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Call {
-    /// As JSON, quotes included.
+    /// The call's id as JSON, with quotes.
     pub(super) id: String,
-    /// Likewise.
+    /// The tool's name as JSON, with quotes.
     pub(super) name: String,
-    /// A JSON object of ASCII.
+    /// A JSON object in ASCII.
     pub(super) arguments: String,
 }
 
-/// What a conversation leads to: a call, or nothing if the answer is text. `number` is the same for
-/// the same prompt.
+/// The tool call that answers a conversation, or `None` for text. `number` is the same for the same
+/// prompt.
 pub(super) fn call_for(
     tools: &[Tool],
     choice: &Value,
@@ -57,7 +58,7 @@ pub(super) fn call_for(
         let name = tool.function.name.to_ascii_lowercase();
         PREFERRED.iter().any(|part| name.contains(part))
     };
-    // A stable order: those first that leave nothing behind, each part in the order of the request.
+    // A stable sort: preferred tools first, each group in the request's order.
     fitting.sort_by_key(|tool| !is_preferred(tool));
     let preferred = fitting.iter().filter(|tool| is_preferred(tool)).count();
     let among = if preferred > 0 {
@@ -73,7 +74,7 @@ fn wants_one(results: usize, number: u64) -> bool {
     results < RESULTS_MAX && !number.is_multiple_of(TEXT_EVERY)
 }
 
-/// Nothing if no arguments are known to fit.
+/// A call of this tool; `None` if no valid arguments are found.
 fn call_of(tool: &Tool, number: u64) -> Option<Call> {
     let arguments = arguments::fitting(&tool.function.parameters, number)?;
     Some(Call {

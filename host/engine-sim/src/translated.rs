@@ -1,4 +1,4 @@
-//! APIs that are answered by way of a simulated chat: `/v1/messages` and `/v1/responses`.
+//! APIs that are answered through a simulated chat: `/v1/messages` and `/v1/responses`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! From the answer of a chat to that of another API, event by event or in one piece.
+//! Converts a chat's answer to another API, event by event or as one body.
 
 use axum::body::{Body, BodyDataStream};
 use axum::http::{StatusCode, header};
@@ -11,13 +11,13 @@ use treadle_wire::{ResponseBuilder, SseScanner};
 
 use super::error::ApiError;
 
-/// Into one API.
+/// A conversion to one API.
 pub(super) trait Translation: Send + Sized + 'static {
-    /// What an event becomes.
+    /// Converts an event.
     fn take(&mut self, event: &[u8]) -> Vec<u8>;
-    /// What follows the last event.
+    /// The bytes after the last event.
     fn finish(&mut self) -> Vec<u8>;
-    /// What a whole answer becomes; nothing if it is none.
+    /// Converts a whole answer; `None` if the body is not an answer.
     fn whole(self, body: &[u8]) -> Option<Vec<u8>>;
 }
 
@@ -35,7 +35,7 @@ impl Translation for ResponseBuilder {
     }
 }
 
-/// The answer of a chat as one of another API.
+/// Converts the response of a chat to another API.
 pub(super) async fn translate<T: Translation>(response: Response, translation: T) -> Response {
     if response.status() != StatusCode::OK {
         return response;
@@ -48,10 +48,9 @@ pub(super) async fn translate<T: Translation>(response: Response, translation: T
         return Response::from_parts(parts, events_of(events, translation));
     }
     let Ok(body) = body.collect().await else {
-        return ApiError::new(StatusCode::BAD_GATEWAY, "cut by a fault that was asked for")
-            .into_response();
+        return ApiError::new(StatusCode::BAD_GATEWAY, "cut by a requested fault").into_response();
     };
-    // What a fault made of it stays as it is.
+    // A body that a fault has damaged is passed on unchanged.
     let body = body.to_bytes();
     let whole = translation.whole(&body);
     let mut response = Response::from_parts(parts, whole.map_or_else(|| body.into(), Body::from));

@@ -1,5 +1,4 @@
-//! Figures: what a measurement found, beside what was aimed at and what others
-//! reach, as one JSON object or as text.
+//! Figures: measurements with their targets and references, as one JSON object or as text.
 
 use super::machine::Machine;
 use super::table::{number, table};
@@ -7,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::io::Write;
 
-/// What a figure should be.
+/// The target of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
     /// Not more than this.
@@ -63,7 +62,7 @@ impl Figure {
         }
     }
 
-    /// A figure that could not be measured, and why.
+    /// A figure that could not be measured, with the reason.
     pub fn absent(name: impl Into<String>, unit: &'static str, reason: impl Into<String>) -> Self {
         Self {
             absence: Some(reason.into()),
@@ -71,13 +70,13 @@ impl Figure {
         }
     }
 
-    /// What it should be.
+    /// Sets the target.
     pub fn target(mut self, target: Target) -> Self {
         self.target = Some(target);
         self
     }
 
-    /// What other software reaches, for people.
+    /// Sets what other software reaches, as text.
     pub fn reference(mut self, reference: impl Into<Cow<'static, str>>) -> Self {
         self.reference = Some(reference.into());
         self
@@ -119,25 +118,25 @@ impl Figure {
     }
 }
 
-/// Six digits are more than any measurement is good for.
+/// Rounds to six digits, which are more than any measurement justifies.
 fn significant(value: f64) -> Value {
     let rounded = format!("{value:.5e}").parse::<f64>();
     rounded.map_or(Value::Null, |rounded| json!(rounded))
 }
 
-/// The figures of a benchmark and what must be known to read them.
+/// The figures of a benchmark, with the notes needed to interpret them.
 #[derive(Clone, Debug)]
 pub struct Report {
     bench: &'static str,
     settings: Map<String, Value>,
     figures: Vec<Figure>,
-    /// What figures are made of, for programs.
+    /// The data behind figures, for programs.
     details: Map<String, Value>,
     notes: Vec<String>,
 }
 
 impl Report {
-    /// Without figures yet.
+    /// A report without figures.
     pub fn new(bench: &'static str) -> Self {
         Self {
             bench,
@@ -153,12 +152,12 @@ impl Report {
         self.settings.insert(name.to_owned(), value.into());
     }
 
-    /// Adds what figures are made of; it is in the JSON alone.
+    /// Adds data behind figures; only in the JSON.
     pub fn detail(&mut self, name: &str, value: Value) {
         self.details.insert(name.to_owned(), value);
     }
 
-    /// Adds a figure; why one is absent is noted too.
+    /// Adds a figure; the reason for an absent one becomes a note.
     pub fn push(&mut self, figure: Figure) {
         if let Some(reason) = &figure.absence {
             self.notes.push(format!("{}: {reason}.", figure.name));
@@ -180,7 +179,7 @@ impl Report {
         self.notes.extend(other.notes);
     }
 
-    /// All of it as one object.
+    /// The report as one JSON object.
     pub fn to_json(&self) -> Value {
         let figures = self.figures.iter();
         let figures: Map<String, Value> = figures.map(|f| (f.name.clone(), f.to_json())).collect();
@@ -197,7 +196,7 @@ impl Report {
         json
     }
 
-    /// The figures one under another, and the notes.
+    /// The figures as a table, with the notes.
     pub fn to_text(&self) -> String {
         let heads = ["figure", "value", "unit", "target", "reference"];
         let rows: Vec<Vec<String>> = self.figures.iter().map(Figure::row).collect();
@@ -205,15 +204,14 @@ impl Report {
         format!("{}\n{machine}\n{}", table(&heads, &rows), self.notes_text())
     }
 
-    /// The notes alone, a line each.
+    /// The notes only, one per line.
     pub fn notes_text(&self) -> String {
         let lines = self.notes.iter().flat_map(|note| [note, "\n"]);
         lines.collect()
     }
 }
 
-/// Writes to the standard output; a reader that went away is an error, not a
-/// panic.
+/// Writes to standard output. A closed reader is an error, not a panic.
 pub fn print(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", text.trim_end())?;

@@ -1,8 +1,8 @@
-//! Times of many requests and their percentiles.
+//! Latencies of many requests, and their percentiles.
 
 use std::time::Duration;
 
-/// Times.
+/// A collection of latencies.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     times: Vec<Duration>,
@@ -10,19 +10,19 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Adds a time.
+    /// Adds a latency.
     pub fn push(&mut self, time: Duration) {
         self.times.push(time);
         self.sorted = false;
     }
 
-    /// Adds the times of another.
+    /// Adds all latencies of another collection.
     pub fn absorb(&mut self, other: Self) {
         self.times.extend(other.times);
         self.sorted = false;
     }
 
-    /// How many there are.
+    /// The number of latencies.
     pub fn count(&self) -> usize {
         self.times.len()
     }
@@ -39,7 +39,7 @@ impl Latencies {
         time.or(self.times.last()).copied().unwrap_or_default()
     }
 
-    /// The same in milliseconds.
+    /// The percentile in milliseconds.
     pub fn percentile_ms(&mut self, share: f64) -> f64 {
         self.percentile(share).as_secs_f64() * 1e3
     }

@@ -1,4 +1,4 @@
-//! Figures of benchmarks as text and as JSON, with what they were measured on.
+//! Figures of benchmarks as text and as JSON, with the machine that they were measured on.
 
 pub mod figures;
 pub mod latencies;

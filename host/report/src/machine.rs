@@ -1,4 +1,4 @@
-//! The machine that figures come from: without it they mean little.
+//! The machine that figures were measured on.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine; what it does not report is `unknown` or 0.
+    /// This machine; unknown values are `unknown` or 0.
     pub fn this() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let unknown = || "unknown".to_owned();
@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// The machine in a line.
+    /// The machine in one line.
     pub fn describe(&self) -> String {
         let Self {
             cores,

@@ -1,6 +1,6 @@
-//! Plain text tables: heads over columns, columns of numbers to the right.
+//! Plain text tables with heads; columns of numbers are right-aligned.
 
-/// Rows of cells under heads; a row that is shorter than the heads ends early.
+/// Rows of cells under heads; a row may have fewer cells than there are heads.
 pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -34,7 +34,7 @@ pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A number with about four digits, as people like to read it.
+/// A number with about four digits, for people.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
@@ -49,7 +49,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Thousands apart.
+/// Groups digits by thousands.
 fn grouped(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut text = String::from(if value < 0 { "-" } else { "" });

@@ -1,14 +1,14 @@
-//! Answers of the Messages API from those of a chat.
+//! Converts a chat's answers to the Messages API.
 
 use super::super::translation::Translation;
 use serde_json::{Value, json};
 
-/// Puts an answer together, event by event or in one piece.
+/// Builds an answer, event by event or as one body.
 #[derive(Default)]
 pub(in super::super) struct MessageAnswer {
     is_begun: bool,
     is_over: bool,
-    /// The block that is being written, and whether it is a call.
+    /// Index of the open block, and whether it is a tool call.
     open: Option<(usize, bool)>,
     blocks: usize,
     stop_reason: Option<&'static str>,
@@ -37,7 +37,7 @@ impl MessageAnswer {
         }
     }
 
-    /// Begins a block unless one like it is being written.
+    /// Opens a block, unless one of the same kind is open.
     fn open(&mut self, out: &mut Vec<u8>, is_call: bool, block: &Value) -> usize {
         if let Some((at, open_is_call)) = self.open
             && open_is_call == is_call
@@ -154,7 +154,7 @@ fn stop_reason(choice: &Value) -> Option<&'static str> {
     }
 }
 
-/// The cached part of a prompt is counted apart from the rest.
+/// Converts usage: Anthropic counts the cached part of a prompt separately.
 fn usage_of(usage: &Value) -> Value {
     let prompt = usage["prompt_tokens"].as_u64().unwrap_or(0);
     let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64();

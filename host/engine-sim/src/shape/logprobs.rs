@@ -1,4 +1,4 @@
-//! Made-up log-probabilities, in the form of each API.
+//! Invented log-probabilities, in the format of each API.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::super::tokens::{self, TOKEN_BYTES};
 use super::Shape;
 
-/// The same for the same token.
+/// Log-probability of a token, always the same for the same token.
 fn logprob(id: u32) -> f64 {
     -((xxh3_64(&id.to_le_bytes()) % 20_000) as f64) / 10_000.0
 }
 
-/// The other tokens beside one, made up too, the token itself first.
+/// Invented alternatives for a token, the token itself first.
 fn top(id: u32, text: &str, others: usize) -> Vec<(String, f64)> {
     let letters = text.bytes().next().unwrap_or(b'a');
     let other = |place: usize| {
@@ -26,8 +26,8 @@ fn top(id: u32, text: &str, others: usize) -> Vec<(String, f64)> {
         .collect()
 }
 
-/// Those of the tokens of a text, which begins so many tokens behind the answer's beginning, with
-/// so many others beside each.
+/// Log-probabilities for the tokens of a text that begins after `from` tokens of the answer, each
+/// with `others` alternatives.
 pub(super) fn of(shape: Shape, text: &str, from: usize, others: usize) -> String {
     let all = tokens::ids(text.as_bytes());
     let texts = text.as_bytes().chunks(TOKEN_BYTES);
@@ -67,7 +67,7 @@ pub(super) fn of(shape: Shape, text: &str, from: usize, others: usize) -> String
     }
 }
 
-/// Lists of what is in the rows at each place.
+/// Transposes rows into one list per column.
 fn by_columns(rows: &[String]) -> String {
     let rows = rows.iter().map(|row| serde_json::from_str(row));
     let rows: Vec<Vec<serde_json::Value>> = rows.filter_map(Result::ok).collect();

@@ -1,4 +1,4 @@
-//! Caches leave engines and come back, by the executor that the daemon has.
+//! Caches are exported and imported by the daemon's own executor.
 
 use treadle_model::{EngineKind, ProgramId};
 use treadle_transfer::{

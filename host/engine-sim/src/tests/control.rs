@@ -52,7 +52,7 @@ async fn requests_are_aborted_by_name() {
         .expect("an event")
         .expect("no error");
     assert!(frame.is_data());
-    // As with vLLM, the request's own id names nothing.
+    // As in vLLM, the request's own id refers to nothing.
     bench
         .post("/abort_requests", &json!({ "request_ids": ["mine"] }))
         .await;

@@ -1,4 +1,4 @@
-//! What it generates, and what that costs in the model.
+//! Generated answers, and their cost in the model.
 
 use treadle_simulator::workload::{AgentRun, AgentStep, ChatScript};
 

@@ -1,14 +1,14 @@
-//! A value that fits a JSON schema, if one is found: what is required and nothing else.
+//! Finds a minimal value that fits a JSON schema: only what is required.
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// Values within values, at most: schemas may contain themselves.
+/// Maximum nesting of values, as schemas may be recursive.
 const DEPTH_MAX: usize = 16;
-/// Elements of a list, at most.
+/// Maximum number of a list's elements.
 const ELEMENTS_MAX: usize = 64;
 
-/// An object that fits, as ASCII, for the parameters of a function.
+/// A fitting object for a function's parameters, in ASCII.
 pub(super) fn fitting(parameters: &Value, number: u64) -> Option<String> {
     let root = parameters;
     let of = Fitting { root, number };
@@ -29,7 +29,7 @@ impl Fitting<'_> {
         if depth > DEPTH_MAX || *schema == Value::Bool(false) {
             return None;
         }
-        // What would have to be solved and not just filled in.
+        // Constraints that can't simply be filled in.
         if [
             "pattern",
             "not",
@@ -150,7 +150,7 @@ impl Fitting<'_> {
     }
 }
 
-/// The type of a value, the first of several that says something.
+/// The type of a value: one other than null, if there are several.
 fn kind_of(schema: &Value) -> Option<&str> {
     match &schema["type"] {
         Value::String(kind) => Some(kind),
@@ -166,7 +166,7 @@ fn kind_of(schema: &Value) -> Option<&str> {
     }
 }
 
-/// A schema with what its parts add.
+/// Merges a schema with its parts.
 fn together(schema: &Value, parts: &[Value]) -> Value {
     let mut whole = schema.as_object().cloned().unwrap_or_default();
     for name in ["allOf", "anyOf", "oneOf"] {
@@ -199,7 +199,7 @@ fn numeral(schema: &Value, is_whole: bool) -> Option<Value> {
     let below = bound("exclusiveMaximum").unwrap_or(f64::INFINITY);
     let mut value = step.max(least);
     if value > most || value >= below {
-        // The greatest multiple that is allowed.
+        // The greatest allowed multiple.
         value = (most.min(below) / step).floor() * step;
         if value >= below {
             value -= step;
@@ -214,7 +214,7 @@ fn numeral(schema: &Value, is_whole: bool) -> Option<Value> {
     }
 }
 
-/// The same JSON in ASCII.
+/// Converts JSON to ASCII by escaping.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
