@@ -1,15 +1,15 @@
-//! What a prediction service may read: excerpts of the prompts of those jobs that the operator
-//! named, in memory alone. Gateways put them here, the predictor takes them from here.
+//! Excerpts that a prediction service may read: prompts of the jobs that the operator named, only
+//! in memory. Gateways store them here, the predictor reads them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What an entry takes beside its program's name and its excerpt, about.
+/// Approximate size of an entry without its program's name and its excerpt.
 const ENTRY_BYTES: usize = 200;
-/// Bytes of all entries; beyond, those that were put down first go.
+/// Limit on the bytes of all entries; beyond it the oldest are dropped.
 const SUM_BYTES_MAX: usize = 64 << 20;
 
-/// Of the newest prompt of a program, its beginning and its end.
+/// The beginning and the end of a program's newest prompt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Excerpt {
     /// A prompt that came as text or as messages.
@@ -19,7 +19,7 @@ pub struct Excerpt {
 }
 
 impl Excerpt {
-    /// Bytes of its entry: a program without a prompt to read takes some too.
+    /// Size of its entry; a program without a readable prompt takes some too.
     fn bytes(&self, program: &str) -> usize {
         let text = self.text.as_ref().map_or(0, String::len);
         let ids = self.token_ids.as_ref().map_or(0, |ids| ids.len() * 8);
@@ -43,7 +43,7 @@ struct Kept {
 }
 
 impl Excerpts {
-    /// Only prompts of these jobs are taken.
+    /// Creates a store that accepts only prompts of these jobs.
     pub fn of_jobs<'j>(jobs: impl IntoIterator<Item = &'j String>) -> Self {
         Self {
             jobs: jobs.into_iter().map(|job| job.as_str().into()).collect(),
@@ -51,7 +51,7 @@ impl Excerpts {
         }
     }
 
-    /// Whether the prompts of a job may be read; it is named as the core knows it.
+    /// Whether the prompts of a job may be read; `job` is its name in the core.
     pub fn permits(&self, job: &str) -> bool {
         self.jobs.contains(job)
     }
@@ -60,7 +60,7 @@ impl Excerpts {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts down that of a program, in place of an earlier one.
+    /// Stores a program's excerpt, replacing an earlier one.
     pub fn put(&self, job: &str, program: &str, excerpt: Excerpt) {
         if !self.permits(job) {
             return;
@@ -80,13 +80,13 @@ impl Excerpts {
         }
     }
 
-    /// That of a program, if there is one.
+    /// A program's excerpt, if there is one.
     pub fn get(&self, program: &str) -> Option<Arc<Excerpt>> {
         let kept = self.kept();
         kept.by_program.get(program).map(|(_, known)| known.clone())
     }
 
-    /// Forgets that of a program that is over.
+    /// Drops the excerpt of a program that is over.
     pub fn forget(&self, program: &str) {
         if !self.jobs.is_empty() {
             self.kept().remove(program);

@@ -1,4 +1,4 @@
-//! What becomes of a step, as its gateway is told.
+//! Instructions about steps to their gateways.
 
 use std::sync::Arc;
 use treadle_core::Refusal;
@@ -7,25 +7,25 @@ use treadle_model::{EngineKind, Tenant, WorkerId};
 /// An instruction to a waiting handler about its step.
 #[derive(Clone, Debug)]
 pub enum Instruction {
-    /// Send the request there.
+    /// Send the request to a worker.
     Dispatch(Dispatch),
     /// Answer with an error; the step is over.
     Refuse(Refusal),
-    /// Answer that the client's tenant has as many live programs as it may.
+    /// Answer that the client's tenant has reached its limit of live programs.
     RefuseLive {
-        /// How many it may have.
+        /// The limit.
         programs_max: u64,
     },
     /// Drop the engine's request and report the failure.
     Abort(Box<str>),
-    /// Drop the engine's request and keep what it has generated: the next
-    /// dispatch goes on from there.
+    /// Drop the engine's request and keep its output so far: the next dispatch continues from
+    /// there.
     Preempt,
-    /// The scheduler, which is another than before, does not know the step.
+    /// The scheduler has changed and does not know the step.
     Forget,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     /// The worker.
@@ -36,18 +36,18 @@ pub struct Dispatch {
     pub engine: EngineKind,
     /// The slot to pin the request to.
     pub slot: Option<u32>,
-    /// How urgent the step is, the greater the more, in the mode in which
-    /// engines order their steps by it.
+    /// The step's priority, greater is more urgent; only in the mode in which engines order their
+    /// steps by it.
     pub priority: Option<i32>,
     /// True if it may be preempted, and continued later.
     pub interruptible: bool,
 }
 
-/// How many programs of a tenant may be live.
+/// A limit on a tenant's live programs.
 #[derive(Clone, Debug)]
 pub struct LiveLimit {
-    /// Whose.
+    /// The tenant.
     pub tenant: Tenant,
-    /// How many.
+    /// The limit.
     pub programs_max: u64,
 }

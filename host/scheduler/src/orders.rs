@@ -1,4 +1,4 @@
-//! What the scheduler wants done with KV caches, and the results.
+//! The scheduler's orders for KV caches, and their results.
 
 use treadle_core::{Event, ProgramEvent};
 use treadle_model::{EngineKind, ProgramId, WorkerId};
@@ -19,25 +19,25 @@ pub struct End {
 /// What to do with a program's cache.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Bring it to host memory.
+    /// Copy it to host memory.
     Offload {
         /// The engine that has it.
         from: End,
         /// Context, in tokens.
         tokens: u64,
     },
-    /// Bring it back.
+    /// Load it from host memory.
     Load {
         /// The engine that gets it.
         to: End,
 
-        /// What its holder calls the copy.
+        /// The copy's name in the host tier.
         copy: Box<str>,
 
         /// Context, in tokens.
         tokens: u64,
     },
-    /// Bring it to another engine.
+    /// Move it to another engine.
     Migrate {
         /// The engine that has it.
         from: End,
@@ -58,7 +58,7 @@ impl Work {
         }
     }
 
-    /// The engine that it depends on.
+    /// The URL of the engine that it depends on.
     pub fn subject(&self) -> &str {
         match self {
             Self::Offload { from: end, .. }
@@ -67,7 +67,7 @@ impl Work {
         }
     }
 
-    /// The event of a failure.
+    /// The event for a failed transfer.
     pub fn failed(&self, program: ProgramId, cause: Box<str>) -> Event {
         match self {
             Self::Offload { .. } => Event::Program(ProgramEvent::OffloadFailed { program, cause }),
@@ -82,41 +82,41 @@ impl Work {
 /// The kind of a transfer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// Into host memory.
+    /// To host memory.
     Offload,
-    /// Out of host memory.
+    /// From host memory.
     Load,
     /// From engine to engine.
     Migrate,
 }
 
-/// Something that the scheduler wants.
+/// An order of the scheduler.
 #[derive(Debug)]
 pub enum Order {
     /// A transfer.
     Begin {
-        /// Which transfer.
+        /// The transfer's id.
         transfer_id: u64,
 
         /// The program.
         program: ProgramId,
-        /// The program's name, by which its last request is remembered.
+        /// The program's name, under which its last request is stored.
         key: Box<str>,
 
-        /// What to do.
+        /// The transfer.
         work: Work,
     },
-    /// Give it up.
+    /// Cancel a transfer.
     Cancel {
-        /// Which transfer.
+        /// The transfer's id.
         transfer_id: u64,
     },
     /// Free a copy.
     Drop {
-        /// What its holder calls the copy.
+        /// The copy's name in the host tier.
         copy: Box<str>,
     },
-    /// An engine may be another process than before.
+    /// The process of an engine may have changed.
     ForgetEngine {
         /// Its base URL.
         url: Box<str>,
@@ -131,10 +131,10 @@ pub enum Order {
 /// The result of a transfer.
 #[derive(Debug)]
 pub struct Transferred {
-    /// Of which transfer.
+    /// The transfer's id.
     pub transfer_id: u64,
-    /// Whose cache it was.
+    /// The program.
     pub program: ProgramId,
-    /// What the core is told.
+    /// The resulting event for the core.
     pub event: Event,
 }

@@ -1,6 +1,5 @@
-//! How an event is stored in the journal: its JSON, with its origin beside its own fields if a
-//! gateway in another process relayed it. And the placeholder for an event that the store can't
-//! hold.
+//! The stored form of an event in the journal: its JSON, including its origin if a gateway in
+//! another process relayed it; and the placeholder for an event that the store can't hold.
 
 use serde::Deserialize;
 use treadle_core::{Event, Origin};
@@ -8,12 +7,12 @@ use treadle_store::EventRow;
 
 /// Precedes the origin; no event has a field of this name.
 const MARK: &str = ",\"relayed_by\":";
-/// Characters of a cause that are kept, at most.
+/// Maximum number of characters of a cause.
 const CAUSE_CHARS_MAX: usize = 300;
 
 /// The JSON of an event.
 pub fn encode(event: &Event, origin: Option<Origin>) -> String {
-    // Events hold strings and numbers only, which always have a JSON form.
+    // Events hold only strings and numbers, so serialization can't fail.
     let mut body = serde_json::to_string(event).unwrap_or_default();
     if let Some(origin) = origin
         && body.pop() == Some('}')
@@ -25,14 +24,14 @@ pub fn encode(event: &Event, origin: Option<Origin>) -> String {
     body
 }
 
-/// An event and its origin, from its JSON.
+/// Parses an event and its origin.
 pub fn decode(body: &str) -> Result<(Event, Option<Origin>), serde_json::Error> {
     #[derive(Deserialize)]
     struct Relayed {
         relayed_by: Option<Origin>,
     }
     let event = serde_json::from_str(body)?;
-    // A client's text may hold the mark too, escaped differently or within a string.
+    // A client's text may contain the mark too, escaped differently or within a string.
     let origin = if body.contains(MARK) {
         serde_json::from_str::<Relayed>(body)?.relayed_by
     } else {
@@ -41,8 +40,8 @@ pub fn decode(body: &str) -> Result<(Event, Option<Origin>), serde_json::Error> 
     Ok((event, origin))
 }
 
-/// The placeholder in the journal for an event that the store can't hold. Every store can hold
-/// this: it has nothing of the event but its number, its kind and its origin.
+/// The placeholder in the journal for an event that the store can't hold. It has only the event's
+/// number, kind and origin, which every store can hold.
 pub fn placeholder(row: &EventRow, cause: &str) -> EventRow {
     let origin = decode(&row.body).ok().and_then(|(_, origin)| origin);
     let event = Event::RecordRefused {
@@ -51,7 +50,7 @@ pub fn placeholder(row: &EventRow, cause: &str) -> EventRow {
     };
     EventRow {
         seq: row.seq,
-        // A time that can't be stored is as good as none: a replay's time never runs backwards.
+        // A time that can't be stored is replaced by 0: a replay's time never runs backwards.
         at_us: i64::try_from(row.at_us).map_or(0, |_| row.at_us),
         kind: event.kind().into(),
         job: "default".into(),
@@ -60,7 +59,7 @@ pub fn placeholder(row: &EventRow, cause: &str) -> EventRow {
     }
 }
 
-/// The start of a text in characters that every database has.
+/// The start of a text, in characters that every database supports.
 fn plain(text: &str) -> Box<str> {
     let plain = text.chars().filter(|c| matches!(c, ' '..='~'));
     let plain: String = plain.take(CAUSE_CHARS_MAX).collect();

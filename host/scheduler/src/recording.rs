@@ -1,4 +1,4 @@
-//! Waiting until an event is on record.
+//! Futures for events that are being recorded.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ pub enum NotRecorded {
     Stopped,
     /// The store can't hold it.
     #[error(
-        "the store can't hold the record of this; shorten names and numbers; the daemon's log has which"
+        "the store rejected this event; shorten names and numbers (the daemon's log names the row)"
     )]
     Refused,
 }
@@ -22,7 +22,7 @@ pub enum NotRecorded {
 #[derive(Debug)]
 pub struct Recording(oneshot::Receiver<Result<(), NotRecorded>>);
 
-/// The other end. Dropping it means that the scheduler has stopped.
+/// The sender. Dropping it means that the scheduler has stopped.
 #[derive(Debug)]
 pub struct Recorder(oneshot::Sender<Result<(), NotRecorded>>);
 
@@ -33,7 +33,7 @@ impl Recording {
         (Recorder(sender), Self(receiver))
     }
 
-    /// The result, if there is one by now.
+    /// The result, if it is available.
     pub fn result(&mut self) -> Option<Result<(), NotRecorded>> {
         match self.0.try_recv() {
             Ok(outcome) => Some(outcome),
@@ -53,13 +53,13 @@ impl Future for Recording {
 }
 
 impl Recorder {
-    /// The result. The receiver may be gone.
+    /// Reports the result. The receiver may be gone.
     pub fn settle(self, outcome: Result<(), NotRecorded>) {
         let _ = self.0.send(outcome);
     }
 }
 
-/// The driver has stopped; nothing more is taken.
+/// The driver has stopped; it accepts nothing more.
 #[derive(Debug, thiserror::Error)]
 #[error("the scheduler has stopped")]
 pub struct DriverStopped;

@@ -5,16 +5,16 @@ use treadle_core::{Core, CoreConfig, State};
 use treadle_model::Timestamp;
 use treadle_store::{EventRow, Snapshot, Store, StoreError};
 
-/// Events read from the store at once.
+/// Events per read from the store.
 const PAGE_EVENTS: u32 = 10_000;
 
-/// Why the journal does not replay.
+/// Why the journal can't be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     /// The store failed.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// A snapshot is not readable.
+    /// A snapshot can't be read.
     #[error(
         "the snapshot at event {seq} cannot be read: {error}; it was written by another version"
     )]
@@ -24,7 +24,7 @@ pub enum RecoveryError {
         /// The reader's error.
         error: serde_json::Error,
     },
-    /// An event is not readable.
+    /// An event can't be read.
     #[error("event {seq} cannot be read: {error}; it was written by another version")]
     Event {
         /// Its position.
@@ -34,12 +34,12 @@ pub enum RecoveryError {
     },
     /// Events that a replay needs are missing.
     #[error(
-        "event {wanted} is not in the journal, which goes on with event {found}; replay from the latest snapshot, or raise `store.keep_events` before the events are made"
+        "event {wanted} is missing from the journal (next: {found}); replay from the latest snapshot, or raise `store.keep_events` for future events"
     )]
     Missing {
-        /// The event to come next.
+        /// The next expected event.
         wanted: u64,
-        /// The one that came.
+        /// The event found.
         found: u64,
     },
 }
@@ -47,23 +47,23 @@ pub enum RecoveryError {
 /// How much of the journal to replay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent {
-    /// The last event; the end of the journal where absent.
+    /// The last event; the end of the journal if absent.
     pub until: Option<u64>,
     /// Begin with the first event instead of the latest snapshot.
     pub from_start: bool,
 }
 
-/// A core as it was when the last event was committed.
+/// A core in its state after the last committed event.
 pub struct Recovered {
     /// The core.
     pub core: Core,
     /// Position of that event; 0 for an empty journal.
     pub seq: u64,
-    /// Position of the snapshot that it began with; 0 if with none.
+    /// Position of the snapshot that it started from; 0 without one.
     pub snapshot_seq: u64,
 }
 
-/// A core that the journal's rows are applied to one by one.
+/// A core to which the journal's rows are applied one by one.
 pub struct Replay {
     core: Core,
     seq: u64,
@@ -71,7 +71,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Begins with a snapshot, or with nothing.
+    /// Starts from a snapshot, or from an empty state.
     pub fn new(config: CoreConfig, snapshot: Option<&Snapshot>) -> Result<Self, RecoveryError> {
         let read = |snapshot: &Snapshot| {
             let seq = snapshot.seq;
@@ -92,7 +92,7 @@ impl Replay {
         self.seq
     }
 
-    /// Handles the event after that.
+    /// Handles the next event.
     pub fn apply(&mut self, row: &EventRow) -> Result<(), RecoveryError> {
         let (wanted, found) = (self.seq + 1, row.seq);
         if found != wanted {
@@ -111,13 +111,13 @@ impl Replay {
             None => self.core.handle(at, &event),
         }
         self.seq = row.seq;
-        // What was to be done then has been done, or died with the daemon.
+        // Its commands were carried out then, or died with the daemon.
         while self.core.poll_command().is_some() {}
         while self.core.poll_decision().is_some() {}
         Ok(())
     }
 
-    /// The core as it was after the latest event.
+    /// The core after the latest event.
     pub fn finish(self) -> Recovered {
         Recovered {
             core: self.core,
@@ -132,8 +132,8 @@ pub async fn recover(store: &dyn Store, config: CoreConfig) -> Result<Recovered,
     replay(store, config, Extent::default(), &mut |_| {}).await
 }
 
-/// Rebuilds the core as it was after an event, and gives its extent. A snapshot after that event is
-/// ignored.
+/// Rebuilds the core in its state after an event, for a given extent. A snapshot after that event
+/// is ignored.
 pub async fn replay(
     store: &dyn Store,
     config: CoreConfig,
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Events that a gateway of this process sends of two programs with a step each.
+    /// Events of two programs with a step each, from a gateway in this process.
     fn two_programs() -> Vec<Event> {
         let (worker, step) = (WorkerId(0), StepId);
         let arrival = |n: u64| {

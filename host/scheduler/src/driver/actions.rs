@@ -1,4 +1,4 @@
-//! Actions: how they are submitted, and what their executor is told.
+//! Submission of actions, and instructions to their executor.
 
 use super::{DriverHandle, Input};
 use crate::recording::{DriverStopped, NotRecorded, Recorder, Recording};
@@ -9,16 +9,17 @@ use treadle_core::actions::{
 };
 use treadle_model::{ActionId, Span, Timestamp};
 
-/// Something for the executor of actions, which waits until what led to it is on record.
+/// An instruction to the executor of actions, to be carried out once the events that led to it are
+/// on record.
 #[derive(Debug)]
 pub struct ActionInstruction {
-    /// Completes once what led to it is on record.
+    /// Completes once those events are on record.
     pub recorded: Recording,
-    /// What to do.
+    /// The instruction.
     pub work: ActionWork,
 }
 
-/// What to do with an action.
+/// An instruction about an action.
 #[derive(Debug)]
 pub enum ActionWork {
     /// Run an attempt.
@@ -30,13 +31,14 @@ pub enum ActionWork {
         /// The attempt.
         attempt: u32,
     },
-    /// It is over; whoever waits for it is told.
+    /// The action is over; send the result to the clients that wait for it.
     Over {
         /// The action.
         action: ActionId,
         /// Its last attempt; 0 if there was none.
         attempt: u32,
-        /// How long it waited for what it needs, until it began, and how long it ran.
+        /// How long it waited for its resources, how long it then took to begin, and how long it
+        /// ran.
         times: (Span, Span, Span),
     },
 }
@@ -46,17 +48,17 @@ pub enum ActionWork {
 pub struct ActionStart {
     /// The action.
     pub action: ActionId,
-    /// Which attempt, from 1.
+    /// Its number, from 1.
     pub attempt: u32,
-    /// What it has until it ends.
+    /// The resources that it holds until it ends.
     pub grants: Vec<Grant>,
-    /// What its devices must get first.
+    /// What must be loaded onto its devices first.
     pub load: Option<Load>,
-    /// What was submitted.
+    /// The specification.
     pub spec: Box<ActionSpec>,
 }
 
-/// An action that is submitted, and where to report what becomes of it.
+/// A submitted action, and where to report the result of the submission.
 pub(crate) struct SubmitAction {
     pub(super) spec: Box<ActionSpec>,
     pub(super) start_max: Option<Span>,
@@ -64,29 +66,29 @@ pub(crate) struct SubmitAction {
     pub(super) recorder: Recorder,
 }
 
-/// What actions draw from, and how many there are.
+/// The resources of actions, and the numbers of actions.
 #[derive(Clone, Debug)]
 pub struct ActionsOverview {
-    /// The time of the answer.
+    /// The time of the overview.
     pub now: Timestamp,
     /// The resources.
     pub pools: Vec<Pool>,
     /// The services.
     pub services: BTreeMap<Box<str>, Service>,
-    /// Actions that wait.
+    /// Number of waiting actions.
     pub waiting: usize,
-    /// Actions that have been started.
+    /// Number of started actions.
     pub started: usize,
-    /// What happened so far.
+    /// Counters since the state began.
     pub counters: Counters,
 }
 
 impl DriverHandle {
-    /// Submits an action, which is given up if it has not started after `start_max`. It is on
-    /// record when this completes.
+    /// Submits an action, which expires if it has not started after `start_max`. It is on record
+    /// when this completes.
     ///
     /// # Errors
-    /// It is not on record; inside, it may not be submitted, and nothing has changed.
+    /// It is not on record. The inner error means that it was refused, and nothing has changed.
     pub async fn submit_action(
         &self,
         spec: ActionSpec,
@@ -109,7 +111,7 @@ impl DriverHandle {
         Ok(admitted)
     }
 
-    /// What would become of an action.
+    /// Checks whether an action would be accepted, without submitting it.
     pub async fn check_action(
         &self,
         spec: ActionSpec,
@@ -123,7 +125,7 @@ impl DriverHandle {
             .await
     }
 
-    /// Actions that were started before the daemon did, and of which nothing was heard since.
+    /// Actions that were started before the daemon's start, and that have not been reported since.
     pub async fn actions_left(&self) -> Result<Vec<(ActionId, Action)>, DriverStopped> {
         self.read(|view| {
             let state = view.core.actions();
@@ -137,7 +139,7 @@ impl DriverHandle {
         .await
     }
 
-    /// Attempts that are started and have something of a resource whose name ends so.
+    /// Started attempts that hold a resource whose name ends with `resource`.
     pub async fn actions_on(&self, resource: &str) -> Result<Vec<(ActionId, u32)>, DriverStopped> {
         let ending = resource.to_owned();
         self.read(move |view| {
@@ -153,7 +155,7 @@ impl DriverHandle {
         .await
     }
 
-    /// What actions draw from, and how many there are.
+    /// The resources of actions, and the numbers of actions.
     pub async fn actions_overview(&self) -> Result<ActionsOverview, DriverStopped> {
         self.read(|view| {
             let state = view.core.actions();

@@ -1,5 +1,5 @@
-//! The scheduler's clock: the wall clock at startup, then monotonic, and faster than real time by
-//! `scheduler.time_scale` where engines are.
+//! The scheduler's clock: the wall clock at startup, then monotonic, and scaled by
+//! `scheduler.time_scale` to match simulated engines.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use treadle_model::Timestamp;
@@ -26,13 +26,13 @@ impl Clock {
         }
     }
 
-    /// The time at present.
+    /// The present time.
     pub fn now(&self) -> Timestamp {
         let elapsed = self.started.elapsed().as_secs_f64() * self.scale;
         Timestamp(self.base.0 + (elapsed * 1e6) as u64)
     }
 
-    /// Real time until `at`; zero once it has passed.
+    /// Real time until `at`; zero once that has passed.
     pub fn until(&self, at: Timestamp) -> Duration {
         let ahead = at.since(self.now()).micros() as f64 / self.scale;
         Duration::from_micros(ahead.ceil() as u64)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Observations on their way; more are dropped, and their programs are predicted after a later
-/// step.
+/// Maximum number of observations in the channel; further ones are dropped, and their programs are
+/// predicted after a later step.
 const OBSERVATIONS_MAX: usize = 8_192;
 
 /// The driver's end.
@@ -17,7 +17,7 @@ pub struct ForecastFeed {
 }
 
 impl ForecastFeed {
-    /// A feed, its other end, and the switch that turns it on; it begins turned off.
+    /// Creates a feed, its receiver, and the switch that turns it on; it is off at first.
     pub fn new() -> (Self, Receiver<Observation>, Arc<AtomicBool>) {
         let (observations, received) = channel(OBSERVATIONS_MAX);
         let wanted = Arc::new(AtomicBool::new(false));

@@ -1,7 +1,8 @@
-//! The journal's writer: a task that turns what the driver saw into
-//! transactions, as many events in each as came while the last was written.
+//! The journal's writer: a task that writes the driver's rows in transactions, each with all events
+//! that came while the previous one was written.
 //!
-//! What the store can't take at present is tried again; what it can't hold at all is left out.
+//! Rows that the store can't take at present are retried; rows that it can't hold at all are left
+//! out.
 
 use super::run::GatewaySender;
 use crate::link::{ToGateway, WireInstruction};
@@ -16,18 +17,18 @@ use treadle_core::{Event, ProgramEvent};
 use treadle_model::GatewayId;
 use treadle_store::{Batch, Leadership, RefusedRow, Snapshot, Store, StoreError};
 
-/// Batches that may wait for the disk; beyond it the driver blocks.
+/// Maximum number of batches that wait for the disk; beyond it the driver blocks.
 const BATCHES_MAX: usize = 1_024;
-/// Events in one transaction.
+/// Maximum number of events in one transaction.
 const TRANSACTION_EVENTS_MAX: usize = 20_000;
 /// Pause between two attempts to write while the disk refuses.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Pause between two words of the log about a batch that can't be written.
+/// Pause between two log lines about a batch that can't be written.
 const TELL_PAUSE: Duration = Duration::from_secs(30);
-/// Rows that were left out of one batch and are named in the log.
+/// Maximum number of left-out rows of one batch that are named in the log.
 const REFUSED_NAMED_MAX: usize = 8;
 
-/// What became of rows.
+/// Counters of rows.
 #[derive(Debug, Default)]
 pub struct JournalStatistics {
     refused: AtomicU64,
@@ -38,20 +39,20 @@ impl JournalStatistics {
         self.refused.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    /// Rows that the store could not hold and that were left out.
+    /// Number of rows that the store could not hold and that were left out.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 }
 
-/// What the driver saw between two flushes.
+/// The driver's rows between two flushes.
 #[derive(Default)]
 pub struct JournalBatch {
     /// Rows to write.
     pub rows: Batch,
-    /// Notified once the rows are on disk, each with the number of the event that it is about.
+    /// To be notified once the rows are on disk, each with the number of its event.
     pub committed: Vec<(u64, Recorder)>,
-    /// Gateways in other processes, notified of the same with the number of their last event.
+    /// Gateways in other processes to be notified likewise, with the number of their last event.
     pub relayed: Vec<(GatewayId, GatewaySender, u64)>,
 }
 
@@ -67,7 +68,7 @@ impl JournalBatch {
         self.relayed.append(&mut other.relayed);
     }
 
-    /// Notifies all that wait that the rows are on disk, except those that were refused.
+    /// Notifies all waiters that the rows are on disk, except those whose rows were refused.
     pub(super) fn notify(self, refused: &[RefusedRow]) {
         let refused: HashSet<u64> = refused.iter().filter_map(|row| row.event).collect();
         let is_refused = |seq: &u64| refused.contains(seq);
@@ -86,8 +87,8 @@ impl JournalBatch {
         }
     }
 
-    /// A gateway in another process whose client waits for the end of an answer to be on record is
-    /// notified that it never will be.
+    /// Notifies a gateway in another process whose client waits for the end of an answer to be on
+    /// record that it never will be.
     fn notify_gateway(&self, refused: &str) {
         if let Ok((Event::Program(ProgramEvent::StepFinished { step, .. }), _)) =
             record::decode(refused)
@@ -129,13 +130,13 @@ impl JournalHandle {
         self.committed.clone()
     }
 
-    /// Whether an event was refused since this was last asked: a replay of the journal comes to
-    /// another state, until it begins with a snapshot from after that event.
+    /// Whether an event was refused since the last call: then a replay of the journal reaches
+    /// another state, unless it begins with a snapshot from after that event.
     pub fn lacks_an_event(&self) -> bool {
         self.lacks_an_event.swap(false, Ordering::Relaxed)
     }
 
-    /// Ends the writer once all before is written, and waits for it.
+    /// Stops the writer once everything queued before is written, and waits for it.
     pub fn close(&self) {
         self.send(Entry::Close);
         while !self.entries.is_closed() {
@@ -143,14 +144,14 @@ impl JournalHandle {
         }
     }
 
-    /// Whether nothing is written any more.
+    /// Whether the writer has stopped.
     pub fn is_closed(&self) -> bool {
         self.entries.is_closed()
     }
 
     fn send(&self, entry: Entry) {
         if self.entries.blocking_send(entry).is_err() {
-            tracing::error!("the journal's writer has ended; events are not kept any more");
+            tracing::error!("the journal's writer has ended; events are no longer recorded");
         }
     }
 }
@@ -186,7 +187,7 @@ impl Writer {
         while let Some(entry) = entries.recv().await {
             let mut next = Some(entry);
             let mut batch = JournalBatch::default();
-            // Everything that came meanwhile goes into the same transaction.
+            // Adds everything that has come meanwhile to the same transaction.
             while let Some(Entry::Batch(more)) = next {
                 batch.absorb(*more);
                 let full = batch.rows.events.len() >= TRANSACTION_EVENTS_MAX;
@@ -204,8 +205,8 @@ impl Writer {
         entries.close();
     }
 
-    /// Writes a batch and notifies those that wait for it. `false` means that another process
-    /// writes the journal now.
+    /// Writes a batch and notifies its waiters. `false` means that another process writes the
+    /// journal now.
     async fn commit(&self, mut batch: JournalBatch) -> bool {
         keep_latest(&mut batch.rows);
         let Some(refused) = self.write(&batch.rows).await else {
@@ -219,10 +220,9 @@ impl Writer {
         true
     }
 
-    /// Writes until it succeeds: what the driver saw must not be lost while the disk is full for a
-    /// while. The bounded channel blocks the driver meanwhile. A batch with rows that will never be
-    /// taken is written without them; gives those. `None` means that another process writes the
-    /// journal now.
+    /// Writes until it succeeds: rows must not be lost while the disk is full for a while. The
+    /// bounded channel blocks the driver meanwhile. Rows that can never be stored are left out and
+    /// returned. `None` means that another process writes the journal now.
     async fn write(&self, rows: &Batch) -> Option<Vec<RefusedRow>> {
         let mut row_by_row = false;
         let mut trouble = Trouble::default();
@@ -273,7 +273,7 @@ impl Writer {
                 table,
                 ?key,
                 cause,
-                "the store can't hold a row; it is left out"
+                "the store rejected a row permanently; it is left out"
             );
         }
         let rows = refused.len();
@@ -285,13 +285,13 @@ impl Writer {
 
     async fn save(&self, snapshot: &Snapshot) {
         if let Err(error) = self.store.save_snapshot(snapshot).await {
-            tracing::error!(%error, "the snapshot could not be saved");
+            tracing::error!(%error, "saving the snapshot failed");
         }
     }
 }
 
-/// A batch that can't be written at present: what the log says of it. It says so at once, then now
-/// and then, and once it is over.
+/// Logging of a batch that can't be written at present: at once, then periodically, and once it is
+/// over.
 #[derive(Default)]
 struct Trouble {
     began: Option<Instant>,
@@ -306,18 +306,18 @@ impl Trouble {
         }
         self.told = Some(Instant::now());
         let for_s = began.elapsed().as_secs();
-        tracing::error!(%error, events, row_by_row, for_s, "the journal could not be written");
+        tracing::error!(%error, events, row_by_row, for_s, "writing the journal failed; retrying");
     }
 
     fn end(self) {
         if let Some(began) = self.began {
             let after_s = began.elapsed().as_secs_f64();
-            tracing::warn!(after_s, "the journal is written again");
+            tracing::warn!(after_s, "writing the journal works again");
         }
     }
 }
 
-/// Of several states of one program, worker or action only the last matters.
+/// Of several states of one program, worker or action, only the last matters.
 fn keep_latest(rows: &mut Batch) {
     let mut seen = HashSet::new();
     rows.programs.reverse();

@@ -1,9 +1,9 @@
-//! The driver: one thread that owns the scheduler, hands it inputs in one order, carries out its
+//! The driver: one thread that owns the scheduler, passes it inputs in one order, carries out its
 //! outputs and journals its records.
 //!
-//! Handlers talk to it through [`DriverHandle`]. It never waits for a disk, an
-//! engine or a client; the only thing that can hold it up is a full journal
-//! channel, which is the bound on how far it may run ahead of the disk.
+//! Handlers reach it through [`DriverHandle`]. It never waits for an engine or a client, and waits
+//! for the disk only when the journal's channel is full, which limits how far it may run ahead of
+//! the disk.
 
 mod actions;
 mod clock;
@@ -36,7 +36,7 @@ use treadle_core::{Core, Event, StepArrival};
 use treadle_model::{GatewayId, StepId, Timestamp, World};
 use treadle_policy::evaluator::{BoundPolicy, Change, KeptState, PolicyEvaluator, Scope};
 
-/// What queries see.
+/// The state that queries read.
 pub(crate) struct View<'a> {
     /// The core.
     core: &'a Core,
@@ -57,7 +57,7 @@ type Reading = Box<dyn FnOnce(&View<'_>) + Send>;
     reason = "moved once through a channel; a box would cost every event an allocation"
 )]
 pub(crate) enum Input {
-    /// For the scheduler as it is. Boxed: room for every input that may wait is allocated at
+    /// An input for the scheduler. Boxed, because room for every input in the queue is allocated at
     /// startup.
     Schedule(Box<scheduler::Input>),
     Event {
@@ -71,11 +71,11 @@ pub(crate) enum Input {
     },
     SubmitAction(Box<SubmitAction>),
     Read(Reading),
-    /// Notified once all before it is on disk.
+    /// Notified once everything before it is on disk.
     Record(Recorder),
     States(oneshot::Sender<Vec<KeptState>>),
     Bind(Box<BindInput>),
-    /// For the policies alone: it is on record.
+    /// Only for the policies, as it is already on record.
     Restore(Box<RestoreInput>),
     Joined {
         gateway: GatewayId,
@@ -103,13 +103,13 @@ pub(crate) struct RestoreInput {
     change: Change,
 }
 
-/// How everything else talks to the driver.
+/// The handle through which all other code reaches the driver.
 #[derive(Clone)]
 pub struct DriverHandle {
     inputs: SyncSender<Input>,
     next_step: Arc<AtomicU64>,
     next_connection: Arc<AtomicU64>,
-    /// Nothing is ever sent; it ends with the driver's thread.
+    /// Nothing is ever sent; it closes when the driver's thread ends.
     ended: watch::Receiver<()>,
 }
 
@@ -132,7 +132,7 @@ impl DriverHandle {
         StepId(self.next_step.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Hands a step over and gives the channel for its instructions. A new program beyond `live`
+    /// Submits a step and returns the channel for its instructions. A new program beyond `live`
     /// never reaches the core.
     pub fn submit(
         &self,
@@ -148,7 +148,7 @@ impl DriverHandle {
         Ok(received)
     }
 
-    /// Hands an event over; it is handled soon and committed later.
+    /// Queues an event; it is handled soon and committed later.
     pub fn event(&self, event: Event) {
         // After a stop the event no longer matters.
         let _ = self.send(Input::Event {
@@ -157,16 +157,16 @@ impl DriverHandle {
         });
     }
 
-    /// Hands an event over and waits until it is on disk.
+    /// Queues an event and waits until it is on disk.
     pub async fn event_committed(&self, event: Event) -> Result<(), NotRecorded> {
         self.event_to_record(event).await
     }
 
-    /// Hands over an event, and gives what completes once it is on disk, or
-    /// fails if it never will be.
+    /// Queues an event, and returns a future that completes once it is on disk, or fails if it
+    /// never will be.
     pub fn event_to_record(&self, event: Event) -> Recording {
         let (committed, done) = Recording::new();
-        // If it is not taken, the other end is dropped.
+        // If the driver has stopped, the recorder is dropped.
         let _ = self.send(Input::Event {
             event,
             committed: Some(committed),
@@ -174,14 +174,14 @@ impl DriverHandle {
         done
     }
 
-    /// Completes once all that was handed over before is on disk, or fails if it never will be.
+    /// Completes once everything queued before is on disk, or fails if it never will be.
     pub async fn recorded(&self) -> Result<(), DriverStopped> {
         let (recorder, done) = Recording::new();
         self.send(Input::Record(recorder))?;
         done.await.map_err(|_| DriverStopped)
     }
 
-    /// A gateway in another process is connected.
+    /// Connects a gateway in another process.
     pub fn join(
         &self,
         gateway: GatewayId,
@@ -196,7 +196,7 @@ impl DriverHandle {
         Ok(connection)
     }
 
-    /// Something about a gateway in another process.
+    /// Queues an input about a gateway in another process.
     pub fn link(&self, input: LinkInput) -> Result<(), DriverStopped> {
         let left = match &input {
             LinkInput::Left { connection, .. } => Some(*connection),
@@ -206,12 +206,12 @@ impl DriverHandle {
         left.map_or(Ok(()), |connection| self.send(Input::Left(connection)))
     }
 
-    /// Hands over the result of a transfer.
+    /// Queues the result of a transfer.
     pub fn transferred(&self, done: Transferred) {
         let _ = self.schedule(scheduler::Input::Transferred(done));
     }
 
-    /// Reads something between two events.
+    /// Reads from the state between two events.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&View<'_>) -> T + Send + 'static,
@@ -248,19 +248,19 @@ impl DriverHandle {
         })))
     }
 
-    /// Hands over what is expected of programs.
+    /// Queues forecasts for programs.
     pub fn expect(&self, forecasts: Vec<scheduler::Expected>) -> Result<(), DriverStopped> {
         self.schedule(scheduler::Input::Forecasts(forecasts))
     }
 
-    /// What the active policies have stored and learnt.
+    /// The stored and learnt state of the active policies.
     pub async fn states(&self) -> Result<Vec<KeptState>, DriverStopped> {
         let (sender, states) = oneshot::channel();
         self.send(Input::States(sender))?;
         states.await.map_err(|_| DriverStopped)
     }
 
-    /// Stops the driver once everything it has seen is on disk.
+    /// Stops the driver once everything it has handled is on disk.
     pub async fn stop(&self) {
         let (stopped, done) = oneshot::channel();
         if self.send(Input::Stop(stopped)).is_ok() {
@@ -284,7 +284,7 @@ impl DriverHandle {
             Err(TrySendError::Disconnected(_)) => return Err(DriverStopped),
             Err(TrySendError::Full(input)) => input,
         };
-        // The driver waits for the disk. Threads that wait for the driver must not be those which
+        // The driver waits for the disk. Threads that wait for the driver must not be those that
         // the journal's writer needs.
         let send = || self.inputs.send(input).map_err(|_| DriverStopped);
         let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
@@ -299,7 +299,7 @@ impl DriverHandle {
 mod tests {
     use super::*;
 
-    /// Room for every input that may wait is allocated at startup: 64 Ki times this.
+    /// Room for every input in the queue is allocated at startup: 64 Ki times this.
     #[test]
     fn an_input_is_small() {
         assert!(size_of::<Input>() <= 256, "{}", size_of::<Input>());

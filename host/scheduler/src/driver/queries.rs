@@ -1,4 +1,4 @@
-//! Questions about the scheduler's state, each answered between two events.
+//! Queries of the scheduler's state, each answered between two events.
 
 use super::{DriverHandle, View};
 use crate::recording::DriverStopped;
@@ -19,22 +19,22 @@ use treadle_policy::evaluator::{
     BindingView, PolicyStatistics, Scope, VersionRow, is_asked_in_place,
 };
 
-/// The scheduler at a glance.
+/// An overview of the scheduler.
 #[derive(Clone, Debug)]
 pub struct Overview {
     /// When the latest event was handled.
     pub at: Timestamp,
     /// Position of the latest event.
     pub seq: u64,
-    /// How it schedules.
+    /// Its scheduling mode.
     pub mode: Mode,
-    /// Whether a policy decides what becomes of caches.
+    /// Whether a policy decides about caches.
     pub retention: bool,
-    /// What there is at present.
+    /// Present totals.
     pub totals: Totals,
     /// Caches that are not at an engine.
     pub caches: CacheTotals,
-    /// What has happened so far.
+    /// Counters since the state began.
     pub counters: Counters,
 }
 
@@ -65,24 +65,24 @@ pub struct OpenStep {
     pub id: StepId,
     /// Its state.
     pub step: Step,
-    /// Job of its program.
+    /// The job of its program.
     pub job: Box<str>,
-    /// URL of the worker that it is at.
+    /// URL of its worker, if it is at one.
     pub worker: Option<Box<str>>,
-    /// How long it was held back before it first went to a worker, or has been so far.
+    /// How long it waited before it first went to a worker, or has waited so far.
     pub waited: Span,
 }
 
-/// What KV memory was used for until now.
+/// KV memory use until now.
 #[derive(Clone, Debug)]
 pub struct MemoryAccounts {
-    /// Worker by worker.
+    /// The accounts of workers.
     pub workers: Vec<WorkerAccount>,
-    /// Job by job.
+    /// The accounts of jobs.
     pub jobs: Vec<JobAccount>,
 }
 
-/// One worker's.
+/// The account of one worker.
 #[derive(Clone, Debug)]
 pub struct WorkerAccount {
     /// The worker.
@@ -91,23 +91,23 @@ pub struct WorkerAccount {
     pub url: Box<str>,
     /// Sums until now.
     pub sums: TokenTime,
-    /// The account as it was last changed.
+    /// The account at its last change.
     pub account: Account,
 }
 
-/// One job's.
+/// The account of one job.
 #[derive(Clone, Debug)]
 pub struct JobAccount {
-    /// The job as the core knows it, tenant included.
+    /// The job's name in the core, tenant included.
     pub job: Box<str>,
     /// Sums until now.
     pub sums: TokenTime,
-    /// The account as it was last changed.
+    /// The account at its last change.
     pub account: Account,
 }
 
 impl DriverHandle {
-    /// The scheduler at a glance.
+    /// An overview of the scheduler.
     pub async fn overview(&self) -> Result<Overview, DriverStopped> {
         self.read(|view| {
             let (config, state) = (view.core.config(), view.core.programs());
@@ -124,13 +124,13 @@ impl DriverHandle {
         .await
     }
 
-    /// The registered workers, also those that are leaving.
+    /// The registered workers, including those that are leaving.
     pub async fn workers(&self) -> Result<Vec<Worker>, DriverStopped> {
         self.read(|view| view.core.programs().workers.values().cloned().collect())
             .await
     }
 
-    /// What was last known of engines that are there no more, the last one first.
+    /// The last data of engines that have left, the latest first.
     pub async fn engine_classes(&self) -> Result<Vec<EngineClass>, DriverStopped> {
         self.read(|view| view.core.programs().classes.iter().cloned().collect())
             .await
@@ -142,7 +142,7 @@ impl DriverHandle {
             .await
     }
 
-    /// What a worker's running steps hold; `None` where no ledger is kept.
+    /// Ledger totals of a worker's running steps; `None` in modes without a ledger.
     pub async fn running_use(&self, worker: WorkerId) -> Result<Option<RunningUse>, DriverStopped> {
         self.read(move |view| view.core.running_use(worker)).await
     }
@@ -182,12 +182,12 @@ impl DriverHandle {
         self.read(move |view| view.profiles.get(&key)).await
     }
 
-    /// What KV memory was used for.
+    /// KV memory use.
     pub async fn memory_accounts(&self) -> Result<MemoryAccounts, DriverStopped> {
         self.read(memory_accounts).await
     }
 
-    /// Copies of caches in host memory, with the programs that they are of.
+    /// Copies of caches in host memory, with their programs.
     pub async fn held_copies(&self) -> Result<Vec<(ProgramId, Box<str>)>, DriverStopped> {
         self.read(|view| {
             let held = view.core.programs().offloads.held.iter();
@@ -209,12 +209,12 @@ impl DriverHandle {
         .await
     }
 
-    /// All bindings, as they are on record.
+    /// All bindings on record.
     pub async fn bindings(&self) -> Result<Bindings, DriverStopped> {
         self.read(|view| view.core.bindings().clone()).await
     }
 
-    /// The active policy that holds for a job, and the scope for which it is bound.
+    /// The active policy for a job, and the scope of its binding.
     pub async fn bound_for(
         &self,
         world: World,
@@ -228,7 +228,7 @@ impl DriverHandle {
         .await
     }
 
-    /// The bindings of the worlds that are asked in place, and how their policies fare.
+    /// The bindings of the worlds that the driver asks, and the statistics of their policies.
     pub async fn binding_views(&self) -> Result<Vec<BindingView>, DriverStopped> {
         self.read(|view| {
             let worlds = World::ALL.iter().filter(|world| is_asked_in_place(**world));
@@ -239,7 +239,7 @@ impl DriverHandle {
         .await
     }
 
-    /// The policy that answers for a scope, by its own binding.
+    /// The active policy of a scope's own binding.
     pub async fn active_policy(
         &self,
         world: World,
@@ -249,12 +249,12 @@ impl DriverHandle {
             .await
     }
 
-    /// What became of the questions to policies.
+    /// Statistics of the questions to policies.
     pub async fn policy_statistics(&self) -> Result<PolicyStatistics, DriverStopped> {
         self.read(|view| view.policies.statistics().clone()).await
     }
 
-    /// The same version by version.
+    /// The same statistics by version.
     pub async fn policy_versions(&self) -> Result<Vec<VersionRow>, DriverStopped> {
         self.read(|view| view.policies.version_rows()).await
     }

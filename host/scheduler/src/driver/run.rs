@@ -1,4 +1,5 @@
-//! The driver's thread: it gives the scheduler inputs and the time, and carries its outputs out.
+//! The driver's thread: it passes inputs and the time to the scheduler, and carries out its
+//! outputs.
 
 use super::actions::{ActionInstruction, ActionStart, ActionWork, SubmitAction};
 use super::forecasts::ForecastFeed;
@@ -19,19 +20,19 @@ use treadle_core::{Core, Event};
 use treadle_model::{GatewayId, StepId};
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 
-/// Inputs that may wait for the driver; beyond it their senders block.
+/// Maximum number of queued inputs; beyond it their senders block.
 const INPUTS_MAX: usize = 65_536;
-/// Inputs handled before what they changed is handed to the journal.
+/// Number of inputs after which the changes go to the journal.
 const BATCH_INPUTS_MAX: usize = 512;
-/// How long a replay may take before a snapshot spares the next start of it.
+/// Replay time above which a snapshot is made for the next start.
 const REPLAY_MAX: Duration = Duration::from_millis(500);
-/// Of the time of events, snapshots that are made for that take one part in so many.
+/// Such snapshots take at most one part in this many of the time for handling events.
 const SNAPSHOT_SHARE: u32 = 10;
-/// Why a transfer fails once its executor has ended.
+/// The cause of failed transfers once their executor has ended.
 const NO_EXECUTOR: &str = "the executor for KV transfers has ended";
 
-/// The channel to a gateway in another process. What waits in it is bounded by the gateway's open
-/// steps; a connection that does not take it is cut.
+/// The channel to a gateway in another process. Its length is bounded by the gateway's open steps;
+/// a connection that does not read it is closed.
 pub type GatewaySender = UnboundedSender<ToGateway>;
 
 /// What a driver starts from.
@@ -52,12 +53,12 @@ pub struct DriverOptions {
     pub journal: Option<JournalHandle>,
     /// Events between two snapshots.
     pub snapshot_events: u64,
-    /// Where to report programs whose rest is to be predicted.
+    /// Where to report programs to be predicted.
     pub forecasts: Option<ForecastFeed>,
-    /// Who moves KV caches; without one each wish fails. What waits in the channel is bounded by
-    /// the core, which opens one transfer per program, and ends it before the next.
+    /// The executor of KV transfers; without one, each transfer fails. The channel's length is
+    /// bounded by the core, which opens one transfer per program, and ends it before the next.
     pub transfers: Option<UnboundedSender<Order>>,
-    /// Who runs actions; without one they wait. What waits in the channel is bounded by the
+    /// The executor of actions; without one they wait. The channel's length is bounded by the
     /// actions that the core starts at once.
     pub actions: Option<UnboundedSender<ActionInstruction>>,
     /// Where to report policies that lost their role by their own fault.
@@ -113,16 +114,17 @@ struct Driver {
     notices: Option<UnboundedSender<Notice>>,
     instructions: HashMap<StepId, UnboundedSender<Instruction>>,
     gateways: HashMap<ConnectionId, (GatewayId, GatewaySender)>,
-    /// To be notified once the event of that number is on disk.
+    /// To be notified once the event with this number is on disk.
     committed: Vec<(u64, Recorder)>,
     backlog: Backlog,
 }
 
-/// What the next start has to replay, in time: to handle an event again takes about as long.
+/// The work that the next start has to replay, as time: handling an event again takes about as
+/// long.
 struct Backlog {
-    /// Time for events since the last snapshot.
+    /// Time spent on events since the last snapshot.
     handling: Duration,
-    /// How long that took.
+    /// Duration of the last snapshot.
     last_snapshot: Duration,
 }
 
@@ -152,7 +154,7 @@ impl Driver {
             if self.journal.as_ref().is_some_and(JournalHandle::is_closed) {
                 // Another scheduler has taken over; handlers that wait here see the end of their
                 // channel.
-                tracing::error!("nothing can be put on record any more; the scheduler ends");
+                tracing::error!("the journal can no longer be written; the scheduler stops");
                 return;
             }
             if let Some(stopped) = stop {
@@ -210,7 +212,8 @@ impl Driver {
                 connection,
                 sender,
             } => {
-                // With its channel an earlier connection of the same gateway ends too.
+                // This drops its channel, which also ends an earlier connection of the same
+                // gateway.
                 self.gateways.retain(|_, (known, _)| *known != gateway);
                 self.gateways.insert(connection, (gateway, sender));
                 let joined = LinkInput::Joined {
@@ -248,7 +251,7 @@ impl Driver {
                 } = *input;
                 let now_ms = self.clock.now().0 / 1_000;
                 let policies = self.scheduler.policies_mut();
-                // A change that gives a role is never refused.
+                // A change that assigns a role is never refused.
                 let _ = policies.change(world, &scope, change, now_ms);
             }
             Input::States(sender) => {
@@ -307,7 +310,8 @@ impl Driver {
         }
     }
 
-    /// Takes an action, numbered here, so that none comes between its check and its event.
+    /// Submits an action. It is numbered here, so that no other event comes between its check and
+    /// its event.
     fn submit_action(&mut self, input: SubmitAction) {
         let SubmitAction {
             mut spec,
@@ -321,12 +325,12 @@ impl Driver {
             let submitted = ActionEvent::ActionSubmitted { action, spec };
             self.handle(scheduler::Input::Event(submitted.into()));
         }
-        // One that is known may not be on record yet either.
+        // An action that was submitted before may not be on record yet either.
         self.committed.push((self.scheduler.seq(), recorder));
         let _ = reply.send(admitted);
     }
 
-    /// Tells the executor of actions what to do once this is on record.
+    /// Sends an instruction to the executor of actions, which waits until this is on record.
     fn instruct_executor(&mut self, command: ActionCommand) {
         let Some(executor) = &self.actions else {
             return;
@@ -357,7 +361,7 @@ impl Driver {
                     times: known.times(state.now),
                 })
             }
-            // The scheduler answers it.
+            // The scheduler answers this question itself.
             ActionCommand::AskElastic { .. } => None,
         };
         let Some(work) = work else { return };
@@ -389,7 +393,7 @@ impl Driver {
         }
     }
 
-    /// Hands to the journal what was seen since the last time.
+    /// Passes the rows since the last flush to the journal.
     fn flush(&mut self) {
         let records = self.scheduler.take_records();
         let sender = |(gateway, connection, number)| {
@@ -402,7 +406,7 @@ impl Driver {
             relayed: records.relayed.into_iter().filter_map(sender).collect(),
         };
         let Some(journal) = &self.journal else {
-            // Nothing is kept, so everything is as durable as it will be.
+            // Without a journal, everything is as durable as it will be.
             return batch.notify(&[]);
         };
         if !batch.is_empty() {

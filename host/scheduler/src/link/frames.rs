@@ -1,4 +1,4 @@
-//! The protocol between a gateway and a scheduler in different processes: one JSON object a line.
+//! The protocol between a gateway and a scheduler in different processes: one JSON object per line.
 
 use crate::{Dispatch, Instruction, LiveLimit};
 use serde::{Deserialize, Serialize};
@@ -7,10 +7,10 @@ use treadle_core::{Event, Refusal};
 use treadle_model::Tenant;
 use treadle_model::{EngineKind, GatewayId, StepId, WorkerId};
 
-/// Longest line, in bytes: a prompt is never in one.
+/// Maximum length of a line in bytes; prompts are never sent.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// From a gateway.
+/// A message from a gateway.
 #[allow(
     clippy::large_enum_variant,
     reason = "moved once through a line; a box would cost every event an allocation"
@@ -18,42 +18,42 @@ pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum FromGateway {
-    /// The first line.
+    /// The first message.
     Hello {
         /// Its id, from the store.
         gateway: GatewayId,
-        /// Who it is, for people.
+        /// A name for display.
         name: String,
     },
-    /// Something happened.
+    /// An event.
     Event {
         /// Its number among the gateway's events.
         number: u64,
-        /// What.
+        /// The event.
         event: Event,
-        /// A bound on the tenant's live programs, with a step's arrival.
+        /// A limit on the tenant's live programs, with a step's arrival.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         live: Option<Live>,
     },
-    /// All that was not on record has been sent again; these steps are open.
+    /// Everything that was not on record has been sent again; these steps are open.
     Open {
         /// The steps.
         steps: Vec<OpenStep>,
     },
 }
 
-/// A tenant's bound on live programs.
+/// A limit on a tenant's live programs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Live {
     tenant: String,
     programs_max: u64,
 }
 
-/// From the scheduler.
+/// A message from the scheduler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum ToGateway {
-    /// The answer to a hello: events up to this number are known.
+    /// The reply to a hello: events up to this number were handled.
     Welcome {
         /// The number.
         handled: u64,
@@ -70,7 +70,7 @@ pub enum ToGateway {
         /// The number.
         number: u64,
     },
-    /// Requests that their client, or an operator, wants to end.
+    /// Requests to end, as their client or an operator withdrew them.
     Withdraw(Withdrawn),
 }
 
@@ -79,17 +79,17 @@ pub enum ToGateway {
 pub struct Withdrawn {
     /// Their tenant; all tenants if absent.
     pub tenant: Option<String>,
-    /// Those with this id, and its parts; all if absent.
+    /// Only the request with this id, and its parts; all if absent.
     pub id: Option<String>,
-    /// The engine is not notified, so connections to engines have to break.
+    /// The engine is not notified, so connections to engines must be closed.
     pub cut: bool,
 }
 
-/// An instruction in a form that travels.
+/// The serialized form of an instruction.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "snake_case")]
 pub enum WireInstruction {
-    /// Send the request there.
+    /// Send the request to a worker.
     Dispatch {
         /// The worker.
         worker: WorkerId,
@@ -105,29 +105,29 @@ pub enum WireInstruction {
         slot: Option<u32>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
 
-        /// How urgent the step is.
+        /// The step's priority.
         priority: Option<i32>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
 
-        /// Whether it may be told to give way.
+        /// Whether it may be preempted.
         interruptible: bool,
     },
     /// Answer with an error.
     Refuse {
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// The tenant has as many live programs as it may.
+    /// The tenant has reached its limit of live programs.
     RefuseLive {
-        /// How many live programs the tenant may have.
+        /// The limit.
         programs_max: u64,
     },
     /// Drop the engine's request.
     Abort {
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// Drop the engine's request, keep what it has generated.
+    /// Drop the engine's request and keep its output so far.
     Preempt,
     /// The scheduler does not know the step any more.
     Forget,

@@ -1,4 +1,4 @@
-//! JSON lines over a connection; an empty line is a sign of life.
+//! JSON lines over a connection; an empty line is a heartbeat.
 
 use super::SILENCE_MAX;
 use super::frames::LINE_BYTES_MAX;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// Nothing came, not even a sign of life.
+    /// Nothing came, not even a heartbeat.
     #[error("the other end has been silent for {} s", SILENCE_MAX.as_secs())]
     Silent,
     /// It was closed.
@@ -18,10 +18,10 @@ pub enum LineError {
     /// It broke.
     #[error("the connection broke: {0}")]
     Broken(#[from] std::io::Error),
-    /// A line is longer than any that is sent.
+    /// A line exceeds the limit.
     #[error("a line has more than {LINE_BYTES_MAX} bytes")]
     TooLong,
-    /// A line is not what was expected.
+    /// A line could not be parsed.
     #[error("a line cannot be read: {0}; are all daemons of one version?")]
     Malformed(#[from] serde_json::Error),
 }
@@ -46,9 +46,9 @@ pub async fn read_line<T: DeserializeOwned>(
     }
 }
 
-/// Adds a line to what is to be written.
+/// Appends a line to a write buffer.
 pub fn add_line(buffer: &mut Vec<u8>, value: &impl Serialize) {
-    // Frames hold strings and numbers only, which always have a JSON form.
+    // Frames hold only strings and numbers, so serialization can't fail.
     let _ = serde_json::to_writer(&mut *buffer, value);
     buffer.push(b'\n');
 }

@@ -2,8 +2,8 @@
 //!
 //! A gateway numbers its events about its steps and keeps them until the scheduler confirms that
 //! they are on record. When a scheduler dies, the gateway keeps its clients' streams open, finds
-//! the next scheduler, relays again what was not on record, and both compare what they know of its
-//! steps ([`treadle_core::link`]).
+//! the next scheduler and relays again what was not on record. Then both compare their records of
+//! its steps ([`treadle_core::link`]).
 
 mod frames;
 mod lines;
@@ -15,11 +15,11 @@ pub use remote::RemoteScheduler;
 
 use std::time::Duration;
 
-/// Where a scheduler takes gateways' connections, followed by the shard.
+/// Path at which a scheduler accepts gateways, followed by the shard.
 pub const PATH: &str = "/internal/link";
-/// What both ends upgrade to.
+/// The upgrade protocol of both ends.
 pub const PROTOCOL: &str = "treadle-link/1";
-/// Pause between two signs of life.
+/// Interval of heartbeats.
 pub const PULSE: Duration = Duration::from_secs(1);
-/// Silence after which the other end is taken as gone.
+/// Silence after which the other end counts as gone.
 pub const SILENCE_MAX: Duration = Duration::from_secs(4);

@@ -1,4 +1,4 @@
-//! A gateway's end: what happens to its steps, kept until it is on record.
+//! The gateway's end: events of its steps, kept until they are on record.
 
 use super::frames::{FromGateway, ToGateway};
 use crate::{DriverStopped, Instruction, LiveLimit, Recorder, Recording};
@@ -10,16 +10,16 @@ use treadle_core::link::OpenStep;
 use treadle_core::{Event, ProgramEvent, StepArrival};
 use treadle_model::{GatewayId, StepId, WorkerId};
 
-/// Events that may wait to be on record; beyond it no new step is taken.
+/// Maximum number of events that wait to be on record; beyond it no new step is accepted.
 const UNRECORDED_MAX: usize = 200_000;
-/// Beyond this share of the bound, progress of streams is not kept.
+/// Number of waiting events beyond which the progress of streams is not kept.
 const UNRECORDED_TIGHT: usize = UNRECORDED_MAX / 4;
 
-/// A scheduler in another process, or in none for a while.
+/// A scheduler in another process, which may be absent for a while.
 pub struct RemoteScheduler {
     gateway: GatewayId,
     known: Mutex<Known>,
-    /// Something is to be sent.
+    /// Notified when something is to be sent.
     pub wake: Notify,
 }
 
@@ -29,7 +29,7 @@ struct Unrecorded {
     live: Option<LiveLimit>,
 }
 
-/// A handler waits for an event to be on record.
+/// A handler that waits for an event to be on record.
 struct Waiting {
     number: u64,
     step: Option<StepId>,
@@ -44,7 +44,7 @@ struct Open {
 #[derive(Default)]
 struct Known {
     last_number: u64,
-    /// Sent on the present connection, or known to the scheduler before.
+    /// Last event sent on the present connection, or known to the scheduler before.
     sent: u64,
     unrecorded: VecDeque<Unrecorded>,
     waiting: VecDeque<Waiting>,
@@ -52,7 +52,7 @@ struct Known {
 }
 
 impl RemoteScheduler {
-    /// Nothing has happened yet.
+    /// Creates the gateway's end, without events.
     pub fn new(gateway: GatewayId) -> Self {
         Self {
             gateway,
@@ -66,7 +66,7 @@ impl RemoteScheduler {
         self.gateway
     }
 
-    /// Hands a step over and gives the channel for its instructions.
+    /// Submits a step and returns the channel for its instructions.
     pub fn submit(
         &self,
         arrival: StepArrival,
@@ -88,7 +88,7 @@ impl RemoteScheduler {
         Ok(received)
     }
 
-    /// Hands an event over.
+    /// Queues an event.
     pub fn event(&self, event: Event) {
         let mut known = self.known();
         let is_progress = matches!(event, Event::Program(ProgramEvent::StepProgressed { .. }));
@@ -101,7 +101,7 @@ impl RemoteScheduler {
         self.wake.notify_one();
     }
 
-    /// Hands an event over, and gives what completes once it is on record.
+    /// Queues an event, and returns a future that completes once it is on record.
     pub fn event_to_record(&self, event: Event) -> Recording {
         let (recorded, done) = Recording::new();
         let step = match &event {
@@ -122,7 +122,7 @@ impl RemoteScheduler {
         done
     }
 
-    /// What has to be sent first to a scheduler that knows events up to `handled`.
+    /// The messages to send first to a scheduler that has handled events up to `handled`.
     pub fn resume(&self, handled: u64) -> Vec<FromGateway> {
         let mut known = self.known();
         known.sent = handled;
@@ -137,12 +137,12 @@ impl RemoteScheduler {
         frames
     }
 
-    /// Up to so many events that were not sent yet.
+    /// Up to `max` events that were not sent yet.
     pub fn unsent(&self, max: usize) -> Vec<FromGateway> {
         self.known().unsent(max)
     }
 
-    /// A message of the scheduler. What it withdraws is left to the caller.
+    /// Handles a message of the scheduler. Withdrawals are left to the caller.
     pub fn hear(&self, said: ToGateway) {
         let mut known = self.known();
         match said {
@@ -152,8 +152,8 @@ impl RemoteScheduler {
         }
     }
 
-    /// A lock that broke holds what its holder had finished: every change is
-    /// one push or one removal.
+    /// Locks the state. A poisoned lock is still consistent: every change is one push or one
+    /// removal.
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -170,7 +170,7 @@ impl Known {
         });
     }
 
-    /// Keeps the list of open steps true.
+    /// Updates the list of open steps.
     fn observe(&mut self, event: &Event) {
         match event {
             Event::Program(ProgramEvent::StepFailed { step, failure }) if failure.retryable => {
@@ -188,7 +188,7 @@ impl Known {
         }
     }
 
-    /// The next dispatch may name the same worker again.
+    /// Records that a step is at no engine, as the next dispatch may name the same worker again.
     fn leaves_engine(&mut self, step: StepId) {
         if let Some(open) = self.steps.get_mut(&step) {
             open.at = None;
@@ -233,8 +233,8 @@ impl Known {
 
     fn instruct(&mut self, step: StepId, instruction: Instruction) {
         if matches!(instruction, Instruction::Forget) {
-            // Its answer will not be on record as one: the handler that waits for that must not go
-            // on waiting.
+            // Its answer will not be on record as one: the handler that waits for that must stop
+            // waiting.
             self.waiting.retain(|each| each.step != Some(step));
         }
         let Some(open) = self.steps.get_mut(&step) else {
@@ -243,15 +243,15 @@ impl Known {
         let is_over = match &instruction {
             Instruction::Dispatch(dispatch) => {
                 if open.at.replace(dispatch.worker) == Some(dispatch.worker) {
-                    // Sent twice, because the first message was thought to be lost.
+                    // The message was sent twice, because the first one was thought to be lost.
                     return;
                 }
                 false
             }
             Instruction::Preempt | Instruction::Abort(_) => false,
             Instruction::Forget => {
-                // An attempt under way gets this, later waiters get the rest.
-                let cause = "the scheduler does not know the step any more".into();
+                // A running attempt gets this, later waiters get the rest.
+                let cause = "the scheduler no longer has this step".into();
                 let _ = open.instructions.send(Instruction::Abort(cause));
                 true
             }
@@ -310,9 +310,9 @@ mod tests {
         assert_eq!(numbers(&remote.unsent(9)), [3]);
         assert!(remote.unsent(9).is_empty());
         remote.hear(ToGateway::Recorded { number: 1 });
-        // The next scheduler knows one more than is on record here.
+        // The next scheduler has one event more than is on record here.
         assert_eq!(numbers(&remote.resume(2)), [3]);
-        // One that knows less than was confirmed to be on record is sent all that is left.
+        // A scheduler that has fewer than were confirmed gets everything that is left.
         assert_eq!(numbers(&remote.resume(0)), [2, 3]);
         remote.hear(ToGateway::Recorded { number: 3 });
         assert!(numbers(&remote.resume(0)).is_empty());

@@ -1,4 +1,4 @@
-//! What is on record of actions.
+//! Journal rows of actions.
 
 use super::projection::Subject;
 use treadle_core::Core;
@@ -102,7 +102,7 @@ pub(crate) fn row(id: ActionId, action: &Action) -> ActionRow {
     row
 }
 
-/// Numbers and texts in maps with text keys, which always have a JSON form.
+/// Numbers and texts in maps with text keys, for which serialization can't fail.
 fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

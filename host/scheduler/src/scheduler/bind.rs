@@ -9,9 +9,9 @@ use treadle_policy::evaluator::Changed;
 /// A binding that was changed.
 #[derive(Debug)]
 pub struct Bound {
-    /// The number of the binding that was made; 0 if none was.
+    /// The id of the new binding; 0 if none was made.
     pub id: u64,
-    /// What changed, if the world is asked here.
+    /// The change of the evaluator's binding, if the scheduler asks this world.
     pub changed: Option<Changed>,
 }
 
@@ -20,7 +20,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
     /// that gets a role.
     ///
     /// # Errors
-    /// [`ChangeError`] if it can't be changed so; nothing has changed then.
+    /// [`ChangeError`] if the change is refused; nothing has changed then.
     pub fn bind(
         &mut self,
         now: Timestamp,
@@ -47,7 +47,7 @@ mod tests {
     use treadle_model::{AskId, PolicyRef, Role, StepId, World};
     use treadle_policy::evaluator::{Notice, NoticeKind, Scope};
 
-    /// Policies of which each fails for good once it is asked.
+    /// Policies each of which fails permanently once it is asked.
     #[derive(Default)]
     struct Failing {
         bound: u64,
@@ -131,8 +131,8 @@ mod tests {
         })))
     }
 
-    /// What was bound between a failure and its record used to be undone by the record, and the
-    /// policy that had failed came back with a restart.
+    /// A binding made between a failure and its record used to be undone by the record, and a
+    /// restart brought the failed policy back.
     #[test]
     fn what_is_bound_after_a_failure_answers_after_a_restart() {
         let mut scheduler = scheduler();

@@ -10,7 +10,7 @@ use treadle_core::program::Program;
 use treadle_core::{Command, Event, Mode, Refusal};
 use treadle_model::{GatewayId, PolicyRef, StepId, Timestamp, WorkerId};
 
-/// Who shares out the units of actions where no policy does.
+/// The name of the default that shares out the units of actions without a policy.
 const BUILT_IN: &str = "core";
 
 impl<P: Policies, O: Observer> Scheduler<P, O> {
@@ -38,7 +38,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 let program = was.as_ref().map(|was| &*was.program);
                 let program = program.and_then(|key| self.core.programs().keys.get(key));
                 self.dirty.extend(program);
-                // One that engines failed has its row, by the event that said so.
+                // A step that engines failed already has its row, from the event that reported it.
                 let by_engines = matches!(refusal, Refusal::EngineFailed { .. });
                 if let Some(was) = was.filter(|_| self.journals && !by_engines) {
                     let row = projection::refused_row(step, &refusal, *was, now);
@@ -81,7 +81,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             self.outputs.push_back(Output::Observed(Box::new(observed)));
         }
         self.returned.forget(program.id);
-        self.outlook.forget(program.id);
+        self.annotations.forget(program.id);
         self.profiles.forget(&program.key);
         self.transfers.forget(program, &mut self.outputs);
         self.policies.forget(program.id);
@@ -139,7 +139,7 @@ mod tests {
     use treadle_model::{ActionId, AskId, Span};
     use treadle_policy::evaluator::Changed;
 
-    /// Where it arranges, it gives every action the most that it can do with.
+    /// If it arranges, it gives every action the largest amount that it accepts.
     struct Generous {
         arranges: bool,
     }
@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    /// The units that an action starts with which can do with 1 or 3 of 4, and the journal's word
-    /// on who chose them.
+    /// The units with which an action starts that accepts 1 or 3 of 4, and the policy named in the
+    /// journal.
     fn units_and_policy(arranges: bool) -> (u64, String) {
         let options = Options {
             core: Core::new(CoreConfig::default()),

@@ -1,4 +1,4 @@
-//! Gateways in other processes, as the scheduler sees them.
+//! Gateways in other processes, from the scheduler's side.
 
 use super::{Observer, Output, Policies, Scheduler};
 use crate::instruction::{Instruction, LiveLimit};
@@ -10,34 +10,34 @@ use treadle_core::link::{OpenStep, reconcile};
 use treadle_core::{Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, StepId, Timestamp};
 
-/// A connection to a gateway; another one of the same gateway has another id.
+/// The id of a connection to a gateway; a later connection of the same gateway has another one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConnectionId(pub u64);
 
-/// Something about a gateway in another process.
+/// An input about a gateway in another process.
 #[derive(Debug)]
 pub enum LinkInput {
-    /// It is connected, replacing any connection that it had before.
+    /// It connected, replacing any earlier connection.
     Joined {
         /// The gateway.
         gateway: GatewayId,
-        /// The way back to it.
+        /// Its connection.
         connection: ConnectionId,
     },
-    /// It relays an event.
+    /// It relayed an event.
     Relayed {
-        /// Where the event comes from.
+        /// The origin of the event.
         origin: Origin,
         /// Boxed: the largest input decides the size of the queue's entries.
         event: Box<Event>,
-        /// How many programs its tenant may have.
+        /// The limit on its tenant's live programs.
         live: Option<LiveLimit>,
     },
-    /// It has relayed all that was not on record, and has these steps.
+    /// It has relayed everything that was not on record, and reports its open steps.
     Open {
         /// The gateway.
         gateway: GatewayId,
-        /// The way back to it.
+        /// Its connection.
         connection: ConnectionId,
         /// Its open steps.
         steps: Vec<OpenStep>,
@@ -48,14 +48,15 @@ pub enum LinkInput {
         gateway: GatewayId,
         /// The connection.
         connection: ConnectionId,
-        /// When; it has as long to come back as from then, however late this is taken.
+        /// When it ended: the gateway's time to come back counts from then, however late this is
+        /// handled.
         at: Instant,
     },
-    /// It had to be back by now.
+    /// Its time to come back is over.
     Overdue {
         /// The gateway.
         gateway: GatewayId,
-        /// How long it had.
+        /// The time it had.
         timeout: Duration,
         /// The time.
         at: Instant,
@@ -67,8 +68,8 @@ pub enum LinkInput {
 /// A gateway that is connected.
 struct Joined {
     connection: ConnectionId,
-    /// `None` once both sides agree on the gateway's steps. Until then it may have a step somewhere
-    /// else than this scheduler believes, so it is not instructed; why a step was refused is kept.
+    /// `None` once both sides agree on the gateway's steps. Until then a step may be elsewhere than
+    /// this scheduler assumes, so the gateway gets no instructions; refusals are kept.
     refused: Option<BTreeMap<StepId, Instruction>>,
 }
 
@@ -77,7 +78,7 @@ pub(super) struct Links {
     joined: BTreeMap<GatewayId, Joined>,
     left: BTreeMap<GatewayId, Instant>,
     started: Instant,
-    /// Relayed since the last flush.
+    /// The last event that each gateway has relayed since the last flush.
     relayed: BTreeMap<GatewayId, u64>,
 }
 
@@ -91,15 +92,15 @@ impl Links {
         }
     }
 
-    /// Gateways to notify of what is on record once the rows seen so far are.
+    /// Gateways to notify once the rows so far are on record.
     pub(super) fn take_relayed(&mut self) -> Vec<(GatewayId, ConnectionId, u64)> {
         let relayed = mem::take(&mut self.relayed).into_iter();
         let joined = |(gateway, n)| Some((gateway, self.joined.get(&gateway)?.connection, n));
         relayed.filter_map(joined).collect()
     }
 
-    /// An instruction about a step for its gateway. One that is not connected asks when it comes
-    /// back.
+    /// The message with a step's instruction for its gateway. A gateway that is not connected gets
+    /// it when it comes back.
     pub(super) fn instruct(&mut self, step: StepId, instruction: Instruction) -> Option<Output> {
         let joined = self.joined.get_mut(&step.gateway())?;
         if let Some(refused) = &mut joined.refused {
@@ -116,14 +117,14 @@ impl Links {
         Some(Output::ToGateway(joined.connection, message))
     }
 
-    /// Both sides agree from now on; gives the refusals that were kept.
+    /// Records that both sides agree from now on; returns the refusals that were kept.
     fn agree(&mut self, gateway: GatewayId) -> BTreeMap<StepId, Instruction> {
         let joined = self.joined.get_mut(&gateway);
         let refused = joined.and_then(|joined| joined.refused.take());
         refused.unwrap_or_default()
     }
 
-    /// False for messages of an earlier connection, which are outdated.
+    /// Whether this is the gateway's present connection; messages of earlier ones are outdated.
     fn is_current(&self, gateway: GatewayId, connection: ConnectionId) -> bool {
         let joined = self.joined.get(&gateway);
         joined.is_some_and(|joined| joined.connection == connection)
@@ -194,7 +195,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             refused: Some(BTreeMap::new()),
         };
         self.links.joined.insert(gateway, joined);
-        // What was handled by this scheduler before is confirmed again once it is on record.
+        // Events that this scheduler handled before are confirmed again once they are on record.
         self.links.relayed.insert(gateway, handled);
     }
 
@@ -213,7 +214,8 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         if let Event::Program(ProgramEvent::StepFinished { step, .. }) = &event
             && !self.core.programs().steps.contains_key(step)
         {
-            // It was given up, and is listed so: its client must not take the answer for complete.
+            // The step was dropped, and is listed so: its client must not take the answer for
+            // complete.
             self.instruct(*step, Instruction::Forget);
         }
         if let (Event::Program(ProgramEvent::StepArrived(arrival)), Some(live)) = (&event, live)
@@ -226,14 +228,14 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         self.handle_event(now, event, Some(origin));
     }
 
-    /// Both sides go on with the same steps.
+    /// Makes both sides agree on the gateway's steps.
     fn agree(&mut self, now: Timestamp, gateway: GatewayId, steps: &[OpenStep]) {
         let plan = reconcile(self.core.programs(), gateway, steps);
         let mut refused = self.links.agree(gateway);
         self.handle_together(now, plan.events.into_iter().map(Event::Program).collect());
         for (step, worker) in plan.dispatch {
             let known = self.core.programs().steps.get(&step);
-            // The events may have changed where it is; then it was notified already.
+            // The events may have changed the step's worker; then the gateway was already notified.
             let Some(known) = known.filter(|s| s.state.worker() == Some(worker)) else {
                 continue;
             };
@@ -246,11 +248,11 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             }
         }
         for step in plan.abort {
-            let cause = "the scheduler does not know the engine any more".into();
+            let cause = "the engine is no longer registered".into();
             self.instruct(step, Instruction::Abort(cause));
         }
         for step in plan.over {
-            // A refusal gives the reason; a step at an engine is not refused any more.
+            // A refusal gives the reason; a step at an engine can't be refused any more.
             let waits = steps
                 .iter()
                 .any(|open| open.step == step && open.at.is_none());
@@ -269,7 +271,7 @@ mod tests {
 
     const GATEWAY: GatewayId = GatewayId(2);
     const CONNECTION: ConnectionId = ConnectionId(7);
-    /// How long the gateway has to come back.
+    /// The gateway's time to come back.
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn scheduler(started: Instant) -> Scheduler<PolicyEvaluator> {
@@ -323,8 +325,8 @@ mod tests {
         }
     }
 
-    /// Once this failed, its steps held their memory for ever: the only look at whether it was
-    /// back came too early by as much as the scheduler was late.
+    /// This used to fail: the gateway's steps held their memory forever, as its only timeout fired
+    /// too early by as much as the scheduler was late.
     #[test]
     fn a_gateway_whose_leaving_is_noticed_late_is_lost_in_time() {
         let start = Instant::now();
@@ -350,7 +352,7 @@ mod tests {
         assert_eq!(link(overdue(left + TIMEOUT)), 0);
     }
 
-    /// Once a step that was sent between both was sent a second time.
+    /// Instructions sent in between used to be sent twice.
     #[test]
     fn instructions_wait_until_both_sides_agree_on_the_steps() {
         let mut scheduler = scheduler(Instant::now());

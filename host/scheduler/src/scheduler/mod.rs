@@ -1,5 +1,5 @@
-//! The scheduler as a state machine: no thread, no clock, no socket. It is given the time with each
-//! input, and gives what is to be done as [`Output`]s and rows for the journal. The daemon's thread
+//! The scheduler as a state machine: no thread, no clock, no socket. Each input comes with the
+//! time, and the results are [`Output`]s and rows for the journal. The daemon's thread
 //! ([`crate::driver`]) and the deterministic simulation drive the same one.
 
 mod actions;
@@ -7,10 +7,10 @@ mod bind;
 mod commands;
 mod links;
 mod observation;
-mod outlook;
 mod policies;
 mod profile;
 mod projection;
+mod step_annotations;
 mod transfers;
 
 pub use bind::Bound;
@@ -24,11 +24,11 @@ use crate::link::ToGateway;
 use crate::orders::{Order, Transferred};
 use links::Links;
 use observation::Returned;
-use outlook::Outlook;
 use projection::Subject;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
+use step_annotations::StepAnnotations;
 use transfers::Transfers;
 use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::{Command, Core, Event, Origin, ProgramEvent, StepArrival};
@@ -36,34 +36,34 @@ use treadle_model::{ActionId, GatewayId, ProgramId, StepId, Timestamp, WorkerId}
 use treadle_policy::evaluator::Notice;
 use treadle_store::{Batch, Snapshot};
 
-/// Fewest events between two snapshots, however much one is wanted.
+/// Minimum number of events between two snapshots, even for early ones.
 const SNAPSHOT_EVENTS_MIN: u64 = 1_000;
 
-/// Something for the scheduler to handle.
+/// An input to the scheduler.
 #[allow(
     clippy::large_enum_variant,
     reason = "moved once; a box would cost every event an allocation"
 )]
 pub enum Input {
-    /// Something happened.
+    /// An event.
     Event(Event),
     /// A step arrived at a gateway in this process. A new program beyond `live` never reaches the
     /// core.
     Submit {
         /// The step.
         arrival: StepArrival,
-        /// How many programs its tenant may have.
+        /// The limit on its tenant's live programs.
         live: Option<LiveLimit>,
     },
-    /// What is expected of programs.
+    /// Forecasts for programs.
     Forecasts(Vec<Expected>),
-    /// Something about a gateway in another process.
+    /// An input about a gateway in another process.
     Link(LinkInput),
     /// The result of a transfer.
     Transferred(Transferred),
 }
 
-/// Something to be done.
+/// An output of the scheduler.
 #[derive(Debug)]
 pub enum Output {
     /// An instruction about a step of a gateway in this process.
@@ -72,17 +72,17 @@ pub enum Output {
     StepOver(StepId),
     /// A message for a gateway in another process.
     ToGateway(ConnectionId, ToGateway),
-    /// Something for the transfer executor.
+    /// An order for the transfer executor.
     Transfer(Order),
-    /// A program whose rest is to be predicted.
+    /// A program to be predicted.
     Observed(Box<Observation>),
-    /// Something for the executor of actions.
+    /// A command for the executor of actions.
     Action(ActionCommand),
     /// A policy that lost its role by its own fault.
     PolicyFailed(Box<Notice>),
 }
 
-/// What is to be put on record.
+/// Rows to put on record.
 #[derive(Default)]
 pub struct Records {
     /// The rows.
@@ -100,17 +100,17 @@ pub struct Options {
     pub seq: u64,
     /// Position of the latest snapshot; 0 for none.
     pub snapshot_seq: u64,
-    /// Whether rows for the journal are wanted.
+    /// Whether to produce rows for the journal.
     pub journals: bool,
     /// Events between two snapshots.
     pub snapshot_events: u64,
-    /// Whether something moves KV caches; without it each wish fails.
+    /// Whether there is a transfer executor; without one, each transfer fails.
     pub moves_caches: bool,
-    /// The monotonic time at present.
+    /// The present monotonic time.
     pub started: std::time::Instant,
 }
 
-/// The scheduler: the core, the policies, links to gateways, transfers, and what is to be journaled.
+/// The scheduler: the core, the policies, links to gateways, transfers, and pending journal rows.
 pub struct Scheduler<P, O = ()> {
     core: Core,
     policies: P,
@@ -121,9 +121,9 @@ pub struct Scheduler<P, O = ()> {
     journals: bool,
     /// Whether programs are to be predicted.
     predicts: bool,
-    /// Whose last tool call has returned.
+    /// Programs whose last tool call has returned.
     returned: Returned,
-    outlook: Outlook,
+    annotations: StepAnnotations,
     transfers: Transfers,
     links: Links,
     urls: HashMap<WorkerId, Arc<str>>,
@@ -135,7 +135,7 @@ pub struct Scheduler<P, O = ()> {
 }
 
 impl<P: Policies, O: Observer> Scheduler<P, O> {
-    /// Goes on from `options`.
+    /// Creates a scheduler from `options`.
     pub fn new(options: Options, policies: P, observer: O) -> Self {
         Self {
             core: options.core,
@@ -147,7 +147,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             journals: options.journals,
             predicts: false,
             returned: Returned::default(),
-            outlook: Outlook::default(),
+            annotations: StepAnnotations::default(),
             transfers: Transfers::new(options.moves_caches),
             links: Links::new(options.started),
             urls: HashMap::new(),
@@ -169,7 +169,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         &self.policies
     }
 
-    /// The policies, to change a binding between two decisions.
+    /// The policies, mutably, to change a binding between two decisions.
     pub fn policies_mut(&mut self) -> &mut P {
         &mut self.policies
     }
@@ -179,7 +179,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         &self.observer
     }
 
-    /// The observer, to be changed.
+    /// The observer, mutably.
     pub fn observer_mut(&mut self) -> &mut O {
         &mut self.observer
     }
@@ -204,7 +204,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         self.core.next_deadline()
     }
 
-    /// The next thing to be done.
+    /// The next output.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -227,9 +227,11 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             },
             Input::Forecasts(forecasts) => {
                 for expected in forecasts {
-                    // It may be over by now.
+                    // The program may be over by now.
                     if self.core.programs().live.contains_key(&expected.program) {
-                        self.rows.steps.extend(self.outlook.predicted(&expected));
+                        self.rows
+                            .steps
+                            .extend(self.annotations.predicted(&expected));
                         self.policies.expect(expected.program, expected.forecast);
                     }
                 }
@@ -243,7 +245,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         }
     }
 
-    /// Whether a step would open a program beyond a limit.
+    /// Whether a step would open a program beyond its tenant's limit.
     fn is_beyond(&self, arrival: &StepArrival, live: &LiveLimit) -> bool {
         let state = self.core.programs();
         !state.keys.contains_key(&arrival.program)
@@ -251,14 +253,14 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
     }
 
     /// Handles an event, which a gateway in another process may have relayed, and the answers to
-    /// every question that it raised. All that comes from outside comes in here.
+    /// every question that it raised. All external events pass through here.
     fn handle_event(&mut self, now: Timestamp, event: Event, origin: Option<Origin>) {
         let mut answers = VecDeque::new();
         self.handle_one(now, &event.within_bounds(), origin, &mut answers);
         self.handle_answers(now, answers);
     }
 
-    /// Handles events before any question that they raise is answered.
+    /// Handles several events before any question that they raise is answered.
     fn handle_together(&mut self, now: Timestamp, events: Vec<Event>) {
         let mut answers = VecDeque::new();
         for event in events {
@@ -288,7 +290,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         self.transfers.observe(&self.core, event, &mut self.outputs);
         if self.journals {
             let predicts = self.predicts;
-            self.outlook
+            self.annotations
                 .step_ends(&self.core, event, now, predicts, &mut self.rows);
         }
         let observed = self
@@ -296,7 +298,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             .then(|| self.returned.moment(&self.core, event))
             .flatten();
         match origin {
-            // The caller has seen that it was not handled before.
+            // The caller has checked that it was not handled before.
             Some(origin) => {
                 self.core.handle_relayed(now, origin, event);
             }
@@ -331,7 +333,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         }
     }
 
-    /// Reports to the policies how long a step took that is about to end.
+    /// Reports to the policies the duration of a step that is about to end.
     fn observe_step(&mut self, event: &Event, now: Timestamp) {
         if let Event::Program(ProgramEvent::StepFinished { step, .. }) = event
             && let Some(step) = self.core.programs().steps.get(step)
@@ -361,7 +363,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         }
     }
 
-    /// Notes whose rows have to be written anew.
+    /// Notes the actions whose rows have to be rewritten.
     fn note_actions(&mut self, event: &Event, commands: &[Command]) {
         if !self.journals {
             return;
@@ -379,7 +381,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         self.dirty_actions.extend(commanded);
     }
 
-    /// Records why the core decided as it did, and lets the observer see both.
+    /// Records the core's decisions, and passes event and decisions to the observer.
     fn record_decisions(
         &mut self,
         now: Timestamp,
@@ -405,7 +407,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         self.observer.handled(&mut self.core, &handled, commands);
     }
 
-    /// What is to be put on record of all that was handled since the last time.
+    /// The rows of everything handled since the last call.
     pub fn take_records(&mut self) -> Records {
         let now = self.core.now();
         for program in mem::take(&mut self.dirty) {
@@ -427,8 +429,8 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         }
     }
 
-    /// A snapshot, if one is due. It is due early if it is wanted: a replay would lack an event or
-    /// take too long.
+    /// A snapshot, if one is due. It is due early if `is_wanted`: without it, a replay would lack
+    /// an event or take too long.
     pub fn due_snapshot(&mut self, is_wanted: impl FnOnce() -> bool) -> Option<Snapshot> {
         let events = self.seq - self.snapshot_seq;
         let is_due =
@@ -436,7 +438,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         is_due.then(|| self.snapshot()).flatten()
     }
 
-    /// The state after the latest event.
+    /// A snapshot of the state after the latest event.
     pub fn snapshot(&mut self) -> Option<Snapshot> {
         self.snapshot_seq = self.seq;
         match serde_json::to_vec(&self.core.state()) {
@@ -446,7 +448,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 state,
             }),
             Err(error) => {
-                tracing::error!(%error, "the state could not be written down");
+                tracing::error!(%error, "serializing the state for a snapshot failed");
                 None
             }
         }

@@ -1,5 +1,5 @@
-//! What the scheduler reports of programs to the predictors. No decision waits for a prediction: it
-//! is there when the next one is due, or it is not.
+//! Observations of programs for the predictors. No decision waits for a prediction: it is there
+//! when the next one is due, or it is not.
 
 use std::collections::BTreeSet;
 use treadle_core::program::Program;
@@ -8,17 +8,17 @@ use treadle_model::{Phase, ProgramId, StepId, Timestamp};
 use treadle_policy::columns::{EXTRA_COLUMNS, extra_columns, group_of};
 use treadle_policy::evaluator::Forecast;
 
-/// A program as it was before its first step, when one of its steps ended, when its tool returned,
-/// or when it was over.
+/// The state of a program before its first step, at the end of a step, at the return of its tool,
+/// or at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// The program.
     pub program: ProgramId,
-    /// Its name with its client.
+    /// Its client's name for it.
     pub key: Box<str>,
     /// Its job.
     pub job: Box<str>,
-    /// The same for programs of one group.
+    /// A number shared by the programs of one group.
     pub group: u64,
     /// Context length.
     pub tokens: u64,
@@ -28,27 +28,27 @@ pub struct Observation {
     pub steps: u32,
     /// Time in tools so far.
     pub tool_ms: u64,
-    /// What else is known of it: its row of [`EXTRA_COLUMNS`].
+    /// Other facts: its row of [`EXTRA_COLUMNS`].
     pub extra: [f32; EXTRA_COLUMNS.len()],
-    /// What is known of it.
+    /// When it was observed.
     pub moment: Moment,
     /// The step that has just ended.
     pub after: Option<StepId>,
 }
 
-/// What is expected of a program that was observed.
+/// The forecast for an observed program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
     /// The program.
     pub program: ProgramId,
     /// `after` of the observation.
     pub after: Option<StepId>,
-    /// What is expected.
+    /// The forecast.
     pub forecast: Forecast,
 }
 
 impl Expected {
-    /// What is expected of a program that was seen like this.
+    /// The forecast for this observation.
     pub fn of(seen: &Observation, forecast: Forecast) -> Self {
         Self {
             program: seen.program,
@@ -63,11 +63,11 @@ impl Expected {
 pub enum Moment {
     /// Before its first step, or when a step has ended and its tool runs.
     Acting,
-    /// When that tool has returned: how it went and how long it took is known.
+    /// When that tool has returned: its result and duration are known.
     Returned,
-    /// When it is over and came to its end.
+    /// When it is over and ran to completion.
     Ended,
-    /// When it is over and may have gone on: it was aborted, or nothing was heard of it.
+    /// When it is over but might have continued: it was aborted, or went idle.
     CutShort,
 }
 
@@ -81,7 +81,7 @@ impl Moment {
 impl Observation {
     pub(super) fn of(program: &Program, moment: Moment, now: Timestamp) -> Self {
         let acted = match moment {
-            // Silence after the last step is no tool call.
+            // Idle time after the last step is no tool call.
             Moment::Ended | Moment::CutShort => program.acted_total,
             Moment::Acting | Moment::Returned => program.acted(now),
         };
@@ -90,7 +90,7 @@ impl Observation {
             key: program.key.clone(),
             job: program.job.clone(),
             group: group_of(program),
-            // A program without a finished step is known by its first prompt.
+            // A program without a finished step is described by its first prompt.
             tokens: program.context_tokens.max(program.demand_tokens),
             output_tokens: program.output_tokens_total,
             steps: program.steps_finished,
@@ -112,12 +112,12 @@ impl Observation {
     }
 }
 
-/// Programs whose last tool call is known to have returned, before their next step came.
+/// Programs whose last tool call has returned, as reported before their next step arrived.
 #[derive(Default)]
 pub(super) struct Returned(BTreeSet<ProgramId>);
 
 impl Returned {
-    /// The program that an event is about to tell something of, and what.
+    /// The program that an event is about to give an observation of, and its moment.
     pub(super) fn moment(&mut self, core: &Core, event: &Event) -> Option<(ProgramId, Moment)> {
         let Event::Program(event) = event else {
             return None;
@@ -132,8 +132,8 @@ impl Returned {
                 Some((step.program, Moment::Acting))
             }
             ProgramEvent::StepArrived(arrival) => match core.programs().program(&arrival.program) {
-                // Where a policy ranks its steps it is settled before the first where a program
-                // goes, so something should be expected of it by then. It gets the next id.
+                // If a policy ranks its steps, its placement is decided before the first one, so a
+                // forecast should exist by then. The program gets the next id.
                 None if core.ranks(&arrival.job) => {
                     Some((ProgramId(core.programs().next_program), Moment::Acting))
                 }
@@ -158,7 +158,7 @@ impl Returned {
         }
     }
 
-    /// Forgets a program; whether its tool was known to have returned.
+    /// Removes a program; returns whether its tool had returned.
     pub(super) fn forget(&mut self, program: ProgramId) -> bool {
         self.0.remove(&program)
     }
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(returned.extra[2..5], [0.0, 1.0, 1.0]);
         assert!(story.at(280, arrived(2)).is_empty(), "once is enough");
         story.at(290, finished(2));
-        // Nobody reports this one.
+        // The return of this one is not reported.
         let returned = story.at(400, arrived(3)).remove(0);
         assert_eq!((returned.moment, returned.steps), (Moment::Returned, 2));
         assert_eq!(returned.tool_ms, 270 + 110);

@@ -1,4 +1,4 @@
-//! What a scheduler asks, and what may watch it.
+//! The interfaces of a scheduler to its policies and its observer.
 
 use treadle_core::actions::{ElasticAnswer, ElasticQuestion};
 use treadle_core::bindings::BindingEvent;
@@ -14,8 +14,8 @@ pub trait Policies {
     /// A policy that is ready to be asked.
     type Loaded;
 
-    /// Follows a change of a binding that the core has handled. `loaded` is the policy that got a
-    /// role, with the number of its binding. `None` if its world is not asked here.
+    /// Applies a change of a binding that the core has handled. `loaded` is the policy that got a
+    /// role, with the binding's id. `None` if the scheduler does not ask this world.
     fn follow(
         &mut self,
         event: &BindingEvent,
@@ -38,7 +38,7 @@ pub trait Policies {
         now_ms: u64,
     ) -> Option<Event>;
 
-    /// Which waiting actions start, and with how much; `None` where no policy says so.
+    /// Which waiting actions start, and with which amount; `None` if no policy decides.
     fn arrange(
         &mut self,
         _question: &ElasticQuestion,
@@ -47,13 +47,13 @@ pub trait Policies {
         None
     }
 
-    /// Learns what is expected of a program.
+    /// Records the forecast for a program.
     fn expect(&mut self, _program: ProgramId, _forecast: Forecast) {}
 
-    /// Learns how long a step took that is about to end.
+    /// Records the duration of a step that is about to end.
     fn observe_step(&mut self, _core: &Core, _program: ProgramId, _step_ms: f64) {}
 
-    /// Forgets a program that is over.
+    /// Drops a program that is over.
     fn forget(&mut self, _program: ProgramId) {}
 }
 
@@ -123,18 +123,18 @@ pub struct Handled<'a> {
     pub event: &'a Event,
     /// The gateway in another process that relayed it.
     pub origin: Option<Origin>,
-    /// What the core decided.
+    /// The core's decisions.
     pub decisions: &'a [Decision],
 }
 
-/// Sees each event after the core has handled it, before the core's commands are carried out. A
-/// simulation checks both here, and changes them where it tests its own rules.
+/// Called with each event after the core has handled it, before the core's commands are carried
+/// out. A simulation checks both here, and changes them to test its own rules.
 pub trait Observer {
-    /// An event was handled, and came to these commands.
+    /// Handles an event and the commands that it led to.
     fn handled(&mut self, core: &mut Core, handled: &Handled<'_>, commands: &mut Vec<Command>);
 }
 
-/// Nobody watches.
+/// Does nothing.
 impl Observer for () {
     fn handled(&mut self, _: &mut Core, _: &Handled<'_>, _: &mut Vec<Command>) {}
 }

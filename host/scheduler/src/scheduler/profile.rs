@@ -22,7 +22,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Averages per step; seconds are the scheduler's.
+    /// Averages per step, in the scheduler's seconds.
     pub fn to_json(self) -> serde_json::Value {
         let secs = |us: u64, n: u64| round4(us as f64 / 1e6 / n.max(1) as f64);
         let mean = |sum: u64, n: u64| (n > 0).then(|| round4(sum as f64 / n as f64));
@@ -57,7 +57,7 @@ impl Profiles {
         self.by_key.get(key).copied()
     }
 
-    /// Learns from an event that the core is about to handle.
+    /// Updates from an event that the core is about to handle.
     pub(crate) fn observe(&mut self, core: &Core, event: &Event, now: Timestamp) {
         match event {
             Event::Program(ProgramEvent::StepArrived(arrival)) => {

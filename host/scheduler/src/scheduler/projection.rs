@@ -1,5 +1,5 @@
-//! From events and state to rows: the only code that knows both the core's
-//! types and the store's.
+//! Projections of events and state to rows: the only code that uses both the core's types and the
+//! store's.
 
 use crate::record;
 use treadle_core::bindings::{BindingEvent, BoundPolicy};
@@ -13,7 +13,7 @@ use treadle_store::{
     BindingRow, BindingSet, DecisionRow, EventRow, ProgramRow, RewardRow, StepRow, WorkerRow,
 };
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Default)]
 pub(crate) struct Subject {
     pub(crate) program: Option<ProgramId>,
@@ -24,7 +24,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Looks the event's subject up before the core handles it.
+    /// Determines the subject before the core handles the event.
     pub(crate) fn of(core: &Core, event: &Event) -> Self {
         match event {
             Event::Program(event) => Self::of_program_event(core, event),
@@ -96,8 +96,8 @@ impl Subject {
     }
 }
 
-/// Programs that an event changes beside its subject, before the core handles it: those whose steps
-/// end with their connections, and those that are placed on a worker that goes away.
+/// Further programs that an event changes, determined before the core handles it: those whose steps
+/// end with their connections, and those placed on a worker that leaves.
 pub(crate) fn changed_beside(core: &Core, event: &Event) -> Vec<ProgramId> {
     let state = core.programs();
     let gateway = match event {
@@ -166,7 +166,7 @@ pub(crate) fn program_row(
     }
 }
 
-/// The reward that an event reports, of a program that is not live.
+/// The row of a reported reward for a program that is no longer live.
 pub(crate) fn reward_row(event: &Event, subject: &Subject) -> Option<RewardRow> {
     let Event::Program(ProgramEvent::ProgramRewarded {
         program,
@@ -255,7 +255,7 @@ pub(crate) fn step_rows(core: &Core, event: &Event, now: Timestamp) -> Vec<StepR
     ended.filter_map(row).collect()
 }
 
-/// The row of a step that waited in vain.
+/// The row of a step that was refused after waiting.
 pub(crate) fn refused_row(
     id: StepId,
     refusal: &Refusal,

@@ -7,16 +7,16 @@ use treadle_core::program::Program;
 use treadle_core::{Command, Core, Event, ProgramEvent};
 use treadle_model::{ProgramId, WorkerId};
 
-/// The result of a wish to move a program's cache where nothing moves caches.
+/// The cause of failed transfers without an executor.
 const NO_TRANSFERS: &str = "no executor for KV transfers";
 
-/// The same where an end of it is gone.
+/// The cause of failed transfers if a worker is gone.
 const NO_WORKER: &str = "the worker is gone";
 
-/// Transfers under way. Of each program one is open at most; what comes of an earlier one is not
-/// taken for what comes of a later one.
+/// Running transfers. Each program has at most one; ids keep the result of an earlier one from
+/// being taken for that of a later one.
 pub(super) struct Transfers {
-    /// Whether something moves caches.
+    /// Whether there is a transfer executor.
     is_served: bool,
     open: BTreeMap<ProgramId, u64>,
     last: u64,
@@ -33,7 +33,7 @@ impl Transfers {
         }
     }
 
-    /// Passes a command on; gives the event that it comes to at once, if it does.
+    /// Passes a command on; returns the event of an immediate failure.
     pub(super) fn order(
         &mut self,
         core: &Core,
@@ -124,7 +124,7 @@ impl Transfers {
         None
     }
 
-    /// Takes the result of a transfer: the event, unless the transfer was cancelled.
+    /// Handles the result of a transfer: gives its event, unless it was cancelled.
     pub(super) fn take(&mut self, done: Transferred, outputs: &mut Outputs) -> Option<Event> {
         if self.open.get(&done.program) == Some(&done.transfer_id) {
             self.open.remove(&done.program);
@@ -136,7 +136,7 @@ impl Transfers {
         None
     }
 
-    /// Reports an engine that may not be the same process any more.
+    /// Reports an engine whose process may have changed.
     pub(super) fn observe(&self, core: &Core, event: &Event, outputs: &mut Outputs) {
         let Event::Program(
             ProgramEvent::WorkerLost { worker, .. }
@@ -153,7 +153,7 @@ impl Transfers {
         }
     }
 
-    /// A program is over.
+    /// Reports that a program is over.
     pub(super) fn forget(&self, program: &Program, outputs: &mut Outputs) {
         let key = program.key.clone();
         self.send(outputs, Order::ForgetProgram { key });

@@ -1,4 +1,4 @@
-//! Whatever the driver hands over, the writer goes on.
+//! The writer survives any rows from the driver.
 
 use super::*;
 use crate::{Clock, DriverOptions, Recording, spawn_driver};
@@ -17,10 +17,10 @@ use treadle_store::{
 
 /// Longest wait for a batch: far more than any takes, far less than forever.
 const TIMEOUT: Duration = Duration::from_mins(1);
-/// Substitutes NUL in PostgreSQL, and so comes back as that.
+/// The substitute for NUL in PostgreSQL, which is also what is read back.
 const NUL_SUBSTITUTE: char = '\u{f0000}';
 
-/// Letters that no database can make shorter.
+/// Letters that no database can compress.
 fn letters(length: usize, mut state: u64) -> String {
     let letter = |_| {
         state = state
@@ -183,7 +183,7 @@ impl Fixture {
         }
     }
 
-    /// Hands rows over and waits for each event; how each fared.
+    /// Queues rows and waits for each event. Returns the stored events and each event's result.
     fn write(&self, mut rows: Batch) -> (Vec<EventRow>, Vec<Result<(), NotRecorded>>) {
         let last = self.runtime.block_on(self.store.last_seq());
         let first = last.expect("it is read") + 1;
@@ -205,7 +205,7 @@ impl Fixture {
         (sent, outcomes.expect("the writer goes on"))
     }
 
-    /// Rows are all there in order, or placeholders for them.
+    /// All rows are stored in order, or placeholders for them.
     fn check(&self, rows: Batch) -> Result<(), TestCaseError> {
         let good = rows.events.iter().position(|event| *event == good_event());
         let (sent, outcomes) = self.write(rows);
@@ -241,7 +241,7 @@ fn nothing_blocks_the_writer(location: &Location, cases: u32) {
     let mut runner = TestRunner::new(config);
     let ran = runner.run(&rows(), |rows| fixture.check(rows));
     ran.expect("whatever comes");
-    // A snapshot that can't be stored holds nothing up either.
+    // A snapshot that can't be stored does not block the writer either.
     fixture.journal.snapshot(Snapshot {
         seq: u64::MAX,
         saved_at_us: u64::MAX,
@@ -320,7 +320,7 @@ fn a_gateway_hears_that_the_end_of_an_answer_was_refused() {
     assert!(matches!(then, ToGateway::Recorded { number: 9 }));
 }
 
-/// The writer's end, by hand.
+/// The writer is driven by hand.
 #[tokio::test]
 async fn relayed_events_are_recorded_once_the_writer_confirms() {
     let (entries, mut received) = mpsc::channel(BATCHES_MAX);
@@ -370,7 +370,7 @@ async fn relayed_events_are_recorded_once_the_writer_confirms() {
     loop {
         tokio::select! {
             done = &mut recorded => break done.unwrap(),
-            // The question came too late for the event's own batch.
+            // The request came too late for the event's own batch.
             Some(Entry::Batch(batch)) = received.recv() => batch.notify(&[]),
         }
     }

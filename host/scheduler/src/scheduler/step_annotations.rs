@@ -1,5 +1,5 @@
-//! What rows of steps get beside what the core knows: what was predicted of their programs after
-//! them, and the versions of weights that jobs see.
+//! Additions to the rows of steps beyond the core's state: predictions of their programs after
+//! them, and the versions of weights.
 
 use super::{Expected, projection};
 use std::collections::HashMap;
@@ -7,16 +7,16 @@ use treadle_core::{Core, Event, ProgramEvent};
 use treadle_model::{ProgramId, Span, TOKENS_MAX, Timestamp};
 use treadle_store::{Batch, StepRow, WeightRow};
 
-/// Versions of weights that are remembered as recorded; when there are more they are forgotten, and
-/// recorded once more.
+/// Maximum number of versions remembered as recorded; beyond it all are forgotten, and recorded
+/// again.
 const VERSIONS_MAX: usize = 4_096;
-/// After this time a version is recorded again: the store forgets those of jobs without programs.
+/// Time after which a version is recorded again: the store drops those of jobs without programs.
 const RECORDED_FOR: Span = Span::from_micros(3_600 * 1_000_000);
 
-/// The last step of each live program that is to be predicted, and the versions of weights that are
-/// on record.
+/// The last step of each live program to be predicted, and the versions of weights that are on
+/// record.
 #[derive(Default)]
-pub(super) struct Outlook {
+pub(super) struct StepAnnotations {
     last: HashMap<ProgramId, StepRow>,
     recorded: HashMap<WeightsOfJob, Timestamp>,
 }
@@ -24,9 +24,9 @@ pub(super) struct Outlook {
 /// A job and a version.
 type WeightsOfJob = (Box<str>, Box<str>);
 
-impl Outlook {
-    /// Adds the rows of steps that an event ends. If it is finished and `predicts`, its row is kept
-    /// for what is predicted.
+impl StepAnnotations {
+    /// Adds the rows of steps that an event ends. If a step is finished and `predicts`, its row is
+    /// kept for the prediction.
     pub(super) fn step_ends(
         &mut self,
         core: &Core,
@@ -52,7 +52,7 @@ impl Outlook {
         rows.steps.extend(ended);
     }
 
-    /// The row of a version that may not be on record.
+    /// The row of a version, unless it is on record.
     fn version_row(&mut self, seen: WeightsOfJob, now: Timestamp) -> Option<WeightRow> {
         let before = self.recorded.get(&seen);
         if before.is_some_and(|at| now.since(*at) < RECORDED_FOR) {
@@ -70,8 +70,7 @@ impl Outlook {
         Some(row)
     }
 
-    /// The row of a step with what is expected of its program after it; nothing if another step has
-    /// ended since.
+    /// The row of a step with the prediction after it; `None` if another step has ended since.
     pub(super) fn predicted(&mut self, expected: &Expected) -> Option<StepRow> {
         let row = self.last.get(&expected.program)?;
         if expected.after.map(|step| step.0) != Some(row.step) {
@@ -86,7 +85,7 @@ impl Outlook {
         })
     }
 
-    /// Forgets a program that is over.
+    /// Drops a program that is over.
     pub(super) fn forget(&mut self, program: ProgramId) {
         self.last.remove(&program);
     }
@@ -147,7 +146,7 @@ mod tests {
             );
         }
 
-        /// A step of a program arrives and ends; what is seen of it then.
+        /// Lets a step of a program arrive and end; returns the observation at its end.
         fn step(&mut self, s: u64, step: u64, weights: &str) -> Option<Observation> {
             self.arrive(s, step);
             while self.0.poll_output().is_some() {}
@@ -190,7 +189,7 @@ mod tests {
         story.expect(&first, 79.6);
         let second = story.step(5, 2, "v1").expect("it is observed");
         story.step(9, 3, "v2");
-        // It comes too late to be told from what is expected after the third.
+        // It comes too late: another step has ended.
         story.expect(&second, 40.0);
         let rows = story.0.take_records().rows;
         let told = |row: &treadle_store::StepRow| {
