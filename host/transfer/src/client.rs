@@ -1,4 +1,4 @@
-//! Asks engines over HTTP: JSON in, JSON out, bounded.
+//! An HTTP client for engines: JSON in, JSON out, with limits.
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
@@ -11,14 +11,14 @@ use treadle_trust::Connector;
 
 use crate::{Limits, TransferError};
 
-/// Largest answer that is read.
+/// Largest accepted response.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Longest piece of an engine's message in an error.
+/// Longest part of an engine's message in an error.
 const MESSAGE_CHARS_MAX: usize = 300;
-/// Far less than the 5 s after which engines close idle connections.
+/// Well below the 5 s after which engines close idle connections.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
-/// A client of engines. Its callers bound the time.
+/// An HTTP client for engines. Callers set the timeouts.
 #[derive(Clone)]
 pub(crate) struct EngineClient {
     client: Client<Connector, Full<Bytes>>,
@@ -33,7 +33,7 @@ impl EngineClient {
         Self { client }
     }
 
-    /// The status and body of an answer, whatever they are.
+    /// The status and body of a response, whatever they are.
     pub(crate) async fn ask(
         &self,
         method: Method,
@@ -61,7 +61,7 @@ impl EngineClient {
         Ok((status, body.to_bytes()))
     }
 
-    /// A page's text; an error unless it is there.
+    /// The text of a page; an error unless the request succeeds.
     pub(crate) async fn text(&self, base: &str, path: &str) -> Result<String, TransferError> {
         let (status, body) = self.ask(Method::GET, base, path, Bytes::new()).await?;
         if !status.is_success() {
@@ -70,7 +70,7 @@ impl EngineClient {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// The JSON that answers some JSON; an error unless the engine reports success.
+    /// Posts JSON and returns the JSON response; an error unless the engine reports success.
     pub(crate) async fn post(
         &self,
         base: &str,
@@ -83,12 +83,12 @@ impl EngineClient {
             return Err(refused(base, status, &body));
         }
         serde_json::from_slice(&body).map_err(|error| {
-            TransferError::not_taken(base, format!("its answer to {path}: {error}"))
+            TransferError::not_taken(base, format!("its response to {path}: {error}"))
         })
     }
 }
 
-/// An engine's own refusal, cut to a bearable length.
+/// An engine's error response, with its message truncated.
 fn refused(url: &str, status: StatusCode, body: &[u8]) -> TransferError {
     let said = serde_json::from_slice::<Value>(body).ok().and_then(|body| {
         [&body["error"]["message"], &body["message"], &body["error"]]
@@ -117,7 +117,7 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Bounds the time of some work.
+/// Runs an operation with a timeout.
 pub(crate) async fn within<T>(
     what: &'static str,
     after: Duration,

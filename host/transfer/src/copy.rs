@@ -1,4 +1,4 @@
-//! Copies of KV, and what they are tagged with.
+//! Copies of KV and their tags.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::TransferError;
 
-/// Longest handle of a copy, in bytes. vLLM's names each block that it holds.
+/// Longest handle of a copy, in bytes. vLLM's lists each block of the copy.
 pub const HANDLE_BYTES_MAX: usize = 256 << 10;
-/// The shape of handles; one of another shape is refused.
+/// Version of the handle format; others are refused.
 const HANDLE_FORM: u32 = 1;
 
-/// Names a copy. Random, so that a copy can be found only with its handle.
+/// Id of a copy. Random, so that a copy can be found only with its handle.
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct CopyId(u128);
 
 impl CopyId {
-    /// A new one.
+    /// A new random id.
     pub fn random() -> Result<Self, TransferError> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)
@@ -27,7 +27,7 @@ impl CopyId {
         Ok(Self(u128::from_le_bytes(bytes)))
     }
 
-    /// Reads what [`Display`](fmt::Display) wrote.
+    /// Parses the output of [`Display`](fmt::Display).
     pub fn parse(text: &str) -> Option<Self> {
         parse_hex(text).map(Self)
     }
@@ -54,7 +54,7 @@ impl Serialize for CopyId {
 impl<'de> Deserialize<'de> for CopyId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| D::Error::custom("not 32 digits of hexadecimal"))
+        Self::parse(&text).ok_or_else(|| D::Error::custom("not 32 hexadecimal digits"))
     }
 }
 
@@ -63,12 +63,12 @@ fn parse_hex(text: &str) -> Option<u128> {
     plain.then(|| u128::from_str_radix(text, 16).ok()).flatten()
 }
 
-/// A 128-bit XXH3 as hexadecimal. It finds damage, not forgery.
+/// A 128-bit XXH3 hash in hexadecimal. It detects damage, not forgery.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Digest(pub(crate) u128);
 
 impl Digest {
-    /// Of bytes that were put into a hasher.
+    /// The digest of a hasher's input.
     pub(crate) fn of(hasher: &Xxh3) -> Self {
         Self(hasher.digest128())
     }
@@ -78,27 +78,27 @@ impl Digest {
     }
 }
 
-/// What the KV of a copy was computed with. KV of other tags is other KV.
+/// What the KV of a copy was computed with. KV with different tags is not interchangeable.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Tags {
     /// The model's name.
     pub model: Box<str>,
     /// The version of its weights.
     pub weights: Box<str>,
-    /// What else the engine reports of them and of itself, where it does (llama.cpp).
+    /// Further properties of model and engine, if the engine reports them (llama.cpp).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Box<str>>,
-    /// Tokens of a block, where the engine reports them.
+    /// Tokens per block, if the engine reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_tokens: Option<u32>,
-    /// The type of the numbers, where the engine reports it.
+    /// The number type of the cache, if the engine reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Box<str>>,
 }
 
 impl Tags {
-    /// Compares a copy's tags with those of the worker that is to have it. Of what an engine need
-    /// not report, only contradictions count.
+    /// Compares a copy's tags with those of the target worker. Of the optional tags, only
+    /// contradictions count.
     pub(crate) fn check(&self, worker: &Self) -> Result<(), TransferError> {
         let differ = |field, copy: &dyn fmt::Display, worker: &dyn fmt::Display| {
             Err(TransferError::OtherTags {
@@ -135,15 +135,15 @@ impl Tags {
 /// The tokens whose KV a copy holds.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Prefix {
-    /// How many.
+    /// Number of tokens.
     pub tokens: u64,
-    /// Their hash ([`Prefix::of`]), where they are known.
+    /// Their hash ([`Prefix::of`]), if they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<Box<str>>,
 }
 
 impl Prefix {
-    /// Of known tokens.
+    /// The prefix consisting of these tokens.
     pub fn of(ids: &[u32]) -> Self {
         let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         Self {
@@ -152,7 +152,7 @@ impl Prefix {
         }
     }
 
-    /// Whether a prompt may begin with these tokens: `false` if it is known not to.
+    /// Whether a prompt may begin with these tokens; `false` only if it is known not to.
     pub fn may_begin(&self, ids: &[u32]) -> bool {
         let Some(head) = usize::try_from(self.tokens)
             .ok()
@@ -168,20 +168,20 @@ impl Prefix {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "at", rename_all = "kebab-case")]
 pub enum CopyLocation {
-    /// In the host tier of a node, under its name: the address of its server, or a name that only
+    /// In the host tier of a node, identified by the address of its server, or by a name that only
     /// its own process knows.
     Tier {
         /// The node.
         node: Box<str>,
-        /// Which scheduler's it is, where several have their copies there.
+        /// The scheduler that owns the copy, if several use the tier.
         #[serde(default)]
         owner: Box<str>,
     },
-    /// In the memory of the engine that made it, until another one fetches it.
+    /// In the memory of the engine that made it, until another engine fetches it.
     Engine {
         /// The engine.
         url: Box<str>,
-        /// What the fetching engine must be given; in the engine's own form.
+        /// Parameters for the fetching engine, in the engine's own format.
         parameters: Value,
     },
     /// In the storage behind the engines, which finds it by its tokens.
@@ -196,21 +196,20 @@ pub enum CopyLocation {
     },
 }
 
-/// A copy of a program's KV: its handle. Its content is compared with what is there before it is
-/// used.
+/// The handle of a copy of a program's KV. It is compared with the stored copy before use.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct KvCopy {
-    /// Its name.
+    /// Its id.
     pub id: CopyId,
-    /// Whose KV it is.
+    /// The program that the KV belongs to.
     pub program: ProgramId,
-    /// What it was computed with.
+    /// What the KV was computed with.
     pub tags: Tags,
     /// The tokens that it covers.
     pub prefix: Prefix,
-    /// Its size; 0 where the engine does not report it.
+    /// Its size; 0 if the engine does not report it.
     pub bytes: u64,
-    /// Hash of its bytes, where they were seen.
+    /// Hash of its bytes, if this process has read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<Box<str>>,
     /// Where it is.
@@ -224,7 +223,7 @@ struct Handle<C> {
 }
 
 impl KvCopy {
-    /// The copy as text for the journal.
+    /// Serializes the handle for the journal.
     pub fn to_handle(&self) -> Result<Box<str>, TransferError> {
         let handle = Handle {
             form: HANDLE_FORM,
@@ -242,7 +241,7 @@ impl KvCopy {
         Ok(text.into())
     }
 
-    /// Reads a handle.
+    /// Parses a handle.
     pub fn from_handle(text: &str) -> Result<Self, TransferError> {
         if text.len() > HANDLE_BYTES_MAX {
             return Err(TransferError::wrong_handle("it is too long"));
@@ -251,14 +250,14 @@ impl KvCopy {
             .map_err(|error| TransferError::wrong_handle(error.to_string()))?;
         if handle.form != HANDLE_FORM {
             return Err(TransferError::wrong_handle(format!(
-                "its form is {}, and only {HANDLE_FORM} is known",
+                "its format version is {}, supported is {HANDLE_FORM}",
                 handle.form
             )));
         }
         Ok(handle.copy)
     }
 
-    /// Whether two handles mean the same copy, whatever location they give.
+    /// Whether two handles refer to the same copy, regardless of their locations.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id
             && self.program == other.program
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_read_as_it_was_written() {
+    fn a_handle_survives_a_round_trip() {
         let copy = copy();
         let handle = copy.to_handle().unwrap();
         assert_eq!(KvCopy::from_handle(&handle).unwrap(), copy);

@@ -1,4 +1,4 @@
-//! Why a transfer failed.
+//! Errors of transfers.
 
 use std::fmt;
 use std::path::Path;
@@ -6,102 +6,102 @@ use std::time::Duration;
 
 use crate::CopyId;
 
-/// Why a transfer failed. The program's KV is recomputed.
+/// Why a transfer failed. The program's KV is then recomputed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// The worker's engine can't do this.
-    #[error("{worker} can't do this: {why}")]
+    /// The worker's engine does not support the operation.
+    #[error("{worker} does not support this: {why}")]
     Unsupported {
         /// The worker's URL.
         worker: Box<str>,
-        /// What is missing, with the remedy.
+        /// The missing requirement, with the remedy.
         why: Box<str>,
     },
-    /// The request lacks what this engine needs.
+    /// The request lacks a field that this engine needs.
     #[error("the request needs `{field}`: {why}")]
     Incomplete {
         /// The field.
         field: &'static str,
-        /// What for.
+        /// Why it is needed.
         why: &'static str,
     },
-    /// The handle is none, or not that of what is there.
-    #[error("not a handle of a copy that is here: {why}")]
+    /// The handle is invalid, or does not match the stored copy.
+    #[error("the handle does not match a copy here: {why}")]
     WrongHandle {
-        /// In what.
+        /// The mismatch.
         why: Box<str>,
     },
-    /// The copy is of another program's KV.
+    /// The copy belongs to another program.
     #[error("the copy is of {copy}, not of {wanted}")]
     OtherProgram {
-        /// Whose it is.
+        /// The program that it belongs to.
         copy: treadle_model::ProgramId,
-        /// Whose was asked for.
+        /// The requested program.
         wanted: treadle_model::ProgramId,
     },
-    /// The copy was made under another model, other weights or another layout.
+    /// The copy was made with another model, other weights or another layout.
     #[error("the copy's {field} is {copy:?}, the worker's is {worker:?}")]
     OtherTags {
-        /// Which tag.
+        /// The tag that differs.
         field: &'static str,
-        /// The copy's.
+        /// The copy's value.
         copy: Box<str>,
-        /// The worker's.
+        /// The worker's value.
         worker: Box<str>,
     },
     /// The tokens are not the program's.
-    #[error("the KV is of other tokens than the program's: {why}")]
+    #[error("the KV does not match the program's tokens: {why}")]
     OtherPrefix {
-        /// In what they differ.
+        /// The difference.
         why: Box<str>,
     },
     /// The copy no longer exists.
     #[error("the copy {id} is gone: {why}")]
     Gone {
-        /// Which.
+        /// Its id.
         id: CopyId,
-        /// Since when.
+        /// Why it is gone.
         why: Box<str>,
     },
-    /// The copy's bytes are not those that were written.
+    /// The copy's bytes differ from those that were written.
     #[error("the copy {id} is damaged: {why}")]
     Damaged {
-        /// Which.
+        /// Its id.
         id: CopyId,
-        /// How that shows.
+        /// The damage that was found.
         why: Box<str>,
     },
-    /// The host tier has no room that could be made.
+    /// The host tier can't make enough room.
     #[error(
         "the host tier has no room for {needed_bytes} bytes: of {bytes_max} bytes, {held_bytes} \
          are in transfer; raise its bound or have fewer transfers at once"
     )]
     TierFull {
-        /// What was to come in.
+        /// Bytes of the new copy.
         needed_bytes: u64,
-        /// What can't be evicted now.
+        /// Bytes that can't be evicted now.
         held_bytes: u64,
-        /// The tier's bound.
+        /// The tier's limit.
         bytes_max: u64,
     },
     /// Too many transfers wait for this worker.
-    #[error("{worker} has {waiting} transfers waiting already")]
+    #[error("{worker} already has {waiting} waiting transfers; the limit is reached")]
     Busy {
         /// The worker's URL.
         worker: Box<str>,
-        /// How many.
+        /// The number of waiting transfers.
         waiting: usize,
     },
-    /// The bound of this transfer's time was reached.
+    /// The operation timed out.
     #[error("{what} took longer than {} ms", after.as_millis())]
     Timeout {
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// The bound.
+        /// The timeout.
         after: Duration,
     },
-    /// The engine does not answer.
+    /// The engine or node does not answer.
     #[error("no answer from {url}: {why}")]
     Unreachable {
         /// The engine or node.
@@ -109,25 +109,25 @@ pub enum TransferError {
         /// The cause.
         why: Box<str>,
     },
-    /// The engine refused.
-    #[error("{url} answered {status}: {message}")]
+    /// The engine or node returned an error.
+    #[error("{url} returned {status}: {message}")]
     Refused {
         /// The engine or node.
         url: Box<str>,
-        /// Its status.
+        /// Its HTTP status.
         status: u16,
         /// Its message.
         message: Box<str>,
     },
-    /// The engine answered with success, and took nothing, or not what it should have.
+    /// The engine reported success, but took nothing or the wrong content.
     #[error("{url} did not take the copy: {why}")]
     NotTaken {
         /// The engine.
         url: Box<str>,
-        /// How that shows.
+        /// The sign of it.
         why: Box<str>,
     },
-    /// Another node's tier refused.
+    /// Another node's tier returned an error.
     #[error("the tier at {node} refused ({code}): {message}")]
     Node {
         /// The node.
@@ -137,20 +137,20 @@ pub enum TransferError {
         /// Its message.
         message: Box<str>,
     },
-    /// A file or folder of the tier.
+    /// A file operation of the tier failed.
     #[error("{what} {path}: {source}")]
     File {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// With what.
+        /// Its file or folder.
         path: Box<str>,
-        /// What went wrong.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Something that has no other cause than treadle itself.
+    /// An internal error of treadle.
     #[error("{what}: {why}")]
     Internal {
-        /// What.
+        /// The operation.
         what: &'static str,
         /// The cause.
         why: Box<str>,
@@ -158,7 +158,7 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// A name for logs, metrics and events.
+    /// A short name for logs, metrics and events.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unsupported { .. } => "unsupported",
@@ -227,14 +227,14 @@ impl TransferError {
         }
     }
 
-    /// Turns an error of the file system into one of this crate.
+    /// Converts a file system error into one of this crate.
     pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string().into();
         move |source| Self::File { what, path, source }
     }
 }
 
-/// The code of another node's error, if this one has it too.
+/// The code of another node's error, if this version knows it.
 fn known(code: &str) -> &'static str {
     const CODES: &[&str] = &[
         "wrong-handle",

@@ -1,4 +1,4 @@
-//! All executors behind one: the worker or the copy determines which one it is.
+//! Selects the executor by the worker or the copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -12,10 +12,10 @@ use crate::{
     Sglang, Simulated, Tier, TransferError, Vllm, WorkerRef,
 };
 
-/// Workers whose abilities are remembered; beyond it they are asked again.
+/// Workers whose abilities are cached; beyond it they are queried again.
 const WORKERS_MAX: usize = 4_096;
 
-/// What [`Executors`] are given.
+/// The settings of [`Executors`].
 #[derive(Default)]
 pub struct Settings {
     /// This node's tier. Without one, llama.cpp's KV can't be moved.
@@ -33,12 +33,12 @@ pub struct Executors {
     sglang: Sglang,
     simulated: Simulated,
     limits: Limits,
-    /// By URL, for those that were asked.
+    /// By URL, for workers that were queried.
     known: Mutex<BTreeMap<Box<str>, Support>>,
 }
 
 impl Executors {
-    /// Executors that know no worker yet.
+    /// Executors without any known workers.
     pub fn new(settings: Settings) -> Self {
         let Settings {
             tier,
@@ -55,13 +55,12 @@ impl Executors {
         }
     }
 
-    /// Forgets what a worker can do, as when it was restarted.
+    /// Removes a worker's cached abilities, for example after its restart.
     pub fn forget(&self, url: &str) {
         self.known(|known| known.remove(url));
     }
 
-    /// Asks another node which of its copies were evicted ([`Tier::evictions`]); nothing without a
-    /// tier here.
+    /// Reads another node's evictions into [`Tier::evictions`]; does nothing without a tier here.
     pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
         match &self.llama_cpp {
             Some(llama_cpp) => llama_cpp.hear(node).await,
@@ -69,8 +68,8 @@ impl Executors {
         }
     }
 
-    /// Has another node forget a scheduler's copies but those that it knows; nothing without a tier
-    /// here.
+    /// Makes another node drop a scheduler's copies except the known ones; does nothing without a
+    /// tier here.
     pub async fn keep_only(
         &self,
         node: &str,
@@ -83,7 +82,7 @@ impl Executors {
         }
     }
 
-    /// What a worker can do, as it last reported; it is asked if it never was.
+    /// A worker's cached abilities; it is queried if there are none.
     pub async fn support_seen(&self, worker: WorkerRef) -> Result<Support, TransferError> {
         let known = self.known(|known| known.get(&worker.url).cloned());
         match known {
@@ -109,9 +108,9 @@ impl Executors {
     }
 
     async fn ask(&self, worker: WorkerRef) -> Result<Support, TransferError> {
-        // A simulated engine passes for others in all else.
+        // Otherwise a simulated engine looks like the engine that it simulates.
         let asked = self.simulated.abilities(&worker);
-        let simulated = within("a look at the engine", self.limits.probe, asked).await?;
+        let simulated = within("probing the engine", self.limits.probe, asked).await?;
         if let Some(support) = simulated {
             return Ok(support);
         }
@@ -123,12 +122,12 @@ impl Executors {
             (EngineKind::Vllm, _) => self.vllm.support(worker).await,
             (EngineKind::Sglang, _) => self.sglang.support(worker).await,
             (EngineKind::Openai, _) => Ok(Support::none(
-                "the OpenAI API has no verbs for KV, and the engine's own are not known",
+                "the OpenAI API has no operations for KV, and the kind of the engine is unknown",
             )),
         }
     }
 
-    /// The executor for a worker, by what it can do.
+    /// The executor for a worker, by its abilities.
     async fn of(&self, worker: &WorkerRef) -> Result<&dyn KvExecutor, TransferError> {
         let support = self.support_seen(worker.clone()).await?;
         let executor: Option<&dyn KvExecutor> = match support.means {
@@ -162,7 +161,7 @@ impl KvExecutor for Executors {
         match (&copy.place, &self.llama_cpp) {
             (CopyLocation::Tier { .. }, Some(llama_cpp)) => llama_cpp.drop(copy),
             (CopyLocation::Tier { .. }, None) => Box::pin(std::future::ready(Err(
-                TransferError::wrong_handle("it is in a host tier, and none is configured"),
+                TransferError::wrong_handle("it is in a host tier, but none is configured"),
             ))),
             (CopyLocation::Engine { .. }, _) => self.vllm.drop(copy),
             (CopyLocation::Storage { .. }, _) => self.sglang.drop(copy),

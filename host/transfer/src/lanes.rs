@@ -1,4 +1,4 @@
-//! One transfer at a time at each worker in each direction.
+//! Limits transfers to one at a time per worker and direction.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::TransferError;
 
-/// Lanes beyond which unused ones are forgotten.
+/// Number of lanes beyond which unused ones are removed.
 const LANES_KEPT: usize = 1_024;
 
-/// Which way KV goes.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Direction {
     Out,
@@ -21,7 +21,7 @@ pub(crate) enum Direction {
 type Key = (Box<str>, Direction);
 
 struct Lane {
-    /// A transfer that runs or waits has one of these.
+    /// Permits for running and waiting transfers.
     places: Arc<Semaphore>,
     turn: Arc<Semaphore>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Lanes {
     waiting_max: usize,
 }
 
-/// A transfer's turn; dropping it lets the next one go.
+/// The permit of a running transfer; dropping it lets the next one run.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _turn: OwnedSemaphorePermit,
@@ -47,7 +47,7 @@ impl Lanes {
         }
     }
 
-    /// Waits for a turn; an error if too many wait.
+    /// Waits for a permit; fails if too many transfers wait.
     pub(crate) async fn enter(
         &self,
         worker: &str,
@@ -64,7 +64,7 @@ impl Lanes {
         let turn = Arc::clone(&lane.turn)
             .acquire_owned()
             .await
-            .map_err(|error| TransferError::internal("a transfer's turn", error))?;
+            .map_err(|error| TransferError::internal("a transfer's permit", error))?;
         Ok(Turn {
             _turn: turn,
             _place: place,

@@ -1,18 +1,16 @@
-//! Moves the KV of programs: out of engines, into host memory, to other engines.
+//! Moves the KV of programs out of engines, into host memory, and to other engines.
 //!
-//! Engines own the memory, so each is asked in its own way ([`Means`]); what they have in common is
-//! [`KvExecutor`]: `export` gives a [`KvCopy`], `import` brings it to a worker, `drop` forgets it.
-//! [`Executors`] is all of them behind that trait.
+//! Engines own the memory, and each kind has its own interface ([`Means`]). [`KvExecutor`] is
+//! common to all: `export` makes a [`KvCopy`], `import` loads it into a worker, `drop` removes it.
+//! [`Executors`] combines all of them behind that trait.
 //!
-//! Whatever goes wrong here ends as a [`TransferError`], after which the program's KV is computed
-//! again, and never as KV that is not the program's: a copy carries what it was made of (model,
-//! weights, layout, tokens, checksum), and is compared with what the worker has before it is handed
-//! over. Where an engine holds a copy without looking after it (vLLM), the copy is used once, in
-//! time, and by the process that made it.
+//! Every failure ends as a [`TransferError`], after which the program's KV is recomputed; wrong KV
+//! is never used. A copy records what it was computed from (model, weights, layout, tokens,
+//! checksum), which is compared with the worker before the transfer. If an engine does not protect
+//! a copy (vLLM), it is used only once, within a time limit, and by the process that made it.
 //!
-//! Dropping a future of this crate ends what it began and leaves no partial copy behind.
+//! Dropping a future of this crate aborts its transfer and leaves no partial copy behind.
 
-mod ask;
 mod client;
 mod copy;
 mod error;
@@ -21,6 +19,7 @@ mod lanes;
 mod limits;
 mod llama_cpp;
 mod node;
+mod prompt_request;
 mod request;
 mod sglang;
 mod simulated;
@@ -45,22 +44,22 @@ pub use support::{Means, Support};
 pub use tier::{Evicted, Evictions, Tier, TierSettings, TierUsage};
 pub use vllm::Vllm;
 
-/// What a method of [`KvExecutor`] returns: a boxed future, so that the trait can be used as an
-/// object.
+/// The return type of the methods of [`KvExecutor`]: a boxed future, so that the trait is
+/// object-safe.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, TransferError>> + Send + 'a>>;
 
-/// Takes the KV of programs out of engines and brings it back.
+/// Copies the KV of programs out of engines and back.
 ///
-/// Each method ends within its bound of [`Limits`]. One transfer at a time runs at a worker in each
-/// direction; others wait their turn within the same bound.
+/// Each method ends within its timeout in [`Limits`]. At each worker, one transfer per direction
+/// runs at a time; others wait within the same timeout.
 pub trait KvExecutor: Send + Sync {
-    /// Finds out what can be done with a worker, without touching its caches.
+    /// Detects what a worker supports, without touching its caches.
     fn support(&self, worker: WorkerRef) -> Answer<'_, Support>;
 
     /// Copies the KV of a program that is between steps.
     fn export(&self, export: Export) -> Answer<'_, KvCopy>;
 
-    /// Brings a copy to a worker. After an error the worker holds nothing of it.
+    /// Loads a copy into a worker. After an error the worker holds no part of it.
     fn import(&self, import: Import) -> Answer<'_, Imported>;
 
     /// Drops a copy. A missing one is not an error.

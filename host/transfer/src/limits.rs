@@ -1,59 +1,59 @@
-//! Bounds of transfers.
+//! Timeouts and limits of transfers.
 
 use std::time::Duration;
 
 use treadle_trust::{Acceptor, Connector, Trust};
 
-/// TLS between nodes: what a tier proves itself with, and whose certificates it accepts.
+/// TLS between nodes: a tier's certificate, and the authorities that it trusts.
 #[derive(Clone, Debug)]
 pub struct NodeTls {
-    /// What it proves itself with.
+    /// Its certificate.
     pub acceptor: Acceptor,
-    /// Whom it trusts.
+    /// The authorities that it trusts.
     pub trust: Trust,
 }
 
-/// Bounds of transfers. Nothing waits for longer, and nothing grows beyond.
+/// Timeouts and limits of transfers.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// What opens connections to engines, within its own time.
+    /// The connector for engines, which has its own timeout.
     pub engines: Connector,
-    /// TLS between the tiers of nodes, for all of them or for none.
+    /// TLS between the tiers of nodes; either all of them use it or none.
     pub tls: Option<NodeTls>,
-    /// Until a connection comes about.
+    /// Timeout for connecting.
     pub connect: Duration,
-    /// A look at what an engine can do.
+    /// Timeout for probing an engine's abilities.
     pub probe: Duration,
-    /// A whole export: its turn, and a step that runs in the slot, included.
+    /// Timeout for an export, including its wait and a step that runs in the slot.
     pub export: Duration,
-    /// A whole import, likewise.
+    /// Timeout for an import, including its wait and a step that runs in the slot.
     pub import: Duration,
-    /// Forgetting a copy.
+    /// Timeout for dropping a copy.
     pub drop: Duration,
-    /// Between two pieces of a stream.
+    /// Timeout between two pieces of a stream.
     pub idle: Duration,
-    /// How long after it was asked for a copy in an engine's own memory (vLLM) may be used. It has
-    /// to stay well below the time after which the engine frees what has not begun to be fetched
-    /// (`kv_lease_duration`, 30 s by default): blocks that hold something else by then go
-    /// unnoticed.
+    /// How long a copy in an engine's own memory (vLLM) may be used after the request for it. It
+    /// has to stay well below the time after which the engine frees blocks whose fetch has not
+    /// begun (`kv_lease_duration`, 30 s by default), because reading blocks with other contents is
+    /// not detected.
     pub engine_held: Duration,
-    /// Transfers that wait for one worker in one direction.
+    /// Transfers that may wait for one worker in one direction.
     pub waiting_max: usize,
-    /// Connections that a tier's server serves at once.
+    /// Concurrent connections to a tier's server.
     pub connections_max: usize,
 }
 
-/// How long vLLM holds what no other engine has asked for (`kv_lease_duration`). An engine that
-/// fetches renews that.
+/// How long vLLM holds blocks that no other engine has requested (`kv_lease_duration`). A fetching
+/// engine renews the lease.
 const ENGINE_LEASE: Duration = Duration::from_secs(30);
-/// Time after which older ones free it in any case (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`).
+/// Time after which older versions free the blocks in any case (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`).
 const ENGINE_FREES_AFTER: Duration = Duration::from_mins(8);
-/// Part of it that is never used.
+/// Safety margin of that time.
 const ENGINE_SPARE: Duration = Duration::from_mins(1);
 
 impl Limits {
-    /// The same for copies that an engine holds: the fetch begins, and what is fetched has come,
-    /// before it is freed.
+    /// The limits for copies held by an engine: a fetch begins and completes before the blocks are
+    /// freed.
     pub(crate) fn of_engine_held(&self) -> Self {
         let usable = ENGINE_FREES_AFTER.saturating_sub(ENGINE_SPARE);
         let engine_held = self.engine_held.min(ENGINE_LEASE / 2);

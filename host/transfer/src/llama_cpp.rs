@@ -1,17 +1,17 @@
-//! llama.cpp: slots saved to files and restored from them.
+//! llama.cpp: saves slots to files and restores them.
 //!
-//! The server restores under any weights, and bytes that changed, without an error; so the weights'
-//! version is bound to the copy, its checksum is compared each time, and the server is asked what
-//! it has right before and after ([`seen`]). It restores a slot's tokens with the KV and compares
-//! prompts with them itself.
+//! The server restores slots under any weights, and damaged files, without an error. So the
+//! weights' version is part of the copy, its checksum is compared each time, and the server's state
+//! is queried right before and after ([`server_state`]). The server restores a slot's tokens with the KV,
+//! and compares prompts with them itself.
 //!
-//! A slot is not emptied when it was saved: until the scheduler has been notified of the copy, the
-//! slot is the program's, and its next step may be on its way there; after that it is another's.
-//! The next program overwrites it, and a server whose slots share one pool of cells takes those of
-//! idle slots for a step that finds none. A save or a restore waits while a step runs in the slot,
-//! and is cancelled by closing the connection.
+//! A slot is not emptied after a save: until the scheduler has been notified of the copy, the slot
+//! is the program's, and its next step may be on its way there; after that it is another's. The
+//! next program overwrites it, and a server whose slots share one pool of cells takes cells of idle
+//! slots for a step that finds none. A save or a restore waits while a step runs in the slot, and
+//! is cancelled by closing the connection.
 
-mod seen;
+mod server_state;
 pub(crate) mod slot_file;
 
 use std::collections::BTreeSet;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use seen::Seen;
 use serde_json::{Value, json};
+use server_state::ServerState;
 
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
@@ -33,7 +33,7 @@ use crate::{
     TransferError, WorkerRef,
 };
 
-/// The executor of llama.cpp's servers.
+/// The executor for llama.cpp servers.
 pub struct LlamaCpp {
     client: EngineClient,
     lanes: Arc<Lanes>,
@@ -42,7 +42,7 @@ pub struct LlamaCpp {
 }
 
 impl LlamaCpp {
-    /// Keeps copies in `tier`, and reaches other nodes with `secret`.
+    /// Keeps copies in `tier`, and authenticates to other nodes with `secret`.
     pub fn new(tier: Tier, secret: Option<Box<str>>, limits: Limits) -> Self {
         let link = Link::new(secret, limits.clone(), tier.evictions().clone());
         Self {
@@ -53,17 +53,17 @@ impl LlamaCpp {
         }
     }
 
-    /// Asks another node which of its copies were evicted ([`Tier::evictions`]).
+    /// Reads another node's evictions into [`Tier::evictions`].
     pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
         within(
-            "hearing of a node",
+            "reading a node's evictions",
             self.limits.probe,
             self.nodes.link.hear(node),
         )
         .await
     }
 
-    /// Has another node forget a scheduler's copies but those that it knows.
+    /// Makes another node drop a scheduler's copies except the known ones.
     pub async fn keep_only(
         &self,
         node: &str,
@@ -71,11 +71,11 @@ impl LlamaCpp {
         known: &BTreeSet<CopyId>,
     ) -> Result<(), TransferError> {
         let kept = self.nodes.link.keep_only(node, owner, known);
-        within("having a node keep copies", self.limits.drop, kept).await
+        within("dropping unknown copies of a node", self.limits.drop, kept).await
     }
 
-    /// Asks with a name that no file can have: refused where slots can be saved, and known to be
-    /// impossible where they can't.
+    /// Requests a save to an invalid file name: servers that can save slots refuse the name, others
+    /// report that saving is unsupported.
     async fn probe(&self, worker: &WorkerRef) -> Result<Support, TransferError> {
         let body = Bytes::from_static(br#"{"filename": "/"}"#);
         let (status, _) = self
@@ -88,7 +88,7 @@ impl LlamaCpp {
                 "the server was started without --slot-save-path; start it with the tier's slots \
                  folder",
             ),
-            status => Support::none(format!("it answers {status} to an attempt to save a slot")),
+            status => Support::none(format!("it returns {status} for an attempt to save a slot")),
         })
     }
 
@@ -129,7 +129,7 @@ impl LlamaCpp {
         }
         let copy = unkept.copy().clone();
         match unkept.keep().await {
-            // It may have been kept, and only the confirmation lost.
+            // The copy may have been kept, with only the confirmation lost.
             Err(error) => {
                 let removed = within(
                     "dropping a copy",
@@ -153,7 +153,7 @@ impl LlamaCpp {
         let _staged = self.nodes.stage(worker.node.as_deref(), copy, name).await?;
         let path = format!("/slots/{slot}?action=restore");
         let file = json!({ "filename": slot_file(name) });
-        // An answer that is lost may have been a good one, from whatever server is there by now.
+        // The response may be lost after a successful restore, by whichever server is there by now.
         let taken = match self.client.post(&worker.url, &path, &file).await {
             Ok(answer) => self.taken(&worker.url, copy, &answer, &seen).await,
             Err(error) => Err(error),
@@ -164,13 +164,13 @@ impl LlamaCpp {
         taken
     }
 
-    /// What a restore brought, if it is the copy and came under its own weights.
+    /// The result of a restore, if it restored the copy and the weights are the expected ones.
     async fn taken(
         &self,
         url: &str,
         copy: &KvCopy,
         answer: &Value,
-        before: &Seen,
+        before: &ServerState,
     ) -> Result<Imported, TransferError> {
         let tokens = count(url, answer, "n_restored")?;
         let bytes = count(url, answer, "n_read")?;
@@ -185,42 +185,42 @@ impl LlamaCpp {
         Ok(Imported { tokens, bytes })
     }
 
-    /// An error if the server is not what it was before.
-    async fn is_still(&self, url: &str, before: &Seen) -> Result<(), TransferError> {
-        Seen::at(&self.client, url).await?.same(url, before)
+    /// Fails if the server has changed since `before`.
+    async fn is_still(&self, url: &str, before: &ServerState) -> Result<(), TransferError> {
+        ServerState::at(&self.client, url).await?.same(url, before)
     }
 
-    /// A slot that is there, and its server: that takes any number for one of its slots.
+    /// Checks that the slot exists, because the server accepts any number; returns the server's
+    /// state.
     async fn slot(
         &self,
         worker: &WorkerRef,
         slot: Option<u32>,
-    ) -> Result<(u32, Seen), TransferError> {
+    ) -> Result<(u32, ServerState), TransferError> {
         let slot = slot.ok_or(TransferError::Incomplete {
             field: "slot",
-            why: "llama.cpp's KV is in slots",
+            why: "llama.cpp keeps KV in slots",
         })?;
-        let seen = Seen::at(&self.client, &worker.url).await?;
+        let seen = ServerState::at(&self.client, &worker.url).await?;
         if u64::from(slot) >= seen.slots {
-            let why = format!("it has {} slots, and no slot {slot}", seen.slots);
+            let why = format!("it has {} slots, but no slot {slot}", seen.slots);
             return Err(TransferError::unsupported(&worker.url, why));
         }
         Ok((slot, seen))
     }
 
-    /// Empties a slot that was filled with something else than it should be. A server that is gone
-    /// has no slots either.
+    /// Empties a slot with the wrong content. A server that is gone has no slots either.
     async fn empty(&self, url: &str, slot: u32) {
         let path = format!("/slots/{slot}?action=erase");
         let body = json!({});
         let erased = self.client.post(url, &path, &body);
         if let Err(error) = within("emptying a slot", self.limits.idle, erased).await {
-            tracing::warn!(worker = url, slot, %error, "the slot was not emptied");
+            tracing::warn!(worker = url, slot, %error, "could not empty the slot");
         }
     }
 }
 
-/// Whether what the slot held is the program's, as far as its tokens are known.
+/// Checks that the slot held the program's tokens, as far as they are known.
 fn check_head(unkept: &UnkeptAt, ids: &[u32]) -> Result<(), TransferError> {
     let Some(head) = unkept.head() else {
         return Ok(());
@@ -230,37 +230,32 @@ fn check_head(unkept: &UnkeptAt, ids: &[u32]) -> Result<(), TransferError> {
         return Ok(());
     }
     Err(TransferError::OtherPrefix {
-        why: format!("the slot's first {tokens} tokens are others").into(),
+        why: format!("the slot's first {tokens} tokens differ").into(),
     })
 }
 
-/// Whether a slot can be what the scheduler takes it for. Its count may be a guess, where an engine
-/// did not report it; the slot of another program is mostly a different one altogether.
+/// Checks the plausibility of a slot's token count. The scheduler's count may be an estimate if an
+/// engine did not report it, but the slot of another program usually differs much more.
 fn check_count(saved: u64, expected: u64) -> Result<(), TransferError> {
     let within_twice = saved <= expected.saturating_mul(2) && expected <= saved.saturating_mul(2);
     if expected == 0 || within_twice {
         return Ok(());
     }
     Err(TransferError::OtherPrefix {
-        why: format!("the slot has {saved} tokens, the program some {expected}").into(),
+        why: format!("the slot has {saved} tokens, the program about {expected}").into(),
     })
 }
 
 fn count(url: &str, answer: &Value, field: &'static str) -> Result<u64, TransferError> {
     answer[field]
         .as_u64()
-        .ok_or_else(|| TransferError::not_taken(url, format!("its answer has no `{field}`")))
+        .ok_or_else(|| TransferError::not_taken(url, format!("its response has no `{field}`")))
 }
 
 impl KvExecutor for LlamaCpp {
     fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
         Box::pin(async move {
-            within(
-                "a look at the engine",
-                self.limits.probe,
-                self.probe(&worker),
-            )
-            .await
+            within("probing the engine", self.limits.probe, self.probe(&worker)).await
         })
     }
 

@@ -1,4 +1,4 @@
-//! The node of a worker: this one, with its tier, or another one, with its tier's server.
+//! The node of a worker: either this one, with its tier, or another one, with its tier's server.
 
 use crate::stream::{Link, RemoteSaving, RemoteStaged, RemoteUnkept};
 use crate::tier::{Draft, Plan, Saving, Staged, Tier, Unkept};
@@ -11,13 +11,13 @@ pub(crate) struct Nodes {
     pub(crate) link: Link,
 }
 
-/// A file that an engine is to write; goes with this.
+/// A file for an engine to write; removed when this is dropped.
 pub(crate) enum SavingAt {
     Here(Saving),
     There(RemoteSaving),
 }
 
-/// A copy where an engine can read it; goes with this.
+/// A copy where an engine can read it; removed when this is dropped.
 #[expect(dead_code, reason = "held for what dropping it does")]
 pub(crate) enum StagedAt {
     Here(Staged),
@@ -25,7 +25,7 @@ pub(crate) enum StagedAt {
 }
 
 impl Nodes {
-    /// The address of a node that is not this one.
+    /// The node's address, unless it is this node.
     fn other<'n>(&self, node: Option<&'n str>) -> Option<&'n str> {
         node.filter(|node| *node != self.tier.node())
     }
@@ -76,7 +76,7 @@ impl SavingAt {
         }
     }
 
-    /// Makes a copy of what the engine has written.
+    /// Turns the file that the engine has written into a copy.
     pub(crate) async fn adopt(self, draft: Draft) -> Result<UnkeptAt, TransferError> {
         Ok(match self {
             Self::Here(saving) => UnkeptAt::Here(saving.adopt(draft).await?),
@@ -85,14 +85,14 @@ impl SavingAt {
     }
 }
 
-/// A copy that is whole, and goes unless it is kept.
+/// A complete copy, which is removed unless it is kept.
 pub(crate) enum UnkeptAt {
     Here(Unkept),
     There(RemoteUnkept),
 }
 
 impl UnkeptAt {
-    /// The copy's first tokens, as many as its program is known to have.
+    /// The copy's first tokens, up to the number known of its program.
     pub(crate) fn head(&self) -> Option<&Prefix> {
         match self {
             Self::Here(unkept) => unkept.head(),

@@ -1,4 +1,4 @@
-//! What executors are asked for.
+//! The requests to executors.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use treadle_model::{EngineKind, ProgramId};
 
 use crate::{KvCopy, Tags};
 
-/// A worker, as executors need to know it.
+/// A worker, as described to executors.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WorkerRef {
     /// Its base URL.
@@ -18,14 +18,14 @@ pub struct WorkerRef {
     pub node: Option<Box<str>>,
 }
 
-/// The prompt of a program: what an engine that knows KV by its tokens has to be asked with.
+/// The prompt of a program, for engines that find KV by tokens.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Prompt {
     /// All tokens so far.
     Ids(Arc<[u32]>),
-    /// The body of the last request, JSON, and the path that it went to.
+    /// The JSON body of the last request, and its path.
     Body {
-        /// Path, from the slash.
+        /// Path, including the leading slash.
         path: Box<str>,
         /// The body.
         body: Bytes,
@@ -45,56 +45,57 @@ impl Prompt {
 /// Copy a program's KV.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Where it is.
+    /// The worker that holds it.
     pub worker: WorkerRef,
     /// The slot that it is in (llama.cpp).
     pub slot: Option<u32>,
-    /// Whose it is.
+    /// The program that it belongs to.
     pub program: ProgramId,
-    /// The scheduler that asks, where copies of several are in one tier.
+    /// The scheduler that makes the request; several may share a tier.
     pub owner: Box<str>,
-    /// Tokens of its context, as the scheduler counts them; 0 if it does not know. A slot with less
-    /// than half or more than twice as many is taken for another program's.
+    /// Tokens of its context, as the scheduler counts them; 0 if unknown. A slot with less than
+    /// half or more than twice as many is considered another program's.
     pub tokens: u64,
-    /// What it was computed from, or the beginning of that. Engines other than llama.cpp need it;
-    /// that one's copies are compared with it.
+    /// The prompt that it was computed from, or the beginning of that. Engines other than llama.cpp
+    /// need it; for llama.cpp, the copy is compared with it.
     pub prompt: Option<Prompt>,
-    /// The salt of its requests' prefix cache, if they had one.
+    /// The salt of its requests' prefix cache, if any.
     pub cache_salt: Option<Box<str>>,
-    /// What the worker computes with.
+    /// The worker's model and weights.
     pub tags: Tags,
 }
 
-/// Bring a copy to a worker.
+/// Load a copy into a worker.
 #[derive(Clone, Debug)]
 pub struct Import {
-    /// Where to.
+    /// The target worker.
     pub worker: WorkerRef,
-    /// The slot that is to hold it (llama.cpp).
+    /// The target slot (llama.cpp).
     pub slot: Option<u32>,
-    /// Whose KV it has to be.
+    /// The program that the KV must belong to.
     pub program: ProgramId,
-    /// The program's prompt. SGLang needs it; copies of others are compared with it.
+    /// The program's prompt. SGLang needs it; for other engines, the copy is compared with it.
     pub prompt: Option<Prompt>,
-    /// The salt of its requests' prefix cache, if they had one.
+    /// The salt of its requests' prefix cache, if any.
     pub cache_salt: Option<Box<str>>,
-    /// What the worker computes with.
+    /// The worker's model and weights.
     pub tags: Tags,
     /// The copy.
     pub copy: KvCopy,
 }
 
-/// What an import brought.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Imported {
-    /// Tokens whose KV the worker took over.
+    /// Tokens whose KV the worker has loaded.
     pub tokens: u64,
-    /// Bytes that went into it; 0 where the engine does not report them.
+    /// Bytes that were loaded; 0 if the engine does not report them.
     pub bytes: u64,
 }
 
 impl Import {
-    /// Compares the copy with what it is wanted for, before anything is moved.
+    /// Checks that the copy belongs to the program and fits the worker, before anything is
+    /// transferred.
     pub(crate) fn check(&self) -> Result<(), crate::TransferError> {
         use crate::TransferError;
         if self.copy.program != self.program {

@@ -1,25 +1,25 @@
-//! SGLang: the storage behind its HiCache, where one is configured.
+//! SGLang: the storage behind its HiCache, if one is configured.
 //!
-//! With `--hicache-write-policy write_through` the engine writes KV to its storage as it computes
-//! it, and looks there for any prompt; engines that share the storage find each other's. So an export
-//! has the prompt seen once more, and an import has it looked up. The storage finds KV by tokens
-//! alone: a cache salt (`extra_key`) with the weights' version has to tell KV of different weights
-//! apart, or the storage has to be cleared with each change of weights.
+//! With `--hicache-write-policy write_through` the engine writes KV to its storage as it is
+//! computed, and looks there for any prompt; engines that share the storage find each other's KV.
+//! So an export processes the prompt once more, and an import looks it up. The storage finds KV by
+//! tokens only: KV of different weights must be separated by a cache salt (`extra_key`) with the
+//! weights' version, or the storage must be cleared whenever the weights change.
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::ask::{needed, one_token, parsed};
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
+use crate::prompt_request::{needed, one_token, parsed};
 use crate::support::{Means, Support};
 use crate::{
     Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix,
     Prompt, TransferError, WorkerRef,
 };
 
-/// The executor of SGLang's servers.
+/// The executor for SGLang servers.
 pub struct Sglang {
     client: EngineClient,
     lanes: Lanes,
@@ -27,7 +27,7 @@ pub struct Sglang {
 }
 
 impl Sglang {
-    /// An executor.
+    /// Makes an executor.
     pub fn new(limits: Limits) -> Self {
         Self {
             client: EngineClient::new(&limits),
@@ -43,14 +43,12 @@ impl Sglang {
         let (status, body) = asked.await?;
         let info: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !status.is_success() || !info.is_object() {
-            return Ok(Support::none(format!(
-                "it answers {status} to /server_info"
-            )));
+            return Ok(Support::none(format!("/server_info returns {status}")));
         }
         Ok(support_of(&info))
     }
 
-    /// Has the engine see a prompt; gives the tokens that it had in a cache, and all of them.
+    /// Makes the engine process a prompt; returns the number of cached tokens and of all tokens.
     async fn see(
         &self,
         url: &str,
@@ -67,7 +65,7 @@ impl Sglang {
             ),
             Prompt::Body { path, body } => {
                 let mut body = one_token(parsed(body)?)?;
-                // A tool that must be called makes another answer, not another prompt.
+                // A required tool call changes the answer, not the prompt.
                 if let Some(fields) = body.as_object_mut() {
                     fields.remove("tool_choice");
                 }
@@ -120,14 +118,15 @@ impl Sglang {
         if tokens == 0 {
             return Err(TransferError::not_taken(
                 url,
-                "it found nothing of the prompt in its caches",
+                "it found no part of the prompt in its caches",
             ));
         }
         Ok(Imported { tokens, bytes: 0 })
     }
 }
 
-/// What a server reports of its caches. Host memory without a storage is internal to the engine.
+/// The abilities by a server's cache report. Host memory without a storage is internal to the
+/// engine.
 fn support_of(info: &Value) -> Support {
     let storage = info["hicache_storage_backend"].as_str();
     let written = info["hicache_write_policy"].as_str();
@@ -138,9 +137,9 @@ fn support_of(info: &Value) -> Support {
     ) {
         (Some(true), Some(_), Some("write_through")) => Support::full(Means::HiCache),
         (Some(true), Some(_), policy) => Support::none(format!(
-            "its storage is written by the policy {}; start it with --hicache-write-policy \
+            "the write policy of its storage is {}; start it with --hicache-write-policy \
              write_through",
-            policy.unwrap_or("of an unknown name")
+            policy.unwrap_or("unknown")
         )),
         _ => Support::none(
             "the server has no HiCache with a storage; start it with --enable-hierarchical-cache \
@@ -152,32 +151,23 @@ fn support_of(info: &Value) -> Support {
 impl KvExecutor for Sglang {
     fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
         Box::pin(async move {
-            within(
-                "a look at the engine",
-                self.limits.probe,
-                self.probe(&worker),
-            )
-            .await
+            within("probing the engine", self.limits.probe, self.probe(&worker)).await
         })
     }
 
     fn export(&self, export: Export) -> Answer<'_, KvCopy> {
-        Box::pin(within(
-            "having KV stored",
-            self.limits.export,
-            self.write(export),
-        ))
+        Box::pin(within("storing KV", self.limits.export, self.write(export)))
     }
 
     fn import(&self, import: Import) -> Answer<'_, Imported> {
         Box::pin(within(
-            "having KV looked up",
+            "looking up KV",
             self.limits.import,
             self.look_up(import),
         ))
     }
 
-    /// There is no such verb: the storage has its own eviction.
+    /// Does nothing: the storage evicts by itself.
     fn drop(&self, _copy: KvCopy) -> Answer<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -188,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_storage_that_is_written_through_will_do() {
+    fn only_a_write_through_storage_is_supported() {
         let info = |on: bool, storage: Option<&str>, policy: &str| {
             support_of(&json!({
                 "enable_hierarchical_cache": on, "hicache_storage_backend": storage,

@@ -1,35 +1,35 @@
-//! treadle's simulated engine: all verbs over HTTP.
+//! treadle's simulated engine: all operations over HTTP.
 //!
-//! - `GET /kv` says what it can do;
-//! - `POST /kv/export` has it copy a program's KV into host memory of its own;
-//! - `POST /kv/import` has it take such a copy, its own or, by `source`, another engine's;
-//! - `POST /kv/drop` has it forget one.
+//! - `GET /kv` returns what it supports;
+//! - `POST /kv/export` copies a program's KV into its host memory;
+//! - `POST /kv/import` loads such a copy, its own or, by `source`, another engine's;
+//! - `POST /kv/drop` removes a copy.
 
 use bytes::Bytes;
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::ask::needed;
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
+use crate::prompt_request::needed;
 use crate::support::{Means, Support};
 use crate::{
     Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix,
     Prompt, TransferError, WorkerRef,
 };
 
-/// What a simulated engine calls itself at `GET /kv`.
+/// The name of a simulated engine in `GET /kv`.
 const ENGINE: &str = "treadle-engine-sim";
 
-/// The executor of simulated engines.
+/// The executor for simulated engines.
 pub struct Simulated {
     client: EngineClient,
     lanes: Lanes,
     limits: Limits,
 }
 
-/// What `GET /kv` answers.
+/// The response of `GET /kv`.
 #[derive(Deserialize)]
 struct Abilities {
     engine: Box<str>,
@@ -45,7 +45,7 @@ enum WirePrompt<'p> {
     Body { path: &'p str, body: Value },
 }
 
-/// What `POST /kv/export` answers.
+/// The response of `POST /kv/export`.
 #[derive(Deserialize)]
 struct Exported {
     tokens: u64,
@@ -54,7 +54,7 @@ struct Exported {
     prefix_hash: Option<Box<str>>,
 }
 
-/// What `POST /kv/import` answers.
+/// The response of `POST /kv/import`.
 #[derive(Deserialize)]
 struct Taken {
     tokens: u64,
@@ -62,7 +62,7 @@ struct Taken {
 }
 
 impl Simulated {
-    /// An executor.
+    /// Makes an executor.
     pub fn new(limits: Limits) -> Self {
         Self {
             client: EngineClient::new(&limits),
@@ -71,7 +71,7 @@ impl Simulated {
         }
     }
 
-    /// What a simulated engine can do; `None` for any other engine.
+    /// The abilities of a simulated engine; `None` for any other engine.
     pub(crate) async fn abilities(
         &self,
         worker: &WorkerRef,
@@ -122,7 +122,7 @@ impl Simulated {
         let (url, copy) = (&*import.worker.url, &import.copy);
         let CopyLocation::Simulated { url: source } = &copy.place else {
             return Err(TransferError::wrong_handle(
-                "the copy is at no simulated engine",
+                "the copy is not at a simulated engine",
             ));
         };
         let _turn = self.lanes.enter(url, Direction::In).await?;
@@ -140,7 +140,7 @@ impl Simulated {
     async fn forget(&self, copy: &KvCopy) -> Result<(), TransferError> {
         let CopyLocation::Simulated { url } = &copy.place else {
             return Err(TransferError::wrong_handle(
-                "the copy is at no simulated engine",
+                "the copy is not at a simulated engine",
             ));
         };
         let body = json!({ "copy": copy.id });
@@ -149,7 +149,7 @@ impl Simulated {
     }
 }
 
-/// Has an engine drop a copy that will not be known.
+/// Makes an engine drop a copy whose handle was lost.
 struct Forgetting {
     client: Option<EngineClient>,
     limits: Limits,
@@ -210,7 +210,7 @@ impl KvExecutor for Simulated {
     fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
         Box::pin(async move {
             let asked = self.abilities(&worker);
-            let abilities = within("a look at the engine", self.limits.probe, asked).await?;
+            let abilities = within("probing the engine", self.limits.probe, asked).await?;
             Ok(abilities.unwrap_or_else(|| Support::none("it is not a simulated engine")))
         })
     }

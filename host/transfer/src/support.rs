@@ -1,6 +1,6 @@
-//! What can be done with the KV of which engine.
+//! The abilities of engines to transfer KV.
 
-/// How an engine's KV is reached.
+/// The interface to an engine's KV.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Means {
     /// llama.cpp: slots are saved to files.
@@ -11,25 +11,25 @@ pub enum Means {
     HiCache,
     /// treadle's simulated engine.
     Simulated,
-    /// Not at all.
+    /// No transfers.
     Nothing,
 }
 
-/// What can be done with a worker.
+/// The abilities of a worker.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Support {
-    /// By which means.
+    /// The interface to its KV.
     pub means: Means,
-    /// Whether KV can wait outside of the engine's memory.
+    /// Whether KV can be stored outside of the engine's memory.
     pub offload: bool,
-    /// Whether KV can go to another worker of the kind.
+    /// Whether KV can move to another worker of the same kind.
     pub migrate: bool,
-    /// What is missing, with the remedy; empty if nothing is.
+    /// The missing requirement, with the remedy; empty if there is none.
     pub why: Box<str>,
 }
 
 impl Support {
-    /// Support by some means.
+    /// Full support by an interface.
     pub(crate) fn full(means: Means) -> Self {
         Self {
             means,
@@ -39,7 +39,7 @@ impl Support {
         }
     }
 
-    /// None, and why.
+    /// No support, and why.
     pub(crate) fn none(why: impl Into<Box<str>>) -> Self {
         Self {
             means: Means::Nothing,

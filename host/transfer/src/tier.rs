@@ -1,8 +1,8 @@
-//! The host tier: a folder of copies with a bound, on disk or in memory (tmpfs).
+//! The host tier: a folder of copies with a size limit, on disk or in memory (tmpfs).
 //!
 //! A copy is two files: its bytes as the engine wrote them, and its handle. Both are written under
-//! another name first, the handle last, so what a killed process leaves behind is either a whole
-//! copy or swept away by the next one. The least recently used copy is evicted for a new one,
+//! a temporary name first, the handle last, so a killed process leaves either a complete copy or
+//! files that the next process removes. The least recently used copy is evicted for a new one,
 //! unless a transfer uses it.
 
 mod estimates;
@@ -29,34 +29,34 @@ pub(crate) use slots::{Saving, Staged, slot_file};
 
 use crate::{CopyId, CopyLocation, KvCopy, TransferError};
 
-/// What a tier is given.
+/// The settings of a tier.
 #[derive(Clone, Debug)]
 pub struct TierSettings {
-    /// Where copies are kept. One process at a time.
+    /// The folder of copies; only one process may use it.
     pub folder: PathBuf,
-    /// Where the engines of this node save slots and restore them from (llama.cpp's
-    /// `--slot-save-path`). On the same file system nothing is copied.
+    /// The folder where the engines of this node save slots and restore them from (llama.cpp's
+    /// `--slot-save-path`). If it is on the same file system, no bytes are copied.
     pub slots_folder: PathBuf,
-    /// Bound of the copies that are kept, in bytes.
+    /// Limit on the copies, in bytes.
     pub bytes_max: u64,
-    /// The address of this tier's server, as other nodes reach it; any name where it has none.
+    /// The address of this tier's server for other nodes; any name if there is no server.
     pub node: Box<str>,
 }
 
-/// What a tier holds.
+/// The usage of a tier.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TierUsage {
-    /// Copies.
+    /// Number of copies.
     pub copies: usize,
-    /// Their bytes, and those that come in.
+    /// Bytes of copies, including those being received.
     pub bytes: u64,
     /// Copies that transfers use now.
     pub in_transfer: usize,
-    /// The bound.
+    /// The limit.
     pub bytes_max: u64,
 }
 
-/// A host tier. Clones are the same tier.
+/// A host tier; clones share it.
 #[derive(Clone)]
 pub struct Tier {
     inner: Arc<Inner>,
@@ -72,8 +72,8 @@ struct Inner {
 }
 
 impl Tier {
-    /// Opens a tier and takes over the copies of the process before: those that are whole, the
-    /// last used first, as far as they fit. Blocks on the file system.
+    /// Opens a tier and takes over the complete copies of the previous process, the most recently
+    /// used first, as far as they fit. Blocks on the file system.
     pub fn open(settings: &TierSettings) -> Result<Self, TransferError> {
         let folder = Folder::open(&settings.folder, &settings.slots_folder)?;
         let mut index = Index::new(settings.bytes_max);
@@ -105,23 +105,23 @@ impl Tier {
         &self.inner.node
     }
 
-    /// The copies that are here, the least recently used first.
+    /// The copies in this tier, the least recently used first.
     pub fn copies(&self) -> Vec<KvCopy> {
         self.index().copies()
     }
 
-    /// What is held.
+    /// The current usage.
     pub fn usage(&self) -> TierUsage {
         self.index().usage()
     }
 
-    /// Copies that were evicted, here and, as far as was reported, at other nodes.
+    /// Evicted copies of this tier and, as far as reported, of other nodes.
     pub fn evictions(&self) -> &Evictions {
         &self.inner.evictions
     }
 
-    /// Drops copies, each at once or when the transfer that uses it has ended. A missing one is not
-    /// an error.
+    /// Drops copies, at once or when the transfer that uses them ends. A missing copy is not an
+    /// error.
     pub async fn forget(&self, ids: impl IntoIterator<Item = CopyId>) {
         let gone: Vec<CopyId> = {
             let mut index = self.index();
@@ -131,8 +131,8 @@ impl Tier {
         self.unlink(gone).await;
     }
 
-    /// Drops a scheduler's copies except those that it knows; all schedulers', without `owner`.
-    /// Returns how many there were.
+    /// Drops a scheduler's copies except the known ones; those of all schedulers if `owner` is
+    /// `None`. Returns the number of dropped copies.
     pub async fn keep_only(&self, owner: Option<&str>, known: &BTreeSet<CopyId>) -> usize {
         let is_theirs = |copy: &KvCopy| match &copy.place {
             CopyLocation::Tier { owner: own, .. } => owner.is_none_or(|owner| **own == *owner),
@@ -148,7 +148,7 @@ impl Tier {
         strangers.len()
     }
 
-    /// Forgets a copy; its files go meanwhile.
+    /// Removes a copy from the index; its files are removed in the background.
     fn remove(&self, id: CopyId) {
         let is_over = self.index().remove(id);
         if is_over {
@@ -156,7 +156,7 @@ impl Tier {
         }
     }
 
-    /// Removes the files of copies that the index has not any more.
+    /// Removes the files of copies that are no longer in the index.
     async fn unlink(&self, ids: Vec<CopyId>) {
         if ids.is_empty() {
             return;
@@ -168,7 +168,7 @@ impl Tier {
             }
         });
         if let Err(error) = removed.await {
-            tracing::warn!(%error, "files of the tier stay behind");
+            tracing::warn!(%error, "could not remove files of the tier");
         }
     }
 
@@ -177,21 +177,21 @@ impl Tier {
         aside(move || inner.folder.remove(id));
     }
 
-    /// Removes orphans from the engines' folder: files of transfers that were cancelled, and of
-    /// processes that were killed. To be called from time to time; blocks on the file system.
+    /// Removes orphaned files from the engines' folder: those of cancelled transfers and of killed
+    /// processes. Call it periodically; blocks on the file system.
     pub fn sweep(&self) {
         let inner = &self.inner;
         if let Err(error) = inner.orphans.sweep(inner.folder.slots(), ORPHAN_AGE) {
-            tracing::warn!(%error, "the engines' folder was not swept");
+            tracing::warn!(%error, "orphaned files in the engines' folder could not be removed");
         }
     }
 
-    /// Whether a handle points to a copy that is here.
+    /// Whether the handle's copy is in this tier.
     pub(crate) fn holds(&self, copy: &KvCopy) -> bool {
         matches!(&copy.place, CopyLocation::Tier { node, .. } if *node == self.inner.node)
     }
 
-    /// Keeps a copy from being evicted, once its handle has been compared with what is here.
+    /// Protects a copy from eviction, after comparing the handle with the stored copy.
     pub(crate) fn pin(&self, copy: &KvCopy) -> Result<Pinned, TransferError> {
         let mut index = self.index();
         let Some(held) = index.get(copy.id) else {
@@ -212,7 +212,7 @@ impl Tier {
         })
     }
 
-    /// Makes room. Evicted copies are reported, and gone when this ends.
+    /// Reserves room. Evicted copies are reported, and removed when this returns.
     pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation, TransferError> {
         let gone = self.index().reserve(bytes)?;
         let reserved = Reservation {
@@ -226,7 +226,8 @@ impl Tier {
         Ok(reserved)
     }
 
-    /// Room for what is in the tier and beside the engines at once, where a link can't be made.
+    /// Reserves room for a file that exists both in the tier and in the engines' folder, if it
+    /// can't be linked.
     pub(crate) async fn room_beside(
         &self,
         bytes: u64,
@@ -237,7 +238,7 @@ impl Tier {
         self.reserve(bytes).await.map(Some)
     }
 
-    /// The bytes of a copy.
+    /// The path of a copy's bytes.
     pub(crate) fn path(&self, id: CopyId) -> PathBuf {
         self.inner.folder.kv(id)
     }
@@ -254,7 +255,7 @@ impl Tier {
     }
 }
 
-/// A copy that a transfer uses.
+/// A copy in use by a transfer.
 pub(crate) struct Pinned {
     tier: Tier,
     id: CopyId,
@@ -275,14 +276,14 @@ impl Drop for Pinned {
     }
 }
 
-/// Room that was made for a copy.
+/// Room reserved for a copy.
 pub(crate) struct Reservation {
     tier: Tier,
     bytes: u64,
 }
 
 impl Reservation {
-    /// Makes it as large as what has come.
+    /// Adjusts the reservation to the received size.
     pub(crate) async fn resize(&mut self, bytes: u64) -> Result<(), TransferError> {
         if bytes > self.bytes {
             let mut more = self.tier.reserve(bytes - self.bytes).await?;
@@ -301,7 +302,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Works on files without blocking: beside the runtime, if there is one.
+/// Runs blocking work, on a blocking thread if there is a runtime.
 fn aside(work: impl FnOnce() + Send + 'static) {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => {
@@ -311,13 +312,13 @@ fn aside(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Removes a file; whether one was there.
+/// Removes a file; returns whether it existed.
 fn remove_file(path: &Path) -> bool {
     match std::fs::remove_file(path) {
         Ok(()) => true,
         Err(error) => {
             if error.kind() != std::io::ErrorKind::NotFound {
-                tracing::warn!(path = %path.display(), %error, "a file of the tier stays behind");
+                tracing::warn!(path = %path.display(), %error, "could not remove a file of the tier");
             }
             false
         }

@@ -1,11 +1,11 @@
 //! vLLM: its `NixlConnector`, driven over HTTP.
 //!
 //! A completion of one token makes the engine hold the KV of its prompt for another engine; the
-//! same prompt with its answer makes the other one fetch that. The fetch reads the first engine's
-//! memory by block numbers, and neither engine knows whether these blocks are still what they were,
-//! nor whether they are of the same tokens. So a copy is used at most once, by the process that
-//! made it, with the tokens that the first engine saw, and not later than [`Limits::engine_held`]
-//! after it was asked for; a fetch that is not done soon after that is cancelled.
+//! same prompt with the first engine's answer makes the other one fetch it. The fetch reads the
+//! first engine's memory by block numbers, and neither engine checks that the blocks still have the
+//! same contents and tokens. So a copy is used at most once, by the process that made it, with the
+//! tokens that the first engine processed, and no later than [`Limits::engine_held`] after the
+//! request for it; a fetch that does not complete soon after that is cancelled.
 
 mod copies;
 mod request;
@@ -15,29 +15,29 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::copies::{CopyIndex, HeldCopy};
-use self::request::Seen;
-use crate::ask::needed;
+use self::request::PromptKey;
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
+use crate::prompt_request::needed;
 use crate::support::{Means, Support};
 use crate::{
     Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits,
     TransferError, WorkerRef,
 };
 
-/// Counts the prompt tokens that came from another engine.
+/// Counter of prompt tokens that came from another engine.
 const FETCHED: &str = "vllm:prompt_tokens_cached_by_source_total";
-/// How the connector's own metrics begin.
+/// Prefix of the connector's own metrics.
 const CONNECTOR: &str = "\nvllm:nixl_";
-/// A fetch that has begun may take so long beyond [`Limits::engine_held`]. On a machine without any
-/// time to spare, engines were seen to free blocks although another one was at it.
+/// How long a fetch may take beyond [`Limits::engine_held`]. On a machine under full load, engines
+/// have freed blocks during a fetch.
 const FETCH: Duration = Duration::from_secs(5);
-/// The counter is raised a moment after the answer.
+/// Pause between two reads of the counter, which is incremented shortly after the response.
 const COUNTER_PAUSE: Duration = Duration::from_millis(20);
-/// Looks at the counter, with a pause after each.
+/// Maximum number of reads of the counter.
 const COUNTER_LOOKS: u32 = 50;
 
-/// The executor of vLLM's servers.
+/// The executor for vLLM servers.
 pub struct Vllm {
     client: EngineClient,
     lanes: Lanes,
@@ -46,7 +46,7 @@ pub struct Vllm {
 }
 
 impl Vllm {
-    /// Without any copies.
+    /// An executor without copies.
     pub fn new(limits: Limits) -> Self {
         Self {
             client: EngineClient::new(&limits),
@@ -68,13 +68,13 @@ impl Vllm {
             means: Means::Nixl,
             offload: false,
             migrate: true,
-            why: "its KV can go to another engine, but not wait in host memory".into(),
+            why: "its KV can move to another engine, but not to host memory".into(),
         })
     }
 
     async fn hold(&self, export: Export) -> Result<KvCopy, TransferError> {
         let url = &*export.worker.url;
-        let seen = Seen {
+        let seen = PromptKey {
             prompt: needed(export.prompt.as_ref())?.clone(),
             model: export.tags.model.clone(),
             cache_salt: export.cache_salt,
@@ -85,7 +85,7 @@ impl Vllm {
             "remote_block_ids": null, "remote_host": null, "remote_port": null,
         });
         let _turn = self.lanes.enter(url, Direction::Out).await?;
-        // It may free the blocks so long after its answer, which may have come late.
+        // The engine may free the blocks this long after its response, which may have arrived late.
         let until = Instant::now() + self.limits.engine_held;
         let answer = self.client.post(url, path, &body).await?;
         let parameters = blocks_of_answer(url, &answer)?;
@@ -121,14 +121,14 @@ impl Vllm {
         };
         let _turn = self.lanes.enter(url, Direction::In).await?;
         let before = self.fetched(url).await?;
-        // From here on the first engine may free its blocks at any moment.
+        // From here on the first engine may free its blocks at any time.
         let copies = self.copies.spend(copy.id, parameters)?;
         let (path, mut body) = copies.seen.request()?;
         body["kv_transfer_params"] = parameters.clone();
         let left = copies.come_by.saturating_duration_since(Instant::now());
-        // Giving it up closes the connection, whereupon the engine gives up what it fetches.
+        // Dropping the request closes the connection, and the engine then cancels its fetch.
         let asked = self.client.post(url, path, &body);
-        within("a fetch that the first engine waits for", left, asked).await?;
+        within("fetching KV from the first engine", left, asked).await?;
         for _ in 0..COUNTER_LOOKS {
             let tokens = self.fetched(url).await?.saturating_sub(before);
             if tokens > 0 {
@@ -138,7 +138,7 @@ impl Vllm {
         }
         Err(TransferError::not_taken(
             url,
-            "it counts no tokens from the other engine",
+            "its counter shows no tokens from the other engine",
         ))
     }
 
@@ -151,7 +151,7 @@ impl Vllm {
     }
 }
 
-/// The blocks that an engine reports to hold after an answer.
+/// The blocks that an engine holds after a response.
 fn blocks_of_answer<'a>(url: &str, answer: &'a Value) -> Result<&'a Value, TransferError> {
     let answers = answer["choices"].as_array();
     if answers.is_some_and(|answers| answers.len() > 1) {
@@ -160,7 +160,7 @@ fn blocks_of_answer<'a>(url: &str, answer: &'a Value) -> Result<&'a Value, Trans
     }
     let parameters = &answer["kv_transfer_params"];
     if parameters["remote_block_ids"].is_null() {
-        let why = "its answer names no blocks that it holds; the prompt may be shorter than one";
+        let why = "its response lists no held blocks; the prompt may be shorter than one";
         return Err(TransferError::not_taken(url, why));
     }
     Ok(parameters)
@@ -181,18 +181,13 @@ fn fetched_tokens(metrics: &str) -> Option<u64> {
 impl KvExecutor for Vllm {
     fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
         Box::pin(async move {
-            within(
-                "a look at the engine",
-                self.limits.probe,
-                self.probe(&worker),
-            )
-            .await
+            within("probing the engine", self.limits.probe, self.probe(&worker)).await
         })
     }
 
     fn export(&self, export: Export) -> Answer<'_, KvCopy> {
         Box::pin(within(
-            "having KV held",
+            "exporting KV",
             self.limits.export,
             self.hold(export),
         ))
@@ -200,13 +195,13 @@ impl KvExecutor for Vllm {
 
     fn import(&self, import: Import) -> Answer<'_, Imported> {
         Box::pin(within(
-            "having KV fetched",
+            "importing KV",
             self.limits.import,
             self.fetch(import),
         ))
     }
 
-    /// There is no such verb: the engine frees what it holds when its time is up.
+    /// Only drops the record: the engine frees its blocks after a timeout.
     fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
         self.copies.forget(copy.id);
         Box::pin(std::future::ready(Ok(())))
@@ -218,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_came_from_another_engine_is_counted() {
+    fn only_tokens_from_other_engines_are_counted() {
         let text = r#"
 # TYPE vllm:prompt_tokens_cached_by_source_total counter
 vllm:prompt_tokens_cached_by_source_total{engine="0",model_name="m",source="local"} 512.0

@@ -1,20 +1,20 @@
-//! The head of llama.cpp's slot files: which tokens the KV in them is of.
+//! Reads the tokens in the header of llama.cpp's slot files.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// `ggsq`, as llama.cpp writes the state of one sequence.
+/// Magic number `ggsq` of llama.cpp's file format for one sequence.
 const MAGIC: u32 = 0x6767_7371;
-/// Precedes the server's own form of a slot's tokens; a plain list begins with a token.
+/// Marks the server's own token format; a plain list begins with a token.
 const WRAPPED: u32 = u32::MAX;
-/// The server's form that is known.
+/// The supported version of the server's format.
 const WRAPPED_FORM: u32 = 1;
-/// Most tokens that are read.
+/// Maximum number of tokens.
 const TOKENS_MAX: usize = 16 << 20;
 
-/// The tokens that a file's KV is of; `None` where its head is of an unknown form. The engine
-/// compares a prompt with them on its own, too, before it uses what it has restored.
+/// The tokens of the file's KV; `None` if the format is unknown. The engine also compares a prompt
+/// with them before it uses a restored slot.
 pub(crate) fn tokens(path: &Path) -> Option<Vec<u32>> {
     let mut file = File::open(path).ok()?;
     let bytes = usize::try_from(file.metadata().ok()?.len()).ok()?;
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_read_and_others_are_not_guessed() {
+    fn both_formats_are_read_and_others_are_unknown() {
         assert_eq!(read(&[MAGIC, 2, 2, 7, 8, 99, 99]), Some(vec![7, 8]));
         let wrapped = [MAGIC, 4, 6, WRAPPED, 1, 2, 7, 8, 0, 99];
         assert_eq!(read(&wrapped), Some(vec![7, 8]));

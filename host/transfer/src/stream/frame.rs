@@ -1,33 +1,33 @@
-//! Frames: a mark, a length, a hash, and so many bytes.
+//! Frames: a magic number, a length, a hash, and a payload.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How each frame begins.
+/// Magic number at the start of each frame.
 const MARK: [u8; 4] = *b"TKV1";
-/// Bytes before the payload: mark, length, hash.
+/// Bytes before the payload: magic number, length, hash.
 const HEAD_BYTES: usize = 16;
-/// Longest payload: a handle fits.
+/// Longest payload: enough for a handle.
 pub const PAYLOAD_BYTES_MAX: usize = 512 << 10;
 
-/// Bytes that are not a frame.
+/// Invalid frames.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The mark is missing.
+    /// The magic number is wrong.
     #[error("not a frame of treadle's transfers")]
     Mark,
-    /// The length is beyond the bound.
-    #[error("a frame of {0} bytes, more than {PAYLOAD_BYTES_MAX}")]
+    /// The length exceeds the limit.
+    #[error("a frame of {0} bytes; the limit is {PAYLOAD_BYTES_MAX}")]
     Length(usize),
-    /// The hash is not that of the payload.
+    /// The hash does not match the payload.
     #[error("a damaged frame")]
     Damaged,
-    /// The connection.
+    /// The connection failed.
     #[error("the connection broke: {0}")]
     Broken(#[from] std::io::Error),
 }
 
-/// A frame around a payload.
+/// Encodes a payload as a frame.
 pub fn encode(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
     let bytes = payload.len();
     let length = u32::try_from(bytes).map_err(|_| FrameError::Length(bytes))?;
@@ -42,7 +42,7 @@ pub fn encode(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
     Ok(frame)
 }
 
-/// A frame's head: the payload's length, and its hash.
+/// Parses a frame's head: the payload's length and hash.
 fn head(bytes: &[u8; HEAD_BYTES]) -> Result<(usize, u64), FrameError> {
     let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
     if word(0) != MARK {
@@ -58,10 +58,10 @@ fn head(bytes: &[u8; HEAD_BYTES]) -> Result<(usize, u64), FrameError> {
     Ok((length, hash))
 }
 
-/// A frame's payload, and what follows the frame.
+/// A frame's payload, and the bytes after the frame.
 pub type Decoded<'b> = (&'b [u8], &'b [u8]);
 
-/// Reads one frame from the start of some bytes; `None` while it is not whole.
+/// Decodes the frame at the start of the bytes; `None` while it is incomplete.
 pub fn decode(bytes: &[u8]) -> Result<Option<Decoded<'_>>, FrameError> {
     let Some((first, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
         let mark = &bytes[..bytes.len().min(MARK.len())];
@@ -137,7 +137,7 @@ mod tests {
             let mut bytes = encode(&payload).unwrap();
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
-            // A length that grew waits for bytes that never come.
+            // A greater length waits for bytes that never arrive.
             prop_assert!(!matches!(decode(&bytes), Ok(Some(_))));
         }
 

@@ -1,4 +1,4 @@
-//! The asking side.
+//! The client side of connections to other nodes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,32 +14,32 @@ use crate::copy::Digest;
 use crate::tier::{Draft, Evictions, Plan};
 use crate::{CopyId, KvCopy, Limits, Prefix, TransferError};
 
-/// Bytes of a stream that are read at once.
+/// Bytes read at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// How other nodes are spoken to.
+/// The client for other nodes.
 #[derive(Clone)]
 pub(crate) struct Link {
     secret: Option<Box<str>>,
     limits: Limits,
-    /// Where reported evictions go.
+    /// Receives reported evictions.
     evictions: Evictions,
 }
 
-/// A file that an engine of another node is to write.
+/// A file for an engine of another node to write.
 pub(crate) struct RemoteSaving {
     connection: Connection,
     id: CopyId,
 }
 
-/// A copy that was made at another node; it goes with the connection unless it is kept.
+/// A copy that was made at another node; it is removed with the connection unless it is kept.
 pub(crate) struct RemoteUnkept {
     connection: Connection,
     pub(crate) copy: KvCopy,
     pub(crate) head: Option<Prefix>,
 }
 
-/// A copy where an engine of another node can read it, for as long as this is held.
+/// A copy where an engine of another node can read it, while this is held.
 pub(crate) struct RemoteStaged {
     _connection: Connection,
 }
@@ -60,7 +60,7 @@ impl Link {
         }
     }
 
-    /// Prepares another node for a file that its engine is to write.
+    /// Prepares another node for a file from its engine.
     pub(crate) async fn save(
         &self,
         node: &str,
@@ -72,7 +72,7 @@ impl Link {
         Ok(RemoteSaving { connection, id })
     }
 
-    /// Has another node put a copy where its engines can read it.
+    /// Makes another node put a copy where its engines can read it.
     pub(crate) async fn stage(
         &self,
         node: &str,
@@ -87,12 +87,12 @@ impl Link {
         })
     }
 
-    /// Has another node forget a copy.
+    /// Makes another node drop a copy.
     pub(crate) async fn remove(&self, node: &str, id: CopyId) -> Result<(), TransferError> {
         self.open(node, Verb::Drop { id }).await?.done().await
     }
 
-    /// Has another node forget a scheduler's copies but these.
+    /// Makes another node drop a scheduler's copies except these.
     pub(crate) async fn keep_only(
         &self,
         node: &str,
@@ -100,8 +100,8 @@ impl Link {
         known: &BTreeSet<CopyId>,
     ) -> Result<(), TransferError> {
         if known.len() > KEPT_MAX {
-            let why = format!("{} copies are too many for one message", known.len());
-            return Err(TransferError::internal("what is to be kept", why));
+            let why = format!("{} copies do not fit into one message", known.len());
+            return Err(TransferError::internal("the copies to keep", why));
         }
         let verb = Verb::Keep {
             owner: owner.into(),
@@ -110,13 +110,13 @@ impl Link {
         self.open(node, verb).await?.done().await
     }
 
-    /// Asks another node which of its copies were evicted.
+    /// Reads another node's evictions.
     pub(crate) async fn hear(&self, node: &str) -> Result<(), TransferError> {
         self.open(node, Verb::Tell).await?.done().await
     }
 
-    /// Writes the bytes of another node's copy to a file. What is there after an error, or appears
-    /// later, is the caller's to remove.
+    /// Writes the bytes of another node's copy to a file. After an error, the caller removes the
+    /// file, even if it appears later.
     pub(crate) async fn fetch(
         &self,
         node: &str,
@@ -130,7 +130,7 @@ impl Link {
             _ => {
                 return Err(TransferError::unreachable(
                     node,
-                    "it answered something else",
+                    "it sent an unexpected reply",
                 ));
             }
         }
@@ -188,7 +188,7 @@ impl Connection {
             ReplyBody::Done => Ok(()),
             _ => Err(TransferError::unreachable(
                 &self.node,
-                "it answered something else",
+                "it sent an unexpected reply",
             )),
         }
     }
@@ -205,10 +205,14 @@ impl Connection {
         while left > 0 {
             let wanted = usize::try_from(left).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
             let (node, stream) = (&*self.node, &mut self.stream);
-            let read = within("the next piece of a copy", self.limits.idle, async {
-                let read = stream.read(&mut piece[..wanted]).await;
-                read.map_err(|error| TransferError::unreachable(node, error))
-            });
+            let read = within(
+                "waiting for the next piece of a copy",
+                self.limits.idle,
+                async {
+                    let read = stream.read(&mut piece[..wanted]).await;
+                    read.map_err(|error| TransferError::unreachable(node, error))
+                },
+            );
             let read = read.await?;
             if read == 0 {
                 let why = format!("the stream ended {left} bytes too early");
@@ -226,7 +230,7 @@ impl Connection {
         if copy.checksum.as_deref() != Some(&*Digest::of(&hasher).text()) {
             return Err(TransferError::damaged(
                 copy.id,
-                "what came over the network has another checksum",
+                "the received bytes have another checksum",
             ));
         }
         Ok(())
@@ -248,7 +252,7 @@ impl RemoteSaving {
             }),
             _ => Err(TransferError::unreachable(
                 &self.connection.node,
-                "it answered something else",
+                "it sent an unexpected reply",
             )),
         }
     }

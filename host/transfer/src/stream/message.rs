@@ -1,4 +1,4 @@
-//! The messages of two nodes.
+//! The messages between nodes.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -8,18 +8,17 @@ use super::frame;
 use crate::tier::{Heard, News, Plan};
 use crate::{CopyId, KvCopy, Prefix, TransferError};
 
-/// Most evictions in one answer; the next one has the others.
+/// Most evictions in one reply; the next one contains the rest.
 pub(super) const EVICTIONS_REPORTED_MAX: usize = 1_000;
 
-/// Most copies that a node is ordered to keep: as many as one message holds. With more than that
-/// none are dropped.
+/// Most copies in a `Keep` message. If there are more, none are dropped.
 pub(super) const KEPT_MAX: usize = 10_000;
 
-/// The opening of a connection.
+/// The first message of a connection.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Opening {
     pub(super) secret: Option<Box<str>>,
-    /// Up to where the asking node has received evictions.
+    /// The position up to which the client has received evictions.
     #[serde(default)]
     pub(super) heard: Option<Heard>,
     pub(super) verb: Verb,
@@ -30,34 +29,34 @@ pub(super) struct Opening {
 pub(super) enum Verb {
     /// Send a copy's bytes.
     Fetch { copy: KvCopy },
-    /// An engine on your node is about to save a slot. A draft follows, then [`Goodbye`] if the
-    /// copy is to stay.
+    /// An engine on the receiving node is about to save a slot. A draft follows, then [`Goodbye`]
+    /// if the copy is to be kept.
     Save {
         id: CopyId,
         #[serde(default)]
         plan: Plan,
     },
-    /// Put a copy where the engines of your node can read it, until this connection ends.
+    /// Put a copy where the engines of the receiving node can read it, until this connection ends.
     Stage { copy: KvCopy, name: CopyId },
-    /// Forget a copy.
+    /// Drop a copy.
     Drop { id: CopyId },
-    /// Forget all copies of a scheduler but these.
+    /// Drop all copies of a scheduler except these.
     Keep { owner: Box<str>, ids: Vec<CopyId> },
     /// Report evictions.
     Tell,
 }
 
-/// The last message of a transfer that went well.
+/// The last message of a successful transfer.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Goodbye {
     pub(super) done: bool,
 }
 
-/// An answer.
+/// A reply.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Reply {
     pub(super) said: ReplyBody,
-    /// None for a peer that is refused.
+    /// Absent for a refused peer.
     #[serde(default)]
     pub(super) news: Option<News>,
 }
@@ -65,20 +64,20 @@ pub(super) struct Reply {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "said", rename_all = "kebab-case")]
 pub(super) enum ReplyBody {
-    /// It is as was asked.
+    /// The operation is done.
     Done,
-    /// So many bytes follow.
+    /// `bytes` bytes follow.
     Bytes { bytes: u64 },
     /// A slot file has become a copy.
     Adopted {
         copy: Box<KvCopy>,
         head: Option<Prefix>,
     },
-    /// It can't be.
+    /// The request is refused.
     Refused { code: Box<str>, message: Box<str> },
 }
 
-/// Reads a message.
+/// Receives a message.
 pub(super) async fn receive<M: DeserializeOwned>(
     node: &str,
     from: &mut (impl AsyncRead + Unpin),
@@ -89,7 +88,7 @@ pub(super) async fn receive<M: DeserializeOwned>(
     serde_json::from_slice(&payload).map_err(|error| TransferError::unreachable(node, error))
 }
 
-/// Writes a message.
+/// Sends a message.
 pub(super) async fn send(
     node: &str,
     to: &mut (impl AsyncWrite + Unpin),

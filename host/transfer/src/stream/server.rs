@@ -1,4 +1,4 @@
-//! The answering side: a tier's server.
+//! The server side: serves a tier to other nodes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,22 +21,22 @@ use crate::client::within;
 use crate::tier::{Draft, Heard, Plan, Tier};
 use crate::{CopyId, KvCopy, Limits, TransferError};
 
-/// Bytes of a copy that are sent at once.
+/// Bytes of a copy sent at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// Connections that have not sent the secret yet; the oldest is closed for the next one, so that
-/// silent ones keep no peer out.
+/// Connections that have not sent the secret yet; the oldest is closed for a new one, so that
+/// silent ones do not block peers.
 const STRANGERS_MAX: usize = 16;
-/// A pause after a connection could not be taken, as when there are no file descriptors.
+/// Pause after a failed accept, such as without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves a tier to other nodes. Dropping it ends all of its connections.
+/// Serves a tier to other nodes. Dropping it closes all connections.
 pub struct TierServer {
     address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl TierServer {
-    /// Listens. Peers without `secret` are refused, if there is one.
+    /// Binds the address. Peers without `secret`, if there is one, are refused.
     pub async fn bind(
         address: &str,
         tier: Tier,
@@ -58,7 +58,7 @@ impl TierServer {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -107,7 +107,7 @@ async fn accept(listener: TcpListener, served: Arc<Served>) {
     }
 }
 
-/// A peer with the secret, and its request.
+/// An authenticated peer and its request.
 struct Guest {
     stream: Stream,
     peer: String,
@@ -115,16 +115,16 @@ struct Guest {
 }
 
 impl Served {
-    /// Those that are served, and as many that are refused because there are too many.
+    /// Connections that are served, and the same number that are refused because of the limit.
     fn visits_max(&self) -> usize {
         2 * self.limits.connections_max
     }
 
-    /// Waits for the opening of a connection; nothing if there is none, or not the right one.
+    /// Receives the first message of a connection; `None` if it is missing or invalid.
     async fn greet(self: Arc<Self>, stream: TcpStream, peer: String) -> Option<Guest> {
         let _ = stream.set_nodelay(true);
         let timeout = self.limits.idle.min(self.limits.connect);
-        let opening = within("the opening of a node", timeout, async {
+        let opening = within("waiting for a node's first message", timeout, async {
             let mut stream = match &self.limits.tls {
                 Some(tls) => tls.acceptor.accept(stream).await,
                 None => Ok(stream.into()),
@@ -148,7 +148,7 @@ impl Served {
         let error = TransferError::Refused {
             url: self.tier.node().into(),
             status: 401,
-            message: "the secret of the transfers is another one here".into(),
+            message: "this node has another cluster.secret".into(),
         };
         let _ = Visit::of(&self, guest).0.refuse(&error).await;
         None
@@ -166,13 +166,13 @@ impl Served {
             })
         };
         if let Err(error) = outcome {
-            tracing::debug!(%peer, %error, "a transfer with another node ended early");
-            // It may be gone; then it knows.
+            tracing::debug!(%peer, %error, "a transfer with another node failed");
+            // The peer may be gone; then it needs no reply.
             let _ = visit.refuse(&error).await;
         }
     }
 
-    /// Compares in the same time for every wrong secret of one length.
+    /// Compares in constant time for secrets of the same length.
     fn is_known(&self, secret: Option<&str>) -> bool {
         let Some(own) = self.secret.as_deref() else {
             return true;
@@ -183,12 +183,12 @@ impl Served {
     }
 }
 
-/// A connection at work.
+/// A connection being served.
 struct Visit<'s> {
     served: &'s Served,
     stream: Stream,
     peer: String,
-    /// Up to where the other node has received evictions.
+    /// The position up to which the other node has received evictions.
     heard: Option<Heard>,
 }
 
@@ -262,9 +262,11 @@ impl<'s> Visit<'s> {
         let copy = Box::new(unkept.copy().clone());
         let head = unkept.head().cloned();
         self.reply(ReplyBody::Adopted { copy, head }).await?;
-        let last = within("the confirmation that a copy stays", limits.idle, async {
-            receive::<Goodbye>(&self.peer, &mut self.stream).await
-        });
+        let last = within(
+            "waiting for the confirmation of a copy",
+            limits.idle,
+            async { receive::<Goodbye>(&self.peer, &mut self.stream).await },
+        );
         if last.await?.done {
             unkept.keep();
         }
@@ -285,7 +287,7 @@ impl<'s> Visit<'s> {
         Ok(())
     }
 
-    /// Answers, with what the other node has not received.
+    /// Replies, including the evictions that the other node has not received.
     async fn reply(&mut self, said: ReplyBody) -> Result<(), TransferError> {
         let evictions = self.served.tier.evictions();
         let news = evictions.since(self.heard, EVICTIONS_REPORTED_MAX);
@@ -294,7 +296,7 @@ impl<'s> Visit<'s> {
         self.send(&Reply { said, news }).await
     }
 
-    /// Reports the cause, and nothing else: it may be a stranger.
+    /// Reports only the cause, because the peer may not be authenticated.
     async fn refuse(&mut self, error: &TransferError) -> Result<(), TransferError> {
         let said = ReplyBody::Refused {
             code: error.code().into(),
@@ -304,14 +306,14 @@ impl<'s> Visit<'s> {
     }
 
     async fn send(&mut self, reply: &Reply) -> Result<(), TransferError> {
-        within("answering a node", self.served.limits.idle, async {
+        within("replying to a node", self.served.limits.idle, async {
             send(&self.peer, &mut self.stream, reply).await
         })
         .await
     }
 }
 
-/// Waits for the end of a connection without further messages.
+/// Waits until the peer closes the connection.
 async fn ended(stream: &mut Stream) {
     let mut nothing = [0; 1];
     let _ = stream.read(&mut nothing).await;

@@ -1,5 +1,5 @@
-//! How much a save is going to write, by what saves of the same model have written before: room is
-//! made before the engine begins.
+//! Estimates the size of a save from earlier saves of the same model, to reserve room before the
+//! engine begins.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::KvCopy;
 
-/// Models of which it is remembered.
+/// Maximum number of models with an estimate.
 const MODELS_MAX: usize = 64;
 
-/// What is to be saved.
+/// A planned save.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// The engine's model.
     pub(crate) model: Box<str>,
-    /// Tokens, as the scheduler counts them; 0 if it does not know.
+    /// Tokens, as the scheduler counts them; 0 if unknown.
     pub(crate) tokens: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Estimates {
 }
 
 impl Estimates {
-    /// An engine has written so much.
+    /// Records the size of a save.
     pub(super) fn learn(&self, model: &str, bytes: u64, tokens: u64) {
         if tokens == 0 {
             return;
@@ -39,12 +39,12 @@ impl Estimates {
         last.insert(model.into(), (bytes, tokens));
     }
 
-    /// The same of a copy that is there.
+    /// Records the size of an existing copy.
     pub(super) fn learn_of(&self, copy: &KvCopy) {
         self.learn(&copy.tags.model, copy.bytes, copy.prefix.tokens);
     }
 
-    /// Bytes that a save may take; 0 where nothing is known.
+    /// Estimated bytes of a save; 0 if unknown.
     pub(super) fn of(&self, plan: &Plan) -> u64 {
         let Some((bytes, tokens)) = self.last().get(&plan.model).copied() else {
             return 0;

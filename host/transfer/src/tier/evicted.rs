@@ -1,6 +1,5 @@
-//! Evicted copies. This process takes them from a queue; other nodes ask for what they have not
-//! received yet, and each sends itself how far it has received, so that no answer that is lost or
-//! refused takes news with it.
+//! Evicted copies. This process takes them from a queue. Other nodes request those that they have
+//! not received yet, each sending its position, so that a lost or refused reply loses no evictions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +10,18 @@ use treadle_model::ProgramId;
 
 use crate::{CopyId, KvCopy, TransferError};
 
-/// Evictions that wait to be received; beyond it the oldest are forgotten, and requests for such a
-/// copy fail because it is gone.
+/// Evictions kept for receivers; beyond it the oldest are dropped, and requests for such a copy
+/// fail because it is gone.
 const EVICTIONS_HELD_MAX: usize = 65_536;
-/// Nodes of which it is known how much was received; beyond it all is received again.
+/// Nodes with a recorded position; beyond it all evictions are received again.
 const NODES_MAX: usize = 4_096;
 
-/// A copy that was evicted.
+/// An evicted copy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Evicted {
     /// The copy.
     pub id: CopyId,
-    /// Whose it was.
+    /// The program that it belonged to.
     pub program: ProgramId,
 }
 
@@ -35,45 +34,45 @@ impl Evicted {
     }
 }
 
-/// Up to where a peer has received a tier's evictions.
+/// A peer's position in a tier's evictions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Heard {
-    /// The tier, since it was opened.
+    /// Id of the tier's current opening.
     tier: CopyId,
-    /// The number of the next one.
+    /// Number of the next eviction.
     next: u64,
 }
 
-/// A tier's message about its evictions.
+/// A tier's report of evictions.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct News {
-    /// Up to where the peer has received with these.
+    /// The peer's position after this report.
     pub(crate) heard: Heard,
-    /// In order.
+    /// The evictions, in order.
     pub(crate) evicted: Vec<Evicted>,
 }
 
-/// Evicted copies, in order. Clones are the same.
+/// The evicted copies, in order; clones share them.
 #[derive(Clone)]
 pub struct Evictions {
     inner: Arc<(Mutex<EvictionLog>, Notify)>,
 }
 
 struct EvictionLog {
-    /// Names this tier, since it was opened.
+    /// Id of the tier's current opening.
     tier: CopyId,
-    /// Evictions here, for other nodes.
+    /// Evictions in this tier, for other nodes.
     own: VecDeque<Evicted>,
-    /// The number of the first of those.
+    /// Number of the first of them.
     first: u64,
-    /// Evictions anywhere, for this process.
+    /// Evictions in all tiers, for this process.
     untold: VecDeque<Evicted>,
-    /// What was received from other nodes.
+    /// Positions in the evictions of other nodes.
     heard: BTreeMap<Box<str>, Heard>,
 }
 
 impl Evictions {
-    /// Nothing was evicted yet.
+    /// Without any evictions.
     pub(crate) fn new() -> Result<Self, TransferError> {
         let log = EvictionLog {
             tier: CopyId::random()?,
@@ -87,7 +86,7 @@ impl Evictions {
         })
     }
 
-    /// The next one, here or at another node; waits for it. Each is given once.
+    /// Waits for the next eviction, here or at another node. Each is returned once.
     pub async fn next(&self) -> Evicted {
         loop {
             let told = self.inner.1.notified();
@@ -98,13 +97,13 @@ impl Evictions {
         }
     }
 
-    /// Those that there are now, up to so many.
+    /// The available evictions, at most `most`.
     pub fn take(&self, most: usize) -> Vec<Evicted> {
         let untold = &mut self.log().untold;
         untold.drain(..untold.len().min(most)).collect()
     }
 
-    /// A copy was evicted here.
+    /// Records an eviction in this tier.
     pub(crate) fn push(&self, evicted: Evicted) {
         let mut log = self.log();
         if log.own.len() == EVICTIONS_HELD_MAX {
@@ -117,7 +116,7 @@ impl Evictions {
         self.inner.1.notify_one();
     }
 
-    /// Up to so many of the evictions here that a peer has not received.
+    /// Evictions in this tier that a peer has not received, at most `most`.
     pub(crate) fn since(&self, heard: Option<Heard>, most: usize) -> News {
         let log = self.log();
         let next = heard.filter(|heard| heard.tier == log.tier);
@@ -134,12 +133,12 @@ impl Evictions {
         }
     }
 
-    /// How far a node's evictions are known here.
+    /// The position up to which a node's evictions have been received.
     pub(crate) fn heard_of(&self, node: &str) -> Option<Heard> {
         self.log().heard.get(node).copied()
     }
 
-    /// Takes in what a node has reported; what is known already is passed over.
+    /// Records a node's report, skipping evictions that were received before.
     pub(crate) fn hear(&self, node: &str, news: &News) {
         let mut log = self.log();
         let known = log.heard.get(node).copied();
@@ -191,18 +190,18 @@ mod tests {
     }
 
     #[test]
-    fn everybody_hears_of_all_whatever_others_have_heard() {
+    fn every_peer_receives_all_evictions() {
         let tier = Evictions::new().unwrap();
         (0..5).for_each(|program| tier.push(evicted(program)));
         let first = tier.since(None, 3);
         assert_eq!(programs(&first.evicted), [0, 1, 2]);
-        // An answer that was lost is sent again.
+        // A lost reply is sent again.
         assert_eq!(tier.since(None, 3), first);
         assert_eq!(programs(&tier.take(9)), [0, 1, 2, 3, 4], "who is here");
         let second = tier.since(Some(first.heard), 3);
         assert_eq!(programs(&second.evicted), [3, 4]);
         assert!(tier.since(Some(second.heard), 3).evicted.is_empty());
-        // A peer of the process before has received nothing of this one.
+        // A position in the evictions of a previous process is invalid.
         let again = Evictions::new().unwrap();
         again.push(evicted(7));
         assert_eq!(programs(&again.since(Some(second.heard), 3).evicted), [7]);

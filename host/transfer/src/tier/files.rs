@@ -13,24 +13,24 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::copy::Digest;
 use crate::{CopyId, KvCopy, TransferError};
 
-/// Ending of a copy's bytes.
+/// Extension of a copy's bytes.
 const KV: &str = "kv";
-/// Ending of a copy's handle.
+/// Extension of a copy's handle.
 const HANDLE: &str = "json";
-/// Ending of what is being written.
+/// Extension of incomplete files.
 const PARTIAL: &str = "part";
 /// The file that one process locks.
 const LOCK: &str = "lock";
-/// How the names begin of files in the engines' folder that are the tier's.
+/// Prefix of the tier's files in the engines' folder.
 pub(super) const SLOT_FILE: &str = "treadle-";
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A tier's folder, and that of the engines.
+/// A tier's folder, and the engines' folder.
 pub(super) struct Folder {
     path: PathBuf,
     slots: PathBuf,
-    /// Whether they are on two file systems, so that what goes between them is there twice.
+    /// Whether the folders are on different file systems, so that files between them exist twice.
     crosses: bool,
     /// Locked while the tier is open.
     _lock: File,
@@ -45,7 +45,7 @@ impl Folder {
         let lock = File::create(&name).map_err(TransferError::file("creating", &name))?;
         lock.try_lock().map_err(|error| {
             let error = std::io::Error::other(format!(
-                "{error}; another process has this tier open, give each a folder of its own"
+                "{error}; another process has opened this tier; give each a separate folder"
             ));
             TransferError::file("locking", &name)(error)
         })?;
@@ -61,12 +61,12 @@ impl Folder {
         })
     }
 
-    /// The folder of the engines.
+    /// The engines' folder.
     pub(super) fn slots(&self) -> &Path {
         &self.slots
     }
 
-    /// Whether what goes between the two folders is there twice.
+    /// Whether files between the two folders exist twice.
     pub(super) fn crosses(&self) -> bool {
         self.crosses
     }
@@ -75,7 +75,7 @@ impl Folder {
         self.path.join(format!("{id}.{KV}"))
     }
 
-    /// Where a copy is while it comes in.
+    /// The path of a copy while it is received.
     pub(super) fn partial(&self, id: CopyId) -> PathBuf {
         self.path.join(format!("{id}.{PARTIAL}"))
     }
@@ -84,7 +84,7 @@ impl Folder {
         self.path.join(format!("{id}.{HANDLE}"))
     }
 
-    /// Makes a copy that came in a whole one.
+    /// Turns a received copy into a complete one.
     pub(super) fn commit(&self, copy: &KvCopy) -> Result<(), TransferError> {
         let handle = copy.to_handle()?;
         let (partial, kv) = (self.partial(copy.id), self.kv(copy.id));
@@ -102,13 +102,13 @@ impl Folder {
         written
     }
 
-    /// Removes a copy: its handle first, so that half a copy is never taken for a whole one.
+    /// Removes a copy: its handle first, so that an incomplete copy is never considered complete.
     pub(super) fn remove(&self, id: CopyId) {
         super::remove_file(&self.handle(id));
         super::remove_file(&self.kv(id));
     }
 
-    /// Remembers that a copy was used.
+    /// Records the use of a copy.
     pub(super) fn touch(&self, id: CopyId) {
         let name = self.handle(id);
         let touched = File::options()
@@ -116,11 +116,11 @@ impl Folder {
             .open(&name)
             .and_then(|file| file.set_modified(SystemTime::now()));
         if let Err(error) = touched {
-            tracing::debug!(path = %name.display(), %error, "the use of a copy is not on record");
+            tracing::debug!(path = %name.display(), %error, "could not record the use of a copy");
         }
     }
 
-    /// The whole copies, the least recently used first. What is not whole is removed.
+    /// The complete copies, the least recently used first. Other files are removed.
     pub(super) fn scan(&self) -> Result<Vec<KvCopy>, TransferError> {
         let mut found = Vec::new();
         for path in list(&self.path)? {
@@ -164,7 +164,7 @@ impl Folder {
     }
 }
 
-/// What a file turned out to be.
+/// The kind of a file.
 enum Found {
     Whole(SystemTime, Box<KvCopy>),
     Part,
@@ -181,12 +181,12 @@ pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, TransferError> {
     read().map_err(TransferError::file("listing", folder))
 }
 
-/// Whether a file has not changed, nor got a name, for so long.
+/// Whether a file and its names have been unchanged for this long.
 pub(super) fn is_older(path: &Path, age: Duration) -> bool {
     let Ok(seen) = fs::metadata(path) else {
         return false;
     };
-    // A copy's second name is younger than its bytes.
+    // A copy's second name may be newer than its bytes.
     let changed = u64::try_from(seen.ctime()).unwrap_or_default();
     let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
     SystemTime::now()
@@ -194,7 +194,7 @@ pub(super) fn is_older(path: &Path, age: Duration) -> bool {
         .is_ok_and(|passed| passed >= age)
 }
 
-/// Moves a file; copies it if the two paths are on different file systems.
+/// Moves a file; copies it if the paths are on different file systems.
 pub(super) fn move_file(from: &Path, to: &Path) -> Result<(), TransferError> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
@@ -206,7 +206,7 @@ pub(super) fn move_file(from: &Path, to: &Path) -> Result<(), TransferError> {
     }
 }
 
-/// Gives a file a second name; copies it if that is on another file system.
+/// Links a file to a second name; copies it to another file system.
 pub(super) fn link_file(from: &Path, to: &Path) -> Result<(), TransferError> {
     match fs::hard_link(from, to) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => fs::copy(from, to)

@@ -1,4 +1,4 @@
-//! What a tier holds, and what is evicted: no files here.
+//! The index of a tier and its eviction order, without files.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use crate::{CopyId, KvCopy, TransferError};
 
 struct Entry {
     copy: KvCopy,
-    /// When it was last used, in uses of the tier.
+    /// Sequence number of its last use.
     used: u64,
-    /// Transfers that use it now.
+    /// Number of transfers that use it.
     pins: u32,
     /// To be removed when the last of them ends.
     is_doomed: bool,
 }
 
-/// The copies of a tier in order of their use.
+/// The copies of a tier, ordered by use.
 pub(super) struct Index {
     entries: BTreeMap<CopyId, Entry>,
     by_use: BTreeMap<u64, CopyId>,
     uses: u64,
     /// Bytes of the entries.
     held: u64,
-    /// Bytes that come in.
+    /// Bytes reserved for copies being received.
     reserved: u64,
     bytes_max: u64,
 }
@@ -39,9 +39,9 @@ impl Index {
         }
     }
 
-    /// Adds a copy as the last used. Its room has been reserved.
+    /// Adds a copy as the most recently used. Its room must be reserved.
     pub(super) fn insert(&mut self, copy: KvCopy) {
-        debug_assert!(!self.knows(copy.id), "{} is here already", copy.id);
+        debug_assert!(!self.knows(copy.id), "{} is already here", copy.id);
         self.forget(copy.id);
         self.uses += 1;
         self.held += copy.bytes;
@@ -55,12 +55,12 @@ impl Index {
         self.entries.insert(entry.copy.id, entry);
     }
 
-    /// True if a copy is here, even if it goes with its last transfer.
+    /// Whether a copy is here, even if it is removed with its last transfer.
     pub(super) fn knows(&self, id: CopyId) -> bool {
         self.entries.contains_key(&id)
     }
 
-    /// A copy that may be used.
+    /// A usable copy.
     pub(super) fn get(&self, id: CopyId) -> Option<&KvCopy> {
         let entry = self.entries.get(&id)?;
         (!entry.is_doomed).then_some(&entry.copy)
@@ -76,7 +76,7 @@ impl Index {
         }
     }
 
-    /// Whether the copy's files are to be removed now.
+    /// Unpins a copy; returns whether its files must be removed now.
     pub(super) fn unpin(&mut self, id: CopyId) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else {
             return false;
@@ -89,7 +89,7 @@ impl Index {
         over
     }
 
-    /// Whether the copy's files are to be removed now.
+    /// Removes a copy; returns whether its files must be removed now.
     pub(super) fn remove(&mut self, id: CopyId) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else {
             return false;
@@ -102,7 +102,7 @@ impl Index {
         true
     }
 
-    /// Makes room for so many bytes and returns what was evicted. Nothing is if that is not enough.
+    /// Reserves room and returns the evicted copies. Evicts nothing if there is not enough room.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<Vec<KvCopy>, TransferError> {
         let idle: u64 = self
             .entries
@@ -126,7 +126,7 @@ impl Index {
         self.reserved -= bytes;
     }
 
-    /// Takes idle copies out, the least recently used first, until the bound holds.
+    /// Evicts idle copies, the least recently used first, until the limit holds.
     pub(super) fn shrink(&mut self) -> Vec<KvCopy> {
         let mut gone = Vec::new();
         let order: Vec<CopyId> = self.by_use.values().copied().collect();
@@ -216,11 +216,11 @@ mod tests {
     const BYTES_MAX: u64 = 100;
 
     proptest! {
-        /// Against a list in order of use, from which the first that is not pinned goes.
+        /// Compared with a list in order of use, from which the first unpinned copy is evicted.
         #[test]
-        fn the_least_recently_used_gives_way(acts in acts()) {
+        fn the_least_recently_used_is_evicted(acts in acts()) {
             let mut index = Index::new(BYTES_MAX);
-            // In order of use: copy, pins.
+            // Copies with their pins, in order of use.
             let mut list: Vec<(KvCopy, u32)> = Vec::new();
             let mut pinned = Vec::new();
             for act in acts {

@@ -1,6 +1,5 @@
-//! Orphaned files in the engines' folder. An engine may write one long after its transfer was
-//! cancelled, and a process that was killed has left some; so the folder is scanned again and
-//! again.
+//! Orphaned files in the engines' folder. An engine may write a file long after its transfer was
+//! cancelled, and killed processes leave files; so the folder is scanned periodically.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -12,14 +11,13 @@ use super::files::{self, SLOT_FILE};
 use super::remove_file;
 use crate::TransferError;
 
-/// Most names of files that may yet appear, because an engine may yet write them; the oldest are
-/// left to their age.
+/// Most file names whose files an engine may still write; the oldest are then removed by age.
 const GIVEN_UP_MAX: usize = 1_024;
-/// Time without a change after which a file there is an orphan: longer than any transfer of another
-/// process that has the folder, too.
+/// Age after which an unchanged file is an orphan: longer than any transfer of any process with
+/// this folder.
 pub(super) const ORPHAN_AGE: Duration = Duration::from_mins(10);
 
-/// What is known of the files there.
+/// The known files in the folder.
 #[derive(Default)]
 pub(super) struct Orphans {
     state: Mutex<OrphanState>,
@@ -27,24 +25,24 @@ pub(super) struct Orphans {
 
 #[derive(Default)]
 struct OrphanState {
-    /// Files of transfers under way.
+    /// Files of current transfers.
     live: BTreeSet<PathBuf>,
-    /// Files whose transfers were cancelled before they were there.
+    /// Files whose transfers were cancelled before they appeared.
     given_up: VecDeque<PathBuf>,
 }
 
 impl Orphans {
-    /// A transfer begins; false if one has this name already.
+    /// Registers a transfer's file; false if another transfer has the same name.
     pub(super) fn begin(&self, path: &Path) -> bool {
         self.state().live.insert(path.to_owned())
     }
 
-    /// It is over.
+    /// Unregisters a finished transfer's file.
     pub(super) fn end(&self, path: &Path) {
         self.state().live.remove(path);
     }
 
-    /// Removes a file now, or when it has appeared.
+    /// Removes a file now, or as soon as it appears.
     pub(super) fn give_up(&self, path: PathBuf) {
         let is_gone = remove_file(&path);
         let mut state = self.state();
@@ -57,7 +55,7 @@ impl Orphans {
         }
     }
 
-    /// Removes those that have appeared since they were given up.
+    /// Removes files of cancelled transfers that have appeared.
     pub(super) fn sweep_given_up(&self) {
         let given_up = std::mem::take(&mut self.state().given_up);
         let left: VecDeque<PathBuf> = given_up
@@ -71,14 +69,15 @@ impl Orphans {
         }
     }
 
-    /// The same, and all that are so old and of no transfer of this process.
+    /// Removes files of cancelled transfers, and all files older than `age` that belong to no
+    /// transfer of this process.
     pub(super) fn sweep(&self, folder: &Path, age: Duration) -> Result<(), TransferError> {
         self.sweep_given_up();
         for path in files::list(folder)? {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             let is_ours = name.starts_with(SLOT_FILE);
             if is_ours && files::is_older(&path, age) && !self.state().live.contains(&path) {
-                tracing::info!(path = %path.display(), "an orphaned slot file is removed");
+                tracing::info!(path = %path.display(), "removing an orphaned slot file");
                 remove_file(&path);
             }
         }
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_appears_late_goes_at_once_however_many_there_are() {
+    fn late_files_are_removed_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = |at: usize| folder.path().join(format!("{SLOT_FILE}{at}"));
         let orphans = Orphans::default();
@@ -126,7 +125,7 @@ mod tests {
         }
         orphans.sweep(folder.path(), ORPHAN_AGE).unwrap();
         assert!(!path(GIVEN_UP_MAX).exists());
-        // The first was forgotten, and is removed by its age.
+        // The first name was dropped, so its file is removed by age.
         assert!(path(0).exists());
         orphans.sweep(folder.path(), Duration::ZERO).unwrap();
         assert!(!path(0).exists());

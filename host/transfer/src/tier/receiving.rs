@@ -1,4 +1,4 @@
-//! A slot file becomes a copy.
+//! Turns a slot file into a copy.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use super::{Reservation, Tier, files, remove_file};
 use crate::llama_cpp::slot_file;
 use crate::{CopyId, CopyLocation, KvCopy, Prefix, Tags, TransferError};
 
-/// What the client that had a copy made declared of it.
+/// What the exporter declared about a copy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Draft {
     pub(crate) program: ProgramId,
-    /// Which scheduler's it is.
+    /// The scheduler that owns it.
     #[serde(default)]
     pub(crate) owner: Box<str>,
     pub(crate) tags: Tags,
@@ -21,16 +21,16 @@ pub(crate) struct Draft {
     pub(crate) bytes: u64,
     /// Tokens that the engine reports as saved.
     pub(crate) tokens: u64,
-    /// Tokens of the program that are known, for [`Unkept::head`].
+    /// Number of known tokens of the program, for [`Unkept::head`].
     pub(crate) known_tokens: u64,
 }
 
-/// A copy that is whole, and goes unless it is kept.
+/// A complete copy, which is removed unless it is kept.
 pub(crate) struct Unkept {
     tier: Tier,
     copy: KvCopy,
     is_kept: bool,
-    /// The copy's first tokens, as many as its program is known to have.
+    /// The copy's first tokens, up to the number known of its program.
     head: Option<Prefix>,
 }
 
@@ -57,7 +57,7 @@ impl Drop for Unkept {
     }
 }
 
-/// A file that is removed unless it was made a copy.
+/// A file that is removed unless it becomes a copy.
 struct Partial(PathBuf);
 
 impl Drop for Partial {
@@ -68,7 +68,7 @@ impl Drop for Partial {
     }
 }
 
-/// Takes in the file that an engine has written to `path`.
+/// Turns the file that an engine has written to `path` into a copy.
 pub(super) async fn adopt(
     mut room: Reservation,
     id: CopyId,
@@ -84,11 +84,11 @@ pub(super) async fn adopt(
                  the same folder"
             ),
         );
-        TransferError::file("looking for what the engine saved in", &path)(error)
+        TransferError::file("looking for the engine's file", &path)(error)
     })?;
     if written.len() != draft.bytes {
         let why = format!(
-            "the engine wrote {} bytes, {} are there",
+            "the engine wrote {} bytes, but the file has {}",
             draft.bytes,
             written.len()
         );
@@ -99,14 +99,14 @@ pub(super) async fn adopt(
         .learn(&draft.tags.model, draft.bytes, draft.tokens);
     room.resize(draft.bytes).await?;
     let beside = tier.room_beside(draft.bytes).await?;
-    // If the caller is gone, what is taken in is dropped with the answer.
+    // If the caller has stopped waiting, the copy is dropped with the result.
     let work = move || take_in(room, beside, id, &path, draft);
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|error| TransferError::internal("taking a copy in", error))?
+        .map_err(|error| TransferError::internal("receiving a copy", error))?
 }
 
-/// The part that works on files.
+/// The part with file operations.
 fn take_in(
     mut room: Reservation,
     beside: Option<Reservation>,
@@ -142,7 +142,7 @@ fn take_in(
         },
     };
     tier.inner.folder.commit(&copy)?;
-    // The room becomes the copy's without a moment in which another could take it.
+    // The reservation becomes the copy's atomically, so that no other can take the room.
     {
         let mut index = tier.index();
         index.release(std::mem::take(&mut room.bytes));
@@ -156,7 +156,7 @@ fn take_in(
     })
 }
 
-/// The tokens that the file itself names have to be as many as the engine reports.
+/// Checks that the file has as many tokens as the engine reports.
 fn prefix(id: CopyId, draft: &Draft, tokens: Option<&[u32]>) -> Result<Prefix, TransferError> {
     let Some(tokens) = tokens else {
         return Ok(Prefix {
@@ -166,7 +166,7 @@ fn prefix(id: CopyId, draft: &Draft, tokens: Option<&[u32]>) -> Result<Prefix, T
     };
     if tokens.len() as u64 != draft.tokens {
         let why = format!(
-            "the engine saved {} tokens, the file names {}",
+            "the engine saved {} tokens, but the file has {}",
             draft.tokens,
             tokens.len()
         );

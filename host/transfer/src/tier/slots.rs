@@ -1,5 +1,5 @@
-//! Files in the folder that engines save slots to and restore them from. Each is there for one
-//! transfer, and goes with it, however that ends.
+//! Files in the engines' folder for slots. Each exists for one transfer, and is removed when that
+//! ends.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use super::{Pinned, Plan, Reservation, Tier};
 use crate::stream::Link;
 use crate::{CopyId, CopyLocation, KvCopy, TransferError};
 
-/// The name of a file in the engines' folder.
+/// The name of a copy's file in the engines' folder.
 pub(crate) fn slot_file(id: CopyId) -> String {
     format!("{SLOT_FILE}{id}")
 }
 
-/// A file that an engine is to write.
+/// A file for an engine to write.
 pub(crate) struct Saving {
     tier: Tier,
     id: CopyId,
     path: PathBuf,
-    /// What it is thought to come to.
+    /// Room reserved for its estimated size.
     room: Option<Reservation>,
 }
 
 impl Saving {
-    /// The copy that comes of it.
+    /// The id of the resulting copy.
     pub(crate) fn id(&self) -> CopyId {
         self.id
     }
 
-    /// Takes in what the engine has written.
+    /// Turns the engine's file into a copy.
     pub(crate) async fn adopt(mut self, draft: Draft) -> Result<Unkept, TransferError> {
         let path = self.path.clone();
         let room = match self.room.take() {
@@ -53,12 +53,12 @@ impl Drop for Saving {
     }
 }
 
-/// A copy's bytes where the engine can read them. Dropping it removes the file, so an engine that
-/// reads it late finds nothing, rather than the KV of weights that it no longer has.
+/// A copy's bytes where the engine can read them. Dropping it removes the file, so that an engine
+/// that reads it late finds nothing rather than outdated KV.
 pub(crate) struct Staged {
     tier: Tier,
     path: PathBuf,
-    /// Held for as long as the file is there.
+    /// Held while the file exists.
     _pinned: Option<Pinned>,
     room: Option<Reservation>,
 }
@@ -71,15 +71,15 @@ impl Drop for Staged {
 }
 
 impl Tier {
-    /// Prepares for a file that an engine is to write under [`slot_file`], and makes room for what
-    /// it may come to.
+    /// Prepares for a file that an engine will write under [`slot_file`], and reserves room for its
+    /// estimated size.
     pub(crate) async fn saving(&self, id: CopyId, plan: &Plan) -> Result<Saving, TransferError> {
         let inner = &self.inner;
         self.sweep_aside();
         let path = self.slot_path(&slot_file(id));
         if self.index().knows(id) || !inner.orphans.begin(&path) {
             return Err(TransferError::wrong_handle(format!(
-                "there is a copy {id} already"
+                "the copy {id} already exists"
             )));
         }
         let mut saving = Saving {
@@ -92,8 +92,8 @@ impl Tier {
         Ok(saving)
     }
 
-    /// Puts a copy under [`slot_file`] of `name`, from here or from the node where it is. Its bytes
-    /// are compared with its checksum.
+    /// Makes a copy available under [`slot_file`] of `name`, from this node or the one that has it,
+    /// after comparing its bytes with its checksum.
     pub(crate) async fn stage(
         &self,
         copy: &KvCopy,
@@ -114,7 +114,7 @@ impl Tier {
         Ok(staged)
     }
 
-    /// A file there is an orphan; its room is free when it is gone.
+    /// Leaves a file as an orphan; its room is released when it is removed.
     fn give_up(&self, path: PathBuf, room: Option<Reservation>) {
         let inner = Arc::clone(&self.inner);
         super::aside(move || {
@@ -151,7 +151,7 @@ impl Tier {
         let source = pinned.path();
         let room = self.room_beside(copy.bytes).await?;
         let staged = self.staged(path, Some(pinned), room)?;
-        // If the caller is gone, what is staged is dropped with the answer.
+        // If the caller has stopped waiting, the staged file is dropped with the result.
         let work = move || {
             files::link_file(&source, &staged.path)?;
             let (bytes, digest) = files::digest(&staged.path)?;
@@ -162,13 +162,15 @@ impl Tier {
             .map_err(|error| TransferError::internal("staging", error))?;
         let verified = done.and_then(|(staged, bytes, checksum)| {
             if bytes != copy.bytes || copy.checksum.as_deref() != Some(&*checksum) {
-                let why = format!("{bytes} bytes of {checksum}, not as they were written");
+                let why = format!(
+                    "its {bytes} bytes with checksum {checksum} differ from what was written"
+                );
                 return Err(TransferError::damaged(copy.id, why));
             }
             Ok(staged)
         });
         if let Err(TransferError::Damaged { .. } | TransferError::File { .. }) = &verified {
-            // It will not get better.
+            // The damage is permanent.
             self.remove(copy.id);
         }
         verified

@@ -1,4 +1,4 @@
-//! What vLLM's servers hold for one another on our behalf.
+//! Copies that vLLM servers hold for one another.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,25 +6,25 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::request::Seen;
+use super::request::PromptKey;
 use crate::{CopyId, TransferError};
 
-/// Most copies that are remembered.
+/// Maximum number of copies.
 const COPIES_MAX: usize = 4_096;
 
-/// A copy that may yet be used.
+/// A copy that may still be used.
 pub(super) struct HeldCopy {
-    /// Until when a fetch may begin.
+    /// Deadline for beginning a fetch.
     pub(super) until: Instant,
-    /// Until when it has to have come.
+    /// Deadline for completing it.
     pub(super) come_by: Instant,
-    /// The engine's answer about it.
+    /// The engine's parameters for the fetch.
     pub(super) parameters: Value,
-    /// The prompt that it is of.
-    pub(super) seen: Seen,
+    /// The prompt that was computed.
+    pub(super) seen: PromptKey,
 }
 
-/// All of them.
+/// All copies.
 #[derive(Default)]
 pub(super) struct CopyIndex(Mutex<BTreeMap<CopyId, HeldCopy>>);
 
@@ -36,17 +36,20 @@ impl CopyIndex {
             copies.retain(|_, copies| copies.until > now);
         }
         if copies.len() >= COPIES_MAX {
-            let why = format!("{COPIES_MAX} copies are held by engines already");
+            let why = format!("engines already hold {COPIES_MAX} copies");
             return Err(TransferError::internal("a copy", why));
         }
         copies.insert(id, copy);
         Ok(())
     }
 
-    /// Uses a copy up, whose handle has these parameters.
+    /// Uses up the copy with these parameters in its handle.
     pub(super) fn spend(&self, id: CopyId, parameters: &Value) -> Result<HeldCopy, TransferError> {
         let copies = self.copies().remove(&id).ok_or_else(|| {
-            TransferError::gone(id, "it was used or dropped, or another process made it")
+            TransferError::gone(
+                id,
+                "it was already used or dropped, or another process made it",
+            )
         })?;
         if copies.until < Instant::now() {
             return Err(TransferError::gone(

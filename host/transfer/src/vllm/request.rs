@@ -1,27 +1,27 @@
-//! What vLLM is asked with. Both engines have to see the very same tokens: the one that fetches
-//! takes as many blocks as its prompt has, from the end of those that the other one holds.
+//! Requests to vLLM. Both engines must process exactly the same tokens: the fetching one takes as
+//! many blocks as its prompt has, from the end of those that the other one holds.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::ask::{one_token, parsed};
+use crate::prompt_request::{one_token, parsed};
 use crate::{Prefix, Prompt, TransferError};
 
-/// Where tokens are sent to.
+/// The endpoint for prompts as tokens.
 const COMPLETIONS: &str = "/v1/completions";
-/// Ways to choose a tool that leave the prompt, and what is made of the answer, as they are.
+/// Tool choices that change neither the prompt nor the handling of the answer.
 const PLAIN_CHOICES: [&str; 2] = ["auto", "none"];
 
-/// A prompt, and what its KV depends on besides.
-pub(super) struct Seen {
+/// A prompt, and what else its KV depends on.
+pub(super) struct PromptKey {
     pub(super) prompt: Prompt,
     pub(super) model: Box<str>,
     pub(super) cache_salt: Option<Box<str>>,
 }
 
-impl Seen {
-    /// The path and body that ask for one token after the prompt.
+impl PromptKey {
+    /// The path and body of a request for one token after the prompt.
     pub(super) fn request(&self) -> Result<(&str, Value), TransferError> {
         let (path, mut body) = match &self.prompt {
             Prompt::Ids(ids) => {
@@ -33,7 +33,8 @@ impl Seen {
                 let choice = &body["tool_choice"];
                 let is_plain = choice.as_str().is_some_and(|c| PLAIN_CHOICES.contains(&c));
                 if !choice.is_null() && !is_plain {
-                    // The tools stay in the prompt, and no call is looked for in the one token.
+                    // The tools stay in the prompt, but the single token is not parsed as a tool
+                    // call.
                     body["tool_choice"] = "none".into();
                 }
                 body["return_token_ids"] = true.into();
@@ -46,8 +47,8 @@ impl Seen {
         Ok((path, body))
     }
 
-    /// The same by the tokens that an engine reports for the prompt, so that the other one need not
-    /// tokenize the text again. What is not only text stays as it is.
+    /// This prompt by the tokens that an engine reports, so that the other one does not have to
+    /// tokenize the text again. Prompts that are not only text are left unchanged.
     pub(super) fn in_tokens(self, answer: &Value) -> Self {
         let Prompt::Body { body, .. } = &self.prompt else {
             return self;
@@ -79,7 +80,7 @@ impl Seen {
     }
 }
 
-/// The prompt's tokens in an answer to `return_token_ids`.
+/// The prompt's tokens in a response to `return_token_ids`.
 fn ids_of(answer: &Value) -> Option<Arc<[u32]>> {
     let told = [answer, &answer["choices"][0]]
         .into_iter()
@@ -88,7 +89,7 @@ fn ids_of(answer: &Value) -> Option<Arc<[u32]>> {
     told.iter().map(id).collect()
 }
 
-/// Whether a prompt is text and nothing else: its tokens are all of it.
+/// Whether a prompt consists of text only, so that its tokens are complete.
 fn is_text(body: &Value) -> bool {
     let is_part = |part: &Value| part["text"].is_string();
     let is_message = |message: &Value| match &message["content"] {
@@ -104,8 +105,8 @@ fn is_text(body: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn seen(body: &Value) -> Seen {
-        Seen {
+    fn seen(body: &Value) -> PromptKey {
+        PromptKey {
             prompt: Prompt::Body {
                 path: "/v1/chat/completions".into(),
                 body: body.to_string().into(),
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_engine_is_asked_with_the_tokens_of_the_first() {
+    fn the_other_engine_gets_the_tokens_of_the_first() {
         let chat = json!({
             "model": "adapter", "cache_salt": "s", "tools": [{}], "tool_choice": "required",
             "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}],
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_reports_no_tokens_is_asked_the_same_again() {
+    fn without_reported_tokens_the_request_is_repeated() {
         for told in [json!({}), json!({"prompt_token_ids": [-1]})] {
             let seen = seen(&json!({"messages": []})).in_tokens(&told);
             assert_eq!(seen.request().unwrap().0, "/v1/chat/completions");

@@ -1,10 +1,11 @@
-//! What has an engine see a prompt once more: a program's request, with an answer of one token.
+//! Turns a program's last request into one that makes an engine process its prompt again: the same
+//! request with an answer of one token.
 
 use serde_json::Value;
 
 use crate::{Prompt, TransferError};
 
-/// Fields that set the form of the output. None of them changes the prompt.
+/// Fields that affect only the form of the output, not the prompt.
 const OF_THE_OUTPUT: [&str; 17] = [
     "best_of",
     "echo",
@@ -25,11 +26,11 @@ const OF_THE_OUTPUT: [&str; 17] = [
     "use_beam_search",
 ];
 
-/// The prompt, which an engine that finds KV by tokens can't do without.
+/// The prompt, which is required by engines that find KV by tokens.
 pub(crate) fn needed(prompt: Option<&Prompt>) -> Result<&Prompt, TransferError> {
     prompt.ok_or(TransferError::Incomplete {
         field: "prompt",
-        why: "the engine finds KV by the tokens it is of",
+        why: "the engine finds KV by its tokens",
     })
 }
 
@@ -39,8 +40,8 @@ pub(crate) fn parsed(body: &[u8]) -> Result<Value, TransferError> {
         .map_err(|error| TransferError::internal("the program's last request", error))
 }
 
-/// A request like another one, but for its output: one token in one piece, whichever it is. An end
-/// of the answer is a token like others, or it would be the engine that ends it, and not its length.
+/// The request with an answer of exactly one token, not streamed. End-of-sequence tokens do not end
+/// the answer, so that only its length does.
 pub(crate) fn one_token(mut body: Value) -> Result<Value, TransferError> {
     let Some(fields) = body.as_object_mut() else {
         return Err(TransferError::internal(
@@ -55,7 +56,7 @@ pub(crate) fn one_token(mut body: Value) -> Result<Value, TransferError> {
         .and_then(Value::as_object_mut);
     let (place, longest) = match sampling {
         Some(sampling) => {
-            // SGLang's own name; vLLM's is the other one.
+            // SGLang uses this name, vLLM the other one.
             let longest = if sampling.contains_key("max_new_tokens") {
                 "max_new_tokens"
             } else {
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_request_can_ask_for_one_token() {
+    fn any_request_can_be_reduced_to_one_token() {
         let chat = json!({
             "messages": [], "stream": true, "stream_options": {}, "n": 3, "stop": ["x"],
             "max_completion_tokens": 50, "prompt_logprobs": 1,

@@ -1,6 +1,6 @@
-//! What a server reports of itself: it restores a slot under any weights, so it is asked what it
-//! has right before and right after each transfer. A server that was restarted in between, with
-//! something else, is detected that way even where the restart went unnoticed.
+//! The state that a server reports. It restores slots under any weights, so its state is queried
+//! right before and right after each transfer. That detects a restart with another model in
+//! between, even if the restart itself went unnoticed.
 
 use serde_json::Value;
 
@@ -8,22 +8,22 @@ use super::count;
 use crate::client::EngineClient;
 use crate::{KvCopy, Tags, TransferError};
 
-/// A model list's entry about its shape.
+/// Fields of a model's entry in the list that describe its shape.
 const SHAPE: [&str; 5] = ["n_vocab", "n_embd", "n_params", "size", "ftype"];
 
-/// A server as it is now.
+/// The current state of a server.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Seen {
-    /// Slots that it has.
+pub(super) struct ServerState {
+    /// Number of its slots.
     pub(super) slots: u64,
     /// The model's name.
     model: Box<str>,
-    /// What distinguishes files of one name, and builds that may write slots in other ways.
+    /// Distinguishes files with the same name, and builds that may write slots differently.
     shape: Box<str>,
 }
 
-impl Seen {
-    /// Asks a server.
+impl ServerState {
+    /// Queries a server.
     pub(super) async fn at(client: &EngineClient, url: &str) -> Result<Self, TransferError> {
         let props = page(client, url, "/props").await?;
         let models = page(client, url, "/v1/models").await?;
@@ -37,7 +37,7 @@ impl Seen {
         })
     }
 
-    /// The tags of what this server computes, if it is the one that was expected.
+    /// The tags of this server, if it has the expected model.
     pub(super) fn tags(&self, expected: &Tags) -> Result<Tags, TransferError> {
         let now = Tags {
             model: self.model.clone(),
@@ -52,7 +52,8 @@ impl Seen {
         Ok(now)
     }
 
-    /// An error unless a copy was computed with just what this server has.
+    /// Fails unless the copy was computed with the same model, weights and build as this server
+    /// has.
     pub(super) fn computed(&self, copy: &KvCopy, expected: &Tags) -> Result<(), TransferError> {
         let now = self.tags(expected)?;
         copy.tags.check(&now)?;
@@ -66,12 +67,12 @@ impl Seen {
         Ok(())
     }
 
-    /// An error unless the server is still what it was.
+    /// Fails if the server has changed.
     pub(super) fn same(&self, url: &str, before: &Self) -> Result<(), TransferError> {
         if self == before {
             return Ok(());
         }
-        let why = format!("it became another server meanwhile: {before:?}, now {self:?}");
+        let why = format!("the server changed during the transfer: {before:?}, now {self:?}");
         Err(TransferError::not_taken(url, why))
     }
 }
@@ -81,8 +82,8 @@ async fn page(client: &EngineClient, url: &str, path: &str) -> Result<Value, Tra
     serde_json::from_str(&text).map_err(|error| TransferError::unreachable(url, error))
 }
 
-/// The file's name without its folder, which differs between nodes; and what is reported of its
-/// content.
+/// The model file's name without its folder, which differs between nodes, and the reported
+/// properties of its content.
 fn shape(props: &Value, meta: &Value) -> Box<str> {
     let path = props["model_path"].as_str().unwrap_or_default();
     let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
