@@ -22,7 +22,7 @@ use utoipa::{IntoParams, ToSchema};
 
 /// The longest that a client may wait in one request, in seconds.
 const WAIT_S_MAX: u64 = 3_600;
-/// What to do where no actions are run.
+/// The error message if actions are disabled.
 const DISABLED: &str = "this daemon runs no actions; set actions.enabled = true (docs/actions.md), \
      or report what your own runner does with `event`";
 
@@ -67,7 +67,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// What actions are told.
+/// The body of `POST /api/v1/actions`.
 enum ActionRequest {
     Run(Box<Submission>, Value),
     Report(ActionReport),
@@ -104,7 +104,7 @@ enum ActionTaken {
     Report(ActionReport),
 }
 
-/// It is on record.
+/// The action or report is on record.
 #[derive(Serialize, ToSchema)]
 #[expect(
     clippy::struct_field_names,
@@ -116,7 +116,7 @@ struct Recorded {
     /// The number of the action that treadle runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     action: Option<u64>,
-    /// Whether that was on record before.
+    /// Whether it was already on record.
     #[serde(skip_serializing_if = "Option::is_none")]
     repeated: Option<bool>,
 }
@@ -154,7 +154,7 @@ async fn submit(
     }
 }
 
-/// Which actions.
+/// Filters and paging of actions.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct ActionQuery {
@@ -164,9 +164,9 @@ struct ActionQuery {
     program_id: Option<String>,
     /// Only those of this status: waiting, starting, running, stopping or ended.
     status: Option<String>,
-    /// Only those with a smaller number: `next` of the page before.
+    /// Only those with a smaller number: `next` of the previous page.
     before: Option<u64>,
-    /// Most actions; 100 without it.
+    /// Maximum number of actions; default 100.
     limit: Option<u32>,
 }
 
@@ -175,7 +175,7 @@ struct ActionQuery {
 struct ActionList {
     /// Newest first.
     actions: Vec<ActionView>,
-    /// The `before` of the page that follows; absent on the last one.
+    /// The `before` of the next page; absent on the last one.
     next: Option<u64>,
 }
 
@@ -214,8 +214,8 @@ async fn list(
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct WaitQuery {
-    /// Seconds to wait for the end of the action; 0 without it, 3600 at most. It is answered as it is
-    /// then.
+    /// Seconds to wait for the end of the action; default 0, at most 3600. After that the response
+    /// has its current state.
     wait_s: Option<u64>,
 }
 
@@ -269,7 +269,7 @@ async fn shown(
     ))
 }
 
-/// What runs actions, where they are run.
+/// The action runner, or a refusal if actions are disabled.
 pub(super) fn running(app: &App) -> Result<&Actions, Response> {
     let actions = app.actions.as_deref();
     actions.ok_or_else(|| refuse(ErrorCode::ActionsDisabled, DISABLED))

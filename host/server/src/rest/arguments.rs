@@ -1,4 +1,4 @@
-//! What handlers take from paths, queries and bodies, with errors that name the field.
+//! Extractors for paths, queries and bodies, whose errors name the field.
 
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::StatusCode;
@@ -20,7 +20,7 @@ pub(crate) struct InPath<T = ClientName>(pub(crate) T);
 /// The last parameter of a path.
 pub(crate) struct LastInPath<T>(pub(crate) T);
 
-/// What a parameter of a path may be.
+/// A type that can be read from a path parameter.
 pub(crate) trait FromPath: Sized {
     /// Reads the text of the parameter of this name.
     fn from_path(field: &str, text: &str) -> Result<Self, Response>;
@@ -90,7 +90,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// What is wrong with a query, from the text of its refusal, which may begin with the field.
+/// The error for an invalid query, from axum's message, which may begin with the field.
 fn query_problem(text: &str) -> ErrorBody {
     let problem = text.rsplit_once("query string: ");
     let problem = problem.map_or(text, |(_, problem)| problem);
@@ -101,7 +101,7 @@ fn query_problem(text: &str) -> ErrorBody {
     }
 }
 
-/// A body as it is.
+/// The raw body.
 pub(crate) struct Raw(pub(crate) Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Raw {
@@ -154,7 +154,7 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     })
 }
 
-/// What is wrong with the field at a path, in the words of serde.
+/// The error for the field at a path, from serde's message.
 fn problem_of(path: &str, problem: &str) -> ErrorBody {
     let quoted = problem.strip_prefix("missing field `");
     if let Some(field) = quoted.and_then(|rest| rest.split('`').next()) {
@@ -165,7 +165,7 @@ fn problem_of(path: &str, problem: &str) -> ErrorBody {
         let message = format!("`{field}` is missing; {REMEDY}");
         return ErrorBody::new(ErrorCode::MissingField, message).with_param(field);
     }
-    // A name that is refused is named by its own error.
+    // The error of a refused name already has the field.
     let message = if path == "." || problem.starts_with('`') {
         problem.to_owned()
     } else {
@@ -183,12 +183,12 @@ fn problem_of(path: &str, problem: &str) -> ErrorBody {
     error.with_param(path)
 }
 
-/// Rows of a page: 100 unless another number is given, and no more than the store gives at once.
+/// Rows per page: 100 by default, at most what the store returns at once.
 pub(crate) fn page_limit(limit: Option<u32>) -> u32 {
     limit.unwrap_or(100).clamp(1, treadle_store::PAGE_ROWS_MAX)
 }
 
-/// The column that `sort` names, and whether its smallest come first.
+/// The column that `sort` names, and whether the order is ascending.
 pub(crate) fn sorted_by<T: Copy>(sort: &str, columns: &[(&str, T)]) -> Result<(T, bool), Response> {
     let (name, ascending) = match sort.strip_prefix('-') {
         Some(name) => (name, false),

@@ -1,4 +1,4 @@
-//! Questions of clients to policies.
+//! `POST /api/v1/ask`: clients' questions to policies.
 
 mod parallelism;
 
@@ -47,7 +47,7 @@ struct Question {
     function: String,
     /// The columns by their names in the contract, with underscores.
     columns: BTreeMap<String, Value>,
-    /// Whose policy answers; that of all jobs of the tenant without it.
+    /// The job whose policy answers; without it, the policy for all jobs of the tenant.
     #[serde(default)]
     job: Option<String>,
     /// The configuration that the policy sees.
@@ -62,15 +62,15 @@ struct Question {
     seed: u64,
 }
 
-/// An answer and who gave it.
+/// An answer and the policy that gave it.
 #[derive(Serialize, ToSchema)]
 struct Answered {
-    /// Who answered.
+    /// The policy that answered.
     #[schema(value_type = String)]
     policy: PolicyRef,
-    /// What, in the shape of the contract.
+    /// The answer, in the shape of the contract.
     answer: Value,
-    /// What columns of `parallelism` were filled in.
+    /// Columns of `parallelism` that were filled in.
     #[serde(skip_serializing_if = "Option::is_none")]
     filled: Option<Filled>,
 }
@@ -83,7 +83,7 @@ async fn ask(
     let principal = &caller.principal;
     let has_job = question.job.is_some();
     let job = match optional("job", question.job)? {
-        // No job of the tenant: what is bound for all of them answers.
+        // Without a job, the policy that is bound for all jobs of the tenant answers.
         None => principal.tenant.tenant.prefix().to_owned(),
         Some(job) => principal.inside(&job),
     };

@@ -18,25 +18,25 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![get("/api/v1/audit", ADMIN, page).summary("The audit log")]
 }
 
-/// Which changes.
+/// Filters and paging of the audit log.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct AuditQuery {
     /// Only this action, such as `token.created`.
     action: Option<String>,
-    /// Only changes of this.
+    /// Only changes of this target.
     target: Option<String>,
     /// Only changes by this caller.
     who: Option<String>,
     /// Only those at this time or later, in milliseconds since 1970.
     since_ms: Option<u64>,
-    /// id or -id, which has the newest first; -id without it.
+    /// id, or -id for newest first; default -id.
     sort: Option<String>,
-    /// Only older ones than the change with this id: `next` of a page with the newest first.
+    /// Only changes older than the one with this id: `next` of a page with the newest first.
     before: Option<u64>,
-    /// Only newer ones: `next` of a page with the oldest first.
+    /// Only changes newer than the one with this id: `next` of a page with the oldest first.
     after: Option<u64>,
-    /// Most changes; 100 without it.
+    /// Maximum number of changes; default 100.
     limit: Option<u32>,
 }
 
@@ -45,28 +45,28 @@ struct AuditQuery {
 struct Changes {
     /// The changes.
     changes: Vec<ChangeView>,
-    /// The `before` of the page that follows, or its `after`; absent on the last one.
+    /// The `before` or `after` of the next page; absent on the last one.
     next: Option<u64>,
 }
 
-/// A change, and who made it.
+/// A change and the caller who made it.
 #[derive(Serialize, ToSchema)]
 struct ChangeView {
-    /// Its number, rising.
+    /// Its id; ids ascend.
     id: u64,
     /// When, in microseconds since 1970.
     at_us: u64,
-    /// Tenant that it happened in.
+    /// Tenant in which it was made.
     tenant: String,
-    /// Who.
+    /// The caller.
     who: String,
-    /// What was done.
+    /// The action, such as `token.created`.
     action: String,
-    /// What it was done to.
+    /// The changed object.
     target: String,
-    /// How that was before.
+    /// The object before the change.
     before: Value,
-    /// How it was after.
+    /// The object after the change.
     after: Value,
     /// Id of the request.
     request_id: String,

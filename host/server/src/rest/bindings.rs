@@ -1,4 +1,4 @@
-//! Bindings: which policy answers for which scope, the canaries and the shadows.
+//! Bindings of policies to worlds and jobs, with canaries and shadows.
 
 use super::arguments::{Body, Query, name};
 use super::endpoint::{Endpoint, delete, get, post, put};
@@ -48,12 +48,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// What answers each world at present.
+/// The current bindings.
 #[derive(Serialize, ToSchema)]
 struct Bindings {
-    /// One per world and scope.
+    /// One binding per world and scope.
     bindings: Vec<BindingShown>,
-    /// What became of all questions; for callers who see all tenants.
+    /// Outcomes of all questions; only for callers who see all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     statistics: Option<PolicyTotals>,
 }
@@ -61,10 +61,10 @@ struct Bindings {
 /// The state of one binding.
 #[derive(Serialize, ToSchema)]
 struct BindingShown {
-    /// Of which world.
+    /// The world.
     #[schema(value_type = String)]
     world: World,
-    /// For which job; `*` for all without their own.
+    /// The job; `*` for all jobs without a binding of their own.
     job: String,
     /// The policy that answers.
     #[schema(value_type = String)]
@@ -73,34 +73,34 @@ struct BindingShown {
     roles: Option<OtherRoles>,
 }
 
-/// What else a binding holds; for those who may change it.
+/// The other roles of a binding; only for callers who may change it.
 #[derive(Serialize, ToSchema)]
 struct OtherRoles {
-    /// Who answered before, if that is known.
+    /// The policy that answered before, if known.
     #[schema(value_type = Option<String>)]
     previous: Option<PolicyRef>,
     /// The policy on trial.
     canary: Option<Canary>,
-    /// The policy that is asked beside the active one, and how far they agree.
+    /// The shadow policy and its agreement with the active one.
     shadow: Option<Shadow>,
-    /// What is on record of each role that is taken: active, canary, shadow, previous.
+    /// The stored configuration of each role in use: active, canary, shadow, previous.
     on_record: BTreeMap<&'static str, OnRecord>,
 }
 
-/// A policy's role as it is on record.
+/// A policy's role as stored.
 #[derive(Serialize, ToSchema)]
 struct OnRecord {
-    /// What the policy is configured with.
+    /// The policy's configuration.
     #[schema(value_type = Object)]
     config: Value,
-    /// Since when it has a role, in microseconds since 1970.
+    /// When it got the role, in microseconds since 1970.
     since_us: u64,
 }
 
 impl OnRecord {
     fn of(bound: &BoundPolicy) -> Self {
         Self {
-            // It was JSON when it was taken.
+            // It was valid JSON when it was stored.
             config: serde_json::from_str(&bound.config).unwrap_or_default(),
             since_us: bound.since.0,
         }
@@ -158,23 +158,23 @@ fn shown(
     })
 }
 
-/// Which policy gets which role.
+/// A policy and the role that it gets.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Bind {
-    /// Of which world; the policy's own without it, and eviction for `native`.
+    /// The world; defaults to the policy's own, and to eviction for `native`.
     #[serde(default)]
     world: Option<String>,
     /// A plugin's name, name@version or digest, or `native`.
     policy: String,
-    /// What the policy is configured with.
+    /// The policy's configuration.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     config: Option<Map<String, Value>>,
-    /// For which job.
+    /// The job.
     #[serde(default)]
     job: Option<String>,
-    /// active, canary or shadow; active without it.
+    /// active, canary or shadow; default active.
     #[serde(default)]
     role: Option<String>,
     /// The share of programs that a canary decides for, above 0 and below 1.
@@ -182,17 +182,17 @@ struct Bind {
     share: Option<f64>,
 }
 
-/// What a change came to.
+/// The result of a change.
 #[derive(Serialize, ToSchema)]
 struct Rebound {
-    /// Of which world.
+    /// The world.
     #[schema(value_type = String)]
     world: World,
-    /// For which job.
+    /// The job.
     job: String,
-    /// Which role.
+    /// The changed role.
     role: &'static str,
-    /// The policy that got it; the one that answers now if none did.
+    /// The policy that got the role, or else the one that answers now.
     #[schema(value_type = String)]
     policy: PolicyRef,
     /// The policy that answers now.
@@ -201,7 +201,7 @@ struct Rebound {
     /// The policy that answered before.
     #[schema(value_type = String)]
     before: PolicyRef,
-    /// For how long decisions were delayed, in microseconds.
+    /// How long decisions were delayed, in microseconds.
     held_up_us: u64,
 }
 
@@ -224,14 +224,14 @@ async fn bind(State(app): State<App>, caller: Caller, Body(body): Body<Bind>) ->
     answer(&app, &caller, changed, target, details).await
 }
 
-/// What goes back to the policy before.
+/// The binding that is rolled back.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RollBack {
-    /// Of which world; eviction without it.
+    /// The world; default eviction.
     #[serde(default)]
     world: Option<String>,
-    /// For which job.
+    /// The job.
     #[serde(default)]
     job: Option<String>,
 }
@@ -248,15 +248,15 @@ async fn roll_back(
     answer(&app, &caller, changed, (world, &job, Role::Active), details).await
 }
 
-/// Which role of which binding.
+/// A role of a binding.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct RoleQuery {
-    /// Of which world.
+    /// The world.
     world: String,
-    /// For which job.
+    /// The job.
     job: Option<String>,
-    /// active, canary or shadow; active without it.
+    /// active, canary or shadow; default active.
     role: Option<String>,
 }
 
@@ -273,7 +273,7 @@ async fn withdraw(
     answer(&app, &caller, changed, (world, &job, role), details).await
 }
 
-/// Answers, and writes down who changed what.
+/// Records the change in the audit log and builds the response.
 async fn answer(
     app: &App,
     caller: &Caller,
@@ -307,7 +307,7 @@ fn is_alone(app: &App, caller: &Caller) -> bool {
     caller.principal.root || app.auth.has_one_tenant()
 }
 
-/// A job as it is called inside the daemon.
+/// The daemon's internal name of a job.
 fn job_of(app: &App, caller: &Caller, job: Option<&str>) -> Result<String, Response> {
     let job = name("job", job.unwrap_or(EVERYONE))?;
     let inside = caller.principal.inside(&job);

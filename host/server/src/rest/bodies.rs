@@ -1,4 +1,4 @@
-//! Requests and answers of steps, where they are kept.
+//! Stored requests and responses of steps.
 
 use super::arguments::{InPath, LastInPath};
 use super::endpoint::{Endpoint, get};
@@ -21,24 +21,23 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// What was kept of a step.
+/// The stored bodies of a step.
 #[derive(Serialize, ToSchema)]
 struct Bodies {
-    /// Its request, its answer, or both.
+    /// Its request, its response, or both.
     bodies: Vec<KeptBody>,
 }
 
-/// A request or an answer.
+/// A stored request or response.
 #[derive(Serialize, ToSchema)]
 struct KeptBody {
     /// request or answer.
     kind: String,
-    /// When it was kept, in microseconds since 1970.
+    /// When it was stored, in microseconds since 1970.
     at_us: u64,
     /// Its length.
     bytes: usize,
-    /// Itself. Every body that the gateway passes on is text; one that is not is shown as far as it
-    /// is.
+    /// The body. Bytes that are not UTF-8 are replaced.
     text: String,
 }
 

@@ -1,4 +1,4 @@
-//! Where the KV caches of programs are.
+//! Locations of programs' KV caches.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use treadle_http::{counter, gauge};
 use treadle_model::WorkerId;
 use utoipa::ToSchema;
 
-/// Where a program's cache is, as far as the scheduler knows.
+/// Location of a program's cache, as the scheduler knows it.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "at", rename_all = "snake_case")]
 pub(crate) enum CachePlace {
@@ -23,24 +23,24 @@ pub(crate) enum CachePlace {
     Host {
         /// Its length.
         tokens: u64,
-        /// Its size, where the engine reports it.
+        /// Its size in bytes, if the engine reports it.
         bytes: u64,
     },
-    /// On its way from an engine to host memory.
+    /// In transfer from an engine to host memory.
     ToHost {
         /// The engine's URL.
         worker: Option<Box<str>>,
         /// Its length.
         tokens: u64,
     },
-    /// On its way back.
+    /// In transfer from host memory back to an engine.
     ToWorker {
         /// The engine's URL.
         worker: Option<Box<str>>,
         /// Its length.
         tokens: u64,
     },
-    /// On its way between two engines.
+    /// In transfer between two engines.
     BetweenWorkers {
         /// URL of the engine that it goes to.
         worker: Option<Box<str>>,
@@ -52,7 +52,7 @@ pub(crate) enum CachePlace {
 }
 
 impl CachePlace {
-    /// With the engines' URLs.
+    /// Converts a location, with the engines' URLs.
     pub(crate) fn of(location: CacheLocation, urls: &BTreeMap<WorkerId, Box<str>>) -> Self {
         let url = |worker: WorkerId| urls.get(&worker).cloned();
         match location {
@@ -85,9 +85,9 @@ pub(super) struct HostTotals {
     held_programs: usize,
     /// Their context, in tokens.
     held_tokens: u64,
-    /// The same in bytes, where engines report it.
+    /// Their context in bytes, as far as engines report it.
     held_bytes: u64,
-    /// Caches on their way.
+    /// Caches in transfer.
     in_transfer: usize,
 }
 
@@ -101,7 +101,7 @@ impl HostTotals {
         }
     }
 
-    /// The same as metrics, with what was counted.
+    /// Renders the sums and the counters as metrics.
     pub(super) fn render(self, counters: &Counters) -> String {
         let gauges = [
             (

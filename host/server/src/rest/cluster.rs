@@ -1,4 +1,4 @@
-//! Which daemons there are, and which of them schedules what.
+//! The daemons of a cluster and the shards that they schedule.
 
 use super::endpoint::{Endpoint, get};
 use super::signature::Answer;
@@ -28,27 +28,27 @@ where
         .summary("The daemon that schedules each shard, and its epoch")
 }
 
-/// A daemon and the shards that it knows.
+/// This daemon and all shards.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Cluster {
-    /// What it does beside others: single, all or gateway.
+    /// Its role in the cluster: single, all or gateway.
     #[schema(value_type = String)]
     pub(crate) role: Role,
-    /// Its name, if it is one among others.
+    /// Its name, if it is part of a cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    /// Parts of the jobs.
+    /// The shards.
     pub(crate) shards: Vec<ShardView>,
 }
 
-/// A part of the jobs.
+/// A shard: a part of the jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ShardView {
     /// Its name.
     shard: String,
     /// Whether this daemon schedules it.
     here: bool,
-    /// Which daemon does, if any.
+    /// The daemon that schedules it, if any.
     scheduler: Option<SchedulerView>,
 }
 
@@ -76,7 +76,7 @@ async fn show(State(app): State<App>) -> Answer<Cluster> {
     }))
 }
 
-/// A shard and who schedules it; `here` if this daemon does.
+/// A shard and its scheduler; `here` if that is this daemon.
 pub(crate) async fn shard(
     store: &dyn Store,
     name: &str,

@@ -1,7 +1,7 @@
 //! Web pages of other origins that may call the daemon, by its configuration (CORS).
 //!
-//! They send a token in a header of their own. Cookies are never taken from them: no answer allows
-//! credentials, so that a page can't act as whoever is signed in to the console.
+//! They authenticate with a token in a header. Their cookies are never accepted: no response allows
+//! credentials, so that a page can't act as the user who is signed in to the console.
 
 use axum::Router;
 use axum::body::Body;
@@ -14,15 +14,16 @@ use std::sync::Arc;
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE");
 /// Headers of answers that pages may read.
 const SHOWN: HeaderValue = HeaderValue::from_static("x-treadle-program, x-request-id, retry-after");
-/// For how long a browser need not ask again, in seconds.
+/// How long browsers may cache a preflight response, in seconds.
 const MAX_AGE_S: HeaderValue = HeaderValue::from_static("600");
 const ANY: HeaderValue = HeaderValue::from_static("*");
-/// What an answer depends on.
+/// The request headers that a response depends on.
 const VARY: HeaderValue = HeaderValue::from_static(
     "origin, access-control-request-method, access-control-request-headers",
 );
 
-/// Has a router answer pages of these origins; `*` is any. Without an origin it stays as it is.
+/// Adds CORS for these origins to a router; `*` is any origin. Without origins the router is
+/// unchanged.
 pub(crate) fn open_to(origins: &[String], router: Router) -> Router {
     if origins.is_empty() {
         return router;
@@ -56,7 +57,7 @@ async fn answer(
     response
 }
 
-/// A browser asks whether a page may send what it wants to.
+/// Answers a browser's preflight request.
 fn preflight(allowed: Option<HeaderValue>, wanted: Option<HeaderValue>) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -73,7 +74,7 @@ fn preflight(allowed: Option<HeaderValue>, wanted: Option<HeaderValue>) -> Respo
     response
 }
 
-/// The origin as it is told that it may, if it may.
+/// The value of `Access-Control-Allow-Origin`, if the origin is allowed.
 fn allowed(origins: &[Box<str>], headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(header::ORIGIN)?;
     if origins.iter().any(|listed| **listed == *"*") {

@@ -1,4 +1,4 @@
-//! Decisions: why a program was placed, paused and restored.
+//! Decisions to place, pause and restore programs, with their reasons.
 
 use super::arguments::{InPath, Query, optional, page_limit, sorted_by};
 use super::endpoint::{Endpoint, get};
@@ -18,7 +18,7 @@ use treadle_store::{DecisionPage, DecisionRow, Order, SCANNED_ROWS_MAX, SeqPage}
 use treadle_wire::{ErrorCode, without_tenant};
 use utoipa::{IntoParams, ToSchema};
 
-/// Stands for a policy of another tenant.
+/// Replaces the name of another tenant's policy.
 const HIDDEN: &str = "another tenant's";
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -38,7 +38,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Which decisions.
+/// Filters and paging of a program's decisions.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct DecisionQuery {
@@ -48,15 +48,16 @@ struct DecisionQuery {
     worker: Option<String>,
     /// Only those at this time or later, in milliseconds on the clock of `at_us`.
     since_ms: Option<u64>,
-    /// seq or -seq, which has the newest first; seq without it.
+    /// seq, or -seq for newest first; default seq.
     sort: Option<String>,
-    /// Only those that come after: `next` of the page before, with the same `sort`, or a `seq`.
+    /// Only those after this position: `next` of the previous page, with the same `sort`, or a
+    /// `seq`.
     after: Option<String>,
-    /// Most decisions; 1000 without it.
+    /// Maximum number of decisions; default 1000.
     limit: Option<u32>,
 }
 
-/// Which decisions about all programs.
+/// Filters and paging of all decisions.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct AllDecisionsQuery {
@@ -70,20 +71,21 @@ struct AllDecisionsQuery {
     job: Option<String>,
     /// Only those at this time or later, in milliseconds on the clock of `at_us`.
     since_ms: Option<u64>,
-    /// seq or -seq, which has the newest first; -seq without it.
+    /// seq, or -seq for newest first; default -seq.
     sort: Option<String>,
-    /// Only those that come after: `next` of the page before, with the same `sort`, or a `seq`.
+    /// Only those after this position: `next` of the previous page, with the same `sort`, or a
+    /// `seq`.
     after: Option<String>,
-    /// Most decisions; 100 without it.
+    /// Maximum number of decisions; default 100.
     limit: Option<u32>,
 }
 
 /// A page of decisions.
 #[derive(Serialize, ToSchema)]
 struct Decisions {
-    /// In the order in which they were made, or the reverse.
+    /// In the order in which they were taken, or the reverse.
     decisions: Vec<DecisionView>,
-    /// The `after` of the page that follows; absent on the last one.
+    /// The `after` of the next page; absent on the last one.
     next: Option<String>,
 }
 
@@ -108,12 +110,12 @@ struct DecisionView {
 }
 
 impl DecisionView {
-    /// A decision as a tenant sees it that may see some policies; `alone` if there are no others to
-    /// hide.
+    /// A decision as a tenant sees it, without the policies that it may not see; `alone` if there
+    /// are no other tenants.
     fn of(tenant: &Tenant, alone: bool, policies: &Visible, mut row: DecisionRow) -> Self {
         let mut why: Value = serde_json::from_str(&row.why).unwrap_or(Value::Null);
         if !alone {
-            // What else could have been chosen may be programs of others.
+            // Alternatives may be other tenants' programs.
             if let Some(others) = why.pointer_mut("/alternatives") {
                 *others = json!([]);
             }
@@ -140,8 +142,8 @@ impl DecisionView {
     }
 }
 
-/// Takes the name of a policy away that is another tenant's: one question may be about programs of
-/// several.
+/// Hides the name of another tenant's policy: one question may be about programs of several
+/// tenants.
 fn hide(policy: &mut String, policies: &Visible) {
     if !policies.sees_ref(policy) {
         HIDDEN.clone_into(policy);
@@ -152,12 +154,12 @@ fn hide(policy: &mut String, policies: &Visible) {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cursor {
     seq: u64,
-    /// Decisions of that event that were seen; all of them where absent.
+    /// Number of that event's decisions already returned; `None` for all.
     seen: Option<usize>,
 }
 
 impl Cursor {
-    /// From the text that `next` had.
+    /// Parses the text of `next`.
     fn read(text: &str) -> Result<Self, Response> {
         let (seq, seen) = if let Some((seq, seen)) = text.split_once('.') {
             (seq.parse(), seen.parse().map(Some))
@@ -171,12 +173,12 @@ impl Cursor {
         Err(refuse(ErrorCode::InvalidField, message))
     }
 
-    /// What `next` has.
+    /// The text for `next`.
     fn text(self) -> String {
         format!("{}.{}", self.seq, self.seen.unwrap_or(0))
     }
 
-    /// Where a page ends that began here.
+    /// The cursor at the end of a page that started at `this`.
     fn moved(this: Option<Self>, rows: &[DecisionRow]) -> Option<Self> {
         let seq = rows.last()?.seq;
         let seen = rows.iter().rev().take_while(|row| row.seq == seq).count();
@@ -188,7 +190,7 @@ impl Cursor {
         })
     }
 
-    /// What comes after it, and the rest of that event's decisions.
+    /// The range to read: the rest of that event's decisions, and all after it.
     fn range(this: Option<Self>, order: Order) -> SeqPage {
         let range = SeqPage {
             order,
@@ -208,7 +210,7 @@ impl Cursor {
         }
     }
 
-    /// How many of the first rows were seen before.
+    /// How many of the first rows the previous page already had.
     fn seen_of(this: Option<Self>, rows: &[DecisionRow]) -> usize {
         let Some(cursor) = this else { return 0 };
         let seen = rows.iter().take(cursor.seen.unwrap_or(0));
@@ -291,13 +293,13 @@ async fn page_of(
         && !alone
         && !policies.sees_ref(policy)
     {
-        // Nor is it found by a name that was guessed.
+        // A guessed name of another tenant's policy must not match.
         return Ok(Json(Decisions {
             decisions: Vec::new(),
             next: None,
         }));
     }
-    // Those that were seen of the event where the page before ended come once more.
+    // The event at which the previous page ended is read again.
     let again = after.and_then(|cursor| cursor.seen).unwrap_or(0);
     let asked = page_limit(Some(limit.saturating_add(again.try_into().unwrap_or(0))));
     page.range = SeqPage {

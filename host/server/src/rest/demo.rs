@@ -1,4 +1,4 @@
-//! A demo's schedulers side by side.
+//! The schedulers that a demo compares.
 
 use super::endpoint::{Endpoint, get};
 use super::signature::Answer;

@@ -1,5 +1,5 @@
-//! One endpoint: its path, what it takes of the caller, its handler, its errors and its
-//! documentation. The router, the guard's table and the OpenAPI document are made of these.
+//! An endpoint: its path, required permission, handler, errors and documentation. The router, the
+//! guard's table and the OpenAPI document are built from endpoints.
 
 use super::signature::{Signature, in_path};
 use axum::Router;
@@ -22,24 +22,24 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 1 << 20;
 /// Largest description of an action.
 pub(crate) const ACTION_BYTES_MAX: usize = 8 << 20;
 
-/// How long a body may be.
+/// The limit on a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     /// [`CONTROL_BYTES_MAX`].
     Control,
     /// [`ACTION_BYTES_MAX`].
     Action,
-    /// As an action may be; the answer comes when a command has ended, however long that takes.
+    /// Same body limit as `Action`; the response is sent when the command exits, with no timeout.
     Command,
-    /// As an uploaded policy may be.
+    /// The configured limit on uploaded policies.
     Upload,
-    /// The gateway reads it, with bounds of its own.
+    /// No limit here: the gateway reads the body and has its own limits.
     Relayed,
 }
 
-/// What is known of an endpoint beside its handler.
+/// The description of an endpoint, without its handler.
 pub(crate) struct About {
-    /// The method; `None` for all of them.
+    /// The method; `None` for all methods.
     pub(super) method: Option<Method>,
     pub(super) path: String,
     pub(super) needs: Needs,
@@ -57,7 +57,7 @@ pub(crate) struct Endpoint<S = crate::app::App> {
     around: Option<Around<S>>,
 }
 
-/// Puts something around a handler.
+/// Wraps a handler.
 type Around<S> = fn(&S, MethodRouter<S>) -> MethodRouter<S>;
 
 macro_rules! methods {
@@ -90,7 +90,8 @@ methods! {
     delete = DELETE;
 }
 
-/// Requests that are passed on: the body is the gateway's to read. `method` is `None` for all.
+/// An endpoint whose requests are relayed: the gateway reads the body. `method` is `None` for all
+/// methods.
 pub(crate) fn relayed<H, T, S>(
     method: Option<Method>,
     path: &str,
@@ -140,43 +141,43 @@ fn bare<S>(
 }
 
 impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
-    /// What it is for, in a sentence.
+    /// Sets its summary, one sentence.
     pub(crate) fn summary(mut self, summary: &str) -> Self {
         self.about.operation.summary = Some(summary.to_owned());
         self
     }
 
-    /// What its users should know beyond that.
+    /// Sets its description, beyond the summary.
     pub(crate) fn details(mut self, details: &str) -> Self {
         self.about.operation.description = Some(details.to_owned());
         self
     }
 
-    /// Errors of its own, beside those of the guard and of what it takes.
+    /// Adds errors beside those of the guard and of its parameters.
     pub(crate) fn fails(mut self, codes: &[ErrorCode]) -> Self {
         self.about.errors.extend(codes);
         self
     }
 
-    /// A JSON answer that its signature does not name.
+    /// Adds a JSON response that its signature does not imply.
     pub(crate) fn answers<T: ToSchema>(mut self, status: u16, what: &str) -> Self {
         self.about.answers::<T>(status, what);
         self
     }
 
-    /// An answer that is no JSON.
+    /// Adds a response that is not JSON.
     pub(crate) fn answers_as(mut self, kind: &str, what: &str) -> Self {
         self.about.add_answer("200", kind, what, None);
         self
     }
 
-    /// An answer without a body.
+    /// Adds a response without a body.
     pub(crate) fn answers_nothing(mut self, status: u16, what: &str) -> Self {
         self.about.answers_nothing(status, what);
         self
     }
 
-    /// What the engine answers is the answer, with any status.
+    /// The engine's response is relayed, with any status.
     pub(crate) fn answers_as_the_engine(mut self) -> Self {
         let what = "The engine's response.";
         self.about.add_answer("200", "application/json", what, None);
@@ -187,7 +188,7 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
-    /// A body that its signature does not name.
+    /// Sets a JSON body that its signature does not imply.
     pub(crate) fn takes<T: ToSchema>(mut self) -> Self {
         self.about.takes::<T>();
         self
@@ -206,32 +207,32 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self.fails(&[ErrorCode::BodyTooLarge])
     }
 
-    /// Its body may be as long as that of an action.
+    /// Its body may be as large as that of an action.
     pub(crate) fn takes_action(mut self) -> Self {
         self.about.length = Length::Action;
         self
     }
 
-    /// Its body is a command, whose end its answer waits for.
+    /// Its body is a command; the response is sent when the command exits.
     pub(crate) fn takes_command(mut self) -> Self {
         self.about.length = Length::Command;
         self
     }
 
-    /// Something that is done around the handler.
+    /// Wraps the handler.
     pub(crate) fn around(mut self, around: Around<S>) -> Self {
         self.around = Some(around);
         self
     }
 
-    /// What the document and the guard know of it.
+    /// Its description, for the document and the guard.
     pub(crate) fn into_about(self) -> About {
         self.about
     }
 }
 
 impl About {
-    /// The endpoint as the guard knows it.
+    /// The route for the guard's table.
     pub(crate) fn route(&self) -> Route {
         Route {
             method: self.method.clone(),
@@ -246,13 +247,13 @@ impl About {
         }
     }
 
-    /// A JSON answer.
+    /// Adds a JSON response.
     pub(super) fn answers<T: ToSchema>(&mut self, status: u16, what: &str) {
         let schema = self.refer::<T>();
         self.add_answer(&status.to_string(), "application/json", what, Some(schema));
     }
 
-    /// An answer without a body.
+    /// Adds a response without a body.
     pub(super) fn answers_nothing(&mut self, status: u16, what: &str) {
         let responses = &mut self.operation.responses.responses;
         responses.insert(status.to_string(), RefOr::T(Response::new(what)));
@@ -267,7 +268,7 @@ impl About {
         responses.insert(status.to_owned(), RefOr::T(response));
     }
 
-    /// A JSON body.
+    /// Sets a JSON body.
     pub(super) fn takes<T: ToSchema>(&mut self) {
         let schema = self.refer::<T>();
         let mut body = RequestBody::new();
@@ -276,7 +277,7 @@ impl About {
         self.operation.request_body = Some(body);
     }
 
-    /// Parameters of the query or of the head.
+    /// Adds parameters of the query or the head.
     pub(super) fn parameters(&mut self, parameters: Vec<Parameter>) {
         let all = self.operation.parameters.get_or_insert_default();
         all.extend(parameters);

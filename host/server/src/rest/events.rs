@@ -1,4 +1,4 @@
-//! The journal, for readers.
+//! Reading the journal.
 
 use super::arguments::{Query, optional, page_limit, sorted_by};
 use super::endpoint::{Endpoint, get};
@@ -16,8 +16,8 @@ use treadle_store::{EventPage, EventRow, Order, SeqPage};
 use treadle_wire::without_tenant;
 use utoipa::{IntoParams, ToSchema};
 
-/// Kinds of events that are about no program and that every tenant may see: workers serve all of
-/// them. Answers of policies are about programs of several tenants at once.
+/// Kinds of events without a program that every tenant may see, because workers serve all tenants.
+/// Policies' answers are not among them: they are about programs of several tenants at once.
 const SHARED_KINDS: &[&str] = &[
     "worker_added",
     "worker_capacity_read",
@@ -43,7 +43,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Which events.
+/// Filters and paging of events.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct EventQuery {
@@ -55,15 +55,15 @@ struct EventQuery {
     kind: Option<String>,
     /// Only those at this time or later, in milliseconds on the clock of `at_us`.
     since_ms: Option<u64>,
-    /// seq or -seq, which has the newest first; seq without it.
+    /// seq, or -seq for newest first; default seq.
     sort: Option<String>,
     /// Only those with a greater `seq`.
     after: Option<u64>,
     /// Only those with a smaller `seq`.
     before: Option<u64>,
-    /// Most events; 100 without it.
+    /// Maximum number of events; default 100.
     limit: Option<u32>,
-    /// The newest instead of the oldest, still in rising order.
+    /// The newest instead of the oldest, still in ascending order.
     #[serde(default)]
     #[param(required = false)]
     latest: bool,
@@ -72,13 +72,13 @@ struct EventQuery {
 /// A page of the journal.
 #[derive(Serialize, ToSchema)]
 struct Events {
-    /// By rising `seq`, unless another order was asked for.
+    /// In ascending order of `seq` unless `sort` names another.
     events: Vec<EventView>,
-    /// The `after` of the page that follows, or with `-seq` its `before`; absent on the last one.
+    /// The `after` of the next page, or with `-seq` its `before`; absent on the last one.
     next: Option<u64>,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Serialize, ToSchema)]
 pub(super) struct EventView {
     /// Position in the journal.
@@ -97,7 +97,7 @@ pub(super) struct EventView {
 }
 
 impl EventView {
-    /// An event as a tenant sees it.
+    /// An event with the names that a tenant uses.
     pub(super) fn of(tenant: &Tenant, row: EventRow) -> Self {
         let outside = |name: String| match tenant.outside(&name) {
             Some(own) => own.to_owned(),

@@ -1,4 +1,4 @@
-//! Requests about sandboxes of nodes are passed on to the node.
+//! Forwards requests about sandboxes of nodes to the node.
 
 use super::compat::e2b::{FileQuery, called};
 use super::sandboxes::check_images;
@@ -16,21 +16,21 @@ use treadle_auth::Principal;
 use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
-/// Bytes of a body that is looked into; the guard reads no longer ones.
+/// Largest body that is inspected; the guard admits no larger ones.
 const BODY_BYTES_MAX: usize = 8 << 20;
-/// What makes a sandbox.
+/// Paths that create a sandbox.
 const MAKING: [&str; 4] = [
     "/api/v1/sandboxes",
     "/sandboxes",
     "/v2/sandboxes",
     "/run_code",
 ];
-/// Files of a sandbox, which old clients name by a signature alone.
+/// Files of a sandbox; old clients identify the sandbox only by a signature.
 const FILES: &str = "/files";
 const IMAGES: &str = "/api/v1/images/";
 const SANDBOX: HeaderName = HeaderName::from_static("e2b-sandbox-id");
 
-/// Passes requests on that are about sandboxes of other machines.
+/// Forwards requests about sandboxes of other machines.
 pub(crate) async fn forward(
     State(app): State<SandboxApp>,
     request: Request,
@@ -67,8 +67,8 @@ pub(crate) async fn forward(
     }
 }
 
-/// Passes a call on that names a sandbox of another machine in its head; gives it back where it does
-/// not.
+/// Forwards a call whose headers name a sandbox of another machine; returns other requests
+/// unchanged.
 pub(crate) async fn forward_call(
     app: &SandboxApp,
     request: Request,
@@ -83,12 +83,12 @@ pub(crate) async fn forward_call(
     }
 }
 
-/// A node that a request is for.
+/// The target node of a request.
 struct Aim {
     mark: String,
-    /// `None` while it is away.
+    /// `None` while it is disconnected.
     url: Option<String>,
-    /// The sandbox's name, where the head alone has it.
+    /// The sandbox's name, if only the headers have it.
     called: Option<String>,
 }
 
@@ -99,13 +99,13 @@ fn in_path(path: &str) -> Option<&str> {
     parts.next()
 }
 
-/// The sandbox that a request names, in its path or, as E2B's clients do, in its head.
+/// The sandbox that a request names, in its path or, for E2B's clients, in its headers.
 pub(crate) fn sandbox_named(request: &Request) -> Option<&str> {
     let in_path = in_path(request.uri().path()).filter(|named| !named.is_empty());
     in_path.or_else(|| called(request.headers()).map(|(named, _)| named))
 }
 
-/// The node that a request is for.
+/// Finds the target node of a request.
 fn aim(nodes: &Nodes, app: &SandboxApp, request: &Request) -> Option<Aim> {
     let in_path = in_path(request.uri().path()).filter(|named| !named.is_empty());
     let (named, is_secret) = match in_path {
@@ -129,7 +129,7 @@ fn aim(nodes: &Nodes, app: &SandboxApp, request: &Request) -> Option<Aim> {
     })
 }
 
-/// The node with the sandbox whose secret a URL was signed with, if no sandbox here has it.
+/// Finds the node of the sandbox whose secret signed a URL, if it is not a sandbox of this machine.
 async fn signed(nodes: &Nodes, app: &SandboxApp, uri: &Uri, writes: bool) -> Option<Aim> {
     let query = uri.query()?;
     let operation = if writes { "write" } else { "read" };
@@ -163,15 +163,14 @@ async fn pass_on(nodes: &Nodes, aim: &Aim, mut request: Request) -> Response<Bod
         return away(&aim.mark);
     };
     if let Some(Ok(called)) = aim.called.as_deref().map(HeaderValue::from_str) {
-        // The node does not see by which host name it was called.
+        // The node does not see the host name of the request.
         request.headers_mut().insert(SANDBOX, called);
     }
     let passed = nodes.send(url, request).await;
     passed.unwrap_or_else(|_| away(&aim.mark))
 }
 
-/// Makes a sandbox where there is most room for it; where that refuses for want of room, at the
-/// next best.
+/// Creates a sandbox on the machine with the most room, or on the next best if that one is full.
 async fn make(nodes: &Nodes, app: &SandboxApp, request: Request, next: Next) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
@@ -179,7 +178,7 @@ async fn make(nodes: &Nodes, app: &SandboxApp, request: Request, next: Next) -> 
     };
     let image = image(&parts.uri, &body);
     let mut places = nodes.places(app.host.as_deref().map(own).as_ref(), &image);
-    // A snapshot is where the sandbox was that it is of.
+    // A snapshot is on the machine of its sandbox.
     if app
         .host
         .as_deref()
@@ -193,7 +192,7 @@ async fn make(nodes: &Nodes, app: &SandboxApp, request: Request, next: Next) -> 
         }
     }
     if let Some(key) = parts.headers.get("idempotency-key") {
-        // The same request asks the same machine, as long as the machines are the same.
+        // A repeated request goes to the same machine while the set of machines is unchanged.
         places.sort_by_cached_key(|place| place.for_key(key.as_bytes()));
         places.truncate(1);
     }
@@ -210,7 +209,7 @@ async fn make(nodes: &Nodes, app: &SandboxApp, request: Request, next: Next) -> 
         let response = match response {
             Ok(response) => response,
             Err(error) if error.was_never_asked() => continue,
-            // It may have been made, and what was asked be done.
+            // The sandbox may have been created, so another node must not be tried.
             Err(error) => return refuse(ErrorCode::SandboxFailed, error.to_string()),
         };
         let is_full = [
@@ -242,8 +241,8 @@ async fn everywhere(
         return refuse(ErrorCode::BodyTooLarge, "the body can't be read; send less");
     };
     let again = || Request::from_parts(parts.clone(), Body::from(body.clone()));
-    // An image that is there already is not to be imported, and one that is not there not removed:
-    // a node that came later has not what others have.
+    // An existing image need not be imported, and a missing one not removed: a node that joined
+    // later lacks what others have.
     let image = parts.uri.path().trim_start_matches(IMAGES);
     let is_removed = parts.method == Method::DELETE;
     let mut urls = nodes.urls_by_image(image, is_removed);
@@ -280,7 +279,7 @@ fn has_snapshot(host: &Host, parts: &Parts, image: &str) -> bool {
     })
 }
 
-/// What this machine has.
+/// The resources of this machine.
 fn own(host: &Host) -> Own {
     Own {
         sandboxes: host.sandboxes.list().len() as u64,
@@ -289,7 +288,7 @@ fn own(host: &Host) -> Own {
     }
 }
 
-/// The image that a request for a sandbox names, in any of the forms.
+/// The image that a request for a sandbox names, in any of its formats.
 fn image(uri: &Uri, body: &Bytes) -> String {
     let query = uri.query().unwrap_or_default();
     let of_query = query

@@ -1,4 +1,4 @@
-//! Generation requests, and requests that any engine answers.
+//! Generation requests, and requests that any engine can answer.
 
 use super::arguments::InPath;
 use super::endpoint::{Endpoint, relayed};
@@ -11,7 +11,7 @@ use treadle_gateway::{GatewayState, count_tokens, forward, forward_body, generat
 use treadle_wire::{ErrorCode, Forwarded};
 use utoipa::ToSchema;
 
-/// A request of the API that the path belongs to; treadle passes it on.
+/// A request of the engines' API, which treadle forwards.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "the engines read it, not treadle")]
 struct EngineRequest {
@@ -44,7 +44,7 @@ const ERRORS: &[ErrorCode] = &[
     ErrorCode::EngineTimeout,
 ];
 
-/// The same for what needs no placement.
+/// Refusals of requests that need no placement.
 const FORWARD_ERRORS: &[ErrorCode] = &[
     ErrorCode::InvalidJson,
     ErrorCode::InvalidField,
@@ -109,7 +109,7 @@ fn summary(kind: treadle_wire::Endpoint) -> &'static str {
     }
 }
 
-/// Requests that any engine answers which has their model.
+/// Requests that any engine with their model can answer.
 pub(crate) fn forwarded() -> Vec<Endpoint<Arc<GatewayState>>> {
     let get = Some(Method::GET);
     let page = |path, needs| {

@@ -1,4 +1,4 @@
-//! Whether treadle and its engines are well, and its metrics.
+//! Health of treadle and its engines, and metrics.
 
 use super::caches::HostTotals;
 use super::endpoint::{Endpoint, get};
@@ -24,8 +24,7 @@ use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How long the scheduler may take to say how it is; it waits for the journal where that is far
-/// behind.
+/// How long the scheduler may take to report its state; it blocks while the journal is far behind.
 const SCHEDULER_WAIT_MAX: Duration = Duration::from_secs(2);
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -48,29 +47,29 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// How treadle is.
+/// The health of treadle.
 #[derive(Serialize, ToSchema)]
 struct Health {
     /// ok, no_healthy_worker, store_failing, store_lost or scheduler_stalled.
     status: &'static str,
-    /// The cause, or nothing.
+    /// The cause; empty if there is none.
     detail: &'static str,
-    /// Of treadle.
+    /// Version of treadle.
     version: &'static str,
-    /// What the store can't do; not for callers without the scope viewer.
+    /// Failures of the store; hidden from callers without the scope viewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<StoreHealth>,
     #[serde(flatten)]
     load: Option<DaemonLoad>,
 }
 
-/// What treadle is doing; callers without the scope viewer see nothing of it.
+/// Current load; hidden from callers without the scope viewer.
 #[derive(Serialize, ToSchema)]
 struct DaemonLoad {
-    /// tr where programs are scheduled, else default; clients of ThunderAgent ask for it.
+    /// tr if programs are scheduled, else default; for clients of ThunderAgent.
     #[schema(required = false)]
     router_mode: &'static str,
-    /// What requests are scheduled by.
+    /// The scheduling mode.
     #[schema(value_type = String, required = false)]
     mode: Mode,
     /// Whether programs are scheduled.
@@ -79,19 +78,19 @@ struct DaemonLoad {
     /// URLs of the engines.
     #[schema(required = false)]
     backends: Vec<Box<str>>,
-    /// How many of them answer.
+    /// Number of engines that respond.
     #[schema(required = false)]
     healthy_backends: usize,
     /// Live programs.
     #[schema(required = false)]
     programs_count: u64,
-    /// Those that generate or wait to, without those that are paused.
+    /// Programs that generate or wait to, without paused ones.
     #[schema(required = false)]
     reasoning_count: u64,
-    /// Those whose tools are at work, without those that are paused.
+    /// Programs whose tools are running, without paused ones.
     #[schema(required = false)]
     acting_count: u64,
-    /// Those that are paused.
+    /// Paused programs.
     #[schema(required = false)]
     paused_count: u64,
     /// Steps that wait for a placement.
@@ -109,8 +108,8 @@ struct DaemonLoad {
     /// Caches that are not at an engine.
     #[schema(required = false)]
     kv: HostTotals,
-    /// The broker, if there is one. It is reported, and no reason to take the daemon out: scheduling
-    /// does without it.
+    /// The broker, if configured. It does not affect the health status: scheduling works without
+    /// it.
     #[schema(required = false)]
     broker: Option<BrokerHealth>,
 }
@@ -118,11 +117,11 @@ struct DaemonLoad {
 /// Programs at an engine.
 #[derive(Serialize, ToSchema)]
 struct BackendPrograms {
-    /// All.
+    /// All programs at the engine.
     total: u64,
-    /// Those that generate.
+    /// Programs that generate.
     reasoning: u64,
-    /// Those whose tools are at work.
+    /// Programs whose tools are running.
     acting: u64,
 }
 
@@ -192,7 +191,7 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
     (code, Json(health)).into_response()
 }
 
-/// The answer while the scheduler gives none.
+/// The response while the scheduler does not answer.
 fn unwell((status, detail): (&'static str, &'static str), store: Option<StoreHealth>) -> Response {
     let health = Health {
         status,
@@ -216,7 +215,7 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
         (overview, app.driver.memory_accounts().await)
     };
     let Ok(read) = timeout(SCHEDULER_WAIT_MAX, read).await else {
-        // It waits for the journal; these show why.
+        // The scheduler waits for the journal; the store's metrics show why.
         return prometheus(of_store);
     };
     let policies = (app.policies.totals().await, app.policies.versions().await);
@@ -266,7 +265,7 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
     if let Some(nodes) = &app.nodes {
         text.push_str(&nodes.render());
     }
-    // Names of policies are their tenants' affair.
+    // Names of policies are private to their tenants.
     if caller.principal.root || app.auth.has_one_tenant() {
         text.push_str(&crate::policy_metrics::render(&versions));
     }

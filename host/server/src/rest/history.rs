@@ -1,4 +1,4 @@
-//! Figures over time.
+//! Metrics over time.
 
 use super::arguments::Query;
 use super::endpoint::{Endpoint, get};
@@ -13,9 +13,9 @@ use treadle_auth::permissions::VIEW;
 use treadle_store::SamplePage;
 use utoipa::{IntoParams, ToSchema};
 
-/// Points of an answer that names no number, and most of any.
+/// Default and maximum number of points.
 const POINTS: (u32, u32) = (240, 2_000);
-/// How far back an answer goes that names no time, in microseconds.
+/// Default time range, in microseconds.
 const BACK_US: u64 = 3_600 * 1_000_000;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -30,26 +30,26 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Which time.
+/// The time range.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct HistoryQuery {
-    /// From when on, in milliseconds since 1970; an hour before `until_ms` without it.
+    /// Start, in milliseconds since 1970; default an hour before `until_ms`.
     since_ms: Option<u64>,
-    /// Until when, in milliseconds since 1970; now without it.
+    /// End, in milliseconds since 1970; default now.
     until_ms: Option<u64>,
-    /// Most points; 240 without it.
+    /// Maximum number of points; default 240.
     points: Option<u32>,
 }
 
-/// Figures over time.
+/// Metrics over time.
 #[derive(Serialize, ToSchema)]
 struct History {
     /// Oldest first.
     points: Vec<HistoryPoint>,
 }
 
-/// What was shown at one time.
+/// The metrics at one time.
 #[derive(Serialize, ToSchema)]
 struct HistoryPoint {
     /// When, in microseconds since 1970.
@@ -68,7 +68,7 @@ async fn show(State(app): State<App>, Query(query): Query<HistoryQuery>) -> Answ
         since_us,
         until_us,
         each_us: until_us.saturating_sub(since_us) / u64::from(points),
-        // The first and the last stretch may be parts.
+        // The first and the last interval may be partial.
         limit: points + 1,
     };
     let rows = app.store.samples(&page).await;

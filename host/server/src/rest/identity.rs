@@ -1,4 +1,4 @@
-//! Whether this is the daemon that a token is for.
+//! Proof that this daemon knows a token.
 
 use super::arguments::Query;
 use super::endpoint::{Endpoint, get};
@@ -16,7 +16,7 @@ use treadle_http::ServedAddress;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
-/// What every daemon answers on its own, whichever schedules.
+/// Endpoints that every daemon serves itself, whether or not it schedules.
 pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
     vec![
         get("/api/v1/identity", Needs::Nothing, prove)
@@ -24,20 +24,20 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
     ]
 }
 
-/// A question of a client that has a token and does not want to send it yet.
+/// A challenge from a client that has a token and does not want to send it yet.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct ChallengeQuery {
-    /// What the token is named by.
+    /// The token's id.
     token: Option<String>,
     /// Random characters.
     challenge: Option<String>,
 }
 
-/// A proof, or none.
+/// The proof, if there is one.
 #[derive(Serialize, ToSchema)]
 struct Proof {
-    /// Absent where the daemon does not know the token.
+    /// Absent if the daemon does not know the token.
     proof: Option<String>,
 }
 

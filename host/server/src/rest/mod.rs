@@ -1,4 +1,4 @@
-//! Everything over HTTP that is not a generation request.
+//! The HTTP API except for generation requests.
 
 #![allow(
     clippy::result_large_err,
@@ -65,13 +65,13 @@ use treadle_gateway::{GatewayState, not_recorded};
 use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
-/// Longest wait of a reader for the journal's writer.
+/// How long a reader waits for the journal's writer, at most.
 const RECORD_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The subject of tenants, tokens and callers.
+/// The group of the endpoints for tenants, tokens and callers.
 const ACCESS: &str = "Access";
 
-/// What the scheduler answers, by subject.
+/// Endpoints of the scheduler, by group.
 fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
     let joined = |parts: Vec<Vec<Endpoint>>| parts.into_iter().flatten().collect();
     vec![
@@ -123,7 +123,7 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
     ]
 }
 
-/// What is asked about sandboxes, by subject: of a daemon, and by that of its nodes.
+/// Endpoints for sandboxes, by group; a daemon serves them, and its nodes serve them to it.
 fn of_sandboxes() -> Vec<(&'static str, Vec<Endpoint<SandboxApp>>)> {
     vec![
         (
@@ -145,7 +145,7 @@ pub(crate) fn sandbox_router(app: SandboxApp) -> Router {
     endpoint::router(all.collect(), app, 0)
 }
 
-/// Every endpoint, by subject.
+/// Every endpoint, by group.
 fn groups() -> Vec<(&'static str, Vec<About>)> {
     fn abouts<S: Clone + Send + Sync + 'static>(endpoints: Vec<Endpoint<S>>) -> Vec<About> {
         endpoints.into_iter().map(Endpoint::into_about).collect()
@@ -164,13 +164,13 @@ fn groups() -> Vec<(&'static str, Vec<About>)> {
     groups
 }
 
-/// Every route of a daemon, as the guard knows it.
+/// Every route of a daemon, for the guard.
 pub fn routes() -> Vec<Route> {
     let all = groups().into_iter().flat_map(|(_, abouts)| abouts);
     all.map(|about| about.route()).collect()
 }
 
-/// Who lets requests through.
+/// The guard that admits requests.
 pub(crate) fn guard_of(auth: std::sync::Arc<auth::Auth>, gateway: &GatewayState) -> Guard {
     let permissions = Permissions::new(routes());
     Guard {
@@ -205,13 +205,13 @@ pub(crate) fn router(app: App) -> Router {
         .layer(from_fn(e2b::in_form))
 }
 
-/// Shows all that the scheduler had done when it was asked.
+/// Makes a handler's response include all that the scheduler had done when the request arrived.
 fn recorded_first(app: &App, handler: MethodRouter<App>) -> MethodRouter<App> {
     handler.layer(from_fn_with_state(app.clone(), once_recorded))
 }
 
-/// Waits until what was done before is on disk. While the store takes nothing, what it has is shown
-/// after all.
+/// Waits until earlier changes are on disk. If the store accepts no writes, the response has what
+/// is stored.
 async fn once_recorded(State(app): State<App>, request: Request, next: Next) -> Response {
     let _ = tokio::time::timeout(RECORD_WAIT_MAX, app.driver.recorded()).await;
     next.run(request).await
@@ -241,7 +241,7 @@ fn wants_json(headers: &HeaderMap) -> bool {
     accept.is_some_and(|accept| accept.contains("application/json"))
 }
 
-/// Nothing is scheduled any more.
+/// The refusal while treadle shuts down.
 pub(crate) fn stopped() -> Response {
     refuse(ErrorCode::Overloaded, "treadle is shutting down")
 }
@@ -251,7 +251,7 @@ pub(crate) fn store_failed(error: &treadle_store::StoreError) -> Response {
     refuse(ErrorCode::Internal, "the store failed; see the log")
 }
 
-/// The change was made, but is not on record.
+/// The refusal if a change was made but not written to the audit log.
 fn not_audited() -> Response {
     let message = auth::audit::NotAudited.to_string();
     refuse(ErrorCode::Internal, message)

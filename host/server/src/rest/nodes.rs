@@ -1,4 +1,4 @@
-//! Nodes: machines that have sandboxes for this daemon.
+//! Nodes: machines that run sandboxes for this daemon.
 
 use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, get, patch};
@@ -28,7 +28,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// A node's agent connects.
+/// Accepts the connection of a node's agent.
 pub(super) async fn connect(State(app): State<App>, request: Request) -> Response {
     let (Some(nodes), Some(actions)) = (app.nodes, app.actions) else {
         let message = "this daemon accepts no nodes; set actions.enabled = true, and give it the \
@@ -38,10 +38,10 @@ pub(super) async fn connect(State(app): State<App>, request: Request) -> Respons
     crate::nodes::connect(nodes, actions, request)
 }
 
-/// Machines that have sandboxes for this daemon.
+/// The nodes of this daemon.
 #[derive(Serialize, ToSchema)]
 struct Nodes {
-    /// Whether this daemon takes nodes: it does if `actions.enabled` and `cluster.secret` are set.
+    /// Whether this daemon accepts nodes: true if `actions.enabled` and `cluster.secret` are set.
     enabled: bool,
     /// By name.
     nodes: Vec<NodeRow>,
@@ -55,11 +55,11 @@ async fn list(State(app): State<App>, caller: Caller) -> Answer<Nodes> {
     }))
 }
 
-/// What a node is to do.
+/// The wanted state of a node.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NodeState {
-    /// `ready`, or `cordoned`: no new sandbox is made there.
+    /// `ready`, or `cordoned`: no new sandboxes are created there.
     state: WantedState,
 }
 

@@ -26,7 +26,7 @@ use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
-/// How often a followed log is looked at.
+/// How often a followed log is polled.
 const LOG_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -72,45 +72,46 @@ struct PluginView {
     name: String,
     /// Its version.
     version: String,
-    /// What it does, in a line.
+    /// What it does, in one line.
     summary: String,
     /// Size of the component.
     size_bytes: u64,
-    /// When it came, in microseconds since 1970; absent for a bundled one before its first use.
+    /// When it was uploaded, in microseconds since 1970; absent for a bundled one before its first
+    /// use.
     uploaded_at_us: Option<u64>,
-    /// Whose signature it bore.
+    /// The signer, if it was signed.
     signed_by: Option<String>,
 }
 
-/// What was uploaded.
+/// The result of an upload.
 #[derive(Serialize, ToSchema)]
 struct Pushed {
     #[serde(flatten)]
     plugin: PluginView,
-    /// Whether the tenant did not have it before.
+    /// True if the tenant did not have it before.
     new: bool,
 }
 
 /// Policies that can be bound.
 #[derive(Serialize, ToSchema)]
 struct Plugins {
-    /// Stored ones, newest first, then the others.
+    /// Stored policies, newest first, then the bundled ones.
     plugins: Vec<PluginView>,
 }
 
-/// A policy and how it fares.
+/// A policy and its statistics.
 #[derive(Serialize, ToSchema)]
 struct PluginDetails {
     #[serde(flatten)]
     plugin: PluginView,
     /// Functions of its world that it answers.
     functions: Vec<String>,
-    /// Columns that it asks for beyond those of its world.
+    /// Columns that it requests beyond those of its world.
     columns: Vec<String>,
-    /// A JSON Schema of its configuration; null if it gives none.
+    /// A JSON Schema of its configuration; null if it has none.
     #[schema(value_type = Option<Object>)]
     config_schema: Value,
-    /// What became of the questions that it was asked, if it was asked lately.
+    /// Outcomes of its questions, if it was used recently.
     statistics: Option<VersionFigures>,
 }
 
@@ -161,7 +162,7 @@ async fn check_room(
         .map_err(|error| error_response(&error))
 }
 
-/// Makes a stored plugin the caller's tenant's; whether it was not before.
+/// Adds a stored plugin to the caller's tenant; true if it was new there.
 async fn own(app: &App, caller: &Caller, head: &PluginHead) -> Result<bool, Response> {
     let name = caller.principal.tenant.tenant.name();
     let claim = app
@@ -205,8 +206,8 @@ impl Visible {
         self.digests.extend(digest);
     }
 
-    /// Whether the caller may see a policy by its reference, `name@version+start-of-digest`. What
-    /// has no digest is the daemon's own.
+    /// Whether the caller may see a policy by its reference, `name@version+start-of-digest`. A
+    /// reference without a digest is the daemon's own policy.
     pub(super) fn sees_ref(&self, policy: &str) -> bool {
         match policy.rsplit_once('+') {
             None | Some((_, "native")) => true,
@@ -232,7 +233,7 @@ async fn visible_of(app: &App, caller: &Caller, owners: &[&str]) -> Result<Visib
     })
 }
 
-/// Digests that some owners have, in order; `*` owns what the daemon brings along.
+/// Digests of some owners' plugins, sorted; `*` owns the bundled ones.
 async fn digests_of(app: &App, owners: &[&str]) -> Result<Vec<String>, Response> {
     let mut digests = Vec::new();
     for owner in owners {
@@ -283,7 +284,7 @@ async fn show(
             });
             (PluginView::of(&head), figures)
         }
-        // A bundled one can be looked at before it is first used.
+        // A bundled policy can be viewed before its first use.
         Err(response) => match bundled(&plugin) {
             Some(head) => (PluginView::unstored(head), None),
             None => return Err(response),
@@ -300,7 +301,7 @@ async fn show(
     }))
 }
 
-/// Where to go on in a log.
+/// Position in a log.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct LogQuery {
@@ -382,7 +383,7 @@ pub(super) fn failed(error: &RegistryError) -> Response {
     }
 }
 
-/// The error envelope, with the check that an upload did not pass.
+/// The error envelope, with the check that an upload failed.
 #[derive(Serialize)]
 struct RefusedUpload {
     error: Refused,

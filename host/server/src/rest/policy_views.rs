@@ -1,4 +1,4 @@
-//! How policies fare, as clients see it.
+//! Statistics of policies and reports of their checks, for clients.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,26 +11,26 @@ use treadle_policy::evaluator::{
 use treadle_registry::{Inspection, LoggedLine, SmokeTiming, UploadRefusal};
 use utoipa::ToSchema;
 
-/// What became of the questions to all policies.
+/// Outcomes of the questions to all policies.
 #[derive(Serialize, ToSchema)]
 pub(super) struct PolicyTotals {
     /// Questions answered by bound policies.
     answered: u64,
-    /// Questions that a built-in default had to answer.
+    /// Questions that a built-in default answered instead.
     fallbacks: u64,
     /// Faults of bound policies.
     faults: u64,
-    /// The latest fault, for people.
+    /// The latest fault, as readable text.
     latest_fault: Option<String>,
     /// Time spent on answers, in microseconds.
     asked_us: u64,
     /// The slowest answer, in microseconds.
     slowest_us: u64,
-    /// Times that another policy was bound.
+    /// How often another policy was bound.
     swaps: u64,
-    /// Times that a binding was rolled back after repeated faults or for its regret.
+    /// How often a binding was rolled back, after repeated faults or because of its regret.
     rollbacks: u64,
-    /// The longest that a change of bindings held decisions up, in microseconds.
+    /// The longest delay of decisions by a change of bindings, in microseconds.
     slowest_swap_us: u64,
 }
 
@@ -46,7 +46,7 @@ impl From<PolicyStatistics> for PolicyTotals {
             swaps,
             rollbacks,
             slowest_swap_us,
-            // Live policies are bounded by time.
+            // Live policies are limited by time instead.
             fuel: _,
         } = of;
         Self {
@@ -63,14 +63,14 @@ impl From<PolicyStatistics> for PolicyTotals {
     }
 }
 
-/// What became of the questions that one version was asked.
+/// Outcomes of the questions to one version.
 #[derive(Serialize, ToSchema)]
 pub(super) struct VersionFigures {
-    /// Questions that it was asked.
+    /// Questions to this version.
     calls: u64,
     /// Rows of these questions.
     rows: u64,
-    /// Questions that a built-in default had to answer in its stead.
+    /// Questions that a built-in default answered instead.
     fallbacks: u64,
     /// Questions that it left to the built-in default.
     not_supported: u64,
@@ -78,29 +78,29 @@ pub(super) struct VersionFigures {
     faults: BTreeMap<&'static str, u64>,
     /// Its latest fault.
     latest_fault: Option<String>,
-    /// Time that it computed, in microseconds.
+    /// Its compute time, in microseconds.
     compute_us: u64,
     /// Its slowest answer, in microseconds.
     slowest_us: u64,
-    /// Median time of its latest answers, at most 512, in microseconds; null before its first.
+    /// Median time of its latest 512 answers, in microseconds; null before its first.
     p50_us: Option<u64>,
-    /// 99th percentile of the same.
+    /// 99th percentile of the time of its latest 512 answers, in microseconds.
     p99_us: Option<u64>,
-    /// What bounds an answer, in milliseconds: that of a question that scheduling waits for, where its
-    /// world has any. Then the built-in default answers.
+    /// Time limit of an answer, in milliseconds, after which the built-in default answers; that of
+    /// questions that scheduling waits for, if its world has any.
     deadline_ms: u64,
-    /// Answers by latency: so many within each of `latency_bounds_us`, and beyond.
+    /// Histogram of latencies: answers within each of `latency_bounds_us`, and beyond the last.
     latency_counts: Vec<u64>,
     /// Upper bounds of `latency_counts`, in microseconds.
     latency_bounds_us: Vec<u64>,
     /// Linear memory after its latest answer.
     memory_bytes: usize,
-    /// Times that it had to be started again.
+    /// How often it was restarted.
     restarts: u64,
 }
 
 impl VersionFigures {
-    /// Of a version whose answers are bounded by this.
+    /// The figures of a version with this time limit.
     pub(super) fn of(version: &VersionStatistics, deadline_ms: u64) -> Self {
         Self {
             calls: version.calls,
@@ -122,7 +122,7 @@ impl VersionFigures {
     }
 }
 
-/// A canary and how it fares.
+/// A canary and its results.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Canary {
     /// The policy.
@@ -156,7 +156,7 @@ impl From<CanaryView> for Canary {
     }
 }
 
-/// How the two shares have fared so far.
+/// Results of the two shares so far.
 #[derive(Serialize, ToSchema)]
 struct CanaryTrial {
     /// Steps of the incumbent's programs.
@@ -168,7 +168,7 @@ struct CanaryTrial {
 /// Times of steps, in milliseconds.
 #[derive(Serialize, ToSchema)]
 struct StepTimes {
-    /// How many.
+    /// Number of steps.
     count: u64,
     /// Their mean.
     mean: f64,
@@ -183,7 +183,7 @@ impl From<Spread> for StepTimes {
     }
 }
 
-/// A policy that is asked beside the active one, and how far they agree.
+/// A policy that answers beside the active one, and their agreement.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Shadow {
     /// The policy.
@@ -195,7 +195,7 @@ pub(super) struct Shadow {
     faults: u64,
     /// Its latest fault.
     latest_fault: Option<String>,
-    /// Questions that found the shadows busy.
+    /// Questions that were skipped because the shadows were busy.
     skipped: u64,
     /// Answers with the same first program as the bound policy's.
     same_first: u64,
@@ -230,17 +230,17 @@ impl From<ShadowReport> for Shadow {
     }
 }
 
-/// One question that a shadow answered too.
+/// One question that a shadow also answered.
 #[derive(Serialize, ToSchema)]
 struct ShadowComparison {
     /// When it was asked, in milliseconds on the scheduler's clock.
     at_ms: u64,
-    /// What was asked.
+    /// The kind of question.
     question: &'static str,
     /// Its rows.
     rows: usize,
-    /// Share of pairs of programs that both put into the same order; for weights, 1 less the mean
-    /// difference; for caches, the share of which the same becomes.
+    /// Share of pairs of programs in the same order; for weights, 1 minus the mean difference; for
+    /// caches, the share with the same outcome.
     agreement: f64,
     /// The program that the bound policy put first, by its number.
     #[schema(value_type = Option<u64>)]
@@ -271,7 +271,7 @@ impl From<Comparison> for ShadowComparison {
     }
 }
 
-/// What the checks found out about an upload.
+/// The report of the checks of an upload.
 #[derive(Serialize, ToSchema)]
 pub(super) struct CheckReport {
     /// SHA-256 of the upload, in hexadecimal.
@@ -288,9 +288,9 @@ pub(super) struct CheckReport {
     functions: Vec<String>,
     /// Columns that it asks for beyond those of its world.
     columns: Vec<String>,
-    /// A JSON Schema of its configuration, as text; empty if it gives none.
+    /// A JSON Schema of its configuration, as text; empty if it has none.
     config_schema: String,
-    /// Tools that made it, as far as it says.
+    /// Tools that built it, as far as it declares them.
     producers: Vec<String>,
     /// Interfaces that it imports.
     imports: Vec<String>,
@@ -349,7 +349,7 @@ impl From<SmokeTiming> for TrialCall {
     }
 }
 
-/// The check that an upload did not pass.
+/// The check that an upload failed.
 #[derive(Serialize, ToSchema)]
 pub(super) struct CheckFailure {
     /// Stable, lower-case words joined by hyphens.
@@ -385,7 +385,7 @@ pub(super) struct PolicyLogLine {
     level: Value,
     /// The text, which may be cut.
     message: String,
-    /// Lines that were too many in a second since the line before.
+    /// Lines that were dropped before this one because of the rate limit.
     dropped_before: u64,
 }
 
@@ -421,7 +421,7 @@ mod tests {
             ..PolicyStatistics::default()
         };
         let mut counted = json_of(&totals);
-        // Of replays alone.
+        // Only replays count fuel.
         counted.as_object_mut().expect("fields").remove("fuel");
         assert_eq!(counted, json_of(PolicyTotals::from(totals.clone())));
         let report = ShadowReport {

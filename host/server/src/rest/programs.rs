@@ -1,4 +1,4 @@
-//! Programs and jobs: what the store knows of them, and their end.
+//! Programs and jobs: listing and ending them.
 
 use super::arguments::{Body, InPath, Query, name, optional, page_limit, sorted_by};
 use super::endpoint::{Endpoint, delete, get, put};
@@ -49,7 +49,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// No live program has this name.
+/// The refusal if no live program has this name.
 pub(crate) fn unknown(program: &str) -> Response {
     let message = format!("no live program `{program}`; GET /programs lists live programs");
     refuse(ErrorCode::ProgramUnknown, message)
@@ -64,11 +64,11 @@ pub(crate) struct Released {
     released: bool,
 }
 
-/// What is said of a program at its end.
+/// What a client may report when it ends a program.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct ReleaseQuery {
-    /// How well it did.
+    /// Its reward.
     reward: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ async fn release(
     release_one(&app, &caller, program, query.reward).await
 }
 
-/// Ends a program and waits until that is on record, with its reward if one is given.
+/// Ends a program, with a reward if given, and waits until its end is on record.
 pub(crate) async fn release_one(
     app: &App,
     caller: &Caller,
@@ -124,11 +124,11 @@ pub(crate) async fn release_one(
     }))
 }
 
-/// How well a program did.
+/// The reward of a program.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RewardRequest {
-    /// Any number from -1,000,000,000 to 1,000,000,000; it is kept to the millionth.
+    /// A number from -1,000,000,000 to 1,000,000,000, stored to the millionth.
     reward: f64,
 }
 
@@ -179,7 +179,7 @@ async fn reward(
 struct ReleasedJob {
     /// Its name.
     job: String,
-    /// How many of its programs were live.
+    /// Number of its programs that were live.
     released: usize,
 }
 
@@ -212,7 +212,7 @@ async fn release_job(
     }))
 }
 
-/// Which programs.
+/// Filters and paging of programs.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct ProgramQuery {
@@ -224,32 +224,32 @@ struct ProgramQuery {
     status: Option<String>,
     /// Only those on the worker of this URL.
     worker: Option<String>,
-    /// Only those with this in their names, up to 256 bytes; letters of ASCII count alike, great and
-    /// small.
+    /// Only those whose names contain this text of at most 256 bytes; ASCII letters match
+    /// case-insensitively.
     search: Option<String>,
     /// Only those that changed at this time or later, in milliseconds since 1970.
     since_ms: Option<u64>,
-    /// created_at_us, updated_at_us, context_tokens, steps, tokens_total, reward, or lasted: the time
-    /// from `created_at_us` to the end, of a live program to now, that is to when the first page was
-    /// asked for. The greatest come first with a dash before it, and programs without a reward last.
-    /// `-created_at_us` without it.
+    /// created_at_us, updated_at_us, context_tokens, steps, tokens_total, reward, or lasted: the
+    /// time from `created_at_us` to the end, or for a live program to the request for the first
+    /// page. A leading dash sorts in descending order; programs without a reward come last. Default
+    /// `-created_at_us`.
     sort: Option<String>,
-    /// Only those that come after: `next` of the page before, with the same `sort`.
+    /// Only those after this position: `next` of the previous page, with the same `sort`.
     after: Option<String>,
-    /// Most programs; 100 without it.
+    /// Maximum number of programs; default 100.
     limit: Option<u32>,
 }
 
 /// A page of programs.
 #[derive(Serialize, ToSchema)]
 struct Programs {
-    /// In the order that was asked for.
+    /// In the requested order.
     programs: Vec<ProgramView>,
-    /// The `after` of the page that follows; absent on the last one.
+    /// The `after` of the next page; absent on the last one.
     next: Option<String>,
 }
 
-/// A program as it was last seen. Times are microseconds since 1970.
+/// The latest state of a program. Times are microseconds since 1970.
 #[derive(Serialize, ToSchema)]
 struct ProgramView {
     /// Its name.
@@ -270,23 +270,23 @@ struct ProgramView {
     steps: u64,
     /// Tokens of prompt and output of all its steps.
     tokens_total: u64,
-    /// Tokens that it has generated; unknown of programs that ended before this was kept.
+    /// Tokens that it has generated; null for programs that ended before this was recorded.
     output_tokens: Option<u64>,
     /// When it was first seen.
     created_at_us: u64,
     /// When it last changed.
     updated_at_us: u64,
-    /// How it ended, if it did: released, expired (idle for too long) or aborted.
+    /// How it ended, if it has: released, expired (idle for too long) or aborted.
     ended: Option<String>,
-    /// How well it did, if its client has said so.
+    /// Its reward, if reported.
     reward: Option<f64>,
-    /// Time in which it waited for programs that it had started, by its last change; unknown of
-    /// programs that ended before this was kept.
+    /// Time that it has waited for programs that it started, as of its last change; null for
+    /// programs that ended before this was recorded.
     blocked_us: Option<u64>,
 }
 
 impl ProgramView {
-    /// A program as its tenant sees it; `None` for another's.
+    /// A program as its tenant sees it; `None` for another tenant's.
     fn of(tenant: &Tenant, row: &ProgramRow) -> Option<Self> {
         Some(Self {
             program_id: tenant.outside(&row.program)?.to_owned(),
@@ -367,8 +367,8 @@ async fn history(
     }))
 }
 
-/// The row that a page ended with, and by when live programs had lasted there, from the text that its
-/// `next` had.
+/// Parses `next`: the row that the page ended with, and the time up to which `lasted` of live
+/// programs was measured.
 fn cursor(
     tenant: &Tenant,
     column: ProgramColumn,

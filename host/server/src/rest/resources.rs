@@ -1,4 +1,4 @@
-//! What actions draw from: resources and services.
+//! Resources and services for actions.
 
 use super::actions::{failed, running};
 use super::arguments::{Body, InPath};
@@ -43,15 +43,15 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// What actions draw from, all tenants together.
+/// Resources for actions, over all tenants.
 #[derive(Serialize, ToSchema)]
 #[expect(clippy::struct_field_names, reason = "the field is named as its path")]
 struct Resources {
     /// Whether this daemon runs actions.
     enabled: bool,
-    /// What keeps actions from one another and from the daemon.
+    /// How actions are isolated from one another and from the daemon.
     isolation: &'static str,
-    /// Actions that wait.
+    /// Waiting actions.
     waiting: usize,
     /// Actions that have been started and have not ended.
     started: usize,
@@ -68,11 +68,11 @@ struct ResourceView {
     name: String,
     /// units, devices or quota.
     kind: &'static str,
-    /// All of it, in the units of `cost`; absent where requests at once have no bound.
+    /// Its capacity, in the units of `cost`; absent if concurrent requests have no limit.
     total: Option<u64>,
-    /// What started actions have.
+    /// Amount in use by started actions.
     used: u64,
-    /// What is free; absent where there is no bound.
+    /// Free amount; absent if there is no limit.
     free: Option<u64>,
 }
 
@@ -81,9 +81,9 @@ struct ResourceView {
 struct ServiceView {
     /// Its name.
     name: String,
-    /// How long it takes to get it onto devices, as it was declared, in milliseconds.
+    /// Declared time to load it onto devices, in milliseconds.
     load_ms: u64,
-    /// How long it took, by number of devices: a moving average in milliseconds.
+    /// Measured load time by number of devices: a moving average in milliseconds.
     #[schema(value_type = Object)]
     loads_ms: Value,
 }
@@ -139,34 +139,34 @@ fn resource(pool: &Pool, now: Timestamp) -> ResourceView {
     }
 }
 
-/// A service: how it comes and goes.
+/// A service and its lifecycle.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ServiceRequest {
-    /// How long it is said to take to get it onto devices, in milliseconds; learnt from then on.
+    /// Expected time to load it onto devices, in milliseconds; later replaced by measurements.
     #[serde(default)]
     load_ms: u64,
     /// `process` (`command`), `commands` (`start`, `stop`, `restore`) or `control` (`url`).
     #[schema(value_type = Object)]
     lifecycle: Value,
-    /// Where it answers: scheme, host and port, which the tenant must be allowed to reach. Without
-    /// it, it is a service of this machine at the port in `TREADLE_PORT`.
+    /// Its address: scheme, host and port, which the tenant must be allowed to reach. Without it,
+    /// the service runs on this machine at the port in `TREADLE_PORT`.
     #[serde(default)]
     url: Option<String>,
     /// The path that answers 2xx once it is ready.
     ready_path: String,
-    /// How long it may take to get ready, or to go, in seconds; 600 without it.
+    /// Time limit to become ready or to stop, in seconds; default 600.
     #[serde(default = "ready_s_max")]
     ready_s_max: u64,
-    /// Variables of its environment.
+    /// Environment variables.
     #[serde(default)]
     #[schema(value_type = Object)]
     env: Value,
-    /// On how many devices it runs: some of 1, 2, 4 and 8, ascending. An action that names no number
-    /// may have any of these; on any number without it.
+    /// Allowed numbers of devices out of 1, 2, 4 and 8, ascending; default any. An action without a
+    /// number may get any of these.
     #[serde(default)]
     gpus: Vec<u64>,
-    /// Memory that each device must have; checked where NVML says what they have.
+    /// Memory that each device must have; checked if NVML reports device memory.
     #[serde(default)]
     gpu_memory_bytes: u64,
 }
@@ -218,7 +218,7 @@ async fn declare(
     Ok(Json(Declared { service }))
 }
 
-/// Whether a caller may run on this machine what the daemon may: with a token, unless the
+/// Whether a caller may run commands with the daemon's own permissions: with a token, unless the
 /// configuration makes everyone an admin.
 fn operates(app: &App, principal: &Principal) -> bool {
     let least = match principal.who {

@@ -1,4 +1,4 @@
-//! Sandboxes of programs, and the images that they are made of.
+//! Sandboxes of programs, and their images.
 
 use super::actions::failed;
 use super::arguments::{Body, InPath};
@@ -19,10 +19,10 @@ use treadle_sandbox::{OnExpiry, Sandbox, SandboxError, SandboxSpec, State as Lif
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
-/// What to do where there are no sandboxes.
+/// The error message if sandboxes are disabled.
 const DISABLED: &str =
     "this daemon has no sandboxes; set sandboxes.enabled = true (docs/sandboxes.md)";
-/// Copies of a sandbox at once.
+/// Most copies of a sandbox in one request.
 const FORKS_MAX: u32 = 100;
 
 pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
@@ -95,7 +95,7 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     ]
 }
 
-/// Who has sandboxes, or why there are none.
+/// The host of this daemon's sandboxes, or the refusal if sandboxes are disabled.
 pub(super) fn host(app: &SandboxApp) -> Result<&Arc<Host>, Response> {
     let host = app.host.as_ref();
     host.ok_or_else(|| refuse(ErrorCode::SandboxesDisabled, DISABLED))
@@ -112,27 +112,26 @@ pub(super) fn own(app: &SandboxApp, caller: &Caller, id: &str) -> Result<Arc<San
         .map_err(told)
 }
 
-/// A sandbox to be made.
+/// A sandbox to be created.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct SandboxRequest {
-    /// The image or snapshot that it is made of; `system`, the programs of the daemon's machine,
-    /// without it.
+    /// Its image or snapshot; default `system`, the programs of the daemon's machine.
     image: String,
     /// The program with which it ends.
     program_id: Option<String>,
-    /// The RL run; `default` without it.
+    /// The RL run; default `default`.
     job: Option<String>,
-    /// Variables of all its commands.
+    /// Environment variables of all its commands.
     env: BTreeMap<String, String>,
-    /// What its owner wants to find it by.
+    /// Labels by which its owner can find it.
     labels: BTreeMap<String, String>,
-    /// How long it lives from when it is ready, in seconds; `sandboxes.ttl_s` without it.
+    /// Time to live after it became ready, in seconds; default `sandboxes.ttl_s`.
     ttl_s: Option<u64>,
-    /// What becomes of it then: `remove`, or `pause`.
+    /// What happens at the end of its life: `remove`, or `pause`.
     #[schema(value_type = String)]
     on_expiry: OnExpiry,
-    /// Its memory; `sandboxes.memory_bytes` without it.
+    /// Its memory limit; default `sandboxes.memory_bytes`.
     memory_bytes: Option<u64>,
 }
 
@@ -143,30 +142,30 @@ pub(super) struct SandboxView {
     id: String,
     /// preparing, ready, paused, stopped, failed or removed.
     state: &'static str,
-    /// Why it could not be made.
+    /// Why it could not be created.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
-    /// What it is made of.
+    /// Its image or snapshot.
     image: String,
     /// Its program.
     #[serde(skip_serializing_if = "Option::is_none")]
     program_id: Option<String>,
     /// Its RL run.
     job: String,
-    /// What its owner finds it by.
+    /// Labels by which its owner can find it.
     labels: BTreeMap<String, String>,
-    /// When it was asked for, in microseconds since 1970.
+    /// When it was requested, in microseconds since 1970.
     created_at_us: u64,
-    /// When its time is over; unknown until it was ready once.
+    /// When its life ends, in microseconds since 1970; absent until it was ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at_us: Option<u64>,
-    /// Bytes of memory that it has now.
+    /// Memory in use, in bytes.
     memory_bytes: u64,
-    /// Bytes that it has written to disk, as last measured.
+    /// Bytes written to disk, at the last measurement.
     disk_bytes: u64,
-    /// Commands that run.
+    /// Number of running commands.
     commands: usize,
-    /// The node that it is on; the daemon's own machine without it.
+    /// Its node; absent on the daemon's own machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
 }
@@ -292,11 +291,11 @@ async fn resume(
     Ok(Json(SandboxView::of(&app, &sandbox)))
 }
 
-/// How many copies.
+/// Copies to be created.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ForkRequest {
-    /// From 1 to 100; 1 without it.
+    /// Number of copies, from 1 to 100; default 1.
     #[serde(default = "one")]
     count: u32,
 }
@@ -353,12 +352,12 @@ struct ImportRequest {
     /// A folder, a tar archive, or a folder with an OCI image layout, on the daemon's machine, below a
     /// folder of `sandboxes.image_folders`.
     path: String,
-    /// Whether all tenants may make sandboxes of it; only the caller's without it.
+    /// Whether all tenants may use it; default only the caller's.
     #[serde(default)]
     shared: bool,
 }
 
-/// Images are of machines, which tenants share.
+/// Importing and removing images affects machines that tenants share.
 pub(super) fn check_images(principal: &Principal) -> Result<(), Response> {
     if principal.is_alone() || principal.global {
         return Ok(());

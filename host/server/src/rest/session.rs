@@ -1,5 +1,5 @@
-//! Sessions of browsers: a token is exchanged for a cookie that no script reads. The session is the
-//! token's: it ends with it, everywhere.
+//! Browser sessions: a token is exchanged for a cookie that scripts can't read. The session ends
+//! with the token, in every browser.
 
 use super::arguments::{Body, Query};
 use super::endpoint::{Endpoint, delete, get, post};
@@ -19,7 +19,7 @@ use treadle_http::{Encrypted, error_response};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::{IntoParams, ToSchema};
 
-/// What every daemon answers on its own, whichever schedules.
+/// Endpoints that every daemon serves itself, whether or not it schedules.
 pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
     let path = "/api/v1/session";
     vec![
@@ -48,7 +48,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
     ]
 }
 
-/// Whose session it is to be.
+/// The credentials of a new session.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewSession {
@@ -90,7 +90,8 @@ async fn begin(
 /// How browsers may sign in.
 #[derive(Serialize, ToSchema)]
 struct WaysToSignIn {
-    /// Where a browser is sent to the identity provider from; absent where there is none for it.
+    /// The path that redirects to the identity provider; absent if sign-in with one is not
+    /// configured.
     provider: Option<&'static str>,
 }
 
@@ -104,7 +105,7 @@ async fn tell(State(auth): State<Arc<Auth>>) -> Json<WaysToSignIn> {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct Leaving {
-    /// The page of the console to come back to.
+    /// The console's page to return to.
     back: Option<String>,
 }
 
@@ -140,16 +141,16 @@ async fn leave(
     }
 }
 
-/// What the provider adds to the address: a code, or why there is none. It may add more.
+/// Query parameters that the provider adds to the redirect: a code, or an error. It may add others.
 #[derive(Deserialize, IntoParams)]
 struct ComingBack {
-    /// For a token, once.
+    /// The authorization code, which can be exchanged for a token once.
     #[serde(default)]
     code: String,
-    /// Whose answer it is.
+    /// The `state` of the sign-in that this answers.
     #[serde(default)]
     state: String,
-    /// Why there is no code.
+    /// The provider's error, if there is no code.
     error: Option<String>,
 }
 
@@ -162,7 +163,8 @@ async fn come_back(
     let is_encrypted = encrypted.is_some() || is_forwarded_from_https(&headers);
     let over = credentials::cookie_of_sign_in(None, is_encrypted);
     let pending = credentials::pending_sign_in(&headers);
-    // What is no answer to this browser says nothing here, and ends no sign-in under way.
+    // A request that answers no sign-in of this browser is ignored and does not end a sign-in in
+    // progress.
     let pending = pending.and_then(|text| Pending::answered(&text, &coming.state));
     let begun = match (&pending, &coming.error) {
         (None, _) => {
@@ -197,13 +199,13 @@ async fn come_back(
     SeeOther { to, cookies }
 }
 
-/// The page that says why there is no session.
+/// The address of the page that shows why the sign-in failed.
 fn failed(why: &str) -> String {
     let why = utf8_percent_encode(why, NON_ALPHANUMERIC);
     format!("/console/sign-in?failed={why}")
 }
 
-/// Where the provider sends a browser back to; it knows the address and takes no other.
+/// The redirect URI, which must be registered with the provider.
 fn back_to(headers: &HeaderMap, is_encrypted: bool) -> String {
     let host = headers
         .get(header::HOST)

@@ -1,5 +1,5 @@
-//! Reads off a handler's parameters and result what the document says of it, so that the document
-//! can't differ from the code.
+//! Derives an endpoint's OpenAPI description from its handler's parameters and result, so that the
+//! document can't differ from the code.
 
 use super::arguments::{Body, InPath, LastInPath, Query, Raw};
 use super::endpoint::About;
@@ -14,16 +14,16 @@ use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
-/// A JSON answer, or a refusal.
+/// A JSON response, or a refusal.
 pub(crate) type Answer<T> = Result<Json<T>, Response>;
 
-/// What was made is in the answer: 201.
+/// Status 201 with the created object.
 pub(crate) struct Created<T>(pub(crate) T);
 
-/// What is to be done is in the answer: 202.
+/// Status 202 with the accepted job.
 pub(crate) struct Accepted<T>(pub(crate) T);
 
-/// An answer that sets a cookie.
+/// A response that sets a cookie.
 pub(crate) struct WithCookie<T>(pub(crate) T, pub(crate) String);
 
 impl<T: Serialize> IntoResponse for WithCookie<T> {
@@ -32,7 +32,7 @@ impl<T: Serialize> IntoResponse for WithCookie<T> {
     }
 }
 
-/// The browser is to go elsewhere, with these cookies.
+/// A redirect that sets cookies.
 pub(crate) struct SeeOther {
     pub(crate) to: String,
     pub(crate) cookies: Vec<String>,
@@ -63,18 +63,18 @@ impl<T: Serialize> IntoResponse for Accepted<T> {
 
 /// A parameter of a handler.
 pub(crate) trait Takes {
-    /// Adds what clients have to know of it.
+    /// Adds the parameter to the description.
     fn describe(_: &mut About) {}
 }
 
 impl<S> Takes for State<S> {}
 impl Takes for Caller {}
 impl Takes for HeaderMap {}
-/// The endpoint itself says what it takes.
+/// The endpoint describes its parameters itself.
 impl Takes for Request {}
 impl<T> Takes for Option<axum::Extension<T>> {}
 
-/// Parameters of the path are in the path itself.
+/// Path parameters are derived from the path.
 impl<T> Takes for InPath<T> {
     fn describe(about: &mut About) {
         about.errors.insert(ErrorCode::InvalidField);
@@ -87,7 +87,7 @@ impl<T> Takes for LastInPath<T> {
     }
 }
 
-/// The endpoint itself says what is in it.
+/// The endpoint describes its body itself.
 impl Takes for Raw {
     fn describe(about: &mut About) {
         about
@@ -118,11 +118,11 @@ impl<T: ToSchema> Takes for Body<T> {
 
 /// A result of a handler.
 pub(crate) trait Gives {
-    /// Adds what clients get.
+    /// Adds the response to the description.
     fn describe(_: &mut About) {}
 }
 
-/// The endpoint itself says what it answers.
+/// The endpoint describes its responses itself.
 impl Gives for Response {}
 
 impl<T: ToSchema> Gives for Json<T> {
@@ -163,7 +163,7 @@ impl<G: Gives> Gives for Result<G, Response> {
 
 /// A handler with the parameters `A`.
 pub(crate) trait Signature<A> {
-    /// Adds what its parameters and its result say.
+    /// Adds its parameters and its result to the description.
     fn describe(about: &mut About);
 }
 
@@ -187,19 +187,19 @@ macro_rules! signatures {
 
 signatures! { () (A) (A B) (A B C) (A B C D) (A B C D E) }
 
-/// `programs_show` of the handler `show` in `programs.rs`.
+/// The operation's id, such as `programs_show` for the handler `show` in `programs.rs`.
 fn name_of<F>() -> String {
     let parts: Vec<&str> = std::any::type_name::<F>().rsplit("::").take(2).collect();
     parts.into_iter().rev().collect::<Vec<_>>().join("_")
 }
 
-/// The parameters of a path: text, but for the number of a step.
+/// The parameters of a path: strings, except for the number of a step.
 pub(super) fn in_path(path: &str) -> Vec<Parameter> {
     let names = path
         .split('{')
         .skip(1)
         .filter_map(|rest| rest.split('}').next())
-        // What stands for the rest of a path is named in the same way.
+        // A wildcard parameter has a leading asterisk.
         .map(|name| name.trim_start_matches('*'));
     let parameter = |name: &str| {
         let kind = if name == "step" {

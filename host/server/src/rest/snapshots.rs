@@ -1,4 +1,4 @@
-//! Snapshots of sandboxes' files, of which others are made.
+//! Snapshots of sandboxes' files, from which sandboxes are created.
 
 use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, delete, get, post};
@@ -40,35 +40,36 @@ pub(super) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     ]
 }
 
-/// A snapshot to be made.
+/// A snapshot to be created.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct SnapshotRequest {
-    /// A name to make sandboxes of it by, beside its id: letters, digits and `-_.:`.
+    /// An optional name beside its id: letters, digits and `-_.:`.
     name: Option<String>,
 }
 
 /// A snapshot.
 #[derive(Serialize, ToSchema)]
 struct SnapshotView {
-    /// What it is named by in all cases.
+    /// Its id.
     id: String,
-    /// What its owner calls it.
+    /// Its name, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// The sandbox whose files it has.
+    /// The sandbox that it was taken of.
     sandbox: String,
-    /// The image below them.
+    /// The image of that sandbox.
     image: String,
     /// The RL run of that sandbox.
     job: String,
-    /// When it was made, in microseconds since 1970.
+    /// When it was created, in microseconds since 1970.
     created_at_us: u64,
-    /// When a sandbox was made of it last; when it was made, before that.
+    /// When a sandbox was last created from it, in microseconds since 1970; initially its own
+    /// creation.
     used_at_us: u64,
-    /// What it takes of the disk.
+    /// Disk space that it uses, in bytes.
     disk_bytes: u64,
-    /// The node that it is on; the daemon's own machine without it.
+    /// Its node; absent on the daemon's own machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
 }

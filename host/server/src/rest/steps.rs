@@ -16,8 +16,8 @@ use treadle_store::{ListedPage, ListedStep, SCANNED_ROWS_MAX, StepColumn, StepCu
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
-/// How far back the slowest steps are looked for where no time is named, in microseconds: they are
-/// sorted, those of other orders are not.
+/// Default time range of the slowest steps, in microseconds: this order must be sorted in memory,
+/// others are read in order.
 const SLOWEST_BACK_US: u64 = 3_600 * 1_000_000;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -42,18 +42,18 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Which part of a listing.
+/// Paging of a program's steps.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct StepQuery {
-    /// Only those that came after the step of this number, or from the next number on if the program
-    /// has none of this one.
+    /// Only those that arrived after the step with this number, or after the place where it would
+    /// be.
     after: Option<u64>,
-    /// Most steps; 1000 without it.
+    /// Maximum number of steps; default 1000.
     limit: Option<u32>,
 }
 
-/// Which steps.
+/// Filters and paging of the steps of all programs.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct ListedQuery {
@@ -61,36 +61,37 @@ struct ListedQuery {
     job: Option<String>,
     /// Only those that the worker of this URL served.
     worker: Option<String>,
-    /// Only those that ended this way: stop, length, failed, cancelled, interrupted, refused and so on.
+    /// Only those with this outcome: stop, length, failed, cancelled, interrupted, refused and so
+    /// on.
     outcome: Option<String>,
-    /// Only those that were held back at least so long, in milliseconds.
+    /// Only those that waited at least this long before dispatch, in milliseconds.
     min_wait_ms: Option<u64>,
     /// Only those that ended at this time or later, in milliseconds since 1970.
     since_ms: Option<u64>,
     /// Only those that ended before this time.
     until_ms: Option<u64>,
-    /// finished_at_us or took_us, the time from arrival to end; the greatest come first with a dash
-    /// before it. `-finished_at_us` without it.
+    /// finished_at_us, or took_us, the time from arrival to end; a leading dash sorts in descending
+    /// order. Default `-finished_at_us`.
     sort: Option<String>,
-    /// Only those that come after: `next` of the page before, with the same `sort`.
+    /// Only those after this position: `next` of the previous page, with the same `sort`.
     after: Option<String>,
-    /// Most steps; 100 without it.
+    /// Maximum number of steps; default 100.
     limit: Option<u32>,
 }
 
 /// A page of a program's steps.
 #[derive(Serialize, ToSchema)]
 struct Steps {
-    /// In the order in which they came.
+    /// In order of arrival.
     steps: Vec<StepView>,
 }
 
 /// A page of steps of all programs.
 #[derive(Serialize, ToSchema)]
 struct ListedSteps {
-    /// In the order that was asked for.
+    /// In the requested order.
     steps: Vec<StepView>,
-    /// The `after` of the page that follows; absent on the last one.
+    /// The `after` of the next page; absent on the last one.
     next: Option<String>,
 }
 
@@ -103,11 +104,11 @@ struct StepView {
     program_id: String,
     /// Job of its program.
     job: Option<String>,
-    /// Worker that served it, or that it is at.
+    /// Worker that served it or is running it.
     worker: Option<String>,
     /// When the request came in.
     arrived_at_us: u64,
-    /// When it went to the worker.
+    /// When it was sent to the worker.
     dispatched_at_us: Option<u64>,
     /// When the first token came back.
     first_token_at_us: Option<u64>,
@@ -117,31 +118,31 @@ struct StepView {
     prompt_tokens: u64,
     /// Tokens that were generated.
     output_tokens: u64,
-    /// Tokens of the prompt that the engine had in its cache, where it reports them.
+    /// Prompt tokens found in the engine's cache, if the engine reports them.
     cached_tokens: Option<u64>,
-    /// How it went; null while it waits or runs.
+    /// Its outcome; null while it waits or runs.
     outcome: Option<String>,
-    /// How long it was held back before it went to the worker.
+    /// How long it waited before it was sent to the worker.
     waited_us: u64,
-    /// Why it was held back or failed.
+    /// Why it waited or failed.
     cause: Option<String>,
-    /// Tokens that the program had generated when this step had ended, in all its steps.
+    /// Tokens that the program had generated in all its steps up to the end of this one.
     output_tokens_total: Option<u64>,
-    /// Tokens that the program was predicted to generate yet when this step had ended: the mean.
-    /// Null where nothing was predicted.
+    /// Predicted mean of the tokens that the program would still generate after this step; null
+    /// without a prediction.
     predicted_tokens: Option<u64>,
-    /// Their 90th percentile.
+    /// 90th percentile of that prediction.
     predicted_tokens_p90: Option<u64>,
-    /// Tokens that later steps of the program have generated: all that followed once it has ended.
+    /// Tokens that later steps of the program have generated; final once the program has ended.
     followed_tokens: Option<u64>,
-    /// Version of the weights that it ended under, where the engine names it.
+    /// Version of the weights when it ended, if the engine reports it.
     weight_version: Option<String>,
-    /// Versions that the job has seen for the first time since it saw this one.
+    /// Number of newer versions that the job has seen since this one.
     staleness: Option<u64>,
 }
 
 impl StepView {
-    /// A step as its tenant sees it; `None` for another's.
+    /// A step as its tenant sees it; `None` for another tenant's.
     fn of(tenant: &Tenant, listed: ListedStep) -> Option<Self> {
         let ListedStep { step: row, job, .. } = listed;
         let total = listed.program_output_tokens.zip(row.output_tokens_total);
@@ -169,7 +170,7 @@ impl StepView {
         })
     }
 
-    /// One that waits or runs.
+    /// A step that waits or runs.
     fn open(tenant: &Tenant, program: &ClientName, open: OpenStep) -> Self {
         let OpenStep { id, step, .. } = open;
         Self {
@@ -206,7 +207,8 @@ async fn steps(
     let tenant = &caller.principal.tenant.tenant;
     let limit = page_limit(Some(query.limit.unwrap_or(1_000)));
     let key = caller.principal.inside(&program);
-    // Open ones first, so that one that ends meanwhile is seen; nothing is open once all has stopped.
+    // Open steps are read first, so that one that ends meanwhile is not missed; none are open once
+    // the driver has stopped.
     let open = app.driver.open_steps(&key).await.unwrap_or_default();
     // No step has the number 0.
     let place = match query.after.filter(|after| *after > 0) {
@@ -240,8 +242,8 @@ async fn steps(
     Ok(Json(Steps { steps }))
 }
 
-/// The time and the number after which the steps of a program come that follow a number: those of
-/// its step, or just before those of the next one that the program has.
+/// The time and the number after which the steps that follow a given number are listed: those of
+/// the step itself, or just before the program's next one.
 async fn place_of(
     app: &App,
     key: &str,
@@ -314,8 +316,8 @@ async fn listed(
     }))
 }
 
-/// Looks no further than the end of a step. Gives the `after` of a page that goes on from there;
-/// where the slowest are asked for, none does.
+/// Limits the page to steps up to this end. Returns the `after` of the page that continues from
+/// there; `None` when sorting by duration.
 fn narrow(page: &mut ListedPage, end_us: u64) -> Option<String> {
     let goes_back = page.column == StepColumn::TookUs || !page.ascending;
     let next_us = if goes_back {
@@ -328,8 +330,8 @@ fn narrow(page: &mut ListedPage, end_us: u64) -> Option<String> {
     (page.column != StepColumn::TookUs).then(|| format!("{next_us}:0:"))
 }
 
-/// The row that a page ended with, from the text that its `next` had. Without a program it comes
-/// before all that ended then.
+/// Parses `next`: the row that the page ended with. Without a program the cursor is before all
+/// steps that ended at that time.
 fn cursor(tenant: &Tenant, text: &str) -> Result<StepCursor, Response> {
     let read = || {
         let (value, rest) = text.split_once(':')?;

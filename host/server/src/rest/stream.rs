@@ -24,16 +24,16 @@ use treadle_store::{EventPage, EventRow, SeqPage, Store, StoreError};
 use treadle_wire::ErrorCode;
 use utoipa::IntoParams;
 
-/// Events read at once: what a stream holds for a client that reads slowly.
+/// Events read at once, and so the buffer of a stream with a slow client.
 const PAGE_EVENTS: u32 = 256;
-/// Shortest pause between two looks at the journal.
+/// Shortest pause between two reads of the journal.
 const READ_PAUSE: Duration = Duration::from_millis(50);
-/// Longest life of a stream. Its client comes back with the last id, and is checked again: a token
-/// may have been revoked.
+/// Longest life of a stream. Its client reconnects with the last id and is authenticated again: its
+/// token may have been revoked.
 const LIFE_MAX: Duration = Duration::from_mins(15);
-/// How long a stream is silent at most: its client takes a longer silence for a daemon that is stuck.
+/// Longest silence of a stream: clients treat a longer one as a stuck daemon.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Where a client that comes back goes on.
+/// The header with the last id that a reconnecting client received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -55,7 +55,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Which events.
+/// Filters of the stream.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct StreamQuery {
@@ -106,7 +106,7 @@ async fn stream(
     Ok(events.into_response())
 }
 
-/// The event that a client saw last.
+/// The id of the last event that the client received.
 fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Response> {
     let Some(value) = headers.get(LAST_EVENT_ID) else {
         return Ok(None);
@@ -130,19 +130,19 @@ async fn next(reader: &mut Reader, open: &mut OpenStream, until: Instant) -> Opt
     }
 }
 
-/// Reads the journal on, page by page.
+/// Follows the journal, page by page.
 struct Reader {
     store: Arc<dyn Store>,
     /// Changes with each commit.
     committed: watch::Receiver<u64>,
-    /// Which events.
+    /// Filters of the events.
     page: EventPage,
-    /// The last event that was read or left out.
+    /// The last event that was read or skipped.
     after: u64,
 }
 
 impl Reader {
-    /// The next events, at least one; `None` when there will be none, or the store fails.
+    /// The next events, at least one; `None` at the end or when the store fails.
     async fn next(&mut self) -> Option<Vec<EventRow>> {
         loop {
             self.committed.mark_unchanged();
@@ -161,7 +161,7 @@ impl Reader {
     }
 
     async fn read(&mut self) -> Result<Vec<EventRow>, StoreError> {
-        // What is committed while the page is read is for the next one.
+        // Events that are committed while the page is read belong to the next one.
         let last = self.store.last_seq().await?;
         self.page.range = SeqPage {
             after: Some(self.after),

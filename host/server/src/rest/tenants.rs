@@ -39,20 +39,20 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// What the daemon takes the caller for.
+/// The caller's identity and permissions.
 #[derive(Serialize, ToSchema)]
 struct Whoami {
     /// A token, a subject of the identity provider, or anonymous.
     who: String,
-    /// The tenant that it acts in.
+    /// Its tenant.
     tenant: String,
-    /// What it may do.
+    /// Its scope.
     scope: Option<Scope>,
     /// Whether it is an admin of the whole daemon.
     root: bool,
-    /// How many tenants there are.
+    /// Number of tenants.
     tenants: usize,
-    /// What its tenant may use.
+    /// Limits of its tenant.
     limits: TenantLimits,
 }
 
@@ -85,7 +85,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Json<Tenants> {
     })
 }
 
-/// A tenant to be made.
+/// A tenant to be created.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewTenant {
@@ -119,7 +119,7 @@ async fn show(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ChangedLimits {
-    /// Those that change.
+    /// The limits to change; others are unchanged.
     #[serde(default)]
     #[schema(value_type = Option<TenantLimits>)]
     limits: Option<Map<String, Value>>,
@@ -165,7 +165,7 @@ fn limits_of(
         .map_err(|error| refuse(ErrorCode::InvalidField, format!("`limits`: {error}")))
 }
 
-/// Why nothing was changed, for the client.
+/// The response for a change that failed.
 pub(super) fn change_failed(error: &ChangeError) -> Response {
     match error {
         ChangeError::Refused(error) => error_response(error),

@@ -1,4 +1,4 @@
-//! API tokens: made, rotated, revoked, listed. A secret is in one answer and nowhere else.
+//! Creating, rotating, revoking and listing API tokens. A secret is returned only once.
 
 use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, delete, get, post};
@@ -52,19 +52,19 @@ async fn list(State(app): State<App>, caller: Caller) -> Json<Tokens> {
     })
 }
 
-/// A token to be made.
+/// A token to be created.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct TokenRequest {
-    /// What people call it.
+    /// A descriptive name.
     name: String,
-    /// What it may do.
+    /// Its scope.
     scope: Scope,
-    /// Tenant that it acts for: the caller's own, unless an admin of the whole daemon names another,
-    /// or `*` for the whole daemon, with the scope operator or admin.
+    /// Its tenant; default the caller's own. An admin of the whole daemon may name another, or `*`
+    /// for the whole daemon with the scope operator or admin.
     #[serde(default)]
     tenant: Option<String>,
-    /// When it expires, from now; never without it.
+    /// Its lifetime in seconds; default unlimited.
     #[serde(default)]
     expires_in_s: Option<u64>,
 }

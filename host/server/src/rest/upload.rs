@@ -1,4 +1,4 @@
-//! Reads an upload: the component as it is, or as the first file of a form.
+//! Reads an upload: the component as the raw body, or as the first file of a form.
 
 use super::refuse;
 use axum::extract::{FromRequest, Multipart, Request};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use treadle_registry::Upload;
 use treadle_wire::ErrorCode;
 
-/// Carries the signature of a raw upload.
+/// The header with the signature of a raw upload.
 const SIGNATURE: &str = "x-treadle-signature";
 
 /// The upload in a request.

@@ -1,4 +1,4 @@
-//! What-if runs: recorded work under other policies, in the background.
+//! What-if runs: replaying recorded work under other policies, in the background.
 
 use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, delete, get, post};
@@ -58,8 +58,8 @@ async fn start(
     run.map(Accepted).map_err(refused)
 }
 
-/// The stored plugins that the sets name, of those that the caller may bind. They are read when the
-/// run's turn comes.
+/// The stored plugins that the sets name, out of those that the caller may bind. They are loaded
+/// when the run starts.
 async fn policies_of(
     app: &App,
     caller: &Caller,

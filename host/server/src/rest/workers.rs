@@ -1,4 +1,4 @@
-//! Workers: engines come and go while treadle runs.
+//! Workers: engines are registered and removed while treadle runs.
 
 use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, delete, get, patch, post};
@@ -41,9 +41,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// Registered engines.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Workers {
-    /// By rising id.
+    /// In ascending order of id.
     pub(crate) workers: Vec<WorkerView>,
-    /// How many there are.
+    /// Number of workers.
     pub(crate) total: usize,
 }
 
@@ -52,81 +52,81 @@ pub(crate) struct Workers {
 pub(crate) struct WorkerView {
     /// Its id.
     id: String,
-    /// Where it listens.
+    /// Its URL.
     pub(crate) url: Box<str>,
-    /// Always regular: clients of SGLang's router ask for it.
+    /// Always regular; for clients of SGLang's router.
     worker_type: &'static str,
-    /// Whether it answers.
+    /// Whether it responds.
     is_healthy: bool,
-    /// What its operator lets it do. It is given programs if it is active. If it is cordoned, none
-    /// comes, and those that are placed there go on; if it is draining, they leave once their
-    /// running steps have ended, and then it is drained. If its operator lets it be active, but its
-    /// engine says that it is asleep or paused, it is given no steps until it says otherwise.
+    /// active: it accepts programs. cordoned: it accepts no new programs, and those placed there
+    /// continue. draining: programs also leave once their running steps have ended; then it is
+    /// drained. asleep or paused: it is active, but its engine reports this state and gets no steps
+    /// until that changes.
     state: &'static str,
-    /// Why it is given no steps, or why programs that leave it, or would be placed on it, go nowhere;
-    /// absent otherwise.
+    /// Why it gets no steps, or why programs that leave it can't be placed elsewhere; absent
+    /// otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<&'static str>,
-    /// What it is: vllm, sglang, llamacpp or another.
+    /// The engine: vllm, sglang, llamacpp or another.
     #[schema(value_type = String)]
     engine: EngineKind,
-    /// The model that it serves, where it tells.
+    /// The model that it serves, if it reports one.
     model: Option<Box<str>>,
-    /// Further names that it serves, adapters among them.
+    /// Other model names that it serves, including adapters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     other_models: Vec<Box<str>>,
-    /// Version of its software, as it said when it last began to answer.
+    /// Version of its software, as reported when it last became reachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<Box<str>>,
-    /// What it does of each step, prefill or decode, where it said that it does not do all.
+    /// Its part of each step, prefill or decode, if it reported that it does not do both.
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<Box<str>>,
-    /// What was found that it can do.
+    /// Its detected capabilities.
     capabilities: Capabilities,
-    /// Steps that it runs.
+    /// Steps running on it.
     load: u32,
     /// Programs that are placed on it.
     programs: usize,
-    /// KV memory that they are charged, in tokens.
+    /// KV memory charged to its programs, in tokens.
     used_tokens: u64,
-    /// KV memory that it has, in tokens, where known.
+    /// Its KV memory, in tokens, if known.
     capacity_tokens: Option<u64>,
-    /// Longest context of one program, in tokens, where known.
+    /// Longest context of one program, in tokens, if known.
     context_tokens_max: Option<u64>,
-    /// Programs at once, at engines with slots.
+    /// Concurrent programs, for engines with slots.
     slots: Option<u32>,
-    /// GPUs that it runs on, where known.
+    /// GPUs that it runs on, if known.
     gpus: Option<u32>,
-    /// Host memory that it is seen to offload to by itself, in tokens.
+    /// Host memory to which the engine itself offloads, as measured, in tokens.
     host_tokens: u64,
-    /// Prompt tokens that it computes in a second, once measured.
+    /// Prompt tokens that it computes per second, once measured.
     prefill_tokens_per_s: Option<u64>,
-    /// Microseconds that it takes for a token of one step alone, once enough steps were seen.
+    /// Microseconds per token of a single step, once measured from enough steps.
     token_us: Option<u64>,
-    /// Microseconds that each further step adds to that for all.
+    /// Microseconds that each further concurrent step adds to the time per token.
     step_us: Option<u64>,
-    /// What it reports itself, beside treadle's own ledger.
+    /// Its own reported load, beside treadle's ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     engine_load: Option<ReportedLoad>,
 }
 
-/// What an engine can do, as was found when it last began to answer; what is not known is absent.
+/// Capabilities of an engine, as detected when it last became reachable; unknown ones are absent.
 #[derive(Serialize, ToSchema)]
 struct Capabilities {
-    /// Whether a program's KV cache can wait outside of its memory.
+    /// Whether a program's KV cache can be offloaded to host memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     offload: Option<bool>,
-    /// Whether a KV cache can go to another engine of its kind.
+    /// Whether a KV cache can be moved to another engine of its kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     migrate: Option<bool>,
-    /// What it lacks for these, with the remedy.
+    /// What it lacks for offloads and moves, with the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<Box<str>>,
-    /// Whether it serves the steps with the greatest priority first. vLLM does not say so.
+    /// Whether it serves steps by priority. vLLM does not report this.
     #[serde(skip_serializing_if = "Option::is_none")]
     priorities: Option<bool>,
-    /// Whether a step may give way in the middle of its answer, and the answer go on later.
+    /// Whether a step can be preempted in the middle of its answer and resumed later.
     continues: bool,
 }
 
@@ -144,18 +144,18 @@ impl Capabilities {
     }
 }
 
-/// What an engine reports.
+/// Load that an engine reports.
 #[derive(Serialize, ToSchema)]
 struct ReportedLoad {
-    /// Requests that it runs.
+    /// Running requests.
     running: Option<u64>,
-    /// Requests that wait in it.
+    /// Waiting requests.
     waiting: Option<u64>,
     /// KV memory in use, in tokens.
     used_tokens: Option<u64>,
-    /// Prompts so far, in tokens.
+    /// Prompt tokens so far.
     prompt_tokens_total: Option<u64>,
-    /// Of these, found in its cache.
+    /// Prompt tokens so far that were found in its cache.
     cached_tokens_total: Option<u64>,
 }
 
@@ -185,7 +185,7 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
     Ok(staying.map(view).collect())
 }
 
-/// A worker, and whether programs wait because none takes any.
+/// The view of a worker; `waits` if programs wait because no worker accepts any.
 fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
     let found = app.engines.found(w.id).unwrap_or_default();
     let no_other = (waits && w.state != WorkerState::Active).then_some(NO_OTHER);
@@ -244,17 +244,17 @@ pub(crate) async fn list(State(app): State<App>) -> Answer<Workers> {
 struct NewWorker {
     /// Its URL, of the form http://host:port.
     url: String,
-    /// vllm, sglang, llamacpp or openai; found out without it.
+    /// vllm, sglang, llamacpp or openai; detected by default.
     #[serde(default)]
     kind: Option<String>,
-    /// Its KV memory, where it does not report it.
+    /// Its KV memory in tokens, if the engine does not report it.
     #[serde(default)]
     capacity_tokens: Option<u64>,
     /// GPUs that it runs on, by tensor parallelism; SGLang reports it itself.
     #[serde(default)]
     gpus: Option<u32>,
-    /// How fast it is until its own steps tell: the document that `treadle calibrate` writes,
-    /// or a preset's name. It is not measured then.
+    /// Its speed until its own steps are measured: the document that `treadle calibrate` writes, or
+    /// a preset's name. It is not measured at registration then.
     #[serde(default)]
     #[schema(value_type = Object)]
     profile: Option<Value>,
@@ -279,9 +279,9 @@ async fn add(
 /// An engine was registered.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Registered {
-    /// Always success: clients of SGLang's router ask for it.
+    /// Always success; for clients of SGLang's router.
     status: &'static str,
-    /// Whether it was not registered before.
+    /// True if it was not registered before.
     added: bool,
     /// Its id.
     worker_id: String,
@@ -298,7 +298,7 @@ pub(crate) fn urls(workers: &[WorkerView]) -> Vec<Box<str>> {
     workers.iter().map(|w| w.url.clone()).collect()
 }
 
-/// Registers an engine, or finds that it is.
+/// Registers an engine, unless it is already registered.
 pub(crate) async fn register(
     app: &App,
     caller: &Caller,
@@ -339,11 +339,11 @@ pub(crate) async fn register(
     reason = "clients of SGLang's router expect them"
 )]
 pub(crate) struct Removed {
-    /// Always success: clients of SGLang's router ask for it.
+    /// Always success; for clients of SGLang's router.
     status: &'static str,
     /// Always true.
     removed: bool,
-    /// Those that are left.
+    /// The remaining engines.
     workers: Vec<WorkerView>,
     /// Their URLs.
     worker_urls: Vec<Box<str>>,
@@ -367,7 +367,7 @@ async fn found(app: &App, reference: &str) -> Result<Worker, Response> {
     })
 }
 
-/// What an engine is to do.
+/// The wanted state of an engine.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewWorkerState {

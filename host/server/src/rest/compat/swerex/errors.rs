@@ -161,7 +161,7 @@ impl From<Failure> for Problem {
 fn of_command(cause: &str) -> Problem {
     if let Some(cwd) = cause.strip_prefix("cwd: ") {
         let path = cwd.split(": ").next().unwrap_or(cwd);
-        let path = path.strip_suffix(" is no folder").unwrap_or(path);
+        let path = path.strip_suffix(" is not a folder").unwrap_or(path);
         return Problem::of_file(path, &io::ErrorKind::NotFound.into());
     }
     let (program, why) = cause.rsplit_once(": ").unwrap_or((cause, ""));
@@ -212,7 +212,7 @@ mod tests {
                 "[Errno 2] No such file or directory: '/no'",
             ),
             (
-                "cwd: /f is no folder",
+                "cwd: /f is not a folder",
                 FILE_MISSING,
                 "[Errno 2] No such file or directory: '/f'",
             ),
