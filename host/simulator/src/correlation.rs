@@ -1,6 +1,6 @@
-//! How much two lists of numbers go together.
+//! Pearson's correlation.
 
-/// Correlation of two lists of the same length, -1 to 1; 0 where one of them never changes.
+/// Correlation of two lists of equal length, -1 to 1; 0 if one of them is constant.
 pub fn pearson(a: &[f64], b: &[f64]) -> f64 {
     let count = a.len().min(b.len());
     let mean = |list: &[f64]| list[..count].iter().sum::<f64>() / count.max(1) as f64;

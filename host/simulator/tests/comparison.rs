@@ -68,7 +68,7 @@ fn generated(programs: usize, seed: u64) -> Vec<AgentRun> {
 #[test]
 fn what_is_seen_of_engines_is_what_they_are() {
     let scenario = Scenario {
-        // To their end, so that engines are seen with many of them and with few.
+        // Runs to their end, so that engines are observed with many and with few programs.
         runs: generated(40, 11),
         live: 32,
         minutes: 8,
@@ -178,9 +178,9 @@ fn without_pressure_no_program_is_paused() {
     assert!(kv.unused > 0.5 && kv.caching > 0.0, "{kv:?}");
 }
 
-/// On recorded coding agents, of which 192 are live at once: at least 2.1 times
-/// the steps of sticky routing, with no worse a tail. The trace is not part of
-/// the repository; `TREADLE_TRACE` names it elsewhere.
+/// On recorded coding agents with 192 live programs: at least 2.1 times the steps of sticky
+/// routing, with no worse a tail. The trace is not part of the repository; `TREADLE_TRACE` sets its
+/// path.
 #[test]
 fn on_recorded_agents_the_gain_holds_and_the_tail_is_no_worse() {
     let path = std::env::var("TREADLE_TRACE").unwrap_or_else(|_| {
@@ -234,7 +234,7 @@ fn tools_wait_for_cores() {
         report.steps_per_min
     };
     let (scarce, ample) = (steps_per_min(Some(2)), steps_per_min(Some(16)));
-    // Two cores end 20 tools a minute, and the last step of a run has none.
+    // Two cores finish 20 tools a minute, and the last step of a run has none.
     assert!((10.0..30.0).contains(&scarce), "{scarce}");
     assert!(
         ample > 1.5 * scarce,

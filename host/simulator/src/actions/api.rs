@@ -1,5 +1,5 @@
-//! Services that others own, and agents that call them on their own: what `ARL-Tangram` §6.1
-//! compares DeepSearch with.
+//! External services, and agents that call them without a scheduler: the baseline of DeepSearch in
+//! `ARL-Tangram` §6.1.
 
 use super::clock::Clock;
 use super::outcome::{Outcome, Times};
@@ -8,12 +8,12 @@ use super::search::Api;
 use super::work::{Draws, Trajectory, micros};
 use std::collections::VecDeque;
 
-/// What an owner lets through.
+/// The rate limiter of a service's owner.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     api: Api,
     running: u64,
-    /// When the requests of the last period came.
+    /// Times of the requests in the last period.
     recent: VecDeque<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Gate {
         }
     }
 
-    /// Lets a request through, or refuses it. A refused request counts for nothing.
+    /// Accepts or refuses a request. A refused request does not count towards the limits.
     pub(super) fn begin(&mut self, now_us: u64) -> bool {
         let period_us = self.api.period_us;
         while self
@@ -54,7 +54,7 @@ impl Gate {
     }
 }
 
-/// Agents that call on their own, and call again after a refusal.
+/// Agents that call services on their own, and retry after a refusal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnTheirOwn {
     /// The services.
@@ -69,7 +69,7 @@ enum Due {
 }
 
 impl OnTheirOwn {
-    /// Runs a batch. An agent whose request was refused for the last time is over.
+    /// Runs a batch. An agent whose last retry is refused ends.
     pub fn run(&self, trajectories: &[Trajectory]) -> Outcome {
         let mut gates: Vec<Gate> = self.apis.iter().map(|api| Gate::new(*api)).collect();
         let mut turns = vec![0_usize; trajectories.len()];

@@ -1,10 +1,9 @@
-//! What is to happen later, in order of time; what happens at one time, in the order in which it was
-//! put there.
+//! An event queue ordered by time; events at the same time are in insertion order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Events at their times.
+/// Future events with their times.
 #[derive(Debug)]
 pub(super) struct Clock<T> {
     heap: BinaryHeap<Reverse<(u64, u64)>>,

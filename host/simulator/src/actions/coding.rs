@@ -5,7 +5,7 @@ use super::work::{Draws, Speedup, Trajectory, Turn, Work, micros};
 use crate::workload::LognormalParameter;
 use crate::workload::rollout::draw::Draw;
 
-/// Cores that tests can use: each number up to 32 (§6.4).
+/// Core counts that tests can use: 1 to 32 (§6.4).
 pub const TEST_CORES: [u64; 32] = {
     let mut cores = [0; 32];
     let mut index = 0;
@@ -19,32 +19,32 @@ pub const TEST_CORES: [u64; 32] = {
 /// Purpose of the random streams.
 const STREAM: u64 = 0xac01;
 
-/// A batch of coding agents.
+/// Parameters of a batch of coding agents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coding {
-    /// Trajectories.
+    /// Number of trajectories.
     pub batch: u32,
-    /// Commands of a trajectory, before its tests.
+    /// Number of commands of a trajectory, before its tests.
     pub commands: LognormalParameter,
-    /// Most commands.
+    /// Maximum number of commands.
     pub commands_max: f64,
     /// Generation before an action, in seconds.
     pub generation_s: LognormalParameter,
-    /// A command on one core, in seconds.
+    /// Time of a command on one core, in seconds.
     pub command_s: LognormalParameter,
-    /// Shortest and longest command, in seconds.
+    /// Minimum and maximum time of a command, in seconds.
     pub command_range_s: (f64, f64),
-    /// Tests on one core, in seconds.
+    /// Time of the tests on one core, in seconds.
     pub tests_s: LognormalParameter,
-    /// Longest tests on one core, in seconds.
+    /// Maximum time of the tests on one core, in seconds.
     pub tests_max_s: f64,
-    /// Share of tests that runs in parallel: the least and the most, evenly spread.
+    /// Parallel share of tests: minimum and maximum of a uniform distribution.
     pub parallel: (f64, f64),
-    /// Spread of profiled times around true ones, in logarithms.
+    /// Standard deviation of profiled times around true ones, in logarithms.
     pub profile_sigma: f64,
-    /// What tests may use.
+    /// Core counts that tests may use.
     pub test_cores: &'static [u64],
-    /// Seed of everything.
+    /// Seed of all random streams.
     pub seed: u64,
 }
 
@@ -80,7 +80,8 @@ impl Default for Coding {
 }
 
 impl Coding {
-    /// The trajectories, the same for the same parameters; a larger batch begins with a smaller one.
+    /// The trajectories, the same for the same parameters; a larger batch starts with a smaller
+    /// one.
     pub fn generate(&self) -> Vec<Trajectory> {
         let one = |index| self.trajectory(&mut Draw::new(&[self.seed, STREAM, u64::from(index)]));
         (0..self.batch).map(one).collect()

@@ -1,8 +1,8 @@
-//! A batch under a machine of actions: `treadle` in virtual time.
+//! Runs a batch under an action scheduler: `treadle` in virtual time.
 //!
-//! Cores are those of nodes. A trajectory is on the node that has the fewest, from its first action
-//! on, as its files are there (`ARL-Tangram` §5.2); each node's cores are a resource. Devices are one
-//! resource, and so is each quota.
+//! Cores belong to nodes. A trajectory stays on the node that has the fewest when its first action
+//! starts, as its files are there (`ARL-Tangram` §5.2); each node's cores are one resource. So are
+//! the devices, and each quota.
 
 use super::api::Gate;
 use super::clock::Clock;
@@ -17,29 +17,28 @@ use treadle_core::actions::{
 };
 use treadle_model::{ActionId, PolicyRef, Span, Timestamp};
 
-/// The longest that an action may run: no action of a workload comes near.
+/// Maximum run time of an action, which no action of a workload approaches.
 const RUN_MAX: Span = Span::from_secs(86_400);
 
-/// What actions draw from, and what starting them takes.
+/// Resources of actions, and the overheads of starting them.
 #[derive(Clone, Debug)]
 pub struct Pools {
-    /// Cores of each node.
+    /// Number of cores of each node.
     pub node_cores: Vec<u64>,
-    /// Devices of each node.
+    /// Number of devices of each node.
     pub node_devices: Vec<u32>,
-    /// Models for devices.
+    /// Models on devices.
     pub services: Option<Services>,
-    /// Services of others.
+    /// External services.
     pub apis: Vec<Api>,
-    /// What starting an action takes, in seconds.
+    /// Overhead of starting an action, in seconds.
     pub exec_s: f64,
-    /// What starting the first action of a trajectory on cores takes besides, in seconds: its
-    /// container.
+    /// Additional overhead of a trajectory's first action on cores, in seconds: its container.
     pub container_s: f64,
 }
 
 impl Pools {
-    /// Nodes of cores alone.
+    /// Nodes with cores only.
     pub fn cores(nodes: u32, node_cores: u64, exec_s: f64, container_s: f64) -> Self {
         Self {
             node_cores: vec![node_cores; nodes as usize],
@@ -92,12 +91,12 @@ enum Due {
     Wake,
 }
 
-/// The place of an action among those that were submitted: ids begin at 1.
+/// Index of an action among the submitted ones: ids start at 1.
 fn place(id: u64) -> usize {
     id as usize - 1
 }
 
-/// An action that was submitted.
+/// A submitted action.
 struct Submitted {
     trajectory: u32,
     turn: usize,
@@ -198,7 +197,7 @@ impl Course<'_> {
         self.follow(now_us);
     }
 
-    /// Does what the machine wants done.
+    /// Executes the scheduler's commands.
     fn follow(&mut self, now_us: u64) {
         while let Some(command) = self.machine.poll() {
             match command {
@@ -282,7 +281,7 @@ impl Course<'_> {
         }
     }
 
-    /// The node of a trajectory; the one with the fewest where it has none yet.
+    /// The node of a trajectory; if it has none yet, it gets the one with the fewest trajectories.
     fn node_of(&mut self, trajectory: usize) -> usize {
         if let Some(node) = self.node[trajectory] {
             return node;

@@ -1,9 +1,8 @@
-//! Models for rewards that stay on devices, or come there one at a time from a disk: what
-//! `ARL-Tangram` §6.3 compares with.
+//! Reward models that stay on devices, or are loaded one at a time from a disk: the baselines of
+//! `ARL-Tangram` §6.3.
 //!
-//! Requests are served first come, first served. How long each takes is known, so that a request
-//! knows when its turn is; one that would wait for longer than the timeout gives up then and comes
-//! again.
+//! Requests are served first come, first served. Their times are known, so a request knows its turn
+//! in advance; one that would wait longer than the timeout gives up after it and tries again.
 
 use super::clock::Clock;
 use super::outcome::{Outcome, Times};
@@ -18,30 +17,30 @@ struct Slot {
     free_us: u64,
 }
 
-/// Where models are, and what it takes to change that.
+/// How models are deployed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deployed {
-    /// Each model on devices of its own, always.
+    /// Each model permanently on its own devices.
     Always {
         /// Replicas of each model.
         replicas: Vec<u32>,
         /// Devices of each replica.
         devices: u64,
     },
-    /// Models come when they are asked for, onto the slot where the request is served first
+    /// Models are loaded on demand onto the slot that can serve the request first
     /// (`ServerlessLLM`).
     OnDemand {
-        /// Slots.
+        /// Number of slots.
         slots: u32,
         /// Devices of each slot.
         devices: u64,
-        /// Time until a model serves, in seconds.
+        /// Time to load a model, in seconds.
         load_s: f64,
     },
 }
 
 impl Deployed {
-    /// Models of the same share each on `devices` of all.
+    /// An equal number of replicas for each model, each on `devices` of all.
     pub fn even(models: u32, all: u64, devices: u64) -> Self {
         let each = all / u64::from(models.max(1)) / devices;
         Self::Always {
@@ -50,8 +49,8 @@ impl Deployed {
         }
     }
 
-    /// Replicas in proportion to how much each model is asked for, one at least: what an operator
-    /// would do who knew that beforehand.
+    /// Replicas in proportion to the models' shares of requests, at least one each, as an operator
+    /// would choose who knew the shares.
     pub fn proportional(shares: &[f64], all: u64, devices: u64) -> Self {
         let total = (all / devices) as usize;
         let mut replicas = vec![1_u32; shares.len()];
@@ -85,7 +84,7 @@ impl Deployed {
         }
     }
 
-    /// What a model must wait for on a slot besides its turn; `None` where it never comes.
+    /// Time to load a model onto a slot; `None` if the slot never serves it.
     fn load_us(&self, slot: &Slot, model: u32) -> Option<u64> {
         if slot.model == Some(model) {
             return Some(0);

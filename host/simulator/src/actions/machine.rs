@@ -1,33 +1,33 @@
-//! What gives actions what they draw from: the daemon's core. Programs, steps and engines are not
-//! part of this: its actions belong to no program.
+//! The action scheduler of a batch: the daemon's core. Programs, steps and engines are not
+//! involved: the actions belong to no program.
 
 use treadle_core::actions::{ActionCommand, ActionEvent, ElasticAnswer, ElasticQuestion};
 use treadle_core::{ActionsConfig, Command, Core, CoreConfig, Event};
 use treadle_model::Timestamp;
 
-/// A machine of actions.
+/// An action scheduler.
 pub trait Machine {
     /// Handles an event.
     fn handle(&mut self, now: Timestamp, event: ActionEvent);
 
-    /// The next thing to do, if any.
+    /// The next command, if any.
     fn poll(&mut self) -> Option<ActionCommand>;
 
-    /// When [`Machine::wake`] is due.
+    /// The time at which [`Machine::wake`] is due.
     fn deadline(&self) -> Option<Timestamp>;
 
-    /// A deadline has passed.
+    /// Handles a deadline that has passed.
     fn wake(&mut self, now: Timestamp);
 }
 
-/// The daemon's core, with nothing in it but actions.
+/// The daemon's core, used only for actions.
 #[derive(Clone, Debug)]
 pub struct Treadle {
     core: Core,
 }
 
 impl Treadle {
-    /// One with these settings.
+    /// A core with these settings.
     pub fn new(actions: ActionsConfig) -> Self {
         let config = CoreConfig {
             actions,
@@ -38,7 +38,7 @@ impl Treadle {
         }
     }
 
-    /// The core as it stands.
+    /// The core.
     pub fn core(&self) -> &Core {
         &self.core
     }
@@ -75,6 +75,6 @@ impl Machine for Treadle {
 
 /// An allocation policy.
 pub trait Allocator {
-    /// Which of the waiting actions start, and with how much.
+    /// Which of the waiting actions start, and with how many units.
     fn allocate(&mut self, question: &ElasticQuestion) -> ElasticAnswer;
 }

@@ -1,5 +1,5 @@
-//! Actions that draw from cores, devices and quotas, in virtual time: workloads, the daemon's core
-//! with an allocation policy, and what `ARL-Tangram` §6 compares with.
+//! Actions that use cores, devices and quotas, in virtual time: workloads, the daemon's core with
+//! an allocation policy, and the baselines of `ARL-Tangram` §6.
 
 mod api;
 mod clock;

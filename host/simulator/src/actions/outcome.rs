@@ -1,54 +1,54 @@
-//! What a system made of a batch: the times of each action, and sums of them.
+//! The outcome of a batch: the times of each action, and aggregates.
 
 use super::work::Trajectory;
 
 /// The times of one action.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Times {
-    /// Its trajectory.
+    /// Index of its trajectory.
     pub trajectory: u32,
-    /// Whether it is the last of its trajectory.
+    /// Whether it is the last action of its trajectory.
     pub last: bool,
-    /// From its submission until it was given what it runs on.
+    /// Time from submission until its resources were granted.
     pub queue_us: u64,
-    /// Until it ran: containers, models, what starting it takes.
+    /// Time from then until it ran: containers, models, starting it.
     pub overhead_us: u64,
-    /// It ran for so long.
+    /// Time that it ran.
     pub run_us: u64,
-    /// What it ran with.
+    /// Number of units that it ran with.
     pub units: u64,
-    /// It came to nothing.
+    /// Whether it failed.
     pub failed: bool,
 }
 
 impl Times {
-    /// Its completion time, the `ACT`.
+    /// The action completion time, `ACT`.
     pub fn total_us(&self) -> u64 {
         self.queue_us + self.overhead_us + self.run_us
     }
 }
 
-/// What a system made of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// All actions, in the order in which they ended.
+    /// All actions, in the order of their ends.
     pub actions: Vec<Times>,
-    /// Trajectories.
+    /// Number of trajectories.
     pub trajectories: u32,
-    /// When the last trajectory ended.
+    /// Time at which the last trajectory ended.
     pub end_us: u64,
-    /// Waits that were given up and begun anew.
+    /// Number of waits that timed out and were started again.
     pub timeouts: u64,
 }
 
 /// Means over the actions of an outcome, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Means {
-    /// Queue.
+    /// Time in the queue.
     pub queue_s: f64,
-    /// Overhead.
+    /// Overhead of starting.
     pub overhead_s: f64,
-    /// Run.
+    /// Run time.
     pub run_s: f64,
 }
 
@@ -74,7 +74,7 @@ impl Outcome {
         }
     }
 
-    /// Share of trajectories with an action that came to nothing.
+    /// Share of trajectories with a failed action.
     pub fn failed(&self) -> f64 {
         let failed = self.actions.iter().filter(|times| times.failed);
         let mut failed: Vec<u32> = failed.map(|times| times.trajectory).collect();
@@ -83,7 +83,7 @@ impl Outcome {
         failed.len() as f64 / f64::from(self.trajectories.max(1))
     }
 
-    /// Mean over trajectories of the share of their time that is in actions.
+    /// Mean over trajectories of the share of their time spent in actions.
     pub fn active(&self, trajectories: &[Trajectory]) -> f64 {
         let mut acts = vec![0; trajectories.len()];
         for times in &self.actions {
@@ -96,7 +96,7 @@ impl Outcome {
         shares / trajectories.len().max(1) as f64
     }
 
-    /// Mean units of last actions, each weighted with its time.
+    /// Mean units of last actions, weighted by time.
     pub fn last_units(&self) -> f64 {
         let last = || self.actions.iter().filter(|times| times.last);
         let unit_us: f64 = last().map(|t| t.units as f64 * t.run_us as f64).sum();
@@ -109,7 +109,7 @@ impl Outcome {
     }
 }
 
-/// What no system can beat: each action at once with the most that it can use.
+/// Lower bound for every system: each action runs at once with the most units that it can use.
 pub fn bound_s(trajectories: &[Trajectory]) -> f64 {
     let total: u64 = trajectories.iter().map(Trajectory::bound_us).sum();
     total as f64 / 1e6 / trajectories.len().max(1) as f64

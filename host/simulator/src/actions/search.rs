@@ -1,4 +1,4 @@
-//! Search agents: requests to services that others own and bound (`ARL-Tangram` §5.1, §6.1).
+//! Search agents: requests to rate-limited external services (`ARL-Tangram` §5.1, §6.1).
 
 use super::work::{Draws, Speedup, Trajectory, Turn, Work, micros};
 use crate::workload::LognormalParameter;
@@ -6,20 +6,20 @@ use crate::workload::rollout::draw::Draw;
 
 const STREAM: u64 = 0xac04;
 
-/// A service that others own.
+/// A rate-limited external service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Api {
     /// Its name.
     pub name: &'static str,
-    /// Requests at once.
+    /// Limit on concurrent requests.
     pub concurrent_max: Option<u64>,
-    /// Requests in a period.
+    /// Limit on requests in a period.
     pub requests_max: Option<u64>,
-    /// The period.
+    /// The period, in microseconds.
     pub period_us: u64,
 }
 
-/// The services of search agents: one bounds requests a second, the other requests at once.
+/// The services of search agents: one limits requests per second, the other concurrent requests.
 pub const APIS: [Api; 2] = [
     Api {
         name: "search",
@@ -35,24 +35,24 @@ pub const APIS: [Api; 2] = [
     },
 ];
 
-/// A batch of search agents.
+/// Parameters of a batch of search agents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
-    /// Trajectories.
+    /// Number of trajectories.
     pub batch: u32,
-    /// Requests of a trajectory.
+    /// Number of requests of a trajectory.
     pub requests: LognormalParameter,
-    /// Most requests.
+    /// Maximum number of requests.
     pub requests_max: f64,
     /// Generation before a request, in seconds.
     pub generation_s: LognormalParameter,
-    /// Share of requests that search; the others fetch.
+    /// Share of requests that are searches; the others are fetches.
     pub searching: f64,
     /// Time of a search and of a fetch, in seconds.
     pub request_s: [LognormalParameter; 2],
-    /// Longest request, in seconds.
+    /// Maximum time of a request, in seconds.
     pub request_max_s: f64,
-    /// Seed of everything.
+    /// Seed of all random streams.
     pub seed: u64,
 }
 
@@ -87,7 +87,7 @@ impl Default for Search {
 }
 
 impl Search {
-    /// The trajectories; a larger batch begins with a smaller one.
+    /// The trajectories; a larger batch starts with a smaller one.
     pub fn generate(&self) -> Vec<Trajectory> {
         let one = |index| self.trajectory(&mut Draw::new(&[self.seed, STREAM, u64::from(index)]));
         (0..self.batch).map(one).collect()

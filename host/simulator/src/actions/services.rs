@@ -22,25 +22,25 @@ pub struct Services {
     /// The domain of rank r has a share of trajectories in proportion to r to the power of minus
     /// this.
     pub skew: f64,
-    /// Rollouts of a domain take this at the median, evenly spread between domains, in seconds.
+    /// Range of the domains' median rollout times, evenly spread, in seconds.
     pub rollout_s: (f64, f64),
-    /// Spread of rollouts of a domain, in logarithms.
+    /// Standard deviation of rollout times in a domain, in logarithms.
     pub rollout_sigma: f64,
     /// Length of a trajectory, in tokens.
     pub tokens: LognormalParameter,
-    /// Shortest and longest trajectory, in tokens.
+    /// Minimum and maximum length of a trajectory, in tokens.
     pub tokens_range: (f64, f64),
-    /// Tokens a second that one device reads.
+    /// Tokens per second that one device processes.
     pub tokens_per_s: f64,
-    /// Spread of profiled times around true ones, in logarithms.
+    /// Standard deviation of profiled times around true ones, in logarithms.
     pub profile_sigma: f64,
-    /// Bytes of a model's weights.
+    /// Size of a model's weights, in bytes.
     pub weights_bytes: f64,
-    /// Bytes a second from host memory to one device.
+    /// Bandwidth from host memory to one device, in bytes per second.
     pub link_bytes_per_s: f64,
-    /// What bringing a model onto devices takes besides its weights, in seconds.
+    /// Additional time to load a model onto devices, in seconds.
     pub restore_s: f64,
-    /// Seed of everything.
+    /// Seed of all random streams.
     pub seed: u64,
 }
 
@@ -68,7 +68,7 @@ impl Default for Services {
 }
 
 impl Services {
-    /// The trajectories; a larger batch begins with a smaller one.
+    /// The trajectories; a larger batch starts with a smaller one.
     pub fn generate(&self) -> Vec<Trajectory> {
         let mut windows = Draw::new(&[self.seed, WINDOWS]);
         let (least, most) = self.rollout_s;
@@ -88,7 +88,7 @@ impl Services {
         weights.into_iter().map(|weight| weight / total).collect()
     }
 
-    /// Time to bring a model onto so many devices from host memory.
+    /// Time to load a model onto this many devices from host memory.
     pub fn load_us(&self, devices: u64) -> u64 {
         let rate = self.link_bytes_per_s * devices as f64;
         micros(self.restore_s + self.weights_bytes / rate)

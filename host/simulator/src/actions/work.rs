@@ -1,31 +1,31 @@
-//! What trajectories do: generations, and actions between them that draw from cores, devices or
+//! The work of trajectories: generations, and between them actions that use cores, devices or
 //! quotas.
 
-/// Where an action draws from.
+/// The resource that an action uses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Draws {
-    /// Cores of the node that its trajectory is on.
+    /// Cores of its trajectory's node.
     Cores,
-    /// Devices that hold a service.
+    /// Devices with a service.
     Devices {
-        /// Which service.
+        /// Index of the service.
         service: u32,
     },
-    /// Requests to a service that others own.
+    /// Requests to an external service.
     Quota {
-        /// Which one.
+        /// Index of the service.
         api: u32,
     },
 }
 
-/// How an action speeds up with units, `1 / E(m)` in terms of `ARL-Tangram` §4.1.
+/// The speedup of an action with units, `1 / E(m)` in terms of `ARL-Tangram` §4.1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speedup {
-    /// Not at all.
+    /// None.
     None,
-    /// This share of it runs in parallel, the rest does not (Amdahl).
+    /// Amdahl's law, with this parallel share.
     Amdahl(f64),
-    /// A model that is split over devices: each doubling costs communication.
+    /// A model split over devices: each doubling adds communication.
     Tensor,
 }
 
@@ -33,7 +33,7 @@ pub enum Speedup {
 pub const TENSOR_EFFICIENCY: [f64; 4] = [1.0, 0.95, 0.9, 0.8];
 
 impl Speedup {
-    /// How many times as fast it is as with one unit; with less than one, as slow as that.
+    /// Speedup relative to one unit; with a fraction of one unit, that fraction.
     pub fn with(self, units: f64) -> f64 {
         if units <= 1.0 {
             return units;
@@ -52,27 +52,27 @@ impl Speedup {
 /// One action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
-    /// Tool or reward, by name.
+    /// Name of the tool or reward.
     pub kind: &'static str,
-    /// Where it draws from.
+    /// The resource.
     pub draws: Draws,
-    /// The amounts that it can do with, ascending.
+    /// The amounts that it can run with, ascending.
     pub options: &'static [u64],
-    /// Its time with one unit, in seconds.
+    /// Time with one unit, in seconds.
     pub single_s: f64,
-    /// How it speeds up.
+    /// The speedup with more units.
     pub speedup: Speedup,
-    /// Where its time was profiled: the profile's time as a multiple of the true one.
+    /// Profiled time divided by the true time, if it was profiled.
     pub profile: Option<f64>,
 }
 
 impl Work {
-    /// Its time with some units.
+    /// Time with this many units.
     pub fn time_us(&self, units: f64) -> u64 {
         micros(self.single_s / self.speedup.with(units)).max(1)
     }
 
-    /// The time that the scheduler is told it takes with each option; nothing where it was not
+    /// The expected time for each option, as reported to the scheduler; empty if it was not
     /// profiled.
     pub fn expected_us(&self) -> Vec<u64> {
         let Some(factor) = self.profile else {
@@ -88,29 +88,30 @@ impl Work {
     }
 }
 
-/// A generation and the action after it.
+/// A generation, and the action after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
-    /// Time that the model takes before the action.
+    /// Time of the generation, in microseconds.
     pub generation_us: u64,
     /// The action.
     pub work: Work,
 }
 
-/// All that one trajectory does, one after another.
+/// The sequential work of one trajectory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trajectory {
-    /// Its turns.
+    /// Its turns, in order.
     pub turns: Vec<Turn>,
 }
 
 impl Trajectory {
-    /// Time that the model takes.
+    /// Total time of generations, in microseconds.
     pub fn generation_us(&self) -> u64 {
         self.turns.iter().map(|turn| turn.generation_us).sum()
     }
 
-    /// Time of its actions if each had the most that it can use at once: nothing can be faster.
+    /// Lower bound of the actions' total time: each runs at once with the most units that it can
+    /// use.
     pub fn bound_us(&self) -> u64 {
         let fastest = |turn: &Turn| {
             let most = turn.work.options.last().copied().unwrap_or(1);
@@ -120,7 +121,7 @@ impl Trajectory {
     }
 }
 
-/// Seconds in whole microseconds.
+/// Converts seconds to microseconds.
 pub(super) fn micros(seconds: f64) -> u64 {
     (seconds * 1e6).round().max(0.0) as u64
 }

@@ -1,10 +1,10 @@
-//! Tool runners: they report what programs do between their steps.
+//! Tool runners, which report the actions of programs between their steps.
 
 use super::Cluster;
 use treadle_core::{Event, ProgramEvent};
 
 impl Cluster<'_> {
-    /// A step was answered: the reports of its tools are scheduled.
+    /// Schedules the reports of the tools after a step was answered.
     pub(super) fn begin_actions(&mut self, agent: usize) {
         let (run, step) = (
             self.agents.run_index(agent),

@@ -1,5 +1,5 @@
-//! Agents in a closed loop: so many slots, and the next run takes the slot of one that ended; or as
-//! scheduled.
+//! Agents, in a closed loop of slots in which the next run takes the slot of one that ended, or by
+//! a schedule.
 
 use super::schedule::{Schedule, ScheduleCursor};
 use crate::workload::{AgentRun, ContextChain};
@@ -8,31 +8,31 @@ use std::collections::{BinaryHeap, VecDeque};
 
 struct Agent<'a> {
     run: &'a AgentRun,
-    /// Its index among the runs.
+    /// Index among the runs.
     index: usize,
-    /// Its context; nothing once it is over.
+    /// The context; `None` once the run has ended.
     chain: Option<ContextChain>,
     blocks: Vec<u64>,
     next_step: usize,
     sent_at: u64,
 }
 
-/// What follows an agent's step.
+/// What follows after an agent's step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum After {
-    /// A tool, for so long; [`Agents::resume`] is told when it has ended.
+    /// A tool call; [`Agents::resume`] is called when it has ended.
     Tool {
-        /// In microseconds.
+        /// Its time, in microseconds.
         tool_us: u64,
     },
-    /// Nothing.
+    /// The run has ended.
     Over {
-        /// The name of the run.
+        /// Name of the run.
         program: Box<str>,
     },
 }
 
-/// Who begins next.
+/// How the next run is chosen.
 enum Turns<'a> {
     Slots(std::iter::Enumerate<std::slice::Iter<'a, AgentRun>>),
     Scheduled(&'a [AgentRun], ScheduleCursor<'a>),
@@ -87,7 +87,7 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// The next run takes a slot that is free.
+    /// Starts the next run in a free slot.
     fn slot(&mut self, at: u64) {
         let Turns::Slots(waiting) = &mut self.turns else {
             return;
@@ -97,7 +97,7 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// These runs begin at these times; one without steps is over as it begins.
+    /// Starts runs at the given times; a run without steps ends at once.
     fn begin(&mut self, runs: &'a [AgentRun], begins: Vec<(u64, usize)>) {
         let mut begins = VecDeque::from(begins);
         while let Some((at, index)) = begins.pop_front() {
@@ -138,7 +138,7 @@ impl<'a> Agents<'a> {
         self.due.pop().map(|Reverse((_, agent))| agent)
     }
 
-    /// The agent's next call.
+    /// The agent's next LLM call.
     pub(super) fn begin_step(&mut self, agent: usize, now: u64) -> (&'a AgentRun, usize) {
         let agent = &mut self.live[agent];
         let index = agent.next_step;
@@ -164,7 +164,7 @@ impl<'a> Agents<'a> {
         &self.live[agent].run.id
     }
 
-    /// Steps of it that were sent.
+    /// Number of the agent's steps that were sent.
     pub(super) fn steps_sent(&self, agent: usize) -> usize {
         self.live[agent].next_step
     }
@@ -173,12 +173,12 @@ impl<'a> Agents<'a> {
         self.live[agent].sent_at
     }
 
-    /// The agent's next step is due then.
+    /// Schedules the agent's next step at a time.
     pub(super) fn resume(&mut self, agent: usize, at: u64) {
         self.due.push(Reverse((at, agent)));
     }
 
-    /// A step is over, and perhaps the run.
+    /// Ends a step, and the run after its last step.
     pub(super) fn step_ended(&mut self, agent: usize, now: u64) -> After {
         let ended = &self.live[agent];
         if ended.next_step < ended.run.steps.len() {
@@ -187,7 +187,7 @@ impl<'a> Agents<'a> {
         }
         self.unfinished -= 1;
         let (program, index) = (ended.run.id.as_str().into(), ended.index);
-        // Contexts are most of what agents hold, and this one is not needed again.
+        // Contexts are most of the agents' memory, and this one is not needed again.
         let ended = &mut self.live[agent];
         (ended.chain, ended.blocks) = (None, Vec::new());
         match &mut self.turns {

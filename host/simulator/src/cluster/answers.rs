@@ -1,4 +1,4 @@
-//! Who answers the core's questions: a policy that is linked in, or the daemon's policy evaluator.
+//! Answers to the core's questions: from a natively linked policy, or from the daemon's evaluator.
 
 use treadle_core::{Attribution, Core, PolicyAnswer, Question};
 use treadle_model::PolicyRef;
@@ -8,16 +8,16 @@ use treadle_policy::native::NativeEviction;
 /// An answer to a question of the core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answered {
-    /// Who answered.
+    /// The policy that answered.
     pub policy: PolicyRef,
-    /// What.
+    /// The answer.
     pub answer: PolicyAnswer,
-    /// Which other policies contributed.
+    /// Other policies that contributed.
     pub attribution: Attribution,
 }
 
-/// The source of answers to the core's questions. The same questions in the same order must get the
-/// same answers, or the run cannot be repeated.
+/// A source of answers to the core's questions. Runs are repeatable only if the same questions in
+/// the same order get the same answers.
 pub trait Answers {
     /// Answers a question at `now_ms` of virtual time.
     fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered;

@@ -1,9 +1,8 @@
-//! A cluster in virtual time: agents, the scheduling core and engine models,
-//! driven by one loop. The core and its policy are those of the daemon; only
-//! their surroundings differ.
+//! A cluster in virtual time: agents, the scheduling core and engine models, driven by one loop.
+//! Core and policies are the daemon's own; only their environment is simulated.
 //!
-//! Everything happens in order of time, and at one time in a fixed order, so a
-//! run depends on its options alone.
+//! Events are processed in order of time, and at equal times in a fixed order, so a run depends
+//! only on its options.
 
 mod actions;
 mod agents;
@@ -35,37 +34,37 @@ use treadle_engine_model::engine::{Engine, EngineProfile, Output, RequestSpec};
 use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::native::NativeEviction;
 
-/// Output tokens after which progress is reported, as the gateway does.
+/// Output tokens between progress reports, as in the gateway.
 const PROGRESS_TOKENS: u64 = 64;
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     /// The scheduler's settings.
     pub core: CoreConfig,
-    /// The eviction world's policy.
+    /// The native eviction policy.
     pub policy: NativeEviction,
-    /// Engines.
+    /// Number of engines.
     pub engines: u32,
-    /// What each is like.
+    /// Their profile.
     pub profile: EngineProfile,
-    /// What a cache weighs and how it gets about, where the core has them moved.
+    /// Size of caches and links, for cores that move caches.
     pub transfers: TransferOptions,
-    /// Whether the scheduler is given the prompt prefixes that programs share.
+    /// Whether the scheduler receives the prompt prefixes that programs share.
     pub reports_prefixes: bool,
-    /// Programs live at once.
+    /// Maximum number of live programs.
     pub concurrency: usize,
-    /// Stop then, in microseconds; `None` runs the workload to its end.
+    /// Time at which to stop, in microseconds; `None` runs the workload to its end.
     pub stop_at_us: Option<u64>,
-    /// Leave out of the figures what ended before.
+    /// Time from which figures count, in microseconds.
     pub count_from_us: u64,
     /// Seed of token contents.
     pub seed: u64,
-    /// Check the core's invariants after every event (slow).
+    /// Whether to check the core's invariants after every event (slow).
     pub audit: bool,
 }
 
-/// Runs a workload to its end under the policy of the options.
+/// Runs a workload to its end with the native policy of the options.
 ///
 /// # Panics
 /// With `audit`, if an invariant does not hold.
@@ -73,7 +72,7 @@ pub fn simulate(runs: &[AgentRun], options: &ClusterOptions) -> Report {
     simulate_with(runs, options, &mut options.policy.clone())
 }
 
-/// Runs a workload to its end, all questions answered by `answers`.
+/// Runs a workload to its end; `answers` answers all questions.
 ///
 /// # Panics
 /// With `audit`, if an invariant does not hold.
@@ -91,12 +90,11 @@ pub fn simulate_with(
     )
 }
 
-/// The same in other surroundings than the options alone can describe, observed by `watch`, which
+/// Runs a workload in an environment beyond what the options describe, observed by `watch`, which
 /// may end it early.
 ///
 /// # Panics
-/// With `audit`, if an invariant does not hold; if there is a schedule that is not one of these
-/// runs.
+/// With `audit`, if an invariant does not hold; if the schedule does not match the runs.
 pub fn simulate_within(
     runs: &[AgentRun],
     options: &ClusterOptions,
@@ -123,7 +121,7 @@ struct Cluster<'a> {
     answers: &'a mut dyn Answers,
     surroundings: Surroundings<'a>,
     watch: &'a mut dyn Watch,
-    /// Steps on their way to an engine, by the time at which they are there.
+    /// Steps in transit to an engine, by the time of arrival.
     sending: BTreeSet<(u64, StepId)>,
     core: Core,
     engines: Vec<Engine>,
@@ -143,7 +141,7 @@ struct Cluster<'a> {
     prompt_tokens: u64,
     cached_tokens: u64,
     refused: u64,
-    /// What memory was used for before the figures begin.
+    /// Use of KV memory before the figures begin.
     kv_before: TokenTime,
 }
 
@@ -253,7 +251,7 @@ impl<'a> Cluster<'a> {
             self.end_tools();
             while let Some(agent) = self.agents.pop_due(self.now) {
                 self.send_step(agent);
-                // Ever so many may be due at once.
+                // Any number of events may be due at once.
                 if !self.watch.goes_on(self.now) {
                     return;
                 }
@@ -410,7 +408,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Gives the core an event; its commands wait.
+    /// Passes an event to the core and queues its commands.
     fn tell(&mut self, event: &Event) {
         self.events += 1;
         self.watch.heard(self.now, event);
@@ -460,7 +458,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Hands over the requests that have reached their engines.
+    /// Submits the requests that have reached their engines.
     fn deliver(&mut self) {
         while let Some((at, step)) = self.sending.first().copied() {
             if at > self.now {

@@ -6,29 +6,28 @@ use treadle_core::accounts::{TokenTime, Use};
 use treadle_core::worker::Worker;
 use treadle_model::{Span, Timestamp};
 
-/// What the engines' KV memory was used for, by the core's ledger: shares of what
-/// was charged or unused (`ThunderAgent` §4.2). All zero in the mode that keeps no
-/// ledger.
+/// Use of the engines' KV memory, by the core's ledger: shares of what was charged or unused
+/// (`ThunderAgent` §4.2). All zero in the mode without a ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct KvShares {
-    /// Programs that generated.
+    /// Generating programs.
     pub decode: f64,
-    /// New prompt tokens being computed.
+    /// Prefill of new prompt tokens.
     pub prefill: f64,
-    /// History being computed again.
+    /// Recomputation of history.
     pub recompute: f64,
     /// Programs between steps.
     pub caching: f64,
-    /// Caches on their way.
+    /// Caches in transfer.
     pub transfer: f64,
-    /// Prefixes that several programs share.
+    /// Prefixes shared by several programs.
     pub shared: f64,
-    /// Room.
+    /// Unused memory.
     pub unused: f64,
 }
 
 impl KvShares {
-    /// The shares of these sums.
+    /// Converts sums to shares.
     pub fn of(sums: &TokenTime) -> Self {
         let mut shares = Self::default();
         for (what, share) in sums.shares() {
@@ -47,23 +46,23 @@ impl KvShares {
     }
 }
 
-/// What the core has seen of an engine's speed; `None` where too little.
+/// An engine's speed as measured by the core; `None` if there were too few samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SeenSpeed {
-    /// Prompt tokens that it computes in a second.
+    /// Prompt tokens computed per second.
     pub prefill_tokens_per_s: Option<u64>,
-    /// Time for a token of one step alone, in microseconds.
+    /// Time per token of a step that runs alone, in microseconds.
     pub token_us: Option<u64>,
-    /// What each further step adds, in microseconds.
+    /// Additional time for each further step, in microseconds.
     pub step_us: Option<u64>,
 }
 
 /// Figures of a simulated run. Times are virtual.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Steps answered.
+    /// Number of answered steps.
     pub steps: u64,
-    /// Steps that were not.
+    /// Number of steps without an answer.
     pub refused: u64,
     /// The time that the figures cover, in seconds.
     pub makespan_s: f64,
@@ -71,39 +70,38 @@ pub struct Report {
     pub steps_per_min: f64,
     /// Median time from sending a step to its answer, in seconds.
     pub step_p50_s: f64,
-    /// 95th percentile.
+    /// 95th percentile of that time.
     pub step_p95_s: f64,
-    /// 99th percentile.
+    /// 99th percentile of that time.
     pub step_p99_s: f64,
     /// Share of prompt tokens found in caches.
     pub hit_rate: f64,
     /// Tokens computed other than by decoding.
     pub prefilled_tokens: u64,
-    /// Requests that engines preempted.
+    /// Number of requests that engines preempted.
     pub preemptions: u64,
-    /// Programs paused.
+    /// Number of pauses.
     pub pauses: u64,
-    /// Paused programs restored elsewhere.
+    /// Number of paused programs restored on another engine.
     pub moves: u64,
-    /// Caches that went to host memory.
+    /// Number of caches offloaded to host memory.
     pub offloads: u64,
-    /// Caches that came back from there.
+    /// Number of caches loaded back.
     pub loads: u64,
-    /// Caches moved to another engine.
+    /// Number of caches moved to another engine.
     pub migrations: u64,
-    /// What KV memory was used for.
+    /// Use of KV memory.
     pub kv: KvShares,
-    /// Events that the core handled.
+    /// Number of events that the core handled.
     pub core_events: u64,
-    /// What it has seen of each engine.
+    /// Speed of each engine as measured by the core.
     pub speeds: Vec<SeenSpeed>,
 }
 
 impl Cluster<'_> {
     pub(super) fn report(&self) -> Report {
         let mut latencies = self.latencies_us.clone();
-        // Steps that have not ended count with the time that they took so far:
-        // a scheduler must not look good by never answering some.
+        // Open steps count with their ages: a scheduler must not look good by never answering some.
         let open = self
             .steps
             .values()
@@ -153,7 +151,7 @@ impl Cluster<'_> {
         workers.map(seen).collect()
     }
 
-    /// What all engines' memory was used for until then.
+    /// Use of all engines' memory up to a time.
     pub(super) fn kv_uses(&self, at_us: u64) -> TokenTime {
         let workers = self.core.programs().workers.values();
         let sums = workers.map(|w| w.account.at(Timestamp(at_us)));

@@ -1,55 +1,54 @@
-//! Who begins when: recorded arrivals, so that they can be repeated where everything takes another
-//! time.
+//! When runs begin: recorded arrivals in a form that can be replayed at other speeds.
 //!
 //! The clients of a job are a closed loop in two ways. A program may take the *slot* of one that
-//! ended: it begins when as many of its wave have ended. And a whole *wave* of programs may wait
-//! for all of the one before, as synchronous training does: its times count from the end of that
-//! one.
+//! ended: it begins when the same number of runs of its wave have ended. And a whole *wave* of
+//! programs may wait for all of the previous wave, as synchronous training does: its times count
+//! from the end of that wave.
 
 /// When a run begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Begin {
-    /// So long after its wave's beginning, in microseconds.
+    /// A time after its wave's beginning.
     At {
-        /// The time.
+        /// That time, in microseconds.
         offset_us: u64,
     },
-    /// So long after so many runs of its wave have ended.
+    /// A time after a number of runs of its wave have ended.
     Slot {
-        /// How many, from 1.
+        /// The number of ends, from 1.
         ends: u32,
         /// The time from that end to the beginning, in microseconds.
         lag_us: u64,
     },
 }
 
-/// The start of one run.
+/// The beginning of one run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RunStart {
-    /// Its wave, an index of [`Schedule::waves`].
+    /// Index of its wave in [`Schedule::waves`].
     pub wave: usize,
-    /// When within it.
+    /// When it begins within the wave.
     pub begin: Begin,
 }
 
-/// Runs of one job that wait for the same.
+/// Runs of one job that wait for the same event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Wave {
-    /// Its job, an index of [`Schedule::jobs`].
+    /// Index of its job in [`Schedule::jobs`].
     pub job: usize,
-    /// From the end of the job's last wave, or from the start of the whole, to this one's
-    /// beginning, in microseconds.
+    /// Time from the end of the job's previous wave, or from the start of the schedule, to the
+    /// beginning of this one, in microseconds.
     pub gap_us: u64,
 }
 
-/// The starts of all runs of a workload.
+/// The beginnings of all runs of a workload.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Schedule {
     /// Names of the jobs.
     pub jobs: Vec<Box<str>>,
     /// Waves; those of a job in their order.
     pub waves: Vec<Wave>,
-    /// One for each run, in the order of the runs.
+    /// One entry for each run, in the order of the runs.
     pub runs: Vec<RunStart>,
 }
 
@@ -60,7 +59,7 @@ impl Schedule {
     }
 }
 
-/// How far a wave has come.
+/// The progress of a wave.
 #[derive(Clone, Debug, Default)]
 struct Course {
     members: Vec<usize>,
@@ -68,7 +67,7 @@ struct Course {
     ends: u32,
 }
 
-/// A schedule as it is followed.
+/// The progress of a schedule.
 pub(super) struct ScheduleCursor<'a> {
     schedule: &'a Schedule,
     courses: Vec<Course>,
@@ -90,7 +89,7 @@ impl<'a> ScheduleCursor<'a> {
         jobs.flat_map(|job| self.wave_after(job, None, 0)).collect()
     }
 
-    /// A run has ended: who begins for it, and when.
+    /// Ends a run, and returns the runs that begin because of it, with their times.
     pub(super) fn ended(&mut self, run: usize, now: u64) -> Vec<(u64, usize)> {
         let wave = self.schedule.runs[run].wave;
         let course = &mut self.courses[wave];
@@ -110,7 +109,7 @@ impl<'a> ScheduleCursor<'a> {
         takers.collect()
     }
 
-    /// The next wave of a job that has runs, from `now`.
+    /// The runs of a job's next wave, relative to `now`.
     fn wave_after(&self, job: usize, wave: Option<usize>, now: u64) -> Vec<(u64, usize)> {
         let (mut origin, from) = (now, wave.map_or(0, |wave| wave + 1));
         for next in from..self.courses.len() {
@@ -167,7 +166,7 @@ mod tests {
         assert_eq!(schedule.job_of(4), "a");
         let mut cursor = ScheduleCursor::new(&schedule);
         assert_eq!(cursor.open(), [(0, 0), (5, 1), (7, 3)]);
-        // The run that ends first passes its slot on, not the one that did so in the recording.
+        // The run that ends first passes its slot on, even if another one did in the recording.
         assert_eq!(cursor.ended(1, 100), [(103, 2)]);
         assert_eq!(cursor.ended(0, 110), [(110, 5)]);
         assert_eq!(cursor.ended(3, 120), []);

@@ -1,51 +1,49 @@
-//! What a run may have around it beside its options, and who looks on.
+//! The environment of a run beyond its options, and its observer.
 
 use super::schedule::Schedule;
 use treadle_core::Event;
 use treadle_core::explain::Decision;
 use treadle_engine_model::engine::EngineProfile;
 
-/// The job of runs that no schedule names one for.
+/// The job of runs without a schedule.
 const JOB: &str = "simulation";
 
-/// Surroundings of a run. The default is what [`simulate`](super::simulate) has.
+/// Environment of a run. The default is that of [`simulate`](super::simulate).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Surroundings<'a> {
-    /// When runs start; without it, slots by [`ClusterOptions`](super::ClusterOptions).
+    /// When runs begin; without it, in the slots of [`ClusterOptions`](super::ClusterOptions).
     pub schedule: Option<&'a Schedule>,
-    /// KV memory of each engine, in tokens, instead of the profile's; an engine past the end has
-    /// the profile's.
+    /// KV memory of each engine in tokens; engines beyond its length have the profile's.
     pub kv_tokens: &'a [u64],
-    /// What clients let each step generate at most, by run and step; nothing where absent.
+    /// Output limit that clients set for each step, by run and step, if any.
     pub output_limits: &'a [Vec<Option<u64>>],
-    /// What tool runners report of the actions after each step, by run and step; nothing where
-    /// absent.
+    /// Actions that tool runners report after each step, by run and step, if any.
     pub actions: &'a [Vec<Vec<ToolAction>>],
-    /// Cores that tools compete for, as actions that the scheduler starts; without it each has what
-    /// it needs and the scheduler sees nothing of it.
+    /// Number of cores that tools compete for, as actions of the scheduler; without it tools never
+    /// wait and the scheduler does not see them.
     pub tool_cores: Option<u64>,
-    /// Time that a step takes to its engine, in microseconds.
+    /// Time to send a step to its engine, in microseconds.
     pub request_overhead_us: u64,
-    /// Answers come in one piece: nothing is reported to the scheduler of a step before its end.
+    /// Whether answers come in one piece, so that nothing is reported to the scheduler before a
+    /// step's end.
     pub whole_answers: bool,
 }
 
-/// An action of a tool runner, as it reports it. Times are microseconds after the answer that the
-/// action follows.
+/// An action as a tool runner reports it. Times are microseconds after the answer that it follows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ToolAction {
     /// The tool.
     pub tool: Box<str>,
     /// When it begins.
     pub begins_us: u64,
-    /// When it ends; `None` if that is not reported.
+    /// When it ends; `None` if the end is not reported.
     pub ends_us: Option<u64>,
-    /// False if it fails.
+    /// Whether it succeeds.
     pub ok: bool,
 }
 
 impl Surroundings<'_> {
-    /// What tool runners report after a step.
+    /// The actions that tool runners report after a step.
     pub(super) fn actions_after(&self, run: usize, step: usize) -> &[ToolAction] {
         let steps = self.actions.get(run);
         steps
@@ -69,29 +67,29 @@ impl Surroundings<'_> {
     }
 }
 
-/// A step that was answered.
+/// An answered step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StepSeen {
-    /// Its run, an index of the workload.
+    /// Index of its run in the workload.
     pub run: usize,
     /// When it was sent, in microseconds of virtual time.
     pub sent_us: u64,
-    /// When its answer had come.
+    /// When its answer was complete, in microseconds of virtual time.
     pub ended_us: u64,
 }
 
-/// Looks on as a cluster runs. Times are microseconds of virtual time.
+/// Observes a cluster. Times are microseconds of virtual time.
 pub trait Watch {
-    /// The core is about to handle an event.
+    /// Called before the core handles an event.
     fn heard(&mut self, _now_us: u64, _event: &Event) {}
-    /// The core has decided; only where the core's settings let it explain.
+    /// Called for each decision, if the core's settings enable explanations.
     fn decided(&mut self, _decision: &Decision) {}
-    /// A step was answered.
+    /// Called when a step is answered.
     fn finished(&mut self, _step: &StepSeen) {}
-    /// A run is over.
+    /// Called when a run ends.
     fn ended(&mut self, _run: usize, _now_us: u64) {}
-    /// Asked before time moves on to `next_us`, and after each step that is sent; `false` ends it
-    /// all there.
+    /// Called before time advances to `next_us`, and after each step that is sent; `false` ends the
+    /// run.
     fn goes_on(&mut self, _next_us: u64) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! Tools that compete for cores: actions that the core starts, each on a core of its own.
+//! Tools that compete for cores: actions of the scheduler, each on one core.
 
 use super::Cluster;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,20 +7,20 @@ use treadle_core::actions::{
 };
 use treadle_model::{ActionId, PolicyRef, Span};
 
-/// The resource that they draw from.
+/// The resource of all tools.
 const CORES: &str = "cpu";
-/// The kind of all of them: no two are expected to last differently.
+/// The kind of all tools, so that all have the same expected time.
 const KIND: &str = "tool";
-/// No tool of a workload comes near.
+/// Maximum run time, which no tool of a workload approaches.
 const RUN_MAX: Span = Span::from_secs(86_400);
 
-/// Tools that were submitted and have not ended.
+/// Tools that are waiting or running.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tools {
     submitted: u64,
-    /// Whose each is, and how long it runs.
+    /// The agent and the run time of each.
     live: BTreeMap<ActionId, (usize, u64)>,
-    /// When those that run end.
+    /// When running ones end.
     ends: BTreeSet<(u64, ActionId)>,
 }
 
@@ -31,7 +31,7 @@ impl Tools {
 }
 
 impl Cluster<'_> {
-    /// Gives the core its cores, where tools compete for them.
+    /// Registers the cores with the scheduler, if tools compete for them.
     pub(super) fn set_cores(&mut self) {
         if let Some(total) = self.surroundings.tool_cores {
             let name = CORES.into();
@@ -41,7 +41,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// An agent's tool begins, or waits for a core.
+    /// Starts an agent's tool, or lets it wait for a core.
     pub(super) fn begin_tool(&mut self, agent: usize, tool_us: u64) {
         if self.surroundings.tool_cores.is_none() || tool_us == 0 {
             self.agents.resume(agent, self.now + tool_us);
@@ -98,7 +98,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Tools end whose time is over.
+    /// Ends the tools that are due.
     pub(super) fn end_tools(&mut self) {
         while let Some((at, action)) = self.tools.ends.first().copied() {
             if at > self.now {

@@ -1,5 +1,4 @@
-//! Caches that leave engines: host memory beside them, links between all of
-//! them, and what is held and moved there.
+//! KV caches outside of engines: host memory, links, and the copies that are held and moved.
 
 use super::Cluster;
 use std::collections::BTreeMap;
@@ -11,17 +10,17 @@ use treadle_model::{ProgramId, WorkerId};
 /// GPUs of one node.
 const NODE_GPUS: u32 = 8;
 
-/// What a cache weighs, and over how many links it goes.
+/// The size of caches, and the links for moving them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferOptions {
     /// Size of a token's KV cache, in bytes.
     pub kv_bytes_per_token: u64,
-    /// GPUs of each engine, each with PCIe and NVLink of its own.
+    /// Number of GPUs per engine, each with its own PCIe and NVLink.
     pub gpus: u32,
 }
 
 impl Default for TransferOptions {
-    /// Qwen3-32B on one GPU: 64 layers of 8 heads of 128, keys and values in 16
+    /// Qwen3-32B on one GPU: keys and values of 64 layers with 8 heads of dimension 128, in 16
     /// bits.
     fn default() -> Self {
         Self {
@@ -32,8 +31,8 @@ impl Default for TransferOptions {
 }
 
 impl TransferOptions {
-    /// Tokens of context that one engine sends to host memory in a second, in one direction, when
-    /// no other does.
+    /// Speed of transfers between one engine and host memory in one direction, without contention,
+    /// in tokens per second.
     pub fn host_tokens_per_s(&self) -> u64 {
         let pcie = Topology::new(Vec::new()).pcie_bytes_per_s;
         pcie * u64::from(self.gpus) / self.kv_bytes_per_token.max(1)
@@ -44,14 +43,15 @@ impl TransferOptions {
         engine * self.gpus.max(1) / NODE_GPUS
     }
 
-    /// The same from one engine to another of its node.
+    /// Speed of transfers between two engines of a node in one direction, without contention, in
+    /// tokens per second.
     pub fn migration_tokens_per_s(&self) -> u64 {
         let nvlink = Topology::new(Vec::new()).nvlink_bytes_per_s;
         nvlink * u64::from(self.gpus) / self.kv_bytes_per_token.max(1)
     }
 }
 
-/// What is on its way.
+/// A transfer in progress.
 enum InFlight {
     Offload {
         tokens: u64,
@@ -109,20 +109,20 @@ impl Transfers {
         self.links.start(now, program.0, ends.0, ends.1, bytes);
     }
 
-    /// Gives a transfer up.
+    /// Cancels a program's transfer.
     pub(super) fn cancel(&mut self, now: u64, program: ProgramId) {
         self.in_flight.remove(&program);
         self.links.cancel(now, program.0);
     }
 
-    /// Frees a copy.
+    /// Frees a program's copy.
     pub(super) fn drop_copy(&mut self, program: ProgramId) {
         self.held.remove(&program);
     }
 }
 
 impl Cluster<'_> {
-    /// Starts what the core wants of caches; other commands are ignored.
+    /// Starts the transfer of a command; ignores other commands.
     pub(super) fn carry_out_transfer(&mut self, command: &Command) {
         match *command {
             Command::OffloadProgram {
@@ -177,8 +177,8 @@ impl Cluster<'_> {
         }
     }
 
-    /// What an engine has not evicted yet of a program's cache: its blocks, and how many
-    /// tokens they hold.
+    /// The blocks of a program's cache that an engine has not evicted yet, and their number of
+    /// tokens.
     fn cached(&self, program: ProgramId, worker: WorkerId) -> (Arc<[u64]>, u64) {
         let Some(agent) = self.agents_by_program.get(&program) else {
             return (Arc::from([]), 0);
@@ -190,7 +190,7 @@ impl Cluster<'_> {
         (blocks.into(), tokens)
     }
 
-    /// Reports to the core what has arrived.
+    /// Reports completed transfers to the core.
     pub(super) fn end_transfers(&mut self) {
         if self
             .transfers

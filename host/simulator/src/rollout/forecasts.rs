@@ -1,5 +1,5 @@
-//! Predictions during a rollout: made before a program's first step, after each of its steps, while
-//! its tool runs, and when that has returned; learnt from programs that are over.
+//! Predictions during a rollout: before a program's first step, after each step, while its tool
+//! runs, and when the tool has returned. Ended programs are learnt from.
 
 use super::columns::{EXTRA_COLUMNS, Forecast, extra_columns, group_of};
 use crate::workload::{AgentRun, ToolResult};
@@ -11,7 +11,7 @@ use treadle_plugin::{Estimates, FinishedColumns, LiveColumns, PolicyError, Predi
 
 /// A prediction policy, whatever its type.
 pub trait Prediction {
-    /// Extra columns that it is given.
+    /// Extra columns that the policy requests.
     fn columns(&self) -> &'static [&'static str];
 
     /// See [`PredictionPolicy::predict`].
@@ -34,16 +34,16 @@ impl<P: PredictionPolicy> Prediction for P {
     }
 }
 
-/// Who predicts.
+/// The source of predictions.
 pub enum Predictor {
     /// A policy.
     Policy(Box<dyn Prediction>),
-    /// The truth, which only a simulator knows: tokens to come after each step.
+    /// The truth, which only a simulator knows: remaining tokens after each step.
     Oracle(BTreeMap<Box<str>, Vec<f64>>),
 }
 
 impl Predictor {
-    /// Knows what these programs will do.
+    /// An oracle for these runs.
     pub fn oracle(runs: &[AgentRun]) -> Self {
         let remaining = |run: &AgentRun| {
             let mut left = run.output_tokens() as f64;
@@ -62,11 +62,11 @@ impl Predictor {
 pub struct Forecasts {
     predictor: Predictor,
     latest: BTreeMap<ProgramId, Forecast>,
-    /// What was known after each step, for learning.
+    /// Observations of each program, for learning.
     seen: BTreeMap<ProgramId, Vec<Observation>>,
 }
 
-/// A program as it was after a step.
+/// The state of a program after a step.
 #[derive(Clone, Debug, Default)]
 struct Observation {
     group: u64,
@@ -78,7 +78,7 @@ struct Observation {
 }
 
 impl Forecasts {
-    /// Predictions of this predictor.
+    /// Forecasts of this predictor.
     pub fn new(predictor: Predictor) -> Self {
         Self {
             predictor,
@@ -87,7 +87,7 @@ impl Forecasts {
         }
     }
 
-    /// Learns from an earlier rollout: each program at each of its steps.
+    /// Learns from an earlier rollout: every program at every step.
     pub fn train(&mut self, runs: &[AgentRun]) {
         let Predictor::Policy(policy) = &mut self.predictor else {
             return;
@@ -102,18 +102,18 @@ impl Forecasts {
         }
     }
 
-    /// The predictor with what it has learnt.
+    /// The predictor with its learnt state.
     pub fn into_predictor(self) -> Predictor {
         self.predictor
     }
 
-    /// What is expected of a program.
+    /// The latest forecast of a program.
     pub(super) fn of(&self, program: ProgramId) -> Option<Forecast> {
         self.latest.get(&program).copied()
     }
 
-    /// Predicts what is to come of these programs. `tool_ms` is what each has spent in tools;
-    /// `returned` says that these have returned.
+    /// Predicts the rest of these programs. `tool_ms` is the time that each has spent in tools;
+    /// `returned` means that the tools have returned.
     pub(super) fn predict(
         &mut self,
         core: &Core,
@@ -159,7 +159,7 @@ impl Forecasts {
         }
     }
 
-    /// A program is over: what was seen of it, and what then came, is learnt.
+    /// Learns from an ended program: its observations, and what followed each.
     pub(super) fn ended(&mut self, program: &Program, tool_ms: u64) {
         self.latest.remove(&program.id);
         let Some(observations) = self.seen.remove(&program.id) else {
@@ -176,7 +176,7 @@ impl Forecasts {
                 .iter()
                 .map(|observation| tool_ms.saturating_sub(observation.tool_ms));
             let (tokens, tools): (Vec<u64>, Vec<u64>) = (tokens.collect(), tools.collect());
-            // A policy that cannot learn goes on with what it knows.
+            // A policy that fails to learn keeps its state.
             let _ = policy.learn(&columns.finished(&tokens, &tools));
         }
     }
@@ -200,9 +200,8 @@ fn run_tool_ms(run: &AgentRun) -> u64 {
     run.steps.iter().map(|step| step.tool_us / 1_000).sum()
 }
 
-/// What would have been seen of a recorded program, as [`Observation::of`] sees one
-/// that lives: before its first step, when each step but the last has ended, and when its tool has
-/// returned.
+/// The observations of a recorded program, equal to those that [`Observation::of`] makes of a live
+/// one: before its first step, after each step but the last, and after each tool call.
 fn observations_of(run: &AgentRun, names: &[&str]) -> Vec<Observation> {
     let first = run.steps.first().map_or(0, |step| step.input_tokens);
     let mut seen = Observation {
@@ -242,7 +241,7 @@ fn observations_of(run: &AgentRun, names: &[&str]) -> Vec<Observation> {
     observations
 }
 
-/// One of the extra columns; -1 where it is not known.
+/// The value of an extra column; -1 if unknown.
 fn extra_column(program: &Program, returned: bool, name: &str) -> f32 {
     let at = EXTRA_COLUMNS.iter().position(|known| *known == name);
     at.map_or(-1.0, |at| extra_columns(program, returned)[at])

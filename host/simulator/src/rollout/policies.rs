@@ -1,5 +1,4 @@
-//! The policies of a rollout, linked natively: the same crates that are built
-//! to WebAssembly for the daemon.
+//! The policies of a rollout, linked natively: the crates that the daemon runs as WebAssembly.
 
 use super::columns::{Forecast, Programs, Steps, Workers, cached_tokens, first_of_highest};
 use super::forecasts::Forecasts;
@@ -56,13 +55,13 @@ impl<P: PlacementPolicy> Placement for P {
 
 /// The policies of one rollout.
 pub struct PolicySet {
-    /// What programs still need; `None` predicts nothing.
+    /// Predictions; `None` predicts nothing.
     pub forecasts: Option<Forecasts>,
-    /// The order at engines; `None` is first come, first served.
+    /// The order of steps at engines; `None` is first come, first served.
     pub priority: Option<Box<dyn Priority>>,
-    /// Where programs are.
+    /// The placement of programs.
     pub placement: Box<dyn Placement>,
-    /// Which programs leave when memory is short.
+    /// The programs to pause when memory is short.
     pub eviction: NativeEviction,
 }
 
@@ -86,7 +85,7 @@ impl PolicySet {
         (0..rows.id.len()).map(at).collect()
     }
 
-    /// Nothing where the policy leaves a placed program where it is.
+    /// The worker for a step; `None` keeps a placed program where it is.
     fn route(&mut self, core: &Core, rows: &Programs, workers: &Workers) -> Option<WorkerId> {
         let cached_tokens = cached_tokens(core, *rows.id.first()?, workers);
         let columns = rows.route(&cached_tokens, workers);
@@ -94,7 +93,7 @@ impl PolicySet {
         workers.id.get(first_of_highest(&scores)?).copied()
     }
 
-    /// Those alone that should be elsewhere, ranked by what is to come.
+    /// The programs that should move, ranked by their predicted rest.
     fn migrate(&mut self, rows: &Programs, workers: &Workers) -> PolicyAnswer {
         let wanted = self.placement.migrate(&rows.migrate(workers));
         let moved = rows.moves(&wanted.unwrap_or_default(), workers);
@@ -140,7 +139,7 @@ impl PolicySet {
             sorted.iter().map(|row| rows.id[*row]).collect(),
             sorted.iter().map(|row| scores[*row]).collect(),
             sorted.iter().map(|row| wished[*row]).collect(),
-            // Saturates, and nothing is below 0 but what is not known.
+            // Saturates; only unknown values are below 0.
             sorted
                 .iter()
                 .map(|row| rows.remaining_tokens[*row] as i64)

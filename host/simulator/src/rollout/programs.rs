@@ -1,32 +1,32 @@
-//! The programs of a rollout: all begin at once, each goes through its steps
-//! and tools, and what became of its time is kept.
+//! The programs of a rollout: all begin at once, each goes through its steps and tools, and its
+//! time is broken down.
 
 use crate::workload::{AgentRun, AgentStep, ContextChain, ToolResult};
 use std::sync::Arc;
 
-/// What became of a program's time, in microseconds; the parts add up to the
-/// time from the start of the rollout to its end.
+/// Breakdown of a program's time, in microseconds; the parts add up to the time from the start of
+/// the rollout to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TimeSpent {
-    /// Until it was known where a step goes: gathering, moves of caches.
+    /// Until a step's worker was decided: batching of decisions, moves of caches.
     pub placing_us: u64,
     /// At an engine, before the first token: queue and prefill.
     pub queue_and_prefill_us: u64,
-    /// The answers' tokens, were the program alone at its engine.
+    /// Decoding, as if the program were alone at its engine.
     pub decode_us: u64,
-    /// What other programs at the engine added to that.
+    /// Additional decoding time because of other programs at the engine.
     pub interference_us: u64,
     /// In tools.
     pub tool_us: u64,
 }
 
-/// One program.
+/// A live program.
 pub(super) struct Live<'a> {
     pub(super) run: &'a AgentRun,
     chain: ContextChain,
     /// The whole context so far.
     pub(super) blocks: Arc<[u64]>,
-    /// Steps sent.
+    /// Number of steps sent.
     pub(super) sent: usize,
     pub(super) sent_at: u64,
     pub(super) dispatched_at: u64,
@@ -68,8 +68,7 @@ impl<'a> Live<'a> {
         self.run.steps[self.sent - 1]
     }
 
-    /// The answer is there. Gives the tool call that follows, or nothing if the
-    /// program is over.
+    /// Records an answer. Returns the tool call that follows; `None` if the program has ended.
     pub(super) fn answered(&mut self, now: u64, lone_us: u64) -> Option<(u64, ToolResult)> {
         let spent = &mut self.spent;
         spent.placing_us += self.dispatched_at - self.sent_at;

@@ -1,4 +1,4 @@
-//! A run as chat requests whose prompts have exactly the wanted lengths where four bytes of the
+//! A run as chat requests. Their prompts have exactly the wanted lengths if four bytes of the
 //! rendered prompt are one token, as in the simulated engine.
 
 use serde::Serialize;
@@ -17,12 +17,12 @@ pub struct ChatMessage {
     pub role: &'static str,
     /// The text.
     pub content: String,
-    /// Which call a `tool` message answers.
+    /// The call that a `tool` message answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
 }
 
-/// Bytes of a rendered message beside its content.
+/// Bytes of a rendered message in addition to its content.
 fn frame_bytes(role: &str) -> usize {
     role.len() + "<||>\n".len()
 }
@@ -42,7 +42,7 @@ pub struct ChatScript<'a> {
 }
 
 impl<'a> ChatScript<'a> {
-    /// The chat before its first step. Runs of one workload take the same seed.
+    /// The chat before its first step. Runs of one workload must have the same seed.
     pub fn new(run: &'a AgentRun, seed: u64) -> Self {
         Self {
             run,
@@ -87,8 +87,8 @@ impl<'a> ChatScript<'a> {
         &self.messages
     }
 
-    /// The step's body for `/v1/chat/completions`, as JSON: `max_tokens` is the step's output, and a
-    /// stream ends with the usage.
+    /// The step's body for `/v1/chat/completions`, as JSON: `max_tokens` is the step's output, and
+    /// a stream ends with the usage.
     pub fn body(&self, model: &str, stream: bool) -> String {
         let step = self
             .next
@@ -104,11 +104,11 @@ impl<'a> ChatScript<'a> {
                 include_usage: true,
             }),
         };
-        // Strings and numbers always serialise.
+        // Serialising strings and numbers can't fail.
         serde_json::to_string(&body).unwrap_or_default()
     }
 
-    /// A message that takes exactly `tokens` rendered; nothing if its tags alone take more.
+    /// Adds a message of exactly `tokens` when rendered; none if its tags alone take more.
     fn push_shared(&mut self, role: &'static str, tokens: u32, source: &[u64]) {
         let bytes = tokens as usize * TOKEN_BYTES;
         if let Some(length) = bytes.checked_sub(frame_bytes(role)) {
@@ -147,8 +147,8 @@ impl<'a> ChatScript<'a> {
             .sum()
     }
 
-    /// Keeps the first `bytes` of the rendering. A message of which only the tag would be left goes
-    /// altogether.
+    /// Keeps the first `bytes` of the rendering. A message of which only the tag would be left is
+    /// removed.
     fn cut(&mut self, bytes: usize) {
         let mut start = 0;
         for place in 0..self.messages.len() {

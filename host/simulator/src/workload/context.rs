@@ -3,7 +3,7 @@
 use super::AgentRun;
 use treadle_engine_model::engine::{chain_hash, content_hash};
 
-/// Which text a stretch of context comes from; only equal sources give equal blocks.
+/// The source of a part of the context; equal sources give equal blocks.
 #[derive(Clone, Copy)]
 enum Source {
     System = 1,
@@ -41,14 +41,14 @@ pub struct ContextChain {
     block_tokens: u32,
     segments: Vec<Segment>,
     tokens: u32,
-    /// Where in `segments` the first block that is not in `chain` begins: segment and offset.
+    /// Segment and offset at which the first block after `chain` begins.
     cursor: (usize, u32),
     chain: Vec<u64>,
 }
 
 impl ContextChain {
-    /// An empty context. Runs of one workload take the same seed, so that they share what they
-    /// should; `block_tokens` is the engine's.
+    /// An empty context. Runs of one workload must have the same seed, so that they share their
+    /// common prompts; `block_tokens` is the engine's.
     pub fn new(seed: u64, run: &AgentRun, block_tokens: u32) -> Self {
         let name: Vec<u64> = run.id.bytes().map(u64::from).collect();
         Self {
@@ -138,7 +138,7 @@ impl ContextChain {
         }
     }
 
-    /// Hashes the pieces that make up the block at the cursor and moves past it.
+    /// Hashes the pieces of the block at the cursor and advances the cursor.
     fn next_content(&mut self) -> u64 {
         let mut content = 0;
         let mut wanted = self.block_tokens;

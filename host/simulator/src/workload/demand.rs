@@ -1,4 +1,4 @@
-//! How much memory a workload would take if it never had to wait for any.
+//! The memory that a workload needs so that no program has to wait.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

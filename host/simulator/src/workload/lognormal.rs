@@ -1,4 +1,4 @@
-//! A seeded generator of agent runs whose sizes and times are long-tailed.
+//! A seeded generator of agent runs with long-tailed sizes and times.
 
 use rand::SeedableRng;
 use rand_distr::{Distribution, LogNormal};
@@ -16,22 +16,22 @@ pub struct LognormalParameter {
     pub sigma: f64,
 }
 
-/// Why a generator could not be used.
+/// Why a generator can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkloadError {
-    /// A distribution makes no sense.
+    /// A distribution is invalid.
     #[error("{field}: the median must be finite and above 0 and sigma finite and at least 0")]
     Parameter {
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
-    /// A count makes no sense.
+    /// A count is invalid.
     #[error("{field} must be at least 1")]
     Zero {
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
-    /// The context limit leaves no room for one step.
+    /// The context limit leaves no room for a step.
     #[error(
         "context_limit_tokens is {limit_tokens}, but system and group prompts alone are \
          {prompt_tokens}: raise the limit or shorten them"
@@ -39,7 +39,7 @@ pub enum WorkloadError {
     LimitTooLow {
         /// The limit.
         limit_tokens: u32,
-        /// What the shared prompts take, with room for one step.
+        /// Tokens of the shared prompts, with room for one step.
         prompt_tokens: u32,
     },
 }
@@ -48,31 +48,32 @@ pub enum WorkloadError {
 /// tokens, a dozen steps, tools of two seconds with a tail of minutes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LognormalAgents {
-    /// Runs to make.
+    /// Number of runs to generate.
     pub programs: usize,
-    /// Rollouts of one prompt.
+    /// Number of rollouts per prompt.
     pub group_size: usize,
-    /// The prompt that all share, in tokens.
+    /// Tokens of the prompt that all runs share.
     pub system_tokens: u32,
-    /// The prompt that a group shares, in tokens.
+    /// Tokens of the prompt that a group shares.
     pub group_tokens: LognormalParameter,
-    /// Steps per run, at least one.
+    /// Number of steps per run, at least one.
     pub steps: LognormalParameter,
-    /// Spread between groups in their number of steps: some prompts are harder for all rollouts.
+    /// Standard deviation of groups' numbers of steps, in logarithms: some prompts are harder for
+    /// all rollouts.
     pub group_steps_sigma: f64,
-    /// Most steps of a run.
+    /// Maximum number of steps of a run.
     pub steps_max: usize,
-    /// What a tool adds to the context, in tokens.
+    /// Tokens that a tool adds to the context.
     pub observation_tokens: LognormalParameter,
-    /// What a step generates, in tokens.
+    /// Tokens that a step generates.
     pub output_tokens: LognormalParameter,
     /// Time of a tool, in milliseconds.
     pub tool_ms: LognormalParameter,
-    /// Longest time of a tool, in milliseconds.
+    /// Maximum time of a tool, in milliseconds.
     pub tool_ms_max: u64,
     /// Runs end before the step that would exceed this context.
     pub context_limit_tokens: u32,
-    /// Seed of everything.
+    /// Seed of all random streams.
     pub seed: u64,
 }
 
@@ -111,11 +112,11 @@ impl Default for LognormalAgents {
     }
 }
 
-/// Tokens that a step's messages need at least besides their content, so that a chat rendering of
-/// the run has room for its role tags.
+/// Minimum tokens of a step's messages besides their content, so that a chat rendering of the run
+/// has room for role tags.
 const STEP_TOKENS_MIN: u32 = 16;
 
-/// The distributions of one generator, checked.
+/// The validated distributions of a generator.
 struct Shapes {
     group_tokens: LogNormal<f64>,
     group_steps: LogNormal<f64>,
@@ -126,8 +127,8 @@ struct Shapes {
 }
 
 impl LognormalAgents {
-    /// The runs, the same for the same parameters. Each run draws from its own stream, so that more
-    /// programs leave the earlier ones as they are.
+    /// The runs, the same for the same parameters. Each run has its own random stream, so more
+    /// programs leave the earlier ones unchanged.
     pub fn generate(&self) -> Result<Vec<AgentRun>, WorkloadError> {
         self.check()?;
         let shapes = self.shapes()?;
@@ -253,7 +254,7 @@ fn stream(seed: u64, purpose: u64, index: usize) -> Pcg64Mcg {
     ]))
 }
 
-/// To a whole number of at least one, at most what 32 bits hold.
+/// Rounds to a whole number from 1 to the largest 32-bit one.
 fn whole(value: f64) -> u32 {
     value.round().clamp(1.0, f64::from(u32::MAX)) as u32
 }

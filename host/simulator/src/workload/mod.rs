@@ -1,4 +1,4 @@
-//! Agent workloads: what programs ask of engines, step by step, and the time that their tools take.
+//! Agent workloads: the LLM calls of programs, step by step, and the times of their tools.
 //!
 //! A workload is a list of [`AgentRun`]s, from a seeded generator ([`RolloutWorkload`] for agentic
 //! RL as published, [`LognormalAgents`] for any other shape) or from a recorded trace
@@ -21,16 +21,16 @@ pub use rollout::{AgentModel, AgentTask, OUTPUT_TOKENS_MAX, RolloutWorkload, par
 pub use sessions::{AgentSessions, SESSION_TOKEN_DIVISOR, Subagents};
 pub use trace::{TraceError, TraceOptions, TraceSample, load_trace, write_trace};
 
-/// What became of the tool call after a step.
+/// The result of the tool call after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToolResult {
-    /// There was none, or it is not known.
+    /// There was no tool call, or its result is unknown.
     #[default]
     None,
-    /// It gave what was wanted: tests passed, a document was found, an equation was solved.
+    /// Success: tests passed, a document was found, an equation was solved.
     Ok,
-    /// It did not: an error, a failed test, nothing found.
+    /// Failure: an error, a failed test, nothing found.
     Failed,
 }
 
@@ -57,15 +57,15 @@ impl ToolResult {
 pub struct AgentStep {
     /// The whole prompt, in tokens.
     pub input_tokens: u32,
-    /// How much of the front of the prompt is the context as the previous step left it (prompt and
-    /// answer), in tokens. Less than that whole context means that the run dropped or compacted the
-    /// rest. For the first step 0: what it shares with other runs is in [`AgentRun`].
+    /// Number of leading prompt tokens that are the context after the previous step (prompt and
+    /// answer). Less than that whole context means that the run dropped or compacted the rest. 0
+    /// for the first step: what it shares with other runs is in [`AgentRun`].
     pub reused_tokens: u32,
     /// Tokens generated.
     pub output_tokens: u32,
-    /// From the answer to the next step's request, in microseconds.
+    /// Time from the answer to the next step's request, in microseconds.
     pub tool_us: u64,
-    /// What became of the tool call.
+    /// The result of the tool call.
     pub tool_result: ToolResult,
 }
 
@@ -110,7 +110,7 @@ impl AgentRun {
             .sum()
     }
 
-    /// The same run with other token counts: at least one in and one out, and what was reused still is.
+    /// Scales the token counts, keeping at least one input and one output token and the same reuse.
     pub fn scale_tokens(&mut self, factor: f64) {
         let scale = |tokens: u32| (f64::from(tokens) * factor) as u32;
         self.system_tokens = scale(self.system_tokens);
@@ -121,7 +121,7 @@ impl AgentRun {
             step.input_tokens = scale(planned.input_tokens).max(1);
             step.output_tokens = scale(planned.output_tokens).max(1);
             step.reused_tokens = match before {
-                // Rounding must not turn a context that only grows into one that is cut.
+                // Rounding must not turn a context that only grows into a compacted one.
                 Some((planned_before, scaled))
                     if planned.reused_tokens >= planned_before.context_tokens() =>
                 {
@@ -135,7 +135,7 @@ impl AgentRun {
     }
 
     /// Ends the run before the first step whose context exceeds the limit; true if that cut steps
-    /// off. The last step left has no tool after it. All steps may go.
+    /// off. The last remaining step has no tool after it. No step may remain.
     pub fn truncate_at(&mut self, context_limit_tokens: u32) -> bool {
         let fits = |step: &AgentStep| step.context_tokens() <= context_limit_tokens;
         let Some(first) = self.steps.iter().position(|step| !fits(step)) else {

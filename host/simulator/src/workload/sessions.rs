@@ -1,22 +1,22 @@
-//! Sessions of coding agents with the medians that were published for agentic serving in September
-//! 2026 (vLLM's agentic benchmark): 43 turns a session, 142,000 tokens in and 444 out a request, more
-//! than 96% of the prompt tokens seen before, and subagents in 44% of the sessions.
+//! Sessions of coding agents with the medians published for agentic serving in September 2026
+//! (vLLM's agentic benchmark): 43 turns per session, 142,000 input and 444 output tokens per
+//! request, more than 96% of the prompt tokens seen before, and subagents in 44% of the sessions.
 //!
-//! Only medians are published. The spread of each, what tools take, how many subagents there are and
-//! how long they live are assumptions of this file.
+//! Only medians are published. The spreads, the times of tools, and the number and lifetimes of
+//! subagents are assumptions of this file.
 
 use super::{AgentRun, LognormalAgents, LognormalParameter, WorkloadError};
 use std::collections::BTreeMap;
 use treadle_engine_model::engine::content_hash;
 
-/// Percent of the sessions that have subagents.
+/// Percentage of sessions with subagents.
 const WITH_SUBAGENTS: u64 = 44;
-/// Most subagents at once.
+/// Maximum number of concurrent subagents.
 const SUBAGENTS_MAX: u64 = 3;
-/// What all token counts are divided by, as those of recorded runs are.
+/// Divisor of all token counts, the same as for recorded runs.
 pub const SESSION_TOKEN_DIVISOR: u32 = 4;
 
-/// The programs that one program starts at once after a step, and waits for.
+/// Programs that one program starts concurrently after a step, and waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subagents {
     /// Index of the step after which they start.
@@ -35,11 +35,11 @@ pub struct AgentSessions {
 }
 
 impl AgentSessions {
-    /// So many sessions, the same for the same seed.
+    /// Generates sessions, the same for the same seed.
     pub fn generate(sessions: usize, seed: u64) -> Result<Self, WorkloadError> {
         let runs = shape(sessions, seed, 43.0).generate()?;
         let mut subagents = BTreeMap::new();
-        // Drawn apart, so that sessions do not depend on their subagents.
+        // Separate streams, so that sessions do not depend on their subagents.
         let pool = shape(sessions * SUBAGENTS_MAX as usize, !seed, 12.0).generate()?;
         for (index, (run, pool)) in runs
             .iter()
@@ -47,7 +47,7 @@ impl AgentSessions {
             .enumerate()
         {
             let draw = |purpose| content_hash(&[seed, 4, index as u64, purpose]);
-            // After the last step there is nobody who waits.
+            // After the last step nobody waits for them.
             let steps = run.steps.len() as u64 - 1;
             if steps == 0 || draw(0) % 100 >= WITH_SUBAGENTS {
                 continue;

@@ -1,10 +1,10 @@
-//! Small batches under the core: what it gives is there, and nothing is left waiting.
+//! Small batches under the core: grants are within the resources, and nothing stays waiting.
 
 use super::*;
 use crate::actions::{APIS, Coding, Search, Services, Treadle, bound_s};
 use treadle_core::actions::{ElasticAnswer, ElasticQuestion};
 
-/// The candidates in order, each with the most that is left if all after it get one unit.
+/// Gives each candidate, in order, the most that leaves one unit for all after it.
 struct Most;
 
 impl Allocator for Most {

@@ -1,8 +1,8 @@
-//! Pods as Kubernetes runs them: one for each trajectory for as long as it lasts (`ARL-Tangram`
-//! §6.1, baseline of AI coding).
+//! Kubernetes pods: one for each trajectory during its whole life (`ARL-Tangram` §6.1, baseline of
+//! AI coding).
 //!
-//! A pod is admitted where its request fits, in the order in which pods were asked for, to the node
-//! with most left. With the limit equal to the request it is a static reservation of whole cores.
+//! Pods are admitted in the order of their requests, if they fit, to the node with the most free
+//! cores. With the limit equal to the request, a pod is a static reservation of whole cores.
 
 mod node;
 
@@ -12,38 +12,38 @@ use super::work::{Trajectory, micros};
 use node::Node;
 use std::collections::VecDeque;
 
-/// Wait for a pod after which it is asked for anew (§6.1).
+/// Wait for a pod after which it is requested again (§6.1).
 pub const TIMEOUT_US: u64 = 600_000_000;
-/// Times that it is asked for anew (§6.1).
+/// Maximum number of repeated requests (§6.1).
 pub const RETRIES_MAX: u32 = 3;
 
-/// How pods are run.
+/// Parameters of nodes and pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pods {
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Cores of a node.
+    /// Number of cores of a node.
     pub node_cores: u32,
-    /// Cores that a pod requests, in thousandths.
+    /// CPU request of a pod, in thousandths of a core.
     pub request_milli: u64,
-    /// Cores that a pod has at most.
+    /// CPU limit of a pod, in cores.
     pub limit: u32,
-    /// Time from a pod's turn until it runs, in seconds.
+    /// Time to start a pod, in seconds.
     pub start_s: f64,
-    /// Pods a second that the control plane starts.
+    /// Number of pods that the control plane starts per second.
     pub starts_per_s: f64,
-    /// What beginning an action in a pod takes, in seconds.
+    /// Overhead of starting an action in a pod, in seconds.
     pub exec_s: f64,
 }
 
 enum Due {
-    /// A generation is over.
+    /// A generation has ended.
     Submit(u32),
-    /// A pod runs.
+    /// A pod is ready.
     Ready(u32),
     /// An action begins.
     Begin(u32),
-    /// Its pod has been waited for too long, at this attempt.
+    /// The wait for the pod times out, at this attempt.
     TimeOut(u32, u32),
 }
 
@@ -67,7 +67,7 @@ struct Course<'a> {
     free_milli: Vec<u64>,
     pods: Vec<Pod>,
     queue: VecDeque<u32>,
-    /// When the control plane is through with the pods before.
+    /// Time at which the control plane has started the pods so far.
     control_us: u64,
     outcome: Outcome,
 }
@@ -150,7 +150,7 @@ impl Course<'_> {
         }
     }
 
-    /// Asks for a pod.
+    /// Requests a pod.
     fn ask(&mut self, now_us: u64, index: u32) {
         let pod = &mut self.pods[index as usize];
         pod.attempts += 1;
@@ -159,7 +159,7 @@ impl Course<'_> {
             .at(now_us + TIMEOUT_US, Due::TimeOut(index, pod.attempts));
     }
 
-    /// Admits pods for as long as the first one fits.
+    /// Admits pods as long as the first one fits.
     fn admit(&mut self, now_us: u64) {
         while let Some(index) = self.queue.front().copied() {
             let most = (0..self.nodes.len())
@@ -178,7 +178,7 @@ impl Course<'_> {
         }
     }
 
-    /// A pod that is not there in time is asked for anew, behind all others.
+    /// Requests a pod again, behind all others, after its wait has timed out.
     fn timed_out(&mut self, now_us: u64, index: u32, attempt: u32) {
         let pod = &self.pods[index as usize];
         if pod.node.is_some() || pod.attempts != attempt || pod.is_gone {
@@ -197,7 +197,7 @@ impl Course<'_> {
         self.admit(now_us);
     }
 
-    /// A trajectory without a pod is over, with the action that it has waited for.
+    /// Ends a trajectory that gets no pod; its action fails.
     fn give_up(&mut self, now_us: u64, index: u32) {
         let pod = &mut self.pods[index as usize];
         pod.waits = false;

@@ -1,26 +1,26 @@
-//! A node whose pods share its cores: each has at most its limit, and where they want more than
-//! there is, all that want more than a level get that level.
+//! A node whose pods share its cores by max-min fairness: each has at most its limit, and if they
+//! want more than there is, all above a common level get that level.
 //!
-//! Requests are the same for all pods, so that weights are. What a pod computes with is counted, not
-//! what it might: the cores that a parallel action leaves idle in its sequential parts serve others,
-//! and switching between pods costs nothing. Both are in favour of sharing.
+//! All pods have the same request, so the same weight. Actual use is counted: cores that a parallel
+//! action leaves idle in its sequential parts serve other pods, and switching costs nothing. Both
+//! favour sharing.
 
 use crate::actions::work::Speedup;
 
-/// Halvings of the search for the level.
+/// Iterations of the bisection for the level.
 const HALVINGS: u32 = 24;
 
-/// An action that runs in a pod.
+/// An action running in a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     /// Its trajectory.
     pub(super) trajectory: u32,
-    /// Time that it needs yet with one core, in microseconds.
+    /// Remaining time with one core, in microseconds.
     left_us: f64,
-    /// Cores that it can use.
+    /// Maximum number of cores that it can use.
     cores_max: f64,
     speedup: Speedup,
-    /// What it gains in a microsecond.
+    /// Progress per microsecond.
     rate: f64,
 }
 
@@ -43,12 +43,12 @@ impl Node {
         }
     }
 
-    /// When the next action ends, unless one begins before.
+    /// Time at which the next action ends, unless one begins before.
     pub(super) fn next_us(&self) -> Option<u64> {
         self.next_us
     }
 
-    /// An action begins.
+    /// Starts an action.
     pub(super) fn begin(
         &mut self,
         now_us: u64,
@@ -68,7 +68,7 @@ impl Node {
         self.share();
     }
 
-    /// The trajectories whose actions are over.
+    /// Removes the actions that have ended, and returns their trajectories.
     pub(super) fn ended(&mut self, now_us: u64) -> Vec<u32> {
         self.advance(now_us);
         let ended = self.running.iter().filter(|running| running.left_us < 1.0);

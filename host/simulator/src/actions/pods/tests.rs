@@ -52,7 +52,7 @@ fn a_reservation_that_does_not_fit_waits() {
         ..pods()
     };
     let outcome = reserved.run(&[one(1.0, 40.0), one(1.0, 40.0)]);
-    // The second one's pod is there after 11 s, for 10 s of work that was asked for after 1 s.
+    // The second pod is ready after 11 s, for 10 s of work that was submitted after 1 s.
     assert!((outcome.act_s() - 15.0).abs() < 0.01, "{}", outcome.act_s());
     assert_eq!(outcome.timeouts, 0);
 }

@@ -1,4 +1,4 @@
-//! What comes from outside of the programs: workers fail, and caches arrive.
+//! Events that programs don't cause: workers fail, and caches arrive.
 
 use super::{Course, Due};
 use std::cmp::Reverse;

@@ -1,4 +1,4 @@
-//! Draws from distributions that give the same bits on every machine.
+//! Random draws with the same bits on every machine.
 
 use rand::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -6,20 +6,20 @@ use treadle_plugin::exact::{exp, ln};
 
 use crate::workload::lognormal::LognormalParameter;
 
-/// A random stream of its own for each purpose.
+/// A random stream; each purpose has its own.
 pub(crate) struct Draw {
     stream: Pcg64Mcg,
 }
 
 impl Draw {
-    /// The stream that some numbers name.
+    /// The stream with this name.
     pub(crate) fn new(name: &[u64]) -> Self {
         Self {
             stream: Pcg64Mcg::seed_from_u64(treadle_engine_model::engine::content_hash(name)),
         }
     }
 
-    /// Above 0 and below 1.
+    /// Uniform, above 0 and below 1.
     pub(crate) fn part(&mut self) -> f64 {
         ((self.stream.next_u64() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
     }

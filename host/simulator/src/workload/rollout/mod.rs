@@ -1,14 +1,14 @@
 //! Rollouts of agentic RL: groups of programs with one prompt each, whose lengths are as skewed and
-//! as hard to tell beforehand as published ones (Heddle §2.2, §7).
+//! as unpredictable as published ones (Heddle §2.2, §7).
 //!
-//! A prompt has a difficulty, a sample adds a deviation of its own, and the sum drives what can be
-//! seen: how much the first step writes, whether tool calls succeed, how much is written to correct
-//! things. A program goes on while its tool calls fail and ends soon after they succeed, so that
-//! samples of one prompt diverge (Heddle Figure 5), and each step is more informative about the
-//! rest. The length of a prompt is not.
+//! A prompt has a difficulty, a sample adds a deviation of its own, and the sum determines what is
+//! observable: how much the first step generates, whether tool calls succeed, how much is generated
+//! for corrections. A program continues while its tool calls fail and ends soon after they succeed,
+//! so samples of one prompt diverge (Heddle Figure 5), and each step is more informative about the
+//! rest. The length of a prompt is not informative.
 //!
-//! All numbers are in one table, [`parameters_markdown`], each with where it comes from. They are
-//! fixed before any policy is run.
+//! All numbers are in one table, [`parameters_markdown`], each with its source. They are fixed
+//! before any policy is run.
 
 pub(crate) mod draw;
 mod parameters;
@@ -26,15 +26,15 @@ use treadle_plugin::exact::exp;
 use super::lognormal::{LognormalParameter, WorkloadError};
 use super::{AgentRun, AgentStep, ToolResult};
 
-/// Most tokens that a program generates over all its steps (Heddle §7).
+/// Maximum number of tokens that a program generates over all its steps (Heddle §7).
 pub const OUTPUT_TOKENS_MAX: u32 = 40_000;
-/// Longest tool call, in milliseconds.
+/// Maximum time of a tool call, in milliseconds.
 const TOOL_MS_MAX: f64 = 120_000.0;
-/// Failures in a row beyond these make the next no likelier.
+/// Number of consecutive failures beyond which the next is no likelier.
 const FAILURES_IN_ROW_MAX: u32 = 4;
-/// Correlation of what a model reads from a prompt's text with its difficulty.
+/// Correlation between a model's reading of a prompt's text and its difficulty.
 const SCORE_CORRELATION: f64 = 0.5;
-/// A step's prompt has at least so many tokens of its own.
+/// Minimum number of new tokens in a step's prompt.
 const FRESH_TOKENS_MIN: u32 = 16;
 
 /// A seeded rollout. The same options give the same runs, byte for byte, on any machine.
@@ -47,11 +47,11 @@ pub struct RolloutWorkload {
     /// Number of the first prompt of the data set; rollouts that share prompts share their
     /// difficulty.
     pub first_prompt: u32,
-    /// Prompts.
+    /// Number of prompts.
     pub prompts: u32,
-    /// Programs per prompt.
+    /// Number of programs per prompt.
     pub samples: u32,
-    /// Which pass over the data set it is: another one has other samples of the same prompts.
+    /// The pass over the data set: another one has other samples of the same prompts.
     pub epoch: u32,
     /// Seed of the data set and of the samples.
     pub seed: u64,
@@ -79,7 +79,7 @@ struct Prompt {
 }
 
 impl RolloutWorkload {
-    /// The runs, prompt by prompt. More prompts or samples leave the others as they are.
+    /// The runs, prompt by prompt. More prompts or samples leave the others unchanged.
     pub fn generate(&self) -> Result<Vec<AgentRun>, WorkloadError> {
         for (field, count) in [("prompts", self.prompts), ("samples", self.samples)] {
             if count == 0 {
@@ -94,8 +94,8 @@ impl RolloutWorkload {
         Ok(runs)
     }
 
-    /// What a model reads of a prompt's difficulty from its text: a standard normal number,
-    /// correlated with it. It represents the text, which these workloads have not.
+    /// A model's estimate of a prompt's difficulty from its text: a standard normal number,
+    /// correlated with the difficulty. It replaces the text, which these workloads don't have.
     pub fn prompt_score(&self, number: u32) -> f64 {
         let mut draw = Draw::new(&[self.seed, self.task as u64, 3, u64::from(number)]);
         let own = (1.0 - SCORE_CORRELATION * SCORE_CORRELATION).sqrt();
@@ -160,7 +160,7 @@ impl RolloutWorkload {
     }
 }
 
-/// A program on its way.
+/// A program while it is generated.
 struct Program {
     shape: &'static TaskShape,
     tool_ms: LognormalParameter,
@@ -206,7 +206,7 @@ impl Program {
         }
     }
 
-    /// Adds a step, cut where the program's output ends.
+    /// Adds a step, cut at the program's output limit.
     fn generate(&mut self, fresh_tokens: u32, tokens: LognormalParameter, draw: &mut Draw) {
         let shift = self.shape.tokens_per_difficulty * self.difficulty;
         let output_tokens = draw.tokens(tokens, shift, 1).min(self.output_left);
@@ -221,7 +221,7 @@ impl Program {
         self.steps.push(step);
     }
 
-    /// The tool call after the step that was added last.
+    /// Adds the tool call after the latest step.
     fn call_tool(&mut self, has_failed: bool, draw: &mut Draw) {
         let tool_ms = draw.lognormal(self.tool_ms, 0.0).min(TOOL_MS_MAX);
         if let Some(step) = self.steps.last_mut() {

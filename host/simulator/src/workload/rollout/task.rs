@@ -17,10 +17,10 @@ pub enum AgentTask {
 }
 
 impl AgentTask {
-    /// All, in the order of the published tables.
+    /// All tasks, in the order of the published tables.
     pub const ALL: [Self; 3] = [Self::Coding, Self::Search, Self::Math];
 
-    /// Its name in options and reports.
+    /// The task's name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Coding => "coding",
@@ -35,7 +35,7 @@ impl AgentTask {
     }
 }
 
-/// The models of the published evaluations, for what depends on them: the time of tools.
+/// The models of the published evaluations; the times of tools depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum AgentModel {
     /// Qwen3-8B.
@@ -50,10 +50,10 @@ pub enum AgentModel {
 }
 
 impl AgentModel {
-    /// All, the smallest first.
+    /// All models, the smallest first.
     pub const ALL: [Self; 3] = [Self::Qwen3Of8B, Self::Qwen3Of14B, Self::Qwen3Of32B];
 
-    /// Its name in options and reports.
+    /// The model's name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Qwen3Of8B => "qwen3-8b",
@@ -82,7 +82,7 @@ impl AgentModel {
     }
 }
 
-/// How programs of a task come about. A program's *difficulty* is a standard normal number, partly
+/// Parameters of a task's programs. A program's *difficulty* is a standard normal number, partly
 /// its prompt's and partly its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TaskShape {
@@ -94,31 +94,31 @@ pub(super) struct TaskShape {
     pub(super) prompt_correlation: f64,
     /// Share of the variance of difficulty that is the prompt's.
     pub(super) prompt_share: f64,
-    /// What the first step generates.
+    /// Tokens of the first step.
     pub(super) plan_tokens: LognormalParameter,
-    /// What a later step with a tool call generates.
+    /// Tokens of a later step with a tool call.
     pub(super) step_tokens: LognormalParameter,
-    /// What the last step, without a tool call, generates.
+    /// Tokens of the last step, without a tool call.
     pub(super) answer_tokens: LognormalParameter,
-    /// What difficulty adds to the logarithm of generated tokens.
+    /// Increase of the logarithm of generated tokens per unit of difficulty.
     pub(super) tokens_per_difficulty: f64,
-    /// Successful tool calls after which a program answers.
+    /// Number of successful tool calls after which a program answers.
     pub(super) successes: u32,
     /// Logit of a tool call's failure at difficulty 0.
     pub(super) failure: f64,
-    /// What difficulty adds to it.
+    /// Increase of that logit per unit of difficulty.
     pub(super) failure_per_difficulty: f64,
-    /// What each failure in a row before it, up to 4, adds to it.
+    /// Increase of that logit for each consecutive failure before it, up to 4.
     pub(super) failure_in_row: f64,
     /// Share of failures after which a program gives up and answers.
     pub(super) gives_up: f64,
-    /// Most steps.
+    /// Maximum number of steps.
     pub(super) steps_max: u32,
-    /// What a successful tool call adds to the context.
+    /// Tokens that a successful tool call adds to the context.
     pub(super) ok_tokens: LognormalParameter,
-    /// What a failed one adds.
+    /// Tokens that a failed tool call adds to the context.
     pub(super) failed_tokens: LognormalParameter,
-    /// Spread of a tool call's time: standard deviation of its logarithm.
+    /// Standard deviation of a tool call's time, in logarithms.
     pub(super) tool_sigma: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The published figures come out of the generator.
+//! The generator reproduces the published figures.
 
 use super::parameters::Figures;
 use super::*;
@@ -78,7 +78,7 @@ fn the_same_options_give_the_same_runs_and_more_of_them_keep_the_first() {
     assert_ne!(runs, RolloutWorkload { seed: 2, ..few }.generate().unwrap());
 }
 
-/// Pinned, so that a machine that draws otherwise is found out.
+/// Pinned, to detect a machine with different draws.
 #[test]
 fn the_runs_are_these_on_any_machine() {
     let digests = AgentTask::ALL.map(|task| {

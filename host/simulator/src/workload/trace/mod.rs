@@ -1,11 +1,11 @@
-//! Recorded agent runs: one JSON object a line, `{"id": "cc-0001-000", "steps": [[input_tokens,
-//! reused_prefix_tokens, output_tokens, gap_s], ...]}`. `docs/traces.md` has the format for users,
-//! with what may be added.
+//! Recorded agent runs: one JSON object per line, `{"id": "cc-0001-000", "steps": [[input_tokens,
+//! reused_prefix_tokens, output_tokens, gap_s], ...]}`. `docs/traces.md` describes the format,
+//! including optional fields.
 //!
 //! `reused_prefix_tokens` counts whole 64-token blocks that a prompt shares with the run's previous
-//! prompt. Where it covers that prompt to the block, the run kept its context: the answer too, if
-//! the new prompt is long enough to hold it. Where it is smaller, the run dropped or compacted the
-//! rest. What a first step shares with other runs is not known: it shares nothing here.
+//! prompt. If it covers that prompt to the block, the run kept its context, including the answer if
+//! the new prompt is long enough for it. If it is smaller, the run dropped or compacted the rest.
+//! What a first step shares with other runs is unknown, so it shares nothing here.
 
 mod parse;
 mod write;
@@ -25,16 +25,16 @@ use super::{AgentRun, AgentStep, ToolResult};
 /// Blocks in which the recorder counted reuse.
 const RECORDED_BLOCK_TOKENS: u64 = 64;
 
-/// Which runs of a trace to take and how to scale them.
+/// Which runs to take from a trace, and how to scale them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceOptions {
-    /// Runs to sample; all, in the order of the file, if the trace has no more.
+    /// Number of runs to sample; all, in the order of the file, if the trace has no more.
     pub programs: usize,
     /// Seed of the sample.
     pub seed: u64,
-    /// Token counts are divided by this: recorded contexts are long for small modelled memories.
+    /// Divisor of token counts: recorded contexts are long for small modelled memories.
     pub token_divisor: u32,
-    /// Longest time between two steps, in seconds: the tail is people, not tools.
+    /// Maximum time between two steps, in seconds: the tail is people, not tools.
     pub tool_cap_s: u64,
     /// Runs are cut before the step whose context, after division, exceeds this.
     pub context_limit_tokens: u32,
@@ -59,9 +59,9 @@ pub struct TraceSample {
     pub runs: Vec<AgentRun>,
     /// Runs in the trace.
     pub available_runs: usize,
-    /// Sampled runs cut at the context limit, those below included.
+    /// Number of sampled runs cut at the context limit, including dropped ones.
     pub truncated_runs: usize,
-    /// Sampled runs left out because already their first step exceeded the limit.
+    /// Number of sampled runs left out because their first step exceeds the limit.
     pub dropped_runs: usize,
 }
 
@@ -73,23 +73,23 @@ pub enum TraceError {
     Read {
         /// Line number, from 1.
         line: usize,
-        /// What happened.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A field is not what it should be.
+    /// A field is invalid.
     #[error("line {line}: {field}: {problem}")]
     Field {
         /// Line number, from 1.
         line: usize,
         /// Path of the field, as `steps[3].gap_s`.
         field: String,
-        /// What is wrong and what would be right.
+        /// The problem, and a valid value.
         problem: String,
     },
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error("{field} must be at least 1")]
     Option {
-        /// Which one.
+        /// The option.
         field: &'static str,
     },
 }
@@ -106,7 +106,7 @@ struct RecordedStep {
 
 struct RecordedRun {
     id: String,
-    /// The trace's value, else the id up to its last `-`.
+    /// The trace's value, or else the id up to its last `-`.
     group: String,
     system_tokens: u64,
     group_tokens: u64,
@@ -145,7 +145,7 @@ pub fn load_trace(reader: impl BufRead, options: &TraceOptions) -> Result<TraceS
     Ok(sample)
 }
 
-/// A seeded choice of positions in a trace, in the order in which they were drawn.
+/// A seeded choice of a trace's positions, in the order of the draws.
 fn chosen(available: usize, options: &TraceOptions) -> Vec<usize> {
     let mut places: Vec<usize> = (0..available).collect();
     if options.programs >= available {
@@ -195,7 +195,7 @@ fn scaled(recorded: &RecordedRun, group: u32, options: &TraceOptions) -> AgentRu
     }
 }
 
-/// What a recorded step kept of the context before it.
+/// The part of the previous context that a recorded step kept.
 enum Kept {
     Everything,
     Prompt,

@@ -1,4 +1,4 @@
-//! Reads the lines of a trace.
+//! Parses the lines of a trace.
 
 use std::io::BufRead;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::{RecordedRun, RecordedStep, TraceError};
 use crate::workload::ToolResult;
 
-/// Longest line, in bytes.
+/// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Most lines.
+/// Maximum number of lines.
 const LINES_MAX: usize = 1_000_000;
 /// Largest count of tokens in one field.
 const TOKENS_MAX: u64 = 1 << 30;
@@ -38,7 +38,7 @@ pub(super) fn read_runs(mut reader: impl BufRead) -> Result<Vec<RecordedRun>, Tr
     Ok(runs)
 }
 
-/// Where in the file an error is.
+/// Position of an error in the file.
 #[derive(Clone, Copy)]
 struct Position {
     line: usize,

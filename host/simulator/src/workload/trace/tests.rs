@@ -1,4 +1,4 @@
-//! Traces as they are read.
+//! Traces as they are parsed.
 
 use super::*;
 use crate::workload::RolloutWorkload;

@@ -6,11 +6,11 @@ use serde_json::json;
 
 use crate::workload::{AgentRun, ToolResult};
 
-/// Writes runs so that [`load_trace`](super::load_trace) with a divisor of 1 gives them back, if no
-/// tool takes longer than its cap and no run drops its last answer alone.
+/// Writes runs so that [`load_trace`](super::load_trace) with a divisor of 1 returns them, if no
+/// tool exceeds its cap and no run drops only its last answer.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn write_trace(runs: &[AgentRun], mut to: impl Write) -> io::Result<()> {
     for run in runs {
         let steps: Vec<_> = run
