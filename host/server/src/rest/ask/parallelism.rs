@@ -1,4 +1,5 @@
-//! What a question of parallelism leaves open, from engines and from the job's last rollout.
+//! Fills in missing columns of a question of parallelism, from engines and from the job's last
+//! rollout.
 
 use super::refuse;
 use crate::app::App;
@@ -14,11 +15,11 @@ use treadle_store::LengthRow;
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
-/// Ended programs of a job that are looked at.
+/// Most ended programs of a job that are read.
 const PROGRAMS_MAX: u32 = 4_096;
-/// A rollout with so many times fewer programs than the largest was not one.
+/// A group of programs smaller than the largest by more than this factor is not a rollout.
 const SMALLER_MAX: usize = 4;
-/// Columns with a row for each degree.
+/// Columns with one row per degree.
 const OF_DEGREES: [&str; 5] = [
     "degree",
     "token_us",
@@ -29,17 +30,18 @@ const OF_DEGREES: [&str; 5] = [
 
 type Columns = BTreeMap<String, Value>;
 
-/// What the question was answered from, beside what came with it.
+/// The columns that were filled in for the answer.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Filled {
     /// The columns that were filled in.
     #[schema(value_type = Object)]
     columns: Columns,
-    /// Programs of the rollout whose lengths they have; 0 where lengths came with the question.
+    /// Number of programs of the rollout that lengths were taken from; 0 if the question had
+    /// lengths.
     programs: usize,
 }
 
-/// Fills in the columns that are not there.
+/// Fills in the missing columns.
 pub(super) async fn fill(
     app: &App,
     job: Option<&str>,
@@ -71,7 +73,7 @@ pub(super) async fn fill(
             let message = "`expected_tokens` is missing; send it, or a `job` with ended programs";
             refuse(ErrorCode::InvalidField, message.to_owned())
         })?;
-        // The store has what the scheduler has.
+        // Afterwards the store is as recent as the scheduler.
         app.driver.recorded().await.map_err(|_| stopped())?;
         let rows = app.store.lengths(job, PROGRAMS_MAX).await;
         let rows = rows.map_err(|error| store_failed(&error))?;
@@ -87,7 +89,7 @@ pub(super) async fn fill(
     Ok(filled)
 }
 
-/// What is known of an engine, or of the last one of its class; -1 where it is not.
+/// Figures of an engine, or of the last one of its class; -1 if unknown.
 struct Row {
     token_us: f64,
     step_us: f64,
@@ -107,8 +109,8 @@ impl Row {
     }
 }
 
-/// A row for each number of GPUs that an engine runs on which was seen at work, or ran on before: of
-/// the models that are served, else of the last one that was.
+/// One row per number of GPUs of engines with measured speed, present or past: of the models that
+/// are served, else of the last one that was.
 fn of_engines(workers: &[Worker], gone: &[EngineClass]) -> Result<Columns, Response> {
     let mut degrees: BTreeMap<u32, Vec<Row>> = BTreeMap::new();
     let at_work = || workers.iter().filter(|worker| is_at_work(worker));
@@ -127,7 +129,7 @@ fn of_engines(workers: &[Worker], gone: &[EngineClass]) -> Result<Columns, Respo
     };
     for class in gone.iter().filter(|class| is_meant(class)) {
         let known = class.gpus.map(|gpus| degrees.entry(gpus).or_default());
-        // The one that was seen last comes first.
+        // The most recent one comes first.
         if let Some(known) = known.filter(|known| known.is_empty()) {
             known.push(Row::of(
                 class.time,
@@ -163,7 +165,7 @@ fn of_engines(workers: &[Worker], gone: &[EngineClass]) -> Result<Columns, Respo
     ]))
 }
 
-/// Whether it stays, and was seen at work.
+/// Whether it is active and its speed was measured.
 fn is_at_work(worker: &Worker) -> bool {
     !worker.leaving && worker.pace.time().is_some()
 }
@@ -172,10 +174,11 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The newest rollout: between two of them no program of the job was alive. A few programs of their
-/// own, as for a check between rollouts, are none.
+/// The newest rollout: between two rollouts no program of the job is alive. A few separate
+/// programs, such as a check between rollouts, do not count as one.
 fn last_rollout(rows: &[LengthRow]) -> &[LengthRow] {
-    // By the time when they began, newest first; what began before and ended last.
+    // Sorted by start time, newest first; for each row, the latest end of programs that started
+    // before.
     let mut ends_before = vec![0; rows.len() + 1];
     for (place, row) in rows.iter().enumerate().rev() {
         ends_before[place] = ends_before[place + 1].max(row.ended_at_us);
@@ -193,7 +196,7 @@ fn last_rollout(rows: &[LengthRow]) -> &[LengthRow] {
     rollouts.into_iter().find(is_one).unwrap_or(&[])
 }
 
-/// Lengths and habits of programs.
+/// Lengths and growth of programs.
 fn of_programs(rollout: &[LengthRow]) -> Result<Columns, Response> {
     let lengths: Vec<u64> = rollout.iter().map(|row| row.output_tokens.max(1)).collect();
     if lengths.is_empty() {
@@ -248,7 +251,7 @@ mod tests {
 
     #[test]
     fn degrees_that_ran_before_are_known() {
-        // The last one first: a degree of another model is none.
+        // The last one first: degrees of other models do not count.
         let before = [
             gone("m", 4, 9),
             gone("n", 2, 15),
@@ -275,7 +278,7 @@ mod tests {
             row(300, 400),
             row(100, 490),
         ];
-        // The newest is one program of its own; one of 500 lives to the end of its rollout.
+        // The newest is a single program; one of the 500 lives to the end of its rollout.
         assert_eq!(last_rollout(&rows[1..]), &rows[1..4]);
         assert_eq!(
             last_rollout(&rows),

@@ -1,6 +1,6 @@
-//! What clients of SGLang's router ask: which workers there are, how loaded they are, to abort.
+//! The API of SGLang's router: workers, their load, and aborts.
 //!
-//! They wait until they see the URLs that they registered, and send fields of their own.
+//! Its clients wait until they see the URLs that they registered, and send fields of their own.
 
 use crate::app::App;
 use crate::rest::arguments::{Query, Raw, parse};
@@ -73,7 +73,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 /// URLs of engines.
 #[derive(Serialize, ToSchema)]
 struct WorkerUrls {
-    /// By rising id.
+    /// In ascending order of id.
     urls: Vec<Box<str>>,
 }
 
@@ -88,7 +88,7 @@ async fn list_urls(State(app): State<App>) -> Answer<WorkerUrls> {
 struct UrlQuery {
     /// Its URL.
     url: Option<String>,
-    /// The same, as older clients call it.
+    /// Its URL, under the name that older clients use.
     worker_url: Option<String>,
 }
 
@@ -99,15 +99,15 @@ struct AddWorker {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     url: Value,
-    /// The same, as older clients call it.
+    /// Its URL, under the name that older clients use.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     worker_url: Value,
-    /// vllm, sglang, llamacpp or openai; found out without it.
+    /// vllm, sglang, llamacpp or openai; detected by default.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     kind: Value,
-    /// Its KV memory, where it does not report it.
+    /// Its KV memory in tokens, if the engine does not report it.
     #[serde(default)]
     #[schema(value_type = Option<u64>)]
     capacity_tokens: Value,
@@ -128,7 +128,7 @@ async fn add(
     })?;
     let capacity_tokens = match &body.capacity_tokens {
         Value::Null => None,
-        // What is not a whole number is refused as 0 is.
+        // Anything but a whole number is refused like 0.
         value => Some(value.as_u64().unwrap_or_default()),
     };
     let declared = Declared::new(body.kind.as_str(), capacity_tokens);
@@ -136,7 +136,7 @@ async fn add(
     register(&app, &caller, url, declared).await
 }
 
-/// An absent body is as an empty object.
+/// Treats an absent body as an empty object.
 fn or_empty(body: &[u8]) -> &[u8] {
     if body.is_empty() { b"{}" } else { body }
 }
@@ -153,22 +153,22 @@ async fn remove(
     take_out(&app, &caller, url).await
 }
 
-/// How loaded a worker is.
+/// The load of a worker.
 #[derive(Serialize, ToSchema)]
 struct WorkerLoad {
-    /// Its place among the workers.
+    /// Its index among the workers.
     dp_rank: usize,
     /// Its URL.
     url: Box<str>,
-    /// Steps that it runs.
+    /// Steps running on it.
     num_reqs: u64,
-    /// The same.
+    /// Steps running on it.
     num_running_reqs: u64,
     /// Always 0: steps wait in treadle.
     num_waiting_reqs: u64,
-    /// KV memory that programs are charged.
+    /// KV memory charged to programs, in tokens.
     num_tokens: u64,
-    /// KV memory that it has, where known.
+    /// Its KV memory in tokens, if known.
     max_total_num_tokens: Option<u64>,
 }
 
@@ -193,12 +193,12 @@ async fn get_load(State(app): State<App>) -> Answer<Vec<WorkerLoad>> {
     Ok(Json(WorkerLoad::all(&totals)))
 }
 
-/// Load per worker and in all.
+/// Load per worker and in total.
 #[derive(Serialize, ToSchema)]
 struct Loads {
-    /// Worker by worker.
+    /// Load per worker.
     loads: Vec<WorkerLoad>,
-    /// All together.
+    /// Total load.
     aggregate: TotalLoad,
 }
 
@@ -213,9 +213,9 @@ struct TotalLoad {
     total_running_reqs: u64,
     /// Steps in the queue.
     total_waiting_reqs: u64,
-    /// Both.
+    /// Steps at engines and in the queue.
     total_reqs: u64,
-    /// KV memory that programs are charged.
+    /// KV memory charged to programs, in tokens.
     total_tokens: u64,
 }
 
@@ -233,20 +233,20 @@ async fn loads(State(app): State<App>) -> Answer<Loads> {
     }))
 }
 
-/// Which requests are withdrawn. Other fields are for the engines.
+/// The requests to abort. Other fields are for the engines.
 #[derive(Deserialize, ToSchema)]
 struct Abort {
-    /// Those with this id.
+    /// Abort those with this id.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     rid: Value,
-    /// All of them.
+    /// Abort all requests.
     #[serde(default)]
     #[schema(value_type = Option<bool>)]
     abort_all: Value,
 }
 
-/// What was withdrawn.
+/// The aborted requests.
 #[derive(Serialize, ToSchema)]
 #[expect(
     clippy::struct_field_names,
@@ -255,9 +255,9 @@ struct Abort {
 struct Aborted {
     /// Always ok.
     status: &'static str,
-    /// Requests that were withdrawn in this process.
+    /// Requests aborted in this process.
     aborted_here: usize,
-    /// Engines that were told.
+    /// Engines to which the abort was sent.
     engines_told: usize,
 }
 
@@ -295,8 +295,8 @@ async fn abort_request(
     }))
 }
 
-/// Passes an abort on to the engines, which may run requests of theirs that treadle never saw; gives
-/// their number.
+/// Sends an abort to the engines, which may run requests that did not come from treadle; returns
+/// the number of engines.
 async fn notify_engines(
     app: &App,
     headers: &HeaderMap,
@@ -320,7 +320,7 @@ async fn notify_engines(
     Ok(urls.len())
 }
 
-/// The same at gateways in other processes, which don't report how many there were.
+/// Aborts requests at gateways in other processes, which don't report their number.
 fn notify_gateways(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: bool) {
     if !all && rid.is_none() {
         return;
@@ -336,7 +336,7 @@ fn notify_gateways(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut
     let _ = app.driver.link(LinkInput::Notify(withdrawn));
 }
 
-/// Withdraws the caller's requests, all or those with one id; gives their number.
+/// Aborts the caller's requests, all or those with one id; returns their number.
 fn withdraw(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: bool) -> usize {
     let principal = &caller.principal;
     let requests = &app.gateway.requests;

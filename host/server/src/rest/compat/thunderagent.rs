@@ -1,5 +1,5 @@
-//! What `ThunderAgent`'s clients ask: live programs, their profiles, their end. Sessions of SkyRL's
-//! clients end here too.
+//! The API of `ThunderAgent`: live programs, their profiles, their end. Sessions of SkyRL's clients
+//! end here too.
 
 use crate::app::App;
 use crate::rest::arguments::{InPath, Query, Raw, name, parse};
@@ -55,9 +55,9 @@ struct LiveProgram {
     job: Option<String>,
     /// Length of its context.
     context_len: u64,
-    /// The same.
+    /// Length of its context, under another name.
     total_tokens: u64,
-    /// What it will need with its next step, in tokens.
+    /// Tokens that it will need with its next step.
     demand_tokens: u64,
     /// Steps that have ended.
     step_count: u32,
@@ -78,19 +78,20 @@ struct LiveProgram {
     waiting_steps: usize,
     /// Its steps at engines.
     running_steps: usize,
-    /// Prompts so far, in tokens.
+    /// Prompt tokens so far.
     prompt_tokens_total: u64,
-    /// Answers so far, in tokens.
+    /// Output tokens so far.
     output_tokens_total: u64,
-    /// Prompts that engines had in their caches, in tokens.
+    /// Prompt tokens found in engines' caches so far.
     cached_tokens_total: u64,
-    /// Where its KV cache is; absent if it is to be computed again.
+    /// Location of its KV cache; absent if it must be recomputed.
     cache: Option<CachePlace>,
     /// Mean times of its steps and tool calls.
     profile: Option<ProfileView>,
 }
 
-/// Mean times of a program's steps and tool calls, in seconds of the scheduler, and mean tokens.
+/// Mean times of a program's steps and tool calls, in seconds of the scheduler's clock, and mean
+/// tokens.
 #[derive(Serialize, ToSchema)]
 #[schema(value_type = Object)]
 struct ProfileView(Value);
@@ -102,7 +103,7 @@ impl From<Profile> for ProfileView {
 }
 
 impl LiveProgram {
-    /// `principal` sees its own names.
+    /// Names are shown as `principal` uses them.
     fn of(live: &Live, urls: &BTreeMap<WorkerId, Box<str>>, principal: &Principal) -> Self {
         let p = &live.program;
         let outside = |name: &str| principal.outside(name).map(str::to_owned);
@@ -172,14 +173,14 @@ async fn profile(
     Ok(Json(profile.into()))
 }
 
-/// Which program is over. Other fields are for other routers.
+/// The program to end. Other fields are for other routers.
 #[derive(Deserialize, ToSchema)]
 struct Release {
-    /// Its name; a number is taken as one.
+    /// Its name; numbers are accepted.
     #[serde(default)]
     #[schema(value_type = String)]
     program_id: Value,
-    /// How well it did.
+    /// Its reward.
     #[serde(default)]
     reward: Option<f64>,
 }
@@ -197,12 +198,12 @@ async fn release(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Answ
     release_one(&app, &caller, name("program_id", program)?, request.reward).await
 }
 
-/// Which session is over.
+/// The session to end.
 #[derive(Deserialize, IntoParams)]
 struct SessionQuery {
     /// The program's name.
     session_id: Option<String>,
-    /// How well it did.
+    /// Its reward.
     reward: Option<f64>,
 }
 

@@ -25,12 +25,12 @@ const HEAD_BYTES: usize = 5;
 /// The flag of a compressed envelope, and of the last one.
 const COMPRESSED: u8 = 1;
 const LAST: u8 = 2;
-/// How often an idle stream says that it is there, where its client does not ask.
+/// Default keepalive interval of an idle stream.
 const KEEPALIVE: Duration = Duration::from_secs(90);
 /// The longest that a call may take.
 const TIMEOUT_MAX: Duration = Duration::from_hours(24);
-/// So much sooner at most, and by a twentieth, a call ends than its client gives it: the client is to
-/// be told before its own clock ends the connection.
+/// A call ends earlier than its client's timeout, by a twentieth but at most this, so that the
+/// client gets the error before it closes the connection.
 const EARLY_MAX: Duration = Duration::from_millis(100);
 
 /// A code of Connect.
@@ -84,7 +84,7 @@ impl Fault {
         Self::new(Code::InvalidArgument, message)
     }
 
-    /// What clients take for a sandbox that is not there.
+    /// The fault that clients interpret as a missing sandbox.
     pub(super) fn gone() -> Self {
         Self::new(Code::Unavailable, "The sandbox was not found")
     }
@@ -151,7 +151,7 @@ impl IntoResponse for Fault {
     }
 }
 
-/// The answer of a call that is no stream.
+/// The response of a unary call.
 pub(super) fn unary(answered: Result<Value, Fault>) -> Response {
     match answered {
         Ok(value) => ([(header::CONTENT_TYPE, JSON)], value.to_string()).into_response(),
@@ -159,8 +159,8 @@ pub(super) fn unary(answered: Result<Value, Fault>) -> Response {
     }
 }
 
-/// A call that is refused before it begins. Clients of streams look for the reason in the stream:
-/// another status than 200 is `unknown` to them, or what the status alone means.
+/// Refuses a call before it begins. Clients of streams read the cause from the stream: for a status
+/// other than 200 they report `unknown`, or only the meaning of the status.
 pub(super) fn refuse(fault: Fault, is_stream: bool) -> Response {
     if is_stream {
         return stream(|_| async { Err(fault) });
@@ -181,7 +181,7 @@ pub(super) fn is_of_kind(headers: &HeaderMap, kind: &str) -> bool {
     own.trim().eq_ignore_ascii_case(kind)
 }
 
-/// Refuses what is not JSON, as Connect has it.
+/// Refuses a body that is not JSON, as Connect specifies.
 pub(super) fn other_kind(kind: &'static str) -> Response {
     let accepted = [(
         header::HeaderName::from_static("accept-post"),
@@ -196,7 +196,7 @@ pub(super) fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
         .map_err(|error| Fault::invalid(format!("the message is invalid: {error}")))
 }
 
-/// How long the first envelope is, with its head, once that has come.
+/// The length of the first envelope with its head, once the head has arrived.
 pub(super) fn first_length(bytes: &[u8]) -> Option<usize> {
     let (head, _) = bytes.split_at_checked(HEAD_BYTES)?;
     let length = <[u8; 4]>::try_from(head.get(1..)?).ok()?;
@@ -228,7 +228,7 @@ pub(super) fn envelopes(mut bytes: &[u8]) -> Result<Vec<&[u8]>, Fault> {
     Ok(found)
 }
 
-/// The one message of a request that its answer streams.
+/// The single message of a server-streaming request.
 pub(super) fn only<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     match envelopes(bytes)?[..] {
         [only] => message(only),
@@ -245,12 +245,13 @@ fn envelope(flags: u8, message: &[u8]) -> Bytes {
     whole.into()
 }
 
-/// Where the messages of a stream go.
+/// Sends the messages of a stream.
 #[derive(Clone)]
 pub(super) struct Sender(mpsc::Sender<Bytes>);
 
 impl Sender {
-    /// Sends a message. It waits for the client to read; where that has gone, so is whoever sends.
+    /// Sends a message, and waits for the client to read. Once the client is gone, the sending task
+    /// is dropped.
     pub(super) async fn send(&self, message: &impl Serialize) {
         // These messages always have a JSON form.
         let message = serde_json::to_vec(message).unwrap_or_default();
@@ -258,8 +259,8 @@ impl Sender {
     }
 }
 
-/// Answers with a stream of what `write` sends, and how it ended. It is given up once the client is
-/// gone.
+/// Responds with a stream of the messages that `write` sends, and its result. `write` is dropped
+/// once the client is gone.
 pub(super) fn stream<W, F>(write: W) -> Response
 where
     W: FnOnce(Sender) -> F,
@@ -285,7 +286,7 @@ where
             .poll_recv(context)
             .map(|bytes| bytes.map(Ok::<_, Infallible>))
     });
-    // Clients compare it with the bare kind.
+    // Clients compare the whole value, without parameters.
     (
         [(header::CONTENT_TYPE, CONNECT_JSON)],
         Body::from_stream(body),
@@ -297,19 +298,19 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// How long the client gives the call; `None` if it sets no end.
+/// The client's timeout for the call; `None` if it has none.
 pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let timeout = Duration::from_millis(number(headers, "connect-timeout-ms")?).min(TIMEOUT_MAX);
     Some(timeout.saturating_sub((timeout / 20).min(EARLY_MAX)))
 }
 
-/// How often the client wants to hear from an idle stream.
+/// The keepalive interval that the client requests.
 pub(super) fn keepalive(headers: &HeaderMap) -> Duration {
     let asked = number(headers, "keepalive-ping-interval").filter(|seconds| *seconds > 0);
     asked.map_or(KEEPALIVE, Duration::from_secs).min(KEEPALIVE)
 }
 
-/// The call took longer than its client gives it.
+/// The fault for a call that exceeded its timeout.
 pub(super) fn late() -> Fault {
     Fault::new(Code::DeadlineExceeded, "the call has timed out")
 }

@@ -1,4 +1,4 @@
-//! E2B's control plane: sandboxes made, shown, measured and removed.
+//! E2B's control plane: creating, showing, measuring and removing sandboxes.
 
 use super::course::{go_on, is_paused, told_of};
 use super::errors::{failed, refuse, told};
@@ -25,7 +25,7 @@ use treadle_sandbox::{OnExpiry, SYSTEM_IMAGE, Sandbox, SandboxSpec};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
-/// What to do where there are no sandboxes.
+/// The error message if sandboxes are disabled.
 const DISABLED: &str =
     "this daemon has no sandboxes; set sandboxes.enabled = true (docs/sandboxes.md)";
 /// The longest that a sandbox may live, in seconds: a year.
@@ -34,33 +34,33 @@ const TTL_S_MAX: u64 = 31_536_000;
 const PROGRAM: &str = "treadle_program_id";
 const JOB: &str = "treadle_job";
 
-/// A sandbox to be made, as E2B's clients ask for it.
+/// A sandbox to be created.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewE2bSandbox {
-    /// An image or a snapshot; `base` and nothing are the machine's own.
+    /// An image or a snapshot; `base`, the default, is the machine's own programs.
     #[serde(rename = "templateID")]
     template_id: Option<String>,
-    /// What its owner wants to find it by.
+    /// Labels by which its owner can find it.
     metadata: Option<BTreeMap<String, String>>,
-    /// Variables of all its commands.
+    /// Environment variables of all its commands.
     env_vars: Option<BTreeMap<String, String>>,
-    /// How long it lives, in seconds; `sandboxes.ttl_s` without it.
+    /// Time to live in seconds; default `sandboxes.ttl_s`.
     timeout: Option<u64>,
-    /// Whether it is paused then, and not removed.
+    /// Whether it is paused instead of removed at its timeout.
     auto_pause: Option<bool>,
-    /// Must not be false: what is paused keeps its memory.
+    /// Must not be false: paused sandboxes keep their memory.
     auto_pause_memory: Option<bool>,
     /// Whether calls resume it.
     auto_resume: Option<AutoResume>,
-    /// It always is.
+    /// Accepted and ignored: calls always need the secret.
     #[expect(dead_code, reason = "it changes nothing")]
     secure: Option<bool>,
     /// Sandboxes have no network, whatever this is.
     #[serde(rename = "allow_internet_access")]
     #[expect(dead_code, reason = "it changes nothing")]
     allow_internet_access: Option<bool>,
-    /// What else clients ask for, which treadle has not.
+    /// Other fields, which treadle does not support.
     #[serde(flatten)]
     #[schema(ignore)]
     others: BTreeMap<String, Value>,
@@ -69,7 +69,7 @@ pub(super) struct NewE2bSandbox {
 /// Whether calls resume a sandbox.
 #[derive(Deserialize, ToSchema)]
 struct AutoResume {
-    /// They do.
+    /// True if they do.
     #[serde(default)]
     enabled: bool,
 }
@@ -82,7 +82,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Resp
     parse(body).map_err(|error| told(&error))
 }
 
-/// A time to live that a client asks for.
+/// A time to live from a request.
 pub(super) fn seconds(field: &str, seconds: u64) -> Result<Duration, Response> {
     if seconds > TTL_S_MAX {
         let message = format!("`{field}` is {seconds}; send at most {TTL_S_MAX} seconds");
@@ -91,13 +91,13 @@ pub(super) fn seconds(field: &str, seconds: u64) -> Result<Duration, Response> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// Who has sandboxes, or why there are none.
+/// The host of this daemon's sandboxes, or the refusal if sandboxes are disabled.
 pub(super) fn host(app: &SandboxApp) -> Result<&Arc<Host>, Response> {
     let host = app.host.as_ref();
     host.ok_or_else(|| told(&ErrorBody::new(ErrorCode::SandboxesDisabled, DISABLED)))
 }
 
-/// A tenant's sandbox that is there for E2B's clients.
+/// A tenant's sandbox, if it exists for E2B's clients.
 pub(super) fn own(app: &SandboxApp, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
     let found = host(app)?.own(&caller.principal.tenant.tenant, id);
     let found = found.map_err(|error| told(&refused(&error)))?;
@@ -159,7 +159,7 @@ pub(super) fn without_memory(field: &str) -> Response {
     refuse(ErrorCode::Unserved, message)
 }
 
-/// The image or snapshot that a template is.
+/// The image or snapshot of a template.
 fn image(host: &Host, tenant: &Tenant, template: &str) -> Result<String, Response> {
     let images = host.sandboxes.images_of(tenant.name());
     if images.iter().any(|image| image == template) {
@@ -219,7 +219,7 @@ pub(super) async fn create(
     Ok(Created(E2bSandbox::of(&sandbox)))
 }
 
-/// Waits until a sandbox is ready; one that can't be made is removed.
+/// Waits until a sandbox is ready; one that can't be created is removed.
 pub(super) async fn ready(host: &Host, sandbox: &Arc<Sandbox>) -> Result<(), Response> {
     if let Err(error) = sandbox.resume().await {
         host.sandboxes.remove(sandbox.id()).await;
@@ -256,27 +256,27 @@ pub(super) async fn remove(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// What a sandbox uses at a moment. Sizes are in bytes.
+/// Resource usage of a sandbox at one time. Sizes are in bytes.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct E2bMetric {
-    /// The moment.
+    /// Time of the measurement.
     timestamp: String,
-    /// The same in seconds since 1970.
+    /// Time of the measurement in seconds since 1970.
     timestamp_unix: u64,
     /// Cores that commands run on.
     cpu_count: usize,
     /// Not measured: always 0.
     cpu_used_pct: f64,
-    /// Memory that it has.
+    /// Memory in use.
     mem_used: u64,
-    /// Memory that it may have.
+    /// Memory limit.
     mem_total: u64,
     /// Not measured: always 0.
     mem_cache: u64,
-    /// What it has written to disk.
+    /// Bytes written to disk.
     disk_used: u64,
-    /// What it may write to disk.
+    /// Disk limit.
     disk_total: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The course of a sandbox as E2B's clients have it: connected to, paused, resumed, forked.
+//! Lifecycle of a sandbox for E2B's clients: connecting, pausing, resuming, forking.
 
 use super::control::{host, own, read, ready, seconds, without_memory};
 use super::errors::{refuse, told};
@@ -20,21 +20,21 @@ use utoipa::ToSchema;
 
 /// For how long a paused sandbox is kept.
 const PAUSED_MAX: Duration = Duration::from_hours(30 * 24);
-/// How long a copy lives whose client says nothing.
+/// Default time to live of a copy.
 const FORK_TTL: Duration = Duration::from_secs(15);
-/// Copies at once.
+/// Most copies in one request.
 const FORKS_MAX: usize = 100;
 
-/// For how long a sandbox is to live.
+/// The time to live of a sandbox.
 #[derive(Default, Deserialize, ToSchema)]
 pub(super) struct Lease {
     /// Seconds from now on.
     timeout: Option<u64>,
-    /// Must not be false: what is paused keeps its memory.
+    /// Must not be false: paused sandboxes keep their memory.
     memory: Option<bool>,
 }
 
-/// For how long a sandbox is to live at least.
+/// The minimum time to live of a sandbox.
 #[derive(Default, Deserialize, ToSchema)]
 pub(super) struct Refresh {
     /// Seconds from now on.
@@ -42,7 +42,7 @@ pub(super) struct Refresh {
 }
 
 impl Lease {
-    /// The time that a client asks for, if it asks for any.
+    /// The time to live in a request, if it has one.
     fn ttl_of(body: &[u8]) -> Result<Option<Duration>, Response> {
         let lease: Self = read(body)?;
         if lease.memory == Some(false) {
@@ -57,7 +57,7 @@ pub(super) fn told_of(error: &SandboxError) -> Response {
     told(&refused(error))
 }
 
-/// Has it live for so long, if it would not live longer.
+/// Extends its life to at least `ttl` from now.
 fn extend(sandbox: &Sandbox, ttl: Duration) -> Result<(), Response> {
     let end_us = now_us().saturating_add(ttl.as_micros() as u64);
     if view::end_us(&sandbox.status()) < end_us {
@@ -66,12 +66,12 @@ fn extend(sandbox: &Sandbox, ttl: Duration) -> Result<(), Response> {
     Ok(())
 }
 
-/// Lets a paused sandbox go on, for so long.
+/// Resumes a paused sandbox, with this time to live.
 pub(super) async fn go_on(
     sandbox: &Arc<Sandbox>,
     ttl: Option<Duration>,
 ) -> Result<(), SandboxError> {
-    // Its time first: one whose time is over is paused again.
+    // Extends its life first: a sandbox past its end would be paused again.
     sandbox.live_for(ttl.unwrap_or_else(|| view::ttl(&sandbox.status())))?;
     sandbox.resume().await
 }
@@ -158,7 +158,7 @@ pub(super) async fn pause(
             format!("the sandbox {id} is already paused"),
         ));
     }
-    // One whose processes ended with an earlier daemon has none to stop.
+    // The processes of a sandbox from an earlier daemon have ended.
     sandbox.resume().await.map_err(|error| told_of(&error))?;
     sandbox.pause().await.map_err(|error| told_of(&error))?;
     extend(&sandbox, PAUSED_MAX)?;
@@ -185,29 +185,29 @@ pub(super) async fn resume(
     Ok(Created(E2bSandbox::of(&sandbox)))
 }
 
-/// How many copies, and for how long.
+/// Number of copies, and their time to live.
 #[derive(Default, Deserialize, ToSchema)]
 pub(super) struct Forking {
-    /// From 1 to 100; 1 without it.
+    /// Number of copies, from 1 to 100; default 1.
     count: Option<usize>,
-    /// Seconds from now on; 15 without it.
+    /// Time to live in seconds; default 15.
     timeout: Option<u64>,
 }
 
-/// A copy, or why there is none.
+/// A copy, or the error.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum E2bFork {
     /// A copy.
     Sandbox(E2bSandbox),
-    /// Why there is none.
+    /// The error.
     Error(NoFork),
 }
 
-/// Why there is no copy.
+/// Why a copy could not be created.
 #[derive(Serialize, ToSchema)]
 pub(super) struct NoFork {
-    /// A status of HTTP.
+    /// An HTTP status.
     code: u16,
     /// What went wrong.
     message: String,

@@ -1,4 +1,4 @@
-//! Files of a sandbox as envd tells them.
+//! Files of a sandbox in envd's format.
 
 use super::users::{Users, plain};
 use crate::instant::rfc3339;
@@ -7,10 +7,10 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use treadle_sandbox::{Entry, FileKind, Sandbox, SandboxError};
 
-/// Links that are followed one after another.
+/// Most links that are followed in a row.
 const LINKS_MAX: usize = 16;
 
-/// What is at a path, or `None`.
+/// The entry at a path, or `None`.
 pub(super) async fn at(sandbox: &Arc<Sandbox>, path: &str) -> Result<Option<Entry>, SandboxError> {
     match sandbox.stat(path).await {
         Ok(entry) => Ok(Some(entry)),
@@ -23,7 +23,7 @@ pub(super) async fn at(sandbox: &Arc<Sandbox>, path: &str) -> Result<Option<Entr
     }
 }
 
-/// What is behind links, if anything is.
+/// The target of links, if it exists.
 pub(super) async fn behind(sandbox: &Arc<Sandbox>, entry: &Entry) -> Option<Entry> {
     let mut entry = entry.clone();
     for _ in 0..LINKS_MAX {
@@ -41,7 +41,7 @@ pub(super) async fn behind(sandbox: &Arc<Sandbox>, entry: &Entry) -> Option<Entr
     None
 }
 
-/// An entry in envd's words. A link is of the kind of what is behind it.
+/// An entry in envd's format. A link has the kind of its target.
 pub(super) async fn told(sandbox: &Arc<Sandbox>, users: &Users, entry: Entry) -> Value {
     let target = entry.target.clone();
     let kind = match entry.kind {
@@ -71,7 +71,7 @@ fn plainly(users: &Users, entry: &Entry, kind: Option<FileKind>) -> Value {
             Some(FileKind::Other) => "FILE_TYPE_UNSPECIFIED",
         },
         "path": entry.path,
-        // 64 bits are text in proto's JSON.
+        // ProtoJSON encodes 64-bit integers as strings.
         "size": entry.size.to_string(),
         "mode": entry.mode,
         "permissions": permissions(entry.kind, entry.mode),

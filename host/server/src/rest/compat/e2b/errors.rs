@@ -1,5 +1,5 @@
-//! Refusals in E2B's form: `code`, which is the status, and `message`. treadle's own, which the guard
-//! makes too, have `error` beside them.
+//! Refusals in E2B's form: `code`, which is the status, and `message`. treadle's own refusals,
+//! including the guard's, also have `error`.
 
 use super::JSON;
 use crate::actions::Failure;
@@ -11,7 +11,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// What the paths of E2B's clients begin with.
+/// Prefixes of the paths of E2B's API.
 const STARTS: [&str; 9] = [
     "/sandboxes",
     "/v2/sandboxes",
@@ -23,10 +23,10 @@ const STARTS: [&str; 9] = [
     "/process.Process/",
     "/filesystem.Filesystem/",
 ];
-/// The longest refusal that is put into form.
+/// The longest refusal that is converted.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// Refuses in both forms, with the status that E2B's clients know.
+/// Refuses in both forms, with the status that E2B's clients expect.
 pub(super) fn refuse(code: ErrorCode, message: impl Into<String>) -> Response {
     told(&ErrorBody::new(code, message))
 }
@@ -36,17 +36,17 @@ pub(super) fn told(error: &ErrorBody) -> Response {
     told_as(status_of(error.code), error)
 }
 
-/// The status that E2B's clients know for it.
+/// The status that E2B's clients expect for a code.
 fn status_of(code: ErrorCode) -> u16 {
     match code {
         ErrorCode::Overloaded => 429,
-        // A proxy's error is repeated by clients.
+        // Clients would retry a 502.
         ErrorCode::SandboxFailed => 500,
         code => code.status(),
     }
 }
 
-/// The same with another status.
+/// treadle's refusal in both forms, with another status.
 pub(super) fn told_as(status: u16, error: &ErrorBody) -> Response {
     let own = serde_json::from_slice(&error.to_json()).unwrap_or_default();
     let mut response = Response::new(Body::from(both(status, own).to_string()));
@@ -60,7 +60,7 @@ pub(super) fn told_as(status: u16, error: &ErrorBody) -> Response {
     response
 }
 
-/// What could not be done with a sandbox.
+/// The refusal for a failed operation on a sandbox.
 pub(super) fn failed(failure: Failure) -> Response {
     match failure {
         Failure::Refused(error) => told(&error),
@@ -85,7 +85,7 @@ fn both(status: u16, mut own: Value) -> Value {
     own
 }
 
-/// Puts treadle's refusals on paths of E2B's clients into their form too.
+/// Converts treadle's refusals on paths of E2B's API to both forms.
 pub(crate) async fn in_form(request: Request, next: Next) -> Response {
     if let Some(refusal) = super::routing::other_port(&request) {
         return refusal;

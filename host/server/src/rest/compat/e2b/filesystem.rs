@@ -1,4 +1,4 @@
-//! envd's `filesystem.Filesystem`: files of a sandbox, but for their bytes.
+//! envd's `filesystem.Filesystem`: files of a sandbox, except for their contents.
 
 use super::connect::{self, Code, Fault};
 use super::entries::{at, behind, told};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use treadle_auth::Caller;
 use treadle_sandbox::FileKind;
 
-/// Levels of folders that are listed at most.
+/// Most levels of folders that are listed.
 const DEPTH_MAX: u32 = 64;
 
 /// A message about files.
@@ -33,7 +33,7 @@ pub(super) struct About {
     pub(super) watcher_id: Option<String>,
 }
 
-/// Files as their user means them.
+/// Files of a sandbox, from the view of a user.
 pub(super) struct Place {
     pub(super) reached: Reached,
     users: Users,
@@ -54,7 +54,7 @@ impl Place {
         })
     }
 
-    /// The user inside that what is made belongs to.
+    /// The owner of new files.
     pub(super) fn owner(&self) -> (u32, u32) {
         self.user.ids
     }
@@ -79,7 +79,7 @@ impl Place {
         })
     }
 
-    /// Refuses a path that is no folder.
+    /// Refuses a path that is not a folder.
     pub(super) async fn is_folder(&self, path: &str) -> Result<(), Fault> {
         match self.kind(path).await? {
             Some(FileKind::Folder) => Ok(()),
@@ -93,7 +93,7 @@ pub(super) fn missing(path: &str) -> Fault {
     Fault::new(Code::NotFound, format!("{path} does not exist"))
 }
 
-/// The user that a call is made as.
+/// The user of a call.
 pub(super) fn user_of(headers: &HeaderMap) -> String {
     let value = headers.get(header::AUTHORIZATION);
     named_user(value.and_then(|value| value.to_str().ok()))

@@ -1,4 +1,4 @@
-//! Bodies of calls to envd, within bounds.
+//! Reading bodies of calls to envd, with limits.
 
 use super::connect::{self, Fault};
 use crate::sandboxes::SandboxApp;
@@ -13,12 +13,13 @@ use treadle_http::InUse;
 use treadle_http::body::{self, BodyLimits};
 use treadle_wire::ErrorBody;
 
-/// Bytes of a message: what is written to a command's input at once, and what surrounds it.
+/// Largest message: the input written to a command at once, and its envelope.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// The longest pause between messages of a stream that a client sends.
 const PAUSE_MAX: Duration = Duration::from_hours(1);
 
-/// The whole body of a call, and what its bytes count to as long as they are kept.
+/// The whole body of a call, with the permit for its bytes, which is held as long as they are in
+/// memory.
 pub(super) async fn whole(
     app: &SandboxApp,
     principal: &Principal,
@@ -37,10 +38,10 @@ pub(super) async fn whole(
     Ok(in_use.hold(bytes))
 }
 
-/// The messages of a stream that a client sends, one after another.
+/// Reads the messages of a client's stream, one after another.
 pub(super) struct Messages {
     body: BodyDataStream,
-    /// What has come of the next ones.
+    /// Received bytes of the next messages.
     bytes: BytesMut,
 }
 

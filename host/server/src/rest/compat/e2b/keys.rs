@@ -1,5 +1,5 @@
-//! What treadle notes of a sandbox in labels that E2B's clients don't see, so that it outlives a
-//! restart: the key that its client named it by, and whether calls resume it.
+//! Hidden labels of E2B sandboxes, which survive a restart: the idempotency key of the request, and
+//! whether calls resume the sandbox.
 
 use super::errors::refuse;
 use super::users::base64_of;
@@ -16,10 +16,10 @@ use treadle_wire::ErrorCode;
 const KEY: &str = "treadle/e2b_key";
 const DIGEST: &str = "treadle/e2b_request";
 const RESUMED: &str = "treadle/e2b_auto_resume";
-/// Characters of a key.
+/// Longest key.
 const KEY_MAX: usize = 255;
 
-/// A key of the client's, and the digest of the request that it is for.
+/// A client's idempotency key, with the digest of its request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Key {
     name: String,
@@ -27,7 +27,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key in the head of a request with this body.
+    /// The key in the headers of a request with this body.
     pub(super) fn of(headers: &HeaderMap, body: &[u8]) -> Result<Option<Self>, Response> {
         let Some(value) = headers.get("idempotency-key") else {
             return Ok(None);
@@ -46,7 +46,7 @@ impl Key {
         }))
     }
 
-    /// The tenant's sandbox that was made for the key.
+    /// The tenant's sandbox that was created for the key.
     pub(super) fn find(
         &self,
         host: &Host,
@@ -66,20 +66,20 @@ impl Key {
         Ok(host.sandboxes.get(&found.id).ok())
     }
 
-    /// Notes it.
+    /// Stores the key in the labels.
     pub(super) fn note(self, labels: &mut BTreeMap<String, String>) {
         labels.insert(KEY.to_owned(), self.name);
         labels.insert(DIGEST.to_owned(), self.digest);
     }
 }
 
-/// A copy was made for no key.
+/// Removes the key: copies have none.
 pub(super) fn forget(labels: &mut BTreeMap<String, String>) {
     labels.remove(KEY);
     labels.remove(DIGEST);
 }
 
-/// Notes that calls resume it.
+/// Stores that calls resume the sandbox.
 pub(super) fn have_resumed_by_calls(labels: &mut BTreeMap<String, String>) {
     labels.insert(RESUMED.to_owned(), String::new());
 }

@@ -1,4 +1,4 @@
-//! Sandboxes listed for E2B's clients.
+//! Listing sandboxes for E2B's clients.
 
 use super::errors::refuse;
 use super::view::{self, E2bDetails};
@@ -15,31 +15,32 @@ use treadle_sandbox::State as Life;
 use treadle_wire::ErrorCode;
 use utoipa::IntoParams;
 
-/// Sandboxes of a page, where nothing else is said and at most.
+/// Default and maximum number of sandboxes per page.
 const PAGE_MAX: usize = 100;
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
 
-/// Which sandboxes.
+/// Filters and paging of sandboxes.
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SandboxesQuery {
-    /// Labels that they have: `name=value&...`, with names and values encoded, and the whole again.
+    /// Only those with these labels: `name=value&...`, with names and values percent-encoded, and
+    /// the whole again.
     metadata: Option<String>,
-    /// running, paused, or both with a comma between; both without it.
+    /// running, paused, or both separated by a comma; default both.
     state: Option<String>,
-    /// desc, or asc for the oldest first.
+    /// desc, the default, or asc for oldest first.
     order: Option<String>,
-    /// Only those made after this time, RFC 3339.
+    /// Only those created after this time, RFC 3339.
     started_after: Option<String>,
     /// Only those of this image.
     template: Option<String>,
-    /// Sandboxes of a page: 100 without it, and at most.
+    /// Sandboxes per page; default and maximum 100.
     limit: Option<usize>,
-    /// Where to go on: the header `x-next-token` of the page before.
+    /// The header `x-next-token` of the previous page.
     next_token: Option<String>,
 }
 
-/// Labels in a query, which clients encode three times: one is undone already.
+/// Labels in a query, which clients encode three times; one encoding is already undone.
 fn labels(text: &str) -> Result<Vec<(String, String)>, Response> {
     let decode = |text: &str| {
         let once = percent_decode_str(text).decode_utf8();
@@ -60,7 +61,7 @@ fn labels(text: &str) -> Result<Vec<(String, String)>, Response> {
         .collect()
 }
 
-/// A time of UTC without the name of its zone.
+/// A UTC time without its zone suffix.
 fn utc(text: &str) -> Result<&str, Response> {
     let time = text
         .strip_suffix('Z')
@@ -80,7 +81,7 @@ fn utc(text: &str) -> Result<&str, Response> {
 }
 
 impl SandboxesQuery {
-    /// What it asks for, of a tenant's sandboxes, oldest first.
+    /// The tenant's sandboxes that match, oldest first.
     fn choose(&self, mut all: Vec<Listed>) -> Result<Vec<Listed>, Response> {
         let wanted = labels(self.metadata.as_deref().unwrap_or_default())?;
         let states = self.state.as_deref().filter(|states| !states.is_empty());
@@ -111,7 +112,7 @@ impl SandboxesQuery {
             let of_template = self.template.as_ref().is_none_or(|wanted| {
                 view::template(&sandbox.spec.image) == *wanted || sandbox.spec.image == *wanted
             });
-            // Times of one zone are in order as text, without the zone's name.
+            // Times of one zone sort as text, without the suffix.
             let created = crate::instant::rfc3339(sandbox.created_at_us);
             let in_time = after.is_none_or(|after| created.trim_end_matches('Z') > after);
             let is_there = view::is_there(sandbox) && in_time;
@@ -167,16 +168,16 @@ pub(super) async fn page(
     Ok(paged(all, place, is_rising, part, E2bDetails::of))
 }
 
-/// Which part of a list a client asks for.
+/// Paging of a list.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
-    /// The header `x-next-token` of the page before.
+    /// The header `x-next-token` of the previous page.
     pub(super) token: Option<&'a str>,
-    /// Most rows.
+    /// Maximum number of rows.
     pub(super) limit: Option<usize>,
 }
 
-/// Where a row is in its list: when it came, and its name.
+/// Position of a row in its list: its creation time and its name.
 type Place = (u64, String);
 
 /// A page of rows as clients see them, and where the next one begins.

@@ -1,8 +1,9 @@
-//! What E2B's clients ask, with nothing changed but their URLs: E2B's control plane, and what its
-//! daemon in each sandbox (envd) serves, both on treadle's port.
+//! The API of E2B, for clients that only change their URLs: the control plane, and that of the
+//! daemon in each sandbox (envd), both on treadle's port.
 //!
-//! The first goes by treadle's tokens. The second goes by the secret of the sandbox, which the first
-//! tells, and finds the sandbox by a header, the host name, or that secret.
+//! The control plane is authenticated with treadle's tokens. envd's calls are authenticated with
+//! the sandbox's secret, which the control plane returns, and name the sandbox by a header, the
+//! host name, or that secret.
 
 mod connect;
 mod control;
@@ -36,11 +37,11 @@ use axum::routing::MethodRouter;
 use treadle_auth::permissions::{Needs, RUN, VIEW};
 use treadle_wire::ErrorCode;
 
-/// The version of envd whose calls these are; clients go by it.
+/// The version of envd whose calls are served; clients adapt to it.
 const ENVD_VERSION: &str = "0.5.7";
-/// What the labels begin with that clients don't see.
+/// Prefix of labels that are hidden from clients.
 const HIDDEN: &str = "treadle/";
-/// What clients send nothing but to get the machine's own image.
+/// The template for the machine's own programs.
 const BASE: &str = "base";
 
 const JSON: &str = "application/json";
@@ -61,7 +62,7 @@ fn none() -> [ErrorCode; 2] {
     [ErrorCode::SandboxesDisabled, ErrorCode::SandboxUnknown]
 }
 
-/// What is the same in both versions of E2B's API.
+/// Paths that both versions of E2B's API have.
 fn of_both(start: &str) -> Vec<Endpoint<SandboxApp>> {
     vec![
         post(start, RUN, control::create)
@@ -166,8 +167,8 @@ fn of_one() -> Vec<Endpoint<SandboxApp>> {
     ]
 }
 
-/// What envd serves. Callers show the sandbox's secret instead of a token, and bodies have bounds of
-/// their own.
+/// envd's API. Callers send the sandbox's secret instead of a token, and bodies have their own
+/// limits.
 fn of_envd() -> Vec<Endpoint<SandboxApp>> {
     let post = Some(Method::POST);
     let own = [
@@ -224,7 +225,7 @@ fn of_envd() -> Vec<Endpoint<SandboxApp>> {
     ]
 }
 
-/// What a form may have is bounded as it is written.
+/// The size of a form is limited while it is written.
 fn without_limit(_: &SandboxApp, handler: MethodRouter<SandboxApp>) -> MethodRouter<SandboxApp> {
     handler.layer(DefaultBodyLimit::disable())
 }

@@ -17,12 +17,12 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use treadle_auth::Caller;
 
-/// How long a call may take that is no stream, where its client does not say.
+/// Default timeout of a unary call.
 const CALL_MAX: Duration = Duration::from_mins(1);
 /// `SIGTERM`.
 const TERM: i32 = 15;
 
-/// A command, by its number or its client's name for it.
+/// A command, by its process id or its client's tag.
 #[derive(Default, Deserialize)]
 pub(super) struct Selector {
     pid: Option<u32>,
@@ -36,7 +36,7 @@ struct About {
     process: Option<Selector>,
     input: Option<Input>,
     signal: Option<Value>,
-    /// Whether what is kept of what it wrote before is to be told too.
+    /// Whether stored earlier output is sent too.
     replay: Option<Value>,
 }
 
@@ -190,7 +190,7 @@ async fn signal(process: &Process, signal: Option<&Value>) -> Result<(), Fault> 
     sent.map_err(|_| Fault::gone())
 }
 
-/// Tells a client what a process says from now on.
+/// Streams a process's output to a client.
 async fn attach(
     reached: &Reached,
     bytes: &[u8],
@@ -209,7 +209,7 @@ async fn attach(
     follow(reader, sender, keepalive, until).await
 }
 
-/// Writes what a client sends to a process, as it comes.
+/// Streams a client's input to a process.
 async fn stream_input(reached: &Reached, mut messages: Messages) -> Result<(), Fault> {
     let mut process = None;
     while let Some(envelope) = messages.next().await? {

@@ -1,8 +1,8 @@
-//! Which sandbox a call to envd is for, and whether its caller may use it.
+//! Finding the sandbox of a call to envd, and checking its caller's access.
 //!
-//! All sandboxes are behind one port. A call names its sandbox in a header or by its host name; old
-//! clients of which some calls do neither show its secret, which is no other sandbox's. Whoever may run
-//! programs of the sandbox's tenant needs no secret.
+//! All sandboxes share one port. A call names its sandbox in a header or by its host name; some
+//! calls of old clients do neither, and are routed by the sandbox's secret, which is unique.
+//! Callers who may run programs of the sandbox's tenant need no secret.
 
 use super::course::go_on;
 use super::errors::{refuse, told};
@@ -29,25 +29,25 @@ const PORT: HeaderName = HeaderName::from_static("e2b-sandbox-port");
 const TOKEN: HeaderName = HeaderName::from_static("x-access-token");
 /// The port of envd.
 const ENVD_PORT: &str = "49983";
-/// Characters of a sandbox's name.
+/// Length of a sandbox's name.
 const ID_CHARS: usize = 21;
 
 /// A sandbox that a caller may use.
 pub(super) struct Reached {
     pub(super) host: Arc<Host>,
     pub(super) sandbox: Arc<Sandbox>,
-    /// The caller, in the sandbox's tenant: what is sent counts to that.
+    /// The caller in the sandbox's tenant, whose limits apply to the request.
     pub(super) principal: Arc<Principal>,
 }
 
-/// What shows that a URL was made by whoever has the secret.
+/// A signature of a URL, made with the sandbox's secret.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signature {
-    /// What was signed: path, what is done, and the user.
+    /// The signed text: path, operation and user.
     pub(super) signed: String,
-    /// What it came to.
+    /// The signature.
     pub(super) proof: String,
-    /// Until when it holds, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     pub(super) expiration: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ fn of_host(headers: &HeaderMap) -> Option<(&str, &str)> {
     (is_port && is_id).then_some((port, sandbox))
 }
 
-/// Refuses a request for another port of a sandbox than envd's: those are not served.
+/// Refuses a request for a port of a sandbox other than envd's.
 pub(super) fn other_port(request: &Request) -> Option<Response> {
     let headers = request.headers();
     let of_header = text(headers, ID).and_then(|id| Some((text(headers, PORT)?, id)));
@@ -76,7 +76,7 @@ pub(super) fn other_port(request: &Request) -> Option<Response> {
     })
 }
 
-/// E2B's proxy says this of a sandbox that is not there, or paused.
+/// The response of E2B's proxy for a sandbox that does not exist or is paused.
 fn gone(id: &str) -> Response {
     let error = ErrorBody::new(ErrorCode::SandboxFailed, "The sandbox was not found");
     let mut body: Value = serde_json::from_slice(&error.to_json()).unwrap_or_default();
@@ -87,13 +87,13 @@ fn gone(id: &str) -> Response {
     (StatusCode::BAD_GATEWAY, head, Body::from(body.to_string())).into_response()
 }
 
-/// Whether two secrets are one. Digests are compared, so that time reveals nothing.
+/// Whether two secrets are equal. Comparing digests leaks nothing through timing.
 fn is_same(one: &str, other: &str) -> bool {
     Sha256::digest(one) == Sha256::digest(other)
 }
 
 impl Signature {
-    /// Whether it was made with this secret.
+    /// Whether the signature was made with this secret.
     pub(super) fn is_of(&self, secret: &str) -> bool {
         let until = self
             .expiration
@@ -109,7 +109,7 @@ impl Signature {
     }
 }
 
-/// The sandbox that a call is for.
+/// The sandbox of a call.
 fn named(
     host: &Host,
     headers: &HeaderMap,
@@ -141,12 +141,12 @@ fn is_named(headers: &HeaderMap) -> bool {
     headers.contains_key(ID) || headers.contains_key(TOKEN) || of_host(headers).is_some()
 }
 
-/// Whether somebody may run programs, and so use sandboxes.
+/// Whether a caller may run programs, and so use sandboxes.
 pub(super) fn may_run(principal: &Principal) -> bool {
     principal.scope.is_some_and(|scope| scope >= Scope::Job)
 }
 
-/// The caller in the sandbox's tenant, if that may send yet another request.
+/// The caller in the sandbox's tenant, unless that exceeds its request rate.
 fn in_tenant(
     app: &SandboxApp,
     caller: &Caller,
@@ -206,8 +206,8 @@ fn permit(
     Err(refuse(ErrorCode::TokenInvalid, message))
 }
 
-/// The sandbox of a call to envd, if the caller may use it and it is there. One that is paused is not,
-/// unless calls are to resume it.
+/// The sandbox of a call to envd, if it exists and the caller may use it. A paused sandbox does not
+/// count as existing, unless calls resume it.
 pub(super) async fn reach(
     app: &SandboxApp,
     caller: &Caller,
@@ -241,7 +241,7 @@ pub(super) async fn reach(
     })
 }
 
-/// The sandbox that a call names, and whether that is its secret.
+/// The name of the sandbox in a call, or its secret; true for the secret.
 pub(crate) fn called(headers: &HeaderMap) -> Option<(&str, bool)> {
     let named = text(headers, ID).or_else(|| of_host(headers).map(|(_, id)| id));
     match named {
@@ -250,7 +250,7 @@ pub(crate) fn called(headers: &HeaderMap) -> Option<(&str, bool)> {
     }
 }
 
-/// Has `/health` be a sandbox's where one is named, and treadle's own otherwise.
+/// Serves `/health` for the sandbox if the request names one, else for treadle.
 pub(crate) fn health(app: &App, handler: MethodRouter<App>) -> MethodRouter<App> {
     handler.layer(from_fn_with_state(app.sandbox_app(), health_of_sandbox))
 }
@@ -271,7 +271,7 @@ async fn health_of_sandbox(
     is_well(State(app), caller, request).await
 }
 
-/// Whether a sandbox takes calls.
+/// Whether a sandbox accepts calls.
 pub(crate) async fn is_well(
     State(app): State<SandboxApp>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Snapshots as E2B's clients have them: templates of one tenant.
+//! E2B's snapshots: templates of one tenant.
 
 use super::control::{host, own, read};
 use super::course::told_of;
@@ -16,20 +16,20 @@ use treadle_sandbox::Snapshot;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
-/// A snapshot to be made.
+/// A snapshot to be created.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(super) struct NewSnapshot {
-    /// A name to make sandboxes of it by. It goes from an older snapshot to this one.
+    /// A name for it. An older snapshot with this name loses it.
     name: Option<String>,
-    /// Must not be true: processes are no part of a snapshot.
+    /// Must not be true: snapshots don't include processes.
     memory: Option<bool>,
 }
 
 /// A snapshot.
 #[derive(Serialize, ToSchema)]
 pub(super) struct E2bSnapshot {
-    /// The `templateID` of sandboxes that are made of it.
+    /// The `templateID` for creating sandboxes from it.
     #[serde(rename = "snapshotID")]
     snapshot_id: String,
     /// Its name, if it has one.
@@ -61,18 +61,18 @@ pub(super) async fn make(
     Ok(Created(made.map_err(|error| told_of(&error))?.into()))
 }
 
-/// Which snapshots.
+/// Filters and paging of snapshots.
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SnapshotsQuery {
     /// Only those of this sandbox.
     #[serde(rename = "sandboxID")]
     sandbox_id: Option<String>,
-    /// Only that of this name.
+    /// Only the one with this name.
     name: Option<String>,
-    /// Snapshots of a page: 100 without it, and at most.
+    /// Snapshots per page; default and maximum 100.
     limit: Option<usize>,
-    /// Where to go on: the header `x-next-token` of the page before.
+    /// The header `x-next-token` of the previous page.
     next_token: Option<String>,
 }
 
@@ -102,7 +102,7 @@ pub(super) async fn list(
     Ok(paged(all, place, false, part, E2bSnapshot::from))
 }
 
-/// Of templates clients remove snapshots alone: images are the operator's.
+/// Clients may only remove snapshots: the other templates are the operator's images.
 pub(super) async fn remove(
     State(app): State<SandboxApp>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Commands started as envd starts them, and what they say as its events.
+//! Starting commands as envd does, and sending their output as its events.
 
 use super::connect::{self, Code, Fault, Sender};
 use super::process::without_pty;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use treadle_sandbox::{End, Exec, Input, SandboxError};
 
-/// The tool that treadle knows these commands as.
+/// The tool name of these commands.
 const KIND: &str = "e2b";
 
 /// A command to be started.
@@ -24,7 +24,7 @@ struct Starting {
     process: Option<Config>,
     pty: Option<Value>,
     tag: Option<String>,
-    /// Whether it is written to; it is unless this is false.
+    /// Whether it gets input; default true.
     stdin: Option<bool>,
 }
 
@@ -37,8 +37,8 @@ struct Config {
     cwd: Option<String>,
 }
 
-/// Starts a command and tells what becomes of it. One that its client gives no end runs in the
-/// background; any other is an action of treadle's, and ends with the client's time.
+/// Starts a command and streams its events. A command without a timeout runs in the background; any
+/// other is an action and ends at the client's timeout.
 pub(super) async fn start(
     reached: Reached,
     headers: HeaderMap,
@@ -134,7 +134,7 @@ async fn make_home(reached: &Reached, user: &User) -> Result<(), Fault> {
     }
 }
 
-/// A user's variables below those of the sandbox, and those below the command's own.
+/// Environment variables: the command's own override the sandbox's, and those override the user's.
 fn variables(
     user: &User,
     of_sandbox: &BTreeMap<String, String>,
@@ -155,7 +155,7 @@ fn variables(
     all
 }
 
-/// A command for those who look: what a shell is told, or all of it.
+/// A command for display: the text for a shell, or all words.
 fn what(told: &Told) -> String {
     match &told.args[..] {
         [flags @ .., script] if flags.iter().any(|flag| flag == "-c") => script.clone(),
@@ -163,7 +163,7 @@ fn what(told: &Told) -> String {
     }
 }
 
-/// Tells a client what a process says, from its start event to its end.
+/// Streams a process's events to a client, from its start to its end.
 pub(super) async fn follow(
     mut reader: Reader,
     sender: &Sender,
@@ -219,11 +219,11 @@ async fn at(until: Option<Instant>) {
     }
 }
 
-/// How a process ended, in envd's words, which are Go's.
+/// How a process ended, in envd's format, which is Go's.
 fn end(finish: Finish) -> Result<Value, Fault> {
     let end = match finish {
         Finish::Late => return Err(connect::late()),
-        // It may have been right.
+        // The command may have been correct.
         Finish::Withdrawn => {
             let message = crate::sandboxes::WITHDRAWN;
             return Err(Fault::new(Code::Internal, message));

@@ -1,4 +1,4 @@
-//! Files of a sandbox read over HTTP.
+//! Reading files of a sandbox over HTTP.
 
 use super::errors::{refuse, told_as};
 use super::filesystem::Place;
@@ -22,7 +22,7 @@ use treadle_wire::{ErrorBody, ErrorCode};
 /// Bytes that are read at once.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// Which file, and for whom.
+/// The file and the user of a request.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct FileQuery {
@@ -33,12 +33,12 @@ pub(crate) struct FileQuery {
 }
 
 impl FileQuery {
-    /// What shows that the URL was made by whoever has the secret.
+    /// The signature of the URL.
     fn signature(&self, operation: &str) -> Option<Signature> {
         let path = self.path.as_deref().unwrap_or_default();
         Some(Signature {
             signed: format!("{path}:{operation}:{}", self.username),
-            // A plus that was not encoded came as a space.
+            // An unencoded plus was decoded as a space.
             proof: self.signature.as_ref()?.replace(' ', "+"),
             expiration: self.signature_expiration,
         })
@@ -73,7 +73,7 @@ impl FileQuery {
     }
 }
 
-/// What is told of a file that can't be reached.
+/// The refusal for a file that can't be opened.
 pub(super) fn unreached(error: &SandboxError) -> Response {
     let SandboxError::File { error: cause, .. } = error else {
         return super::errors::told(&crate::sandboxes::refused(error));
@@ -81,7 +81,7 @@ pub(super) fn unreached(error: &SandboxError) -> Response {
     refuse_file(cause.kind(), error.to_string())
 }
 
-/// Refuses with the status that E2B's clients know for what happened to a file.
+/// Refuses with the status that E2B's clients expect for this kind of error.
 pub(super) fn refuse_file(kind: ErrorKind, message: String) -> Response {
     let (status, code) = match kind {
         ErrorKind::NotFound => (404, ErrorCode::InvalidField),
@@ -116,7 +116,7 @@ pub(super) async fn download(
     let head = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, length.to_string()),
-        // What a program wrote is nothing that a browser shows.
+        // Browsers must not render files from a sandbox.
         (header::CONTENT_DISPOSITION, "attachment".to_owned()),
     ];
     Ok((head, bytes_of(file, length)).into_response())
@@ -132,7 +132,7 @@ async fn open(sandbox: &Arc<Sandbox>, path: &str) -> Result<(File, u64), Sandbox
     Ok((file, metadata.len()))
 }
 
-/// So many bytes of a file. One that has fewer by now breaks off.
+/// The first `length` bytes of a file; fails if the file has become shorter.
 fn bytes_of(file: File, length: u64) -> Body {
     Body::from_stream(try_unfold((file, length), |(mut file, left)| async move {
         if left == 0 {

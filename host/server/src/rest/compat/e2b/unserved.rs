@@ -1,4 +1,4 @@
-//! What E2B has and treadle has not: refused by name.
+//! Paths of E2B that treadle does not support, refused by name.
 
 use super::errors::refuse;
 use crate::rest::endpoint::{Endpoint, relayed};

@@ -1,4 +1,4 @@
-//! Files of a sandbox written over HTTP: as a form, or one as it is.
+//! Writing files of a sandbox over HTTP: a form, or one file as the raw body.
 
 use super::errors::refuse;
 use super::filesystem::Place;
@@ -23,9 +23,9 @@ use treadle_auth::Caller;
 use treadle_sandbox::{FileKind, Sandbox};
 use treadle_wire::ErrorCode;
 
-/// Files in a form.
+/// Largest number of files in a form.
 const FILES_MAX: usize = 10_000;
-/// Bytes that are decompressed at once: they become no more than a thousand times as many.
+/// Bytes that are decompressed at once; they expand at most a thousandfold.
 const PACKED_BYTES: usize = 4 << 10;
 /// Permissions of new files.
 const MODE: u32 = 0o644;
@@ -36,7 +36,7 @@ pub(super) async fn upload(
     Query(query): Query<FileQuery>,
     request: Request,
 ) -> Result<Response, Response> {
-    // It goes on if the client is gone, to take away what has come so far.
+    // Continues if the client disconnects, to remove partial files.
     let received = tokio::spawn(received(app, caller, query, request));
     let failed = |error: tokio::task::JoinError| {
         refuse_file(ErrorKind::Other, format!("the upload failed: {error}"))
@@ -100,7 +100,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
     value.unwrap_or_default().trim()
 }
 
-/// A body that breaks off where its client pauses for too long.
+/// A body that fails if its client pauses for too long.
 fn paced(body: Body, pause_max: Duration) -> Body {
     let body = Some(body.into_data_stream());
     Body::from_stream(unfold(body, move |body| async move {
@@ -114,7 +114,7 @@ fn paced(body: Body, pause_max: Duration) -> Body {
     }))
 }
 
-/// Writes the files of a form, each to the path that it has for a name, or one to `path`.
+/// Writes the files of a form, each to the path in its name, or a single one to `path`.
 async fn form(place: &Place, path: Option<&str>, request: Request) -> Result<Vec<Value>, Response> {
     let broken = |error: &dyn std::fmt::Display| {
         refuse(
@@ -158,7 +158,7 @@ async fn form(place: &Place, path: Option<&str>, request: Request) -> Result<Vec
     Ok(written)
 }
 
-/// A name as it was before browsers and their like put it into a form.
+/// Undoes the escaping of names in forms.
 fn unescaped(name: &str) -> String {
     name.replace("%22", "\"")
         .replace("%0D", "\r")
@@ -172,17 +172,17 @@ fn random() -> Result<u64, Response> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// A file that is written within the room of its sandbox.
+/// Writes a file within the disk limit of its sandbox.
 struct Writer {
     path: String,
-    /// Where it is written: beside a file that is there, which is replaced once all of it has come.
+    /// Temporary path; an existing file is replaced once the upload is complete.
     spool: String,
     sandbox: Arc<Sandbox>,
     file: File,
-    /// What the file is created with.
+    /// User and group of the file.
     owner: (u32, u32),
     mode: u32,
-    /// Bytes that it may have yet.
+    /// Remaining bytes of the limit.
     left: u64,
     packed: Option<MultiGzDecoder<Vec<u8>>>,
 }
@@ -230,7 +230,7 @@ impl Writer {
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.ok_or(ErrorKind::StorageFull)?;
-        // Others write meanwhile: it is measured again and again.
+        // Other writers use the same disk, so the remaining space is checked repeatedly.
         if self.sandbox.room() == 0 {
             return Err(ErrorKind::StorageFull.into());
         }
@@ -245,7 +245,7 @@ impl Writer {
         self.file.flush().await
     }
 
-    /// What is told of it. One that could not be written to its end is removed.
+    /// The response for the file. An incomplete file is removed.
     async fn told(self, taken: io::Result<()>) -> Result<Value, Response> {
         let (path, spool) = (&self.path, &self.spool);
         if let Err(error) = taken {

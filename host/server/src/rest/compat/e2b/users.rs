@@ -1,4 +1,4 @@
-//! Users inside, and paths as they write them.
+//! Users of a sandbox, and resolving the paths that they write.
 
 use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
@@ -6,19 +6,19 @@ use base64::{alphabet, engine::DecodePaddingMode};
 use std::sync::Arc;
 use treadle_sandbox::Sandbox;
 
-/// The user that commands are of where their client names none.
+/// The default user of commands.
 const DEFAULT: &str = "user";
-/// Bytes of `/etc/passwd` that are read.
+/// Largest part of `/etc/passwd` that is read.
 const PASSWD_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a path.
+/// Longest path.
 const PATH_BYTES_MAX: usize = 4_096;
-/// Takes padding or leaves it out.
+/// Accepts input with and without padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A user inside.
+/// A user of a sandbox.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct User {
     pub(super) name: String,
@@ -35,7 +35,7 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// Those in its files.
+    /// Reads the users and groups from the sandbox's files.
     pub(super) async fn of(sandbox: &Arc<Sandbox>) -> Self {
         let users = sandbox.read("/etc/passwd", PASSWD_BYTES_MAX).await;
         let groups = sandbox.read("/etc/group", PASSWD_BYTES_MAX).await;
@@ -69,7 +69,8 @@ impl Users {
         }
     }
 
-    /// The user of this name; the usual one without. Root and the usual one are there in any case.
+    /// The user with this name, or the default user if it is empty. Root and the default user
+    /// always exist.
     pub(super) fn find(&self, name: &str) -> Option<User> {
         let name = if name.is_empty() { DEFAULT } else { name };
         let found = self.users.iter().find(|user| user.name == name).cloned();
@@ -84,7 +85,7 @@ impl Users {
         })
     }
 
-    /// What user and group of a file are called.
+    /// The names of a file's user and group.
     pub(super) fn owner(&self, (user, group): (u32, u32)) -> (String, String) {
         let name = self.users.iter().find(|known| known.ids.0 == user);
         let group_name = self.groups.iter().find(|(known, _)| *known == group);
@@ -96,7 +97,7 @@ impl Users {
 }
 
 impl User {
-    /// A path from the root on, as this user means it.
+    /// The absolute path that this user means.
     pub(super) fn path(&self, written: &str) -> Result<String, String> {
         if written.len() > PATH_BYTES_MAX || written.contains('\0') {
             let problem =
@@ -114,7 +115,7 @@ impl User {
     }
 }
 
-/// A path from the root on without `.`, `..` and empty parts.
+/// The absolute path without `.`, `..` and empty parts.
 pub(super) fn plain(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
@@ -129,7 +130,7 @@ pub(super) fn plain(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// The user that a head names: `Basic` with a name and no password.
+/// The user in an `Authorization` header: `Basic` with a name and no password.
 pub(super) fn named_user(authorization: Option<&str>) -> String {
     let encoded = authorization.and_then(|value| {
         let (scheme, encoded) = value.trim().split_once(' ')?;
@@ -141,12 +142,12 @@ pub(super) fn named_user(authorization: Option<&str>) -> String {
     text.split(':').next().unwrap_or_default().to_owned()
 }
 
-/// Bytes as text.
+/// Encodes bytes as Base64.
 pub(super) fn base64_of(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Text as bytes, in either alphabet.
+/// Decodes Base64 in either alphabet.
 pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     LENIENT
         .decode(text.replace('-', "+").replace('_', "/"))

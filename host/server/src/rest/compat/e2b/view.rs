@@ -9,9 +9,9 @@ use std::time::Duration;
 use treadle_sandbox::{OnExpiry, SYSTEM_IMAGE, Sandbox, State, Status};
 use utoipa::ToSchema;
 
-/// How long a sandbox lives of which nothing is known yet.
+/// Time to live of a sandbox that is not ready yet.
 const TTL: Duration = Duration::from_hours(1);
-/// Clients ask for one, and do nothing with it.
+/// The client id, which clients require but do not use.
 const CLIENT: &str = "treadle";
 
 /// How to reach a sandbox.
@@ -26,10 +26,10 @@ pub(super) struct E2bSandbox {
     /// Always the same.
     #[serde(rename = "clientID")]
     client_id: &'static str,
-    /// Which calls are served.
+    /// The version of envd whose calls are served.
     #[serde(rename = "envdVersion")]
     envd_version: &'static str,
-    /// What shows that a caller may use it.
+    /// The secret that authorizes calls to it.
     #[serde(rename = "envdAccessToken")]
     envd_access_token: String,
 }
@@ -46,7 +46,7 @@ impl E2bSandbox {
     }
 }
 
-/// What is known of a sandbox.
+/// Details of a sandbox.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct E2bDetails {
@@ -59,32 +59,33 @@ pub(super) struct E2bDetails {
     /// Always the same.
     #[serde(rename = "clientID")]
     client_id: &'static str,
-    /// When it was made.
+    /// When it was created.
     started_at: String,
-    /// When its time is over.
+    /// When its life ends.
     end_at: String,
     /// Cores that commands run on.
     cpu_count: usize,
     /// Memory in MiB.
     #[serde(rename = "memoryMB")]
     memory_mb: u64,
-    /// What it may write to disk, in MiB.
+    /// Disk limit in MiB.
     #[serde(rename = "diskSizeMB")]
     disk_size_mb: u64,
     /// running, or paused.
     state: &'static str,
-    /// Which calls are served.
+    /// The version of envd whose calls are served.
     envd_version: &'static str,
-    /// What its owner finds it by.
+    /// Labels by which its owner can find it.
     metadata: BTreeMap<String, String>,
-    /// What becomes of it at its end.
+    /// What happens at the end of its life.
     lifecycle: Lifecycle,
-    /// What shows that a caller may use it; not in lists, and for those who may only look.
+    /// The secret that authorizes calls to it; absent in lists and for callers with read access
+    /// only.
     #[serde(skip_serializing_if = "Option::is_none")]
     envd_access_token: Option<String>,
 }
 
-/// What becomes of a sandbox at its end.
+/// What happens at the end of a sandbox's life.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Lifecycle {
@@ -130,7 +131,7 @@ impl E2bDetails {
     }
 }
 
-/// When its time is over, in microseconds since 1970.
+/// When its life ends, in microseconds since 1970.
 pub(super) fn end_us(status: &Status) -> u64 {
     status.expires_at_us.unwrap_or_else(|| {
         let ttl = status.spec.ttl.unwrap_or(TTL);
@@ -138,12 +139,12 @@ pub(super) fn end_us(status: &Status) -> u64 {
     })
 }
 
-/// How long a sandbox lives where its client says nothing.
+/// Default time to live of a sandbox.
 pub(super) fn ttl(status: &Status) -> Duration {
     status.spec.ttl.unwrap_or(TTL)
 }
 
-/// Whether it is there, for E2B's clients.
+/// Whether it exists for E2B's clients.
 pub(super) fn is_there(status: &Status) -> bool {
     !matches!(status.state, State::Failed(_) | State::Removed)
 }

@@ -1,4 +1,4 @@
-//! Folders under watch, as envd has them: as a stream, or asked about again and again.
+//! envd's folder watches: as a stream, or by polling.
 
 use super::connect::{self, Code, Fault, Sender};
 use super::filesystem::{About, Place, user_of};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often a folder is looked at for a stream.
+/// How often a folder is checked for a stream.
 const LOOK: Duration = Duration::from_millis(200);
 
 async fn begin(place: &Place, about: &About) -> Result<Watch, Fault> {
@@ -36,7 +36,7 @@ fn event((name, change): (String, Change)) -> Value {
     json!({"name": name, "type": kind})
 }
 
-/// A watch that is over with its stream. It counts as those that clients ask about.
+/// A watch that ends with its stream. It counts towards the same limit as polled watches.
 struct Open<'p> {
     place: &'p Place,
     name: String,
@@ -68,7 +68,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Tells what changes in a folder until its client is gone, or the sandbox.
+/// Streams changes of a folder until its client or the sandbox is gone.
 pub(super) async fn stream(
     reached: Reached,
     headers: HeaderMap,

@@ -1,24 +1,25 @@
-//! Languages by the names that SandboxFusion has for them, and the programs that compile and run
-//! them. Which of those are there depends on the image.
+//! Languages by their SandboxFusion names, with the programs that compile and run them. Which
+//! programs exist depends on the image.
 
 /// How a language is run.
 #[derive(Debug)]
 pub(super) struct Language {
     /// Its names.
     names: &'static [&'static str],
-    /// The file that the code is in: a whole name, or an ending.
+    /// The file for the code: a full name, or an extension.
     pub(super) file: &'static str,
-    /// What compiles it.
+    /// Its compiler command.
     pub(super) compile: Option<&'static [&'static str]>,
-    /// What runs it. Of words with a bar the first is taken that is there.
+    /// Its run command. Of alternatives separated by a bar, the first that exists is used.
     pub(super) run: &'static [&'static str],
-    /// Whether a bound on its addresses is one on its memory: others reserve far more than they use.
+    /// Whether a limit on its address space limits its memory: other runtimes reserve far more than
+    /// they use.
     pub(super) is_bounded: bool,
 }
 
-/// Stands for the file that the code is in.
+/// Placeholder for the file with the code.
 pub(super) const FILE: &str = "{}";
-/// What a compiler makes.
+/// The compiler's output.
 const MADE: &[&str] = &["./test"];
 
 const fn interpreted(
@@ -108,7 +109,7 @@ const ALL: &[Language] = &[
     },
 ];
 
-/// Languages that `SandboxFusion` has and treadle runs none of.
+/// Languages of `SandboxFusion` that treadle does not run.
 const REFUSED: [&str; 12] = [
     "csharp",
     "cuda",
@@ -124,14 +125,14 @@ const REFUSED: [&str; 12] = [
     "verilog",
 ];
 
-/// What is known of a language.
+/// The lookup of a language.
 #[derive(Debug)]
 pub(super) enum Known {
-    /// It is run so.
+    /// A supported language.
     Run(&'static Language),
-    /// It is one, but not run here.
+    /// A language that treadle does not run.
     Refused,
-    /// It is none.
+    /// Not a language.
     Unknown,
 }
 
@@ -144,7 +145,7 @@ pub(super) fn of(name: &str) -> Known {
 }
 
 impl Language {
-    /// What compiles this code.
+    /// The compiler command for this code.
     pub(super) fn compiler(&self, code: &str) -> Option<Vec<&'static str>> {
         let mut words = self.compile?.to_vec();
         if self.names == ["cpp"] && code.contains("<openssl/") {
@@ -154,7 +155,7 @@ impl Language {
     }
 }
 
-/// Names of all languages, for those who sent another one.
+/// Names of all languages, for error messages.
 pub(super) fn names() -> String {
     let run = ALL
         .iter()

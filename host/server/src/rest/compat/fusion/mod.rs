@@ -1,6 +1,5 @@
-//! Code that is run once, for clients of `SandboxFusion`: each request has a sandbox of its own,
-//! which is gone with it. Requests wait for their turn here, as clients take a refusal for a wrong
-//! answer.
+//! One-off code execution for clients of `SandboxFusion`: each request has its own sandbox, which
+//! ends with it. Requests are queued here because clients treat a refusal as a wrong answer.
 
 mod languages;
 mod run;
@@ -24,9 +23,9 @@ use treadle_auth::permissions::RUN;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
-/// The RL run that a request is of, as in requests for generation.
+/// The header with the request's RL run, as in generation requests.
 const JOB_HEADER: &str = "x-treadle-job";
-/// The RL run of requests that name none, and the tool that they are.
+/// The default RL run of these requests, and their tool name.
 const KIND: &str = "fusion";
 
 pub(crate) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
@@ -45,12 +44,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     ]
 }
 
-/// What a client may add to its URL.
+/// Query parameters.
 #[derive(Deserialize, IntoParams)]
 struct FusionQuery {
-    /// What the sandbox is made of; the machine's programs without it.
+    /// The sandbox's image; default the machine's own programs.
     image: Option<String>,
-    /// The RL run; that of the header `x-treadle-job` without it.
+    /// The RL run; default that of the header `x-treadle-job`.
     job: Option<String>,
 }
 
@@ -61,22 +60,22 @@ struct FusionRequest {
     code: String,
     /// Its language.
     language: String,
-    /// After so many seconds compiling is ended.
+    /// Time limit of the compiler in seconds.
     #[serde(default = "ten")]
     compile_timeout: f64,
-    /// After so many seconds the program is ended.
+    /// Time limit of the program in seconds.
     #[serde(default = "ten")]
     run_timeout: f64,
-    /// Memory of the program in MiB; without a bound of its own if it is not above 0.
+    /// Memory limit of the program in MiB; none of its own unless above 0.
     #[serde(default, rename = "memory_limit_MB")]
     memory_limit_mb: i64,
-    /// What the program reads.
+    /// The program's standard input.
     #[serde(default)]
     stdin: Option<String>,
     /// Files beside it, in Base64.
     #[serde(default)]
     files: BTreeMap<String, Option<String>>,
-    /// Files that the client wants to have.
+    /// Files to return.
     #[serde(default)]
     fetch_files: Vec<String>,
 }
@@ -85,40 +84,40 @@ fn ten() -> f64 {
     10.0
 }
 
-/// What became of it.
+/// The result of a run.
 #[derive(Default, Serialize, ToSchema)]
 struct FusionAnswer {
     /// `Success`, `Failed` or `SandboxError`.
     status: &'static str,
-    /// Why, where that is not the code's fault.
+    /// The cause of a fault that is not the code's.
     message: String,
-    /// What the compiler did.
+    /// The compiler's result.
     compile_result: Option<FusionResult>,
-    /// What the program did.
+    /// The program's result.
     run_result: Option<FusionResult>,
-    /// Nothing.
+    /// Always null.
     executor_pod_name: Option<String>,
-    /// Files that were asked for and are there, in Base64.
+    /// Requested files that exist, in Base64.
     files: BTreeMap<String, String>,
 }
 
-/// What a compiler or a program did.
+/// The result of a compiler or a program.
 #[derive(Serialize, ToSchema)]
 struct FusionResult {
     /// `Finished`, `TimeLimitExceeded` or `Error`.
     status: &'static str,
-    /// Seconds.
+    /// Run time in seconds.
     execution_time: Option<f64>,
-    /// The exit code; below 0 the signal that ended it.
+    /// The exit code; the negated signal if one ended it.
     return_code: Option<i32>,
-    /// Its output.
+    /// Its standard output.
     stdout: Option<String>,
-    /// What it told of errors.
+    /// Its standard error.
     stderr: Option<String>,
 }
 
 impl FusionAnswer {
-    /// It did not come to run, by no fault of the code.
+    /// The response if the code could not be run for another reason than its own faults.
     fn failed(message: impl Into<String>) -> Self {
         Self {
             status: "SandboxError",
@@ -137,7 +136,8 @@ async fn run_code(
 ) -> Answer<FusionAnswer> {
     let host = host(&app)?;
     {
-        // It is read again at its turn: until then it is kept once, within the bounds on bodies.
+        // The body is parsed again when the request runs: until then only one copy is in memory,
+        // within the limits on bodies.
         let request: FusionRequest = read_json(&body)?;
         match languages::of(&request.language) {
             Known::Run(_) => {}

@@ -1,4 +1,4 @@
-//! One request: its files, the compiler, the program, and the files that are wanted back.
+//! Runs one request: writes its files, compiles, runs the program, and returns files.
 
 use super::languages::{FILE, Language};
 use super::single::Single;
@@ -13,20 +13,20 @@ use tokio::time::Instant;
 use treadle_model::Tenant;
 use treadle_sandbox::{End, Exec, FileKind, Input, Sandbox, SandboxError, SandboxSpec};
 
-/// Bytes that are kept of each output.
+/// Largest part of each output that is returned, in bytes.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Bytes of all files that clients want to have.
+/// Largest total size of returned files.
 const FETCHED_BYTES_MAX: u64 = 16 << 20;
-/// Files that they want to have.
+/// Largest number of returned files.
 const FETCHED_MAX: usize = 256;
-/// Memory of a sandbox at least: a compiler needs more than many a program may have.
+/// Smallest memory limit of a sandbox: a compiler needs more than many programs may use.
 const MEMORY_MIN: u64 = 512 << 20;
-/// What a sandbox lives beyond what its commands may take: they wait for their turns. It is removed with
-/// its request; after a crash it goes by this.
+/// Time to live of a sandbox beyond its commands' time limits, because they may be queued. It is
+/// normally removed with its request; this removes it after a crash.
 const SPARE: Duration = Duration::from_hours(3);
-/// The longest that a command may run.
+/// Longest time limit of a command.
 const RUN_MAX: Duration = Duration::from_hours(24);
-/// Where programs are.
+/// Folders with programs.
 const PLACES: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -36,14 +36,14 @@ const PLACES: [&str; 6] = [
     "/bin",
 ];
 
-/// Whose request it is, and what its sandbox is made of.
+/// The request's tenant and job, and its sandbox's image.
 pub(super) struct Given {
     pub(super) tenant: Tenant,
     pub(super) image: String,
     pub(super) job: String,
 }
 
-/// Why a request is not the code's affair.
+/// Why the code could not be run.
 struct NotRun(String);
 
 impl From<Failure> for NotRun {
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
         format!("{}/{path}", self.folder)
     }
 
-    /// Compiles it if need be, runs it, and fetches files.
+    /// Compiles the code if needed, runs it, and fetches files.
     async fn all(&self, language: &Language, stdin: Vec<u8>) -> Result<FusionAnswer, NotRun> {
         let mut answer = FusionAnswer::default();
         if let Some(compiler) = language.compiler(&self.request.code) {
@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
         Ok(answer)
     }
 
-    /// The words of a command, with the program that is there.
+    /// The words of a command, with the alternative that exists.
     async fn words(&self, words: &[&str]) -> Result<Vec<String>, NotRun> {
         let mut found = Vec::with_capacity(words.len());
         for word in words {
@@ -258,7 +258,7 @@ impl<'a> Run<'a> {
                 result.status = "TimeLimitExceeded";
                 return Ok(result);
             }
-            // It may have been right.
+            // The code may have been correct.
             _ if work.is_withdrawn() => {
                 let message = crate::sandboxes::WITHDRAWN;
                 return Err(NotRun(message.to_owned()));
@@ -278,7 +278,7 @@ impl<'a> Run<'a> {
         Ok(result)
     }
 
-    /// Adds the files that are wanted and there.
+    /// Adds the requested files that exist.
     async fn fetch(&self, answer: &mut FusionAnswer) {
         let mut room = FETCHED_BYTES_MAX;
         for path in self.request.fetch_files.iter().take(FETCHED_MAX) {

@@ -1,4 +1,4 @@
-//! A sandbox for one request, which is removed however that ends.
+//! A sandbox for one request, removed in any case at its end.
 
 use crate::actions::Failure;
 use crate::sandboxes::Host;
@@ -9,9 +9,9 @@ use treadle_model::Tenant;
 use treadle_sandbox::{Sandbox, SandboxSpec};
 use treadle_wire::ErrorCode;
 
-/// How long a request waits where there are as many sandboxes as may be.
+/// How long a request waits while the sandbox limit is reached.
 const WAIT_MAX: Duration = Duration::from_mins(2);
-/// How often it looks whether there is one fewer.
+/// How often it retries.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A sandbox for one request.
@@ -21,15 +21,15 @@ pub(super) struct Single {
 }
 
 impl Single {
-    /// Makes one, and waits where there are as many as may be.
+    /// Creates a sandbox, and waits while the limit is reached.
     pub(super) async fn new(
         host: &Arc<Host>,
         tenant: &Tenant,
         spec: SandboxSpec,
     ) -> Result<Self, Failure> {
         let (host, tenant) = (host.clone(), tenant.clone());
-        // A task of its own, so that a client that leaves meanwhile leaves no sandbox behind: then it
-        // is made to its end, and goes with what nobody takes.
+        // Runs in its own task, so that a client that disconnects leaves no sandbox behind:
+        // creation finishes, and dropping the unclaimed result removes the sandbox.
         let made = tokio::spawn(async move {
             let sandbox = made(&host, &tenant, spec).await?;
             Ok(Self { host, sandbox })

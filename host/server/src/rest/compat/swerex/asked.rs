@@ -1,5 +1,4 @@
-//! A JSON body as FastAPI takes it: fields that are not known are left alone, and what is wrong is
-//! told with 422.
+//! Reads JSON bodies as FastAPI does: unknown fields are ignored, and errors have status 422.
 
 use crate::rest::arguments::Raw;
 use crate::rest::endpoint::About;
@@ -14,23 +13,23 @@ use utoipa::ToSchema;
 /// A JSON object as the body.
 pub(in crate::rest::compat) struct Asked<T>(pub(in crate::rest::compat) T);
 
-/// What is wrong with a body.
+/// The errors of a body.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest::compat) struct Unprocessable {
     /// One problem.
     detail: Vec<UnprocessableField>,
 }
 
-/// What is wrong with a field.
+/// The error of a field.
 #[derive(Debug, Serialize, ToSchema)]
 struct UnprocessableField {
     /// The kind of problem.
     r#type: &'static str,
     /// `body`, and the field.
     loc: Vec<String>,
-    /// In words.
+    /// The message.
     msg: String,
-    /// What was sent; it is not repeated.
+    /// Always null: the input is not echoed.
     input: Option<()>,
 }
 
@@ -50,7 +49,7 @@ impl From<Unprocessable> for Response {
 }
 
 impl Unprocessable {
-    /// Something is wrong with a field.
+    /// The error for one field.
     pub(in crate::rest::compat) fn of(kind: &'static str, field: &str, problem: String) -> Self {
         Self::at(kind, Some(field.to_owned()), problem)
     }

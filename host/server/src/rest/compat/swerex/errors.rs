@@ -1,4 +1,4 @@
-//! Errors as SWE-ReX's server tells them: the client raises the class that is named.
+//! Errors in the format of SWE-ReX's server: the client raises the named class.
 
 use super::text::repr;
 use crate::actions::Failure;
@@ -10,7 +10,7 @@ use std::io;
 use treadle_sandbox::SandboxError;
 use utoipa::ToSchema;
 
-/// What the client can't name otherwise.
+/// The class of errors without a class of their own.
 const ANY: &str = "swerex.exceptions.SwerexException";
 pub(super) const BAD_SYNTAX: &str = "swerex.exceptions.BashIncorrectSyntaxError";
 pub(super) const COMMAND_TIMEOUT: &str = "swerex.exceptions.CommandTimeoutError";
@@ -46,7 +46,7 @@ struct SwerexException {
     class_path: &'static str,
     /// Empty.
     traceback: &'static str,
-    /// Of a command that is no bash: `bash_stdout` and `bash_stderr`.
+    /// For errors of a syntax check: `bash_stdout` and `bash_stderr`.
     extra_info: BTreeMap<&'static str, String>,
 }
 
@@ -59,7 +59,7 @@ impl Problem {
         }
     }
 
-    /// One that has no class of its own.
+    /// An error without a class of its own.
     pub(super) fn plain(message: impl Into<String>) -> Self {
         Self::new(ANY, message)
     }
@@ -69,7 +69,7 @@ impl Problem {
         self
     }
 
-    /// What Python raises where a file can't be reached.
+    /// The exception that Python raises for an error of a file.
     pub(super) fn of_file(path: &str, error: &io::Error) -> Self {
         let known = KINDS.iter().find(|(kind, ..)| *kind == error.kind());
         if let Some((_, class, number, words)) = known {
@@ -79,7 +79,7 @@ impl Problem {
     }
 }
 
-/// Errors of files: the class, the number and the words.
+/// Errors of files: class, errno and message.
 const KINDS: [(io::ErrorKind, &str, i32, &str); 8] = [
     (
         io::ErrorKind::NotFound,
@@ -157,7 +157,7 @@ impl From<Failure> for Problem {
     }
 }
 
-/// What Python raises where a program can't be started, from the sandbox's words.
+/// The exception that Python raises if a program can't be started, from the sandbox's error.
 fn of_command(cause: &str) -> Problem {
     if let Some(cwd) = cause.strip_prefix("cwd: ") {
         let path = cwd.split(": ").next().unwrap_or(cwd);

@@ -1,4 +1,4 @@
-//! Commands apart from shells, as `subprocess.run` runs them.
+//! Commands outside of shells, as `subprocess.run` runs them.
 
 use super::errors::{COMMAND_TIMEOUT, NON_ZERO, Problem, VALUE};
 use super::text::{decoded, repr};
@@ -14,30 +14,30 @@ use treadle_auth::Caller;
 use treadle_sandbox::{End, Exec};
 use utoipa::ToSchema;
 
-/// A command apart from shells.
+/// A command outside of shells.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct SwerexCommand {
-    /// A program, a program and its arguments, or with `shell` a shell's command.
+    /// A program, a program with its arguments, or with `shell` a shell command.
     command: Words,
-    /// After so many seconds it is ended.
+    /// Timeout in seconds.
     #[serde(default)]
     timeout: Option<f64>,
     /// Whether a shell reads it.
     #[serde(default)]
     shell: bool,
-    /// Whether another exit code than 0 is an error.
+    /// Whether an exit code other than 0 is an error.
     #[serde(default)]
     check: bool,
-    /// What the message of that error begins with.
+    /// Prefix of the message of that error.
     #[serde(default)]
     error_msg: String,
-    /// All its variables; those of the sandbox without it.
+    /// All its environment variables; default those of the sandbox.
     #[serde(default)]
     env: Option<BTreeMap<String, String>>,
-    /// Where it runs; root's home without it.
+    /// Its working directory; default root's home.
     #[serde(default)]
     cwd: Option<String>,
-    /// Whether what it tells of errors is part of its output.
+    /// Whether its standard error is merged into its output.
     #[serde(default)]
     merge_output_streams: bool,
 }
@@ -52,14 +52,14 @@ enum Words {
     List(Vec<String>),
 }
 
-/// What it wrote.
+/// The result of a command.
 #[derive(Serialize, ToSchema)]
 pub(super) struct SwerexOutput {
     /// Its output.
     stdout: String,
-    /// What it told of errors.
+    /// Its standard error.
     stderr: String,
-    /// The exit code; below 0 the signal that ended it.
+    /// The exit code; the negated signal if one ended it.
     exit_code: i32,
 }
 
@@ -86,7 +86,7 @@ impl SwerexCommand {
             return Err(Problem::new(VALUE, message));
         }
         if self.env.is_some() {
-            // Those of the sandbox are not to be seen then.
+            // The sandbox's variables must not be visible then.
             let mut before = vec!["/usr/bin/env".to_owned(), "-i".to_owned()];
             before.extend(variables.map(|(name, value)| format!("{name}={value}")));
             words.splice(0..0, before);
@@ -172,7 +172,7 @@ fn non_zero(command: &SwerexCommand, result: &SwerexOutput) -> Problem {
     Problem::new(NON_ZERO, message)
 }
 
-/// The exit code as Python tells it.
+/// The exit code in Python's convention.
 fn exit_code(end: End) -> Result<i32, Problem> {
     match end {
         End::Exited(code) => Ok(code),
@@ -184,7 +184,7 @@ fn exit_code(end: End) -> Result<i32, Problem> {
     }
 }
 
-/// What the program does not know of its end.
+/// The limit that ended the command, which its own output can't show.
 pub(super) fn bound(end: End) -> Option<&'static str> {
     match end {
         End::OutOfMemory => Some("\n[treadle: the sandbox ran out of memory]\n"),

@@ -23,15 +23,15 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 pub(super) struct SwerexReadFile {
     /// Where it is.
     path: String,
-    /// What it is written in; UTF-8 without it.
+    /// Its encoding; default UTF-8.
     #[serde(default)]
     encoding: Option<String>,
-    /// What becomes of bytes that are no text; an error without it.
+    /// Python's handler for invalid bytes; default an error.
     #[serde(default)]
     errors: Option<String>,
 }
 
-/// What is in it.
+/// The content of a file.
 #[derive(Serialize, ToSchema)]
 pub(super) struct SwerexContent {
     /// The text.
@@ -71,7 +71,7 @@ fn undecodable(problem: Undecodable) -> Problem {
     }
 }
 
-/// Why a file is not read, told by the path as the client wrote it.
+/// The error for a file that can't be read, with the path as the client wrote it.
 async fn unreadable(sandbox: &Arc<Sandbox>, path: &str, error: SandboxError) -> Problem {
     let SandboxError::File { error, .. } = error else {
         return error.into();
@@ -83,7 +83,7 @@ async fn unreadable(sandbox: &Arc<Sandbox>, path: &str, error: SandboxError) -> 
     Problem::of_file(path, &error)
 }
 
-/// Whether a path leads to a folder, by links too.
+/// Whether a path is a folder, after following links.
 pub(super) async fn is_folder(sandbox: &Arc<Sandbox>, path: &str) -> bool {
     let below = format!("{}/.", path.trim_end_matches('/'));
     match sandbox.stat(path).await {
@@ -98,7 +98,7 @@ pub(super) async fn is_folder(sandbox: &Arc<Sandbox>, path: &str) -> bool {
 pub(super) struct SwerexWriteFile {
     /// Where it is.
     path: String,
-    /// What is to be in it.
+    /// Its new content.
     content: String,
 }
 

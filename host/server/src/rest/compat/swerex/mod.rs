@@ -1,5 +1,5 @@
-//! Sandboxes for clients of SWE-ReX: each is a server of its own below `/swerex/{sandbox}`, so that
-//! a client needs another URL and nothing else.
+//! Sandboxes for clients of SWE-ReX: each is a separate server below `/swerex/{sandbox}`, so that a
+//! client only changes its URL.
 
 mod asked;
 mod errors;
@@ -31,15 +31,15 @@ use treadle_auth::permissions::RUN;
 use treadle_sandbox::{Sandbox, State as Life};
 use utoipa::ToSchema;
 
-/// The tool that commands are, for those who look at actions.
+/// The tool name of these commands in lists of actions.
 const KIND: &str = "swerex";
-/// Bytes that are kept of each output.
+/// Largest part of each output that is returned, in bytes.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// The longest that anything may take.
+/// Longest timeout.
 const WAIT_MAX: Duration = Duration::from_hours(24);
-/// Permissions of a file that is sent.
+/// Permissions of uploaded files.
 const MODE: u32 = 0o644;
-/// Whose files are that are sent: user and group.
+/// User and group of uploaded files.
 const ROOT: (u32, u32) = (0, 0);
 /// Where relative paths begin.
 const HOME: &str = "/root";
@@ -91,17 +91,17 @@ pub(crate) fn endpoints() -> Vec<Endpoint<SandboxApp>> {
     all
 }
 
-/// Nothing.
+/// An empty object.
 #[derive(Serialize, ToSchema)]
 #[schema(title = "Empty")]
 struct Empty {}
 
-/// Whether it takes commands.
+/// Whether a sandbox accepts commands.
 #[derive(Serialize, ToSchema)]
 struct Alive {
-    /// Whether it does.
+    /// True if it does.
     is_alive: bool,
-    /// Why it does not.
+    /// Why it does not; else empty.
     message: String,
 }
 
@@ -164,7 +164,7 @@ fn seconds(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, Proble
     Ok(Some(time.min(WAIT_MAX)))
 }
 
-/// Where a path leads from the folder that commands begin in.
+/// The absolute path, relative to the folder in which commands start.
 fn absolute(path: &str) -> String {
     if path.starts_with('/') {
         return path.to_owned();

@@ -1,4 +1,4 @@
-//! A command in a shell, from its text to what clients are told of it.
+//! Running a command in a shell, and the response for it.
 
 use super::errors::{BAD_SYNTAX, COMMAND_TIMEOUT, NO_EXIT_CODE, NON_ZERO, Problem, VALUE};
 use super::execute::bound;
@@ -16,68 +16,68 @@ use treadle_actions::Capture;
 use treadle_sandbox::{End, Event, Exec, Input, Sandbox, Share};
 use utoipa::ToSchema;
 
-/// Bytes of a command.
+/// Longest command.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Patterns that are waited for.
+/// Most patterns of a command.
 const PATTERNS_MAX: usize = 16;
-/// Bytes that a pattern may take once it is compiled.
+/// Largest compiled pattern.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
-/// How long it may take to look for errors of syntax.
+/// Timeout of the syntax check.
 const SYNTAX_MAX: Duration = Duration::from_secs(10);
-/// Bytes of what is said about them.
+/// Longest output of the syntax check.
 const SYNTAX_BYTES_MAX: usize = 64 << 10;
 
-/// What becomes of the exit code.
+/// How the exit code is handled.
 #[derive(Clone, Copy, Default, Deserialize, Eq, PartialEq, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Check {
-    /// It is told.
+    /// It is returned.
     Silent,
-    /// Another one than 0 is an error.
+    /// An exit code other than 0 is an error.
     #[default]
     Raise,
-    /// It is not told.
+    /// It is not returned.
     Ignore,
 }
 
 /// A command in a shell.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct SwerexBash {
-    /// What bash reads.
+    /// The command for bash.
     command: String,
     /// The shell's name.
     #[serde(default = "default_name")]
     session: String,
-    /// How long it is waited for, in seconds; as long as it takes without it.
+    /// Timeout in seconds; default none.
     #[serde(default)]
     timeout: Option<f64>,
-    /// Whether it is typed as it is, for a program that is talked to.
+    /// Whether it is typed unchanged, as input for an interactive program.
     #[serde(default)]
     is_interactive_command: bool,
-    /// The same, where it ends that program.
+    /// Whether it is typed unchanged and ends an interactive program.
     #[serde(default)]
     is_interactive_quit: bool,
-    /// What becomes of the exit code: `silent`, `raise` or `ignore`.
+    /// How the exit code is handled: `silent`, `raise` or `ignore`.
     #[serde(default)]
     check: Check,
-    /// What the message begins with where the exit code is an error.
+    /// Prefix of the message if the exit code is an error.
     #[serde(default)]
     error_msg: String,
-    /// Regular expressions that are waited for beside the prompt.
+    /// Regular expressions that, like the prompt, end the wait.
     #[serde(default)]
     expect: Vec<String>,
 }
 
-/// What a command wrote.
+/// The result of a command.
 #[derive(Serialize, ToSchema)]
 pub(super) struct SwerexObservation {
-    /// Its output and what it told of errors.
+    /// Its output and its errors.
     output: String,
-    /// Its exit code, where it is told.
+    /// Its exit code, if returned.
     exit_code: Option<i32>,
     /// Empty.
     failure_reason: &'static str,
-    /// What was waited for and came.
+    /// The pattern that matched.
     expect_string: String,
     /// `bash`.
     session_type: SessionType,
@@ -95,7 +95,7 @@ impl SwerexObservation {
     }
 }
 
-/// Whether a text can be a command.
+/// Checks that a text can be a command.
 pub(super) fn check_text(text: &str) -> Result<(), Problem> {
     if text.contains('\0') {
         return Err(Problem::new(VALUE, "embedded null byte"));
@@ -112,8 +112,8 @@ impl SwerexBash {
         self.is_interactive_command || self.is_interactive_quit
     }
 
-    /// What can be seen to be wrong before anything runs; the patterns that are waited for in a shell
-    /// with this prompt.
+    /// Checks the request before anything runs. Returns the patterns to wait for in a shell with
+    /// this prompt.
     fn check(&self, prompt: &str) -> Result<Vec<Regex>, Problem> {
         if self.is_interactive_command && self.is_interactive_quit {
             let message =
@@ -133,7 +133,7 @@ impl SwerexBash {
             PROMPT => prompt,
             text => text,
         });
-        // The prompt is no pattern where the end of a command is told otherwise.
+        // The prompt is a pattern only if there is no other sign of a command's end.
         let prompt = self.is_interactive().then_some(prompt);
         own.chain(prompt).map(pattern).collect()
     }
@@ -145,7 +145,7 @@ impl SwerexBash {
         Problem::new(COMMAND_TIMEOUT, message)
     }
 
-    /// What clients are told of a command that ended.
+    /// The response for a command that ended.
     fn observed(&self, output: String, code: i32) -> Result<SwerexObservation, Problem> {
         if self.check == Check::Raise && code != 0 {
             let before = match self.error_msg.as_str() {
@@ -163,7 +163,7 @@ impl SwerexBash {
         Ok(SwerexObservation::new(output, code, PROMPT))
     }
 
-    /// What clients are told of a program that they talk to.
+    /// The response for an interactive program.
     fn answered(&self, output: &[u8], which: usize) -> Result<SwerexObservation, Problem> {
         let output = of_terminal(output);
         let output = if self.is_interactive_command {
@@ -216,7 +216,7 @@ pub(super) async fn run(
     sandbox.resume().await?;
     let turn = shell.turn(max.map(|max| Instant::now() + max)).await;
     let turn = turn.ok_or_else(|| bash.late())?;
-    // What still runs there may take long: nobody waits for it with cores.
+    // A command that still runs there may take long: cores are not held meanwhile.
     if !bash.is_interactive() && !shell.rests(max.map(|max| Instant::now() + max)).await {
         return Err(bash.late());
     }
@@ -261,14 +261,14 @@ async fn typed(
     let is_prompt = |which: usize| patterns[which].as_str() == shell.prompt();
     let is_back = matches!(became, Became::Matched(_, which) if is_prompt(which));
     if bash.is_interactive_quit && is_back {
-        // The program may have put the echo on.
+        // The program may have turned the echo on.
         let soon = Some(Instant::now() + SYNTAX_MAX);
         shell.run(turn, "stty -echo </dev/tty", &[], soon).await?;
     }
     Ok(became)
 }
 
-/// Ends the action, and tells the client.
+/// Ends the action, and returns the response.
 fn told(bash: &SwerexBash, held: Held, became: Became) -> Result<SwerexObservation, Problem> {
     match became {
         Became::Ended(output, code) => {
@@ -292,7 +292,7 @@ fn told(bash: &SwerexBash, held: Held, became: Became) -> Result<SwerexObservati
     }
 }
 
-/// Whether a shell would read a command to its end.
+/// Checks that a shell can parse a command.
 async fn check_syntax(
     sandbox: &Arc<Sandbox>,
     (shell, turn): (&Shell, &OwnedMutexGuard<()>),
@@ -302,7 +302,7 @@ async fn check_syntax(
     let Err(problem) = read_by_bash(sandbox, &[], text, share.clone()).await else {
         return Ok(());
     };
-    // Options of the shell may make sense of it: those that it has, or that the command sets first.
+    // Shell options may make it valid: those that are set, or that the command sets first.
     let mut options = shell.reads_so(turn).await;
     if text.contains("shopt -s") && text.contains("extglob") {
         options.extend(["-O", "extglob"]);
@@ -313,7 +313,7 @@ async fn check_syntax(
     read_by_bash(sandbox, &options, text, share).await
 }
 
-/// Whether another bash with such options reads a command to its end.
+/// Whether another bash with these options can parse a command.
 async fn read_by_bash(
     sandbox: &Arc<Sandbox>,
     options: &[&str],

@@ -15,9 +15,9 @@ use treadle_auth::Caller;
 use treadle_sandbox::End;
 use utoipa::ToSchema;
 
-/// A shell has at least so long to start. Clients ask for a second, which a busy machine may take.
+/// Minimum start timeout of a shell. Clients send one second, which is too short on a busy machine.
 const START_MIN: Duration = Duration::from_secs(10);
-/// Bytes of a session's name.
+/// Longest name of a session.
 const NAME_BYTES_MAX: usize = 256;
 
 /// The kind of session.
@@ -41,7 +41,7 @@ pub(super) struct SwerexCreateSession {
     /// Files that it sources first.
     #[serde(default)]
     startup_source: Vec<String>,
-    /// How long it may take, in seconds; 10 at least.
+    /// Start timeout in seconds; at least 10.
     #[serde(default)]
     startup_timeout: Option<f64>,
 }
@@ -61,7 +61,7 @@ pub(super) fn default_name() -> String {
 /// A shell that was started.
 #[derive(Serialize, ToSchema)]
 pub(super) struct SwerexSession {
-    /// What it wrote meanwhile.
+    /// Its output during the start.
     output: String,
     /// `bash`.
     session_type: SessionType,
@@ -74,13 +74,13 @@ pub(super) struct SwerexClosed {
     session_type: SessionType,
 }
 
-/// What is to be done in a shell.
+/// A command for a shell.
 #[derive(Deserialize, ToSchema)]
 #[serde(tag = "action_type", rename_all = "snake_case")]
 pub(super) enum SwerexAction {
     /// Run a command.
     Bash(SwerexBash),
-    /// Interrupt what runs.
+    /// Interrupt the running command.
     BashInterrupt(SwerexInterrupt),
 }
 
@@ -90,10 +90,10 @@ pub(super) struct SwerexInterrupt {
     /// The shell's name.
     #[serde(default = "default_name")]
     session: String,
-    /// How long each try waits, in seconds; half a second at least.
+    /// Timeout of each attempt in seconds; at least half a second.
     #[serde(default)]
     timeout: Option<f64>,
-    /// Tries, before what runs is killed.
+    /// Number of attempts before the command is killed.
     #[serde(default = "three")]
     n_retry: u32,
 }

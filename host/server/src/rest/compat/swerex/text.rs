@@ -1,8 +1,8 @@
-//! Text as Python reads, writes and quotes it: clients show it to models as it is.
+//! Text as Python reads, writes and quotes it, because clients show it to models unchanged.
 
 use std::fmt::Write as _;
 
-/// Bytes as text; what is no UTF-8 as `\xff`.
+/// Decodes bytes; those that are not UTF-8 become `\xff`.
 pub(in crate::rest::compat) fn decoded(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -14,12 +14,12 @@ pub(in crate::rest::compat) fn decoded(bytes: &[u8]) -> String {
     text
 }
 
-/// What a terminal was sent, without colours and the returns that terminals add.
+/// Terminal output without colours and added carriage returns.
 pub(super) fn of_terminal(bytes: &[u8]) -> String {
     without_escapes(&decoded(bytes)).replace("\r\n", "\n")
 }
 
-/// Leaves out `ESC [@-_][0-?]*[ -/]*[@-~]`.
+/// Removes `ESC [@-_][0-?]*[ -/]*[@-~]`.
 fn without_escapes(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -52,12 +52,12 @@ fn escape_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// Line ends as text mode reads them.
+/// Converts line ends as Python's text mode does.
 pub(super) fn universal_newlines(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// What `repr` gives of a string.
+/// Python's `repr` of a string.
 pub(super) fn repr(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') {
         '"'
@@ -86,18 +86,18 @@ pub(super) fn repr(text: &str) -> String {
     written
 }
 
-/// What is not to be read as text.
+/// Why bytes can't be decoded.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Undecodable {
-    /// No such encoding is known here.
+    /// The encoding is unknown.
     Encoding(String),
-    /// No such way is known to go on after an error.
+    /// The error handler is unknown.
     Errors(String),
-    /// Bytes that are no text.
+    /// The bytes are invalid in the encoding.
     Bytes(String),
 }
 
-/// Reads bytes in an encoding that Python knows by this name.
+/// Decodes bytes in an encoding with this Python name.
 pub(super) fn read(
     bytes: &[u8],
     encoding: Option<&str>,

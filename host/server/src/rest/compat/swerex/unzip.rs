@@ -1,5 +1,5 @@
-//! A folder that was sent as a zip archive. Names lead nowhere but below the target, and of what is
-//! unpacked no more is written than the sandbox has room for.
+//! Unpacking a folder that was sent as a zip archive. Names can't leave the target folder, and the
+//! unpacked size is limited to the sandbox's disk space.
 
 use super::errors::{BAD_ARCHIVE, Problem};
 use super::{MODE, ROOT};
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use treadle_sandbox::Sandbox;
 use zip::ZipArchive;
 
-/// Files of an archive.
+/// Most files of an archive.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Unpacks an archive of the sandbox's disk into a folder.
+/// Unpacks an archive on the sandbox's disk into a folder.
 pub(super) async fn unzip(sandbox: &Arc<Sandbox>, from: &str, to: &str) -> Result<(), Problem> {
     sandbox.make_folder(to).await?;
     let file = sandbox.open(from).await?;
@@ -44,8 +44,8 @@ fn bad(error: impl std::fmt::Display) -> Problem {
     Problem::new(BAD_ARCHIVE, error.to_string())
 }
 
-/// Unpacks an archive into what `make` makes of each name: a folder, or a file to be written, which is
-/// given to `finish` then.
+/// Unpacks an archive: `make` creates a folder or opens a file for each name, and `finish` gets
+/// each written file.
 fn unpack(
     archive: File,
     room: u64,
@@ -82,7 +82,7 @@ fn unpack(
     Ok(())
 }
 
-/// A name without what leads upwards or to the root, as Python's `extractall` has it.
+/// A name without absolute or parent parts, as in Python's `extractall`.
 fn inside(name: &str) -> String {
     let parts = Path::new(name).components().filter_map(|part| match part {
         Component::Normal(part) => part.to_str(),

@@ -1,5 +1,5 @@
-//! Files and folders that clients send. What is sent goes to the sandbox's disk at once: where it
-//! belongs is said after it.
+//! Uploads of files and folders. A file is written to the sandbox's disk as it arrives, because its
+//! target follows in a later field.
 
 use super::errors::{Problem, VALUE};
 use super::files::is_folder;
@@ -17,17 +17,17 @@ use tokio::io::AsyncWriteExt;
 use treadle_auth::Caller;
 use treadle_sandbox::{Sandbox, SandboxError};
 
-/// Longest pause within what is sent.
+/// Longest pause within an upload.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// Bytes of a field that is no file.
+/// Largest field that is not a file.
 const FIELD_BYTES_MAX: usize = 16 << 10;
-/// Fields of a form.
+/// Most fields of a form.
 const FIELDS_MAX: usize = 16;
 
-/// What a form has.
+/// The fields of a form.
 #[derive(Default)]
 struct Form {
-    /// The name of the file that was sent.
+    /// The name of the uploaded file.
     name: String,
     target: Option<String>,
     unzip: bool,
@@ -40,7 +40,7 @@ pub(super) async fn upload(
     InPath(id): InPath<String>,
     request: Request,
 ) -> Response {
-    // It goes on if the client is gone, to take away what has come so far.
+    // Continues if the client disconnects, to remove partial files.
     let received = tokio::spawn(async move { received(&app, &caller, &id, request).await });
     let received = received.await;
     match received.unwrap_or_else(|error| Err(Problem::plain(error.to_string()))) {
@@ -65,7 +65,7 @@ async fn received(
         Ok(form) => place(&sandbox, &form, &spool).await,
         Err(problem) => Err(problem),
     };
-    // It is there still, unless it was moved.
+    // The temporary file still exists unless it was moved.
     let _ = sandbox.remove_file(&spool).await;
     placed
 }
@@ -134,14 +134,14 @@ async fn chunk(field: &mut Field<'_>) -> Result<Option<bytes::Bytes>, Problem> {
     chunk.map_err(paused)?.map_err(|error| broken(&error))
 }
 
-/// Writes a file as it comes, as long as the sandbox has room for it.
+/// Writes a file as it arrives, within the sandbox's disk space.
 async fn store(sandbox: &Arc<Sandbox>, mut field: Field<'_>, spool: &str) -> Result<(), Problem> {
     let mut file = tokio::fs::File::from_std(sandbox.create(spool, MODE).await?);
     let room = sandbox.room();
     let mut written = 0;
     while let Some(chunk) = chunk(&mut field).await? {
         written += chunk.len() as u64;
-        // Others write meanwhile: it is measured again and again.
+        // Other writers use the same disk, so the remaining space is checked repeatedly.
         if written > room || sandbox.room() == 0 {
             return Err(Problem::of_file(spool, &io::ErrorKind::StorageFull.into()));
         }
@@ -154,7 +154,7 @@ async fn store(sandbox: &Arc<Sandbox>, mut field: Field<'_>, spool: &str) -> Res
     Ok(sandbox.finish(ROOT, spool, MODE, file).await?)
 }
 
-/// Brings what was sent to where it belongs.
+/// Moves or unpacks the upload to its target.
 async fn place(sandbox: &Arc<Sandbox>, form: &Form, spool: &str) -> Result<(), Problem> {
     let target = absolute(form.target.as_deref().unwrap_or_default());
     if form.unzip {
@@ -174,7 +174,7 @@ async fn place(sandbox: &Arc<Sandbox>, form: &Form, spool: &str) -> Result<(), P
     }
 }
 
-/// Between the overlays that an image has.
+/// Copies a file, because a rename across an image's overlays fails.
 async fn copy(sandbox: &Arc<Sandbox>, from: &str, to: &str) -> Result<(), Problem> {
     let mut source: File = sandbox.open(from).await?;
     let mut target: File = sandbox.create(to, MODE).await?;
