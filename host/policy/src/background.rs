@@ -1,5 +1,5 @@
-//! The evaluator of the worlds that scheduling does not wait for: prediction and reward. What clients
-//! ask about allocation is put to a policy of their own.
+//! The evaluator of the worlds that scheduling does not wait for: prediction and reward. Clients'
+//! questions about allocation go to a policy instance of their own.
 
 use super::background_native::{Native, Prediction};
 use super::calls::{self, NoAnswer, RecordedCall};
@@ -17,18 +17,18 @@ use treadle_policy_runtime::{
     CallContext, FinishedColumns, LiveColumns, PolicyFault, PolicyInstance,
 };
 
-/// An evaluator that is shared among requests; one question is answered at a time.
+/// An evaluator shared among requests; it answers one question at a time.
 pub struct BackgroundEvaluator {
     evaluator: Mutex<PolicyEvaluator>,
     native: Mutex<Native>,
-    /// Where to report bindings that the evaluator changed without an order.
+    /// Where to report bindings that the evaluator changed by itself.
     notices: UnboundedSender<Notice>,
-    /// The evaluator's clock counts from here.
+    /// The start of the evaluator's clock.
     began: Instant,
 }
 
 impl BackgroundEvaluator {
-    /// Around an evaluator, with the built-in defaults behind it.
+    /// Wraps an evaluator; the built-in defaults are its fallback.
     pub fn new(
         evaluator: PolicyEvaluator,
         notices: UnboundedSender<Notice>,
@@ -45,31 +45,31 @@ impl BackgroundEvaluator {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// Follows a change of a binding that is on record.
+    /// Applies a change of a binding that is on record.
     pub fn follow(&self, event: &BindingEvent, loaded: Option<BoundPolicy>) -> Changed {
         let now_ms = self.now_ms();
         lock(&self.evaluator).follow(event, loaded, now_ms)
     }
 
-    /// Gives a policy the role that it had before a restart.
+    /// Gives a policy its role from before a restart.
     pub fn restore(&self, world: World, scope: &Scope, change: Change) {
         let now_ms = self.now_ms();
-        // A change that gives a role is never refused.
+        // A change that assigns a role is never refused.
         let _ = lock(&self.evaluator).change(world, scope, change, now_ms);
     }
 
-    /// Reads what the evaluator knows.
+    /// Reads from the evaluator.
     pub fn read<T>(&self, read: impl FnOnce(&PolicyEvaluator) -> T) -> T {
         read(&lock(&self.evaluator))
     }
 
-    /// What the bound policies keep, to be stored.
+    /// The state of the bound policies, to be stored.
     pub fn states(&self) -> Vec<KeptState> {
         let now_ms = self.now_ms();
         lock(&self.evaluator).states(now_ms)
     }
 
-    /// Asks a policy that is not bound here.
+    /// Calls a policy that is not bound here.
     pub fn ask_unbound(
         &self,
         instance: &mut PolicyInstance,
@@ -78,14 +78,14 @@ impl BackgroundEvaluator {
         calls::ask(instance, &CallContext::at(self.now_ms()), call)
     }
 
-    /// Asks the built-in default.
+    /// Calls the built-in default.
     pub fn ask_native(&self, call: &RecordedCall) -> Result<Value, NoAnswer> {
         let context = CallContext::at(self.now_ms());
         calls::ask_native(&mut lock(&self.native), &context, call)
     }
 
-    /// What is expected of programs: by the policy that is bound for the job, or by
-    /// the built-in default. `extra` makes the extra columns with these indices.
+    /// Predictions for programs, by the policy bound for the job or by the built-in default.
+    /// `extra` builds the extra columns with the given indices.
     pub fn predict(
         &self,
         job: &str,
@@ -111,9 +111,9 @@ impl BackgroundEvaluator {
         Prediction::predict(native, &context, columns).ok()
     }
 
-    /// Reports to the policy that is bound for the job what became of programs, and to the built-in
-    /// default too, which may have to replace it. After the first `ended` rows come those of
-    /// programs that were cut short: only a policy that asks for the column `ended` is given them.
+    /// Reports the outcomes of programs to the policy bound for the job, and to the built-in
+    /// default too, which may have to replace it. The rows after the first `ended` are programs
+    /// that were cut short: only a policy that asks for the column `ended` gets them.
     pub fn learn(
         &self,
         job: &str,
@@ -140,11 +140,11 @@ impl BackgroundEvaluator {
         });
         let context = CallContext::at(self.now_ms());
         let native = &mut lock(&self.native).prediction;
-        // The default refuses nothing but columns of unequal length.
+        // The default only refuses columns of unequal length.
         let _ = Prediction::learn(native, &context, &of_ended);
     }
 
-    /// The same, with the extra columns that the policy's configuration names.
+    /// Calls the prediction policy with the extra columns that it asks for.
     fn ask_prediction<T>(
         &self,
         job: &str,
@@ -162,8 +162,7 @@ impl BackgroundEvaluator {
         answer
     }
 
-    /// Asks the policy that is bound for a job. Nothing if the built-in default
-    /// has to answer.
+    /// Calls the policy bound for a job. `None` if the built-in default has to answer.
     pub fn ask<T>(
         &self,
         world: World,

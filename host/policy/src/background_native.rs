@@ -1,6 +1,5 @@
-//! The worlds that clients ask, answered by either build of a policy: a sandboxed
-//! instance, or the reference policy that is linked natively as the built-in
-//! default.
+//! The worlds that clients ask, answered by either build of a policy: a sandboxed instance, or the
+//! natively linked reference policy that is the built-in default.
 
 use default_allocation::DefaultAllocation;
 use default_prediction::DefaultPrediction;
@@ -21,7 +20,7 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    /// With their default configurations.
+    /// The built-in defaults with their default configurations.
     pub(super) fn new() -> Result<Self, PolicyError> {
         Ok(Self {
             prediction: DefaultPrediction::configure("{}")?,
@@ -43,7 +42,7 @@ fn bad_input(error: PolicyError) -> PolicyFault {
     PolicyFault::BadInput { detail }
 }
 
-/// A trait of one world, answered by an instance and by its default.
+/// A trait of one world, implemented by an instance and by its default.
 macro_rules! answered {
     ($(#[$doc:meta])* $name:ident: $instance:ty, $native:ty as $policy:ident {
         $($function:ident($columns:ident $($extra:literal)?) -> $answer:ty;)*

@@ -1,4 +1,4 @@
-//! Calls of a policy as JSON, recorded or sent, and how they are put to it.
+//! Calls of a policy as JSON, recorded or sent, and their execution.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use super::background_native::{Allocation, Native, Prediction, Reward};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedCall {
-    /// The world that the policy must have.
+    /// The world of the policy.
     pub world: String,
     /// Name of the function in the contract, such as `pause-order`.
     pub function: String,
@@ -31,12 +31,12 @@ pub struct RecordedCall {
     /// The time of the decision, in milliseconds.
     #[serde(default)]
     pub now_ms: u64,
-    /// Picks the random stream.
+    /// Seed of the random stream.
     #[serde(default)]
     pub seed: u64,
     /// The columns by their names in the contract, with underscores.
     pub columns: BTreeMap<String, Value>,
-    /// The answer that is right; `{"error": CODE}` where the policy has to refuse.
+    /// The expected answer; `{"error": CODE}` if the policy has to refuse.
     #[serde(default)]
     pub expect: Option<Value>,
 }
@@ -48,7 +48,7 @@ fn empty_object() -> Value {
 /// Why a call has no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// The line makes no sense for the contract.
+    /// The call does not match the contract.
     BadLine(String),
     /// The policy failed.
     Fault(PolicyFault),
@@ -62,7 +62,7 @@ impl From<PolicyFault> for NoAnswer {
 
 type Answered = Result<Value, NoAnswer>;
 
-/// Columns of a line, and the names of those that were asked for.
+/// Columns of a call, and the names of those that were read.
 struct Columns<'c> {
     given: &'c BTreeMap<String, Value>,
     known: RefCell<Vec<&'static str>>,
@@ -76,7 +76,7 @@ impl<'c> Columns<'c> {
         }
     }
 
-    /// A column, or a value beside the columns.
+    /// Reads a required column or value.
     fn take<T: DeserializeOwned>(&self, name: &'static str) -> Result<T, NoAnswer> {
         self.known.borrow_mut().push(name);
         let Some(value) = self.given.get(name) else {
@@ -86,7 +86,7 @@ impl<'c> Columns<'c> {
             .map_err(|error| NoAnswer::BadLine(format!("the column {name}: {error}")))
     }
 
-    /// What each program does, by the names of the contract.
+    /// The phase of each program, by the names of the contract.
     fn phases(&self) -> Result<Vec<Phase>, NoAnswer> {
         let names: Vec<String> = self.take("phase")?;
         let phase = |name: String| match name.as_str() {
@@ -99,7 +99,7 @@ impl<'c> Columns<'c> {
         names.into_iter().map(phase).collect()
     }
 
-    /// A column that need not be given.
+    /// Reads an optional column.
     fn take_or<T: DeserializeOwned>(
         &self,
         name: &'static str,
@@ -112,7 +112,7 @@ impl<'c> Columns<'c> {
         Ok(unless_given())
     }
 
-    /// The extra columns, none unless given.
+    /// The extra columns; none if absent.
     fn extra(&self) -> Result<Vec<f32>, NoAnswer> {
         if self.given.contains_key("extra") {
             return self.take("extra");
@@ -136,7 +136,7 @@ impl<'c> Columns<'c> {
     }
 }
 
-/// Puts a call to a policy and gives the answer as JSON.
+/// Calls a policy and returns the answer as JSON.
 pub fn ask(instance: &mut PolicyInstance, context: &CallContext, call: &RecordedCall) -> Answered {
     let world = instance.world();
     if call.world != world.as_str() {
@@ -157,7 +157,7 @@ pub fn ask(instance: &mut PolicyInstance, context: &CallContext, call: &Recorded
     }
 }
 
-/// Puts a call to the built-in default of its world, if clients ask that world.
+/// Calls the built-in default of a world, if clients ask that world.
 pub(crate) fn ask_native(
     native: &mut Native,
     context: &CallContext,
@@ -180,7 +180,7 @@ fn unknown(function: &str, known: &str) -> Answered {
     )))
 }
 
-/// Takes columns as fields, sees that none is left over, and asks.
+/// Reads columns as fields, checks that none is left over, and calls the policy.
 macro_rules! answer {
     ($policy:ident.$function:ident($context:ident, $given:ident: $columns:ident {
         $($field:ident $(= $value:expr)?),* $(,)?
@@ -288,7 +288,7 @@ fn placement(
     }
 }
 
-/// What actions draw from.
+/// Resources of actions.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Pools {
@@ -297,7 +297,7 @@ struct Pools {
     free_chunks: Vec<u32>,
 }
 
-/// Running actions, none unless given.
+/// Running actions; none if absent.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Running {

@@ -1,5 +1,5 @@
-//! The columns of rollout policies, in the units of the contract: the daemon builds its questions
-//! here too, so that a policy sees the same in both.
+//! The columns of rollout policies, in the units of the contract. Simulated rollouts build their
+//! questions here too, so that a policy sees the same in both.
 
 use treadle_core::program::Program;
 use treadle_core::step::{StepState, score_of};
@@ -13,20 +13,20 @@ use treadle_plugin::{
 /// A prediction policy's forecast of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// Tokens still to be generated: the mean.
+    /// Mean of the tokens still to be generated.
     pub remaining_tokens: f64,
     /// Seconds still to be spent in tools.
     pub remaining_tool_s: f64,
 }
 
-/// The value where nothing is known.
+/// The value of unknown entries.
 const UNKNOWN: f64 = -1.0;
 
-/// Extra columns that are known of a program. A prediction policy is given those that it asks for.
+/// The extra columns of programs. A prediction policy gets those that it asks for.
 pub use treadle_policy_runtime::{ENDED_COLUMN, PROGRAM_COLUMNS as EXTRA_COLUMNS};
 
-/// A program's value in each of [`EXTRA_COLUMNS`]; -1 where it is not known. `returned` says whether
-/// the tool call after its last step has returned.
+/// A program's value in each of [`EXTRA_COLUMNS`]; -1 if unknown. `returned` is whether the tool
+/// call after its last step has returned.
 pub fn extra_columns(program: &Program, returned: bool) -> [f32; EXTRA_COLUMNS.len()] {
     let last_output_tokens = match program.steps_finished {
         0 => -1.0,
@@ -51,22 +51,22 @@ pub fn extra_columns(program: &Program, returned: bool) -> [f32; EXTRA_COLUMNS.l
 pub struct Workers {
     /// Which worker each row is about.
     pub id: Vec<WorkerId>,
-    /// What it holds, in tokens; 0 where unknown.
+    /// Capacity in tokens; 0 if unknown.
     pub capacity_tokens: Vec<u64>,
     /// Tokens in use by the ledger.
     pub used_tokens: Vec<u64>,
     /// Steps running.
     pub running: Vec<u32>,
-    /// Microseconds for a token of one step alone, -1 where unknown.
+    /// Microseconds per token of a single step, -1 if unknown.
     pub token_us: Vec<f64>,
-    /// Microseconds that each further step adds, -1 where unknown.
+    /// Microseconds per token that each further step adds, -1 if unknown.
     pub step_us: Vec<f64>,
-    /// Microseconds for a token of a prompt, -1 where unknown.
+    /// Microseconds per prompt token, -1 if unknown.
     pub prefill_us: Vec<f64>,
 }
 
 impl Workers {
-    /// The workers that may be given programs.
+    /// The workers that may get programs.
     pub fn of(core: &Core) -> Self {
         let mut rows = Self::default();
         for worker in core
@@ -93,7 +93,7 @@ impl Workers {
         rows
     }
 
-    /// A worker's row, [`NOWHERE`] if it has none.
+    /// A worker's row, or [`NOWHERE`].
     pub fn row_of(&self, worker: WorkerId) -> u32 {
         let row = self.id.binary_search(&worker);
         row.map_or(NOWHERE, |row| row as u32)
@@ -117,12 +117,12 @@ impl Workers {
     }
 }
 
-/// Facts on programs, one row each.
+/// Data on programs, one row each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Programs {
     /// Which program each row is about.
     pub id: Vec<ProgramId>,
-    /// The same for programs of one group.
+    /// A number shared by the programs of one group.
     pub group: Vec<u64>,
     /// Context that a placement must hold, in tokens.
     pub tokens: Vec<u64>,
@@ -132,17 +132,17 @@ pub struct Programs {
     pub steps: Vec<u32>,
     /// Time that the oldest waiting step has waited.
     pub waited_ms: Vec<u64>,
-    /// What each does.
+    /// The phase of each.
     pub phase: Vec<treadle_plugin::Phase>,
-    /// Row of the worker that held it last.
+    /// Row of the worker where it was last placed.
     pub worker: Vec<u32>,
-    /// Tokens by which contexts of its job grow with each generated one, -1 where unknown.
+    /// Growth of its job's contexts per generated token, -1 if unknown.
     pub growth: Vec<f64>,
-    /// Microseconds that its job spends in tools for each generated token, -1 where unknown.
+    /// Microseconds in tools per generated token of its job, -1 if unknown.
     pub tool_us: Vec<f64>,
-    /// Predicted tokens to come, -1 where unknown.
+    /// Predicted remaining tokens, -1 if unknown.
     pub remaining_tokens: Vec<f64>,
-    /// Predicted seconds in tools, -1 where unknown.
+    /// Predicted remaining seconds in tools, -1 if unknown.
     pub remaining_tool_s: Vec<f64>,
 }
 
@@ -184,7 +184,7 @@ impl Programs {
         rows
     }
 
-    /// For [`treadle_plugin::PriorityPolicy::score`].
+    /// Columns for [`treadle_plugin::PriorityPolicy::score`].
     pub fn queue(&self) -> QueueColumns<'_> {
         QueueColumns {
             tokens: &self.tokens,
@@ -197,7 +197,7 @@ impl Programs {
         }
     }
 
-    /// For [`treadle_plugin::PlacementPolicy::assign`].
+    /// Columns for [`treadle_plugin::PlacementPolicy::assign`].
     pub fn assign<'a>(&'a self, workers: &'a Workers) -> AssignColumns<'a> {
         AssignColumns {
             group: &self.group,
@@ -211,7 +211,7 @@ impl Programs {
         }
     }
 
-    /// For [`treadle_plugin::PlacementPolicy::route`], of the first row.
+    /// Columns for [`treadle_plugin::PlacementPolicy::route`], of the first row.
     pub fn route<'a>(&'a self, cached_tokens: &'a [u64], workers: &'a Workers) -> RouteColumns<'a> {
         RouteColumns {
             cached_tokens,
@@ -221,7 +221,7 @@ impl Programs {
         }
     }
 
-    /// For [`treadle_plugin::PlacementPolicy::migrate`].
+    /// Columns for [`treadle_plugin::PlacementPolicy::migrate`].
     pub fn migrate<'a>(&'a self, workers: &'a Workers) -> MigrateColumns<'a> {
         MigrateColumns {
             at_worker: &self.worker,
@@ -235,8 +235,8 @@ impl Programs {
         }
     }
 
-    /// Rows of those that should be elsewhere, and where, by what
-    /// [`treadle_plugin::PlacementPolicy::migrate`] answered.
+    /// Rows of programs that should be on another worker, with that worker, from the answer of
+    /// [`treadle_plugin::PlacementPolicy::migrate`].
     pub fn moves(&self, wanted: &[u32], workers: &Workers) -> Vec<(usize, WorkerId)> {
         let to = |(row, wanted): (usize, &u32)| {
             let leaves = self.worker.get(row).is_some_and(|at| at != wanted);
@@ -280,7 +280,7 @@ pub struct Steps {
     running_score: Vec<f64>,
     running_ms: Vec<u64>,
     waiting_score: Vec<f64>,
-    /// Whose step is the most urgent of those that wait.
+    /// The program of the most urgent waiting step.
     pub most_urgent: Option<ProgramId>,
 }
 
@@ -316,7 +316,7 @@ impl Steps {
         steps
     }
 
-    /// For [`treadle_plugin::PriorityPolicy::preempt`].
+    /// Columns for [`treadle_plugin::PriorityPolicy::preempt`].
     pub fn columns(&self) -> PreemptColumns<'_> {
         PreemptColumns {
             running_score: &self.running_score,
@@ -325,7 +325,7 @@ impl Steps {
         }
     }
 
-    /// Programs whose steps were marked, the least urgent first.
+    /// Programs with marked steps, the least urgent first.
     pub fn giving_way(&self, marks: &[bool]) -> Vec<ProgramId> {
         let marked = |row: &usize| marks.get(*row) == Some(&true);
         let mut rows: Vec<usize> = (0..self.program.len()).filter(marked).collect();
@@ -334,14 +334,14 @@ impl Steps {
     }
 }
 
-/// A number that programs of one group share.
+/// A number shared by the programs of one group.
 pub fn group_of(program: &Program) -> u64 {
-    // A program without a name of its group and a known prompt is a group of its own.
+    // A program without a named group and a known prompt is a group of its own.
     program.group.unwrap_or(program.id.0)
 }
 
-/// Tokens of a program's context that each worker is believed to hold: all of
-/// it where it was last, the shared front where others share it.
+/// Estimated tokens of a program's context in each worker's cache: all of it where it was last
+/// placed, otherwise the shared prefix.
 pub fn cached_tokens(core: &Core, program: ProgramId, workers: &Workers) -> Vec<u64> {
     let Some(program) = core.programs().live.get(&program) else {
         return vec![0; workers.id.len()];

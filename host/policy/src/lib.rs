@@ -1,5 +1,5 @@
-//! The policy evaluator: builds the questions of each world out of the core's state, asks the
-//! policies that are bound, puts their answers together, and falls back to built-in defaults.
+//! The policy evaluator: builds the questions of each world from the core's state, calls the bound
+//! policies, merges their answers, and falls back to built-in defaults.
 
 mod background;
 mod background_native;

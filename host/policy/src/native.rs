@@ -1,5 +1,5 @@
-//! Reference policies linked natively: the built-in default of each world, as
-//! the daemon falls back to it and as the simulator asks it.
+//! Natively linked reference policies: the built-in default of each world, as used by the daemon
+//! and the simulator.
 
 use thunderagent_eviction::{Config, ThunderAgentEviction};
 use treadle_core::{PolicyAnswer, ProgramColumns, Purpose, Question};
@@ -14,16 +14,16 @@ pub struct NativeEviction {
 }
 
 impl NativeEviction {
-    /// With a configuration other than the default.
+    /// A policy with a configuration other than the default.
     pub fn with_config(config: Config) -> Self {
         Self {
             policy: ThunderAgentEviction { config },
         }
     }
 
-    /// A score for each program that the question is about.
+    /// A score for each program of the question.
     pub fn scores(&self, purpose: Purpose, c: &EvictionColumns) -> Vec<f64> {
-        // The policy keeps nothing but its configuration, so that a copy answers the same.
+        // The policy keeps only its configuration, so a copy answers the same.
         let mut policy = self.policy.clone();
         let scores = match purpose {
             Purpose::Weigh { .. } => policy.weigh(&ActingColumns {
@@ -45,14 +45,13 @@ impl NativeEviction {
                 steps: &c.steps,
                 extra: &[],
             }),
-            // Of other worlds: no opinion.
+            // Questions of other worlds: no preference.
             Purpose::Retain { .. }
             | Purpose::Route { .. }
             | Purpose::Migrate
             | Purpose::Preempt { .. } => Ok(vec![0.0; c.tokens.len()]),
         };
-        // The default refuses nothing but columns of unequal length, and these
-        // come from one table.
+        // The default only refuses columns of unequal length, and these come from one table.
         scores.unwrap_or_else(|_| vec![0.0; c.tokens.len()])
     }
 
@@ -68,7 +67,7 @@ impl NativeEviction {
 pub struct EvictionColumns {
     /// Context, in tokens.
     pub tokens: Vec<u64>,
-    /// What each does.
+    /// The phase of each.
     pub phase: Vec<Phase>,
     /// Time in the present phase, in milliseconds.
     pub phase_ms: Vec<u64>,
@@ -79,7 +78,7 @@ pub struct EvictionColumns {
 }
 
 impl EvictionColumns {
-    /// The same facts, spans in milliseconds.
+    /// The columns of these programs, spans in milliseconds.
     pub fn of(programs: &ProgramColumns) -> Self {
         Self {
             tokens: programs.tokens.clone(),
@@ -91,8 +90,8 @@ impl EvictionColumns {
     }
 }
 
-/// The answer in the smallest form that the core uses: an order, or weights.
-/// On equal scores the row that comes first wins.
+/// The answer in the compact form that the core uses: an order, or weights. On equal scores the
+/// earlier row wins.
 pub fn answer(question: &Question, scores: &[f64]) -> PolicyAnswer {
     let programs = &question.programs.program;
     if matches!(question.purpose, Purpose::Weigh { .. }) {

@@ -1,5 +1,5 @@
-//! Questions of clients: what is a finished program worth, how many workers of each degree are to
-//! run, how much is still to come.
+//! Clients' questions: the reward of a finished program, the number of workers of each degree, the
+//! remaining length of programs.
 
 use super::PluginRegistry;
 use super::ask_queues::WAITING_MAX;
@@ -10,42 +10,39 @@ use treadle_policy::calls::{self, NoAnswer, RecordedCall};
 use treadle_policy::evaluator::{BoundPolicy, native_policy};
 use treadle_policy_runtime::{CallContext, PolicyFault};
 
-/// An answer and who gave it.
+/// An answer and the policy that gave it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
-    /// Who answered.
+    /// The policy.
     pub policy: PolicyRef,
-    /// What, in the shape of the contract.
+    /// The answer, in the form of the contract.
     pub answer: Value,
 }
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// The question makes no sense for the contract.
+    /// The question does not match the contract.
     #[error("{0}")]
     BadCall(String),
-    /// The question has a world that only scheduling asks.
+    /// Only the scheduler asks this world.
     #[error(
-        "`world` is `{0}`; give prediction, allocation or reward: the others are asked by the scheduler"
+        "`world` is `{0}`; give prediction, allocation or reward; only the scheduler asks the others"
     )]
     InPlace(String),
-    /// No policy answers: neither the bound one nor the built-in default.
-    #[error("neither the bound policy nor the built-in default answers this: {0}")]
+    /// Neither the bound policy nor the built-in default answers.
+    #[error("neither the bound policy nor the built-in default could answer: {0}")]
     NoAnswer(PolicyFault),
     /// Too many questions of the tenant wait.
-    #[error(
-        "{WAITING_MAX} questions of this tenant wait for an answer, which is the most; ask again when one is answered"
-    )]
+    #[error("question limit of this tenant reached ({WAITING_MAX}); retry when one is answered")]
     QueueFull,
-    /// The thread that asked ended early.
-    #[error("asking the policy ended early; try again")]
+    /// The thread of the call ended early.
+    #[error("the call of the policy was aborted; try again")]
     EndedEarly,
 }
 
 impl PluginRegistry {
-    /// Asks the policy that is bound for the job, and the built-in default where
-    /// it gives no answer.
+    /// Calls the policy bound for the job, and the built-in default if it gives no answer.
     pub async fn ask(
         self: &std::sync::Arc<Self>,
         job: String,
@@ -58,7 +55,7 @@ impl PluginRegistry {
         let turn = self.ask_queues.enter(prefix_of(&job)).await;
         let turn = turn.ok_or(AskError::QueueFull)?;
         let this = self.clone();
-        // A policy has seconds for its answer, whether its client waits for that or not.
+        // The policy gets its full deadline, whether its client waits for that or not.
         let asked = tokio::spawn(async move {
             let _turn = turn;
             let own = match world {
@@ -74,8 +71,8 @@ impl PluginRegistry {
         asked.await.map_err(|_| AskError::EndedEarly)?
     }
 
-    /// A new instance of the policy that is bound for the job, in a world whose bound instances are
-    /// the driver's. Nothing where the built-in default has to answer.
+    /// A new instance of the policy bound for the job, in a world whose bound instances belong to
+    /// the driver. `None` if the built-in default has to answer.
     async fn own_instance(&self, world: World, job: &str) -> Option<BoundPolicy> {
         let (scope, bound) = self.driver.bound_for(world, job).await.ok()??;
         let held = (&*bound.digest, &*bound.config);
@@ -87,7 +84,7 @@ impl PluginRegistry {
         })
     }
 
-    /// Asks an instance that is there for this question.
+    /// Calls an instance created for this question.
     fn ask_own(
         &self,
         world: World,
@@ -107,7 +104,7 @@ impl PluginRegistry {
         }
     }
 
-    /// Asks the instance that is bound for the job.
+    /// Calls the instance bound for the job.
     fn ask_now(&self, world: World, job: &str, call: &RecordedCall) -> Result<Asked, AskError> {
         let lengths = call.columns.values().filter_map(Value::as_array);
         let rows = lengths.map(Vec::len).max().unwrap_or(0);

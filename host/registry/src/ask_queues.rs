@@ -1,14 +1,14 @@
-//! Questions of clients wait in a queue per tenant: one is put to a policy at a time, and a slow
-//! policy of one tenant holds up the others for one question at most.
+//! Queues of clients' questions, one per tenant: one question is answered at a time, and a slow
+//! policy of one tenant delays the others by at most one question.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Questions of one tenant that may wait, the one that is being answered included.
+/// Maximum number of waiting questions of one tenant, including the one being answered.
 pub(crate) const WAITING_MAX: usize = 64;
 
-/// The queues of all tenants that ask.
+/// The queues of all tenants with questions.
 #[derive(Default)]
 pub(crate) struct AskQueues {
     by_tenant: Mutex<BTreeMap<Box<str>, Arc<Queue>>>,
@@ -42,7 +42,7 @@ impl AskQueues {
             .by_tenant
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // Queues that nobody holds are empty.
+        // Queues without another holder are empty.
         queues.retain(|_, queue| Arc::strong_count(queue) > 1);
         let new = || {
             Arc::new(Queue {

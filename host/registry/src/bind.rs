@@ -1,4 +1,4 @@
-//! Changing bindings, and bringing them back after a restart.
+//! Changing bindings, and restoring them after a restart.
 
 use super::{NATIVE, PluginRegistry, RegistryError, Upload, eviction_by_default, unix_us};
 use std::sync::atomic::Ordering;
@@ -14,28 +14,29 @@ use treadle_policy_runtime::{BindingState, InstanceOptions, LoadError};
 use treadle_store::{PluginHead, PolicyStateRow};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Characters of a digest in the name of a policy.
+/// Length of the digest in a policy's name.
 const DIGEST_SHORT: usize = 12;
 
-/// A policy that is to get a role.
+/// A request to give a policy a role.
 #[derive(Clone, Debug)]
 pub struct BindRequest {
-    /// Of which world.
+    /// The world.
     pub world: World,
-    /// For which job; `*` for all without their own.
+    /// The job; `*` for all jobs without their own.
     pub job: String,
     /// A name, name@version, digest, or `native`.
     pub policy: String,
     /// Its configuration, a JSON object.
     pub config: String,
-    /// What it is to do.
+    /// The role.
     pub role: Role,
     /// A canary's share of the programs, in millionths.
     pub share_ppm: u32,
 }
 
 impl PluginRegistry {
-    /// Binds what was bound before the restart; where nothing was, the bundled eviction policy.
+    /// Restores the bindings from before the restart; if eviction was never bound, binds the
+    /// bundled policy.
     pub async fn restore(&self) -> Result<PolicyRef, RegistryError> {
         let bindings = self.driver.bindings().await?;
         let states = self.store.policy_states().await?;
@@ -51,7 +52,8 @@ impl PluginRegistry {
         self.active(World::Eviction, EVERYONE).await
     }
 
-    /// Binds the bundled eviction policy unless another was asked for. It follows the settings.
+    /// Binds the bundled eviction policy unless another was bound on request. It follows the
+    /// settings.
     async fn bind_default(&self, bound: Option<&Roles>) -> Result<(), RegistryError> {
         let digest = self.default_digest().await?;
         let is_vacant = match bound.and_then(|roles| roles.get(&Role::Active)) {
@@ -115,7 +117,7 @@ impl PluginRegistry {
                 Err(error) => {
                     let digest = &bound.digest;
                     tracing::error!(%world, job, role = role.as_str(), digest, %error,
-                        "a bound policy could not be brought back");
+                        "a policy bound before the restart could not be loaded");
                     continue;
                 }
             };
@@ -186,14 +188,14 @@ impl PluginRegistry {
         self.commit(event, loaded).await
     }
 
-    /// Lets the policy before the present one answer again, or ends a canary.
+    /// Makes the previous policy active again, or ends a canary.
     pub async fn roll_back(&self, world: World, job: &str) -> Result<Changed, RegistryError> {
         let scope = job.into();
         self.commit(BindingEvent::PolicyRolledBack { world, scope }, None)
             .await
     }
 
-    /// The world of a stored policy; nothing of the built-in defaults, which all worlds have.
+    /// The world of a stored policy; `None` for the built-in default, which every world has.
     pub async fn world_of(
         &self,
         policy: &str,
@@ -209,8 +211,8 @@ impl PluginRegistry {
             .find(|world| *head.world == *world.as_str()))
     }
 
-    /// Takes a policy out of its role. Where it decided on eviction for all, the default one does
-    /// again.
+    /// Removes a policy from its role. If it decided on eviction for everyone, the default one
+    /// takes over.
     pub async fn withdraw(
         &self,
         world: World,
@@ -226,7 +228,7 @@ impl PluginRegistry {
             .await
     }
 
-    /// Lets the core and the evaluator change a binding, and waits until that is on record.
+    /// Changes a binding in the core and the evaluator, and waits until that is on record.
     async fn commit(
         &self,
         event: BindingEvent,
@@ -249,7 +251,7 @@ impl PluginRegistry {
         changed.ok_or(RegistryError::EndedEarly("changing the binding"))
     }
 
-    /// Predictions are made while any policy predicts or decides by them.
+    /// Enables predictions while any policy predicts or uses them.
     async fn want_forecasts(&self) -> Result<(), RegistryError> {
         let uses = |world| {
             matches!(
@@ -263,8 +265,8 @@ impl PluginRegistry {
         Ok(())
     }
 
-    /// Puts on record that a policy lost its role in the background evaluator. The driver's own
-    /// evaluator is followed by the scheduler.
+    /// Records that a policy lost its role in the background evaluator. For the driver's own
+    /// evaluator the scheduler does this.
     pub async fn record_failure(&self, notice: &Notice) -> Result<(), RegistryError> {
         if !is_asked_in_place(notice.world) {
             self.driver
@@ -274,7 +276,7 @@ impl PluginRegistry {
         self.want_forecasts().await
     }
 
-    /// An instance of what is held; nothing for the built-in default.
+    /// An instance of a bound policy; `None` for the built-in default.
     pub(super) async fn load(
         &self,
         world: World,
@@ -314,7 +316,7 @@ impl PluginRegistry {
         }))
     }
 
-    /// The policy that answers for a scope at present, by its own binding.
+    /// The active policy of a scope's own binding.
     pub async fn active(&self, world: World, job: &str) -> Result<PolicyRef, RegistryError> {
         let scope = Scope::of(job);
         if !is_asked_in_place(world) {
@@ -338,7 +340,7 @@ impl PluginRegistry {
         Ok(all)
     }
 
-    /// Saves what policies have stored, for the next start.
+    /// Saves the stored state of policies for the next start.
     pub async fn save_states(&self) -> Result<(), RegistryError> {
         let in_place = self.driver.states().await?;
         let background = self.background.states();
@@ -365,7 +367,7 @@ impl PluginRegistry {
     }
 }
 
-/// How a version is named in the journal: name, version and digest.
+/// A version's name in the journal: name, version and digest.
 pub(super) fn policy_ref(head: &PluginHead) -> PolicyRef {
     let short = head.digest.get(..DIGEST_SHORT).unwrap_or(&head.digest);
     PolicyRef(format!("{}@{}+{short}", head.name, head.version))

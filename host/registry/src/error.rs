@@ -1,4 +1,4 @@
-//! Why a policy was not stored, bound or asked.
+//! Why a policy was not stored, bound or called.
 
 use treadle_policy::evaluator::ChangeError;
 use treadle_policy_runtime::{LoadError, UploadRefusal};
@@ -15,17 +15,17 @@ pub enum RegistryError {
     #[error("{0}")]
     Load(#[from] LoadError),
     /// No stored policy has this digest or name.
-    #[error("no plugin `{0}` is stored; `treadle plugin list` names those that can be bound")]
+    #[error("no plugin `{0}` is stored; `treadle plugin list` shows those that can be bound")]
     Unknown(String),
     /// Several stored policies have this name.
     #[error("`{name}` names {count} plugins; give the version (name@1.2.3) or the digest")]
     Ambiguous {
         /// The name.
         name: String,
-        /// How many.
+        /// Number of such policies.
         count: usize,
     },
-    /// The policy is of another world than it was to be bound to.
+    /// The policy has another world than the binding.
     #[error(
         "`{policy}` is of the world `{found}`, not `{wanted}`; bind it there: `--world {found}`, or `world` in the body"
     )]
@@ -34,17 +34,17 @@ pub enum RegistryError {
         policy: String,
         /// Its world.
         found: String,
-        /// The world that was asked for.
+        /// The world of the binding.
         wanted: String,
     },
     /// The built-in default was to be a canary or a shadow.
     #[error("`native` can only be active; name a plugin for a canary or a shadow")]
     NativeRole,
-    /// The binding can't be changed so.
+    /// The change of the binding is refused.
     #[error("{0}")]
     Change(#[from] ChangeError),
-    /// A thread that did the work ended early.
-    #[error("{0} ended early; try again")]
+    /// A working thread ended early.
+    #[error("{0} was aborted; try again")]
     EndedEarly(&'static str),
     /// The store failed.
     #[error("{0}")]

@@ -1,10 +1,10 @@
 //! Predictions: observed programs go to the prediction policy in batches, its forecasts go to the
-//! driver, and the actual outcomes go back to the policy. A service may replace the policy; what it
-//! does not answer the policy does.
+//! driver, and the actual outcomes go back to the policy. A service may replace the policy, which
+//! then answers only what the service does not.
 
-use super::recall::recall;
-use super::seen::{Lesson, SeenColumns};
-use super::sightings::Sightings;
+use super::backfill::earlier_observations;
+use super::reservoir::Reservoir;
+use super::samples::{Sample, SampleColumns};
 use super::{PluginRegistry, RemotePredictor};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use treadle_policy::evaluator::Forecast;
 use treadle_policy_runtime::{FinishedColumns, LiveColumns};
 use treadle_scheduler::{DriverHandle, Expected, Observation};
 
-/// Sightings taken into one round.
+/// Maximum number of observations in one round.
 const ROUND_MAX: usize = 1_024;
 
-/// Predicts for ever.
+/// Predicts until the channel closes.
 pub async fn forecast(
     registry: Arc<PluginRegistry>,
     driver: DriverHandle,
     mut seen: Receiver<Observation>,
     remote: Option<RemotePredictor>,
 ) {
-    let mut sightings = Sightings::default();
+    let mut reservoir = Reservoir::default();
     let mut round = Vec::with_capacity(ROUND_MAX);
     while seen.recv_many(&mut round, ROUND_MAX).await > 0 {
-        complete(&registry, &mut sightings, &round).await;
+        complete(&registry, &mut reservoir, &round).await;
         let (over, live): (Vec<_>, Vec<_>) = round.drain(..).partition(|o| o.moment.is_over());
-        sightings.add(live.iter().cloned());
-        let finished = sightings.take(&over);
+        reservoir.add(live.iter().cloned());
+        let finished = reservoir.take(&over);
         let mut live = by_job(live);
         let mut forecasts = Vec::new();
         if let Some(remote) = &remote {
@@ -38,7 +38,7 @@ pub async fn forecast(
             remote.forget(&over);
         }
         let registry = registry.clone();
-        // A policy has seconds for its answer.
+        // A policy may take seconds to answer.
         let asked = tokio::task::spawn_blocking(move || {
             for (job, rows) in &finished {
                 registry.learn(job, rows);
@@ -54,17 +54,17 @@ pub async fn forecast(
     }
 }
 
-/// Adds what had happened of programs before anything of them was seen here.
-async fn complete(registry: &PluginRegistry, sightings: &mut Sightings, round: &[Observation]) {
+/// Adds earlier observations of programs that began before they were observed here.
+async fn complete(registry: &PluginRegistry, reservoir: &mut Reservoir, round: &[Observation]) {
     let mut begun = HashSet::new();
     for observation in round {
-        if !begun.insert(observation.program) || !sightings.lacks(observation) {
+        if !begun.insert(observation.program) || !reservoir.lacks(observation) {
             continue;
         }
-        match recall(&*registry.store, observation).await {
-            Ok(past) => sightings.add(past),
+        match earlier_observations(&*registry.store, observation).await {
+            Ok(past) => reservoir.add(past),
             Err(error) => {
-                tracing::warn!(%error, "what was seen of programs before could not be read");
+                tracing::warn!(%error, "reading earlier observations of programs failed");
                 return;
             }
         }
@@ -75,7 +75,7 @@ async fn complete(registry: &PluginRegistry, sightings: &mut Sightings, round: &
 async fn ask_remote(
     remote: &RemotePredictor,
     live: &mut BTreeMap<Box<str>, Vec<Observation>>,
-    finished: &BTreeMap<Box<str>, Vec<Lesson>>,
+    finished: &BTreeMap<Box<str>, Vec<Sample>>,
 ) -> Vec<Expected> {
     let mut forecasts = Vec::new();
     let mut left = BTreeMap::new();
@@ -88,15 +88,15 @@ async fn ask_remote(
         }
     }
     *live = left;
-    for (job, lessons) in finished {
-        remote.learn(job, lessons).await;
+    for (job, samples) in finished {
+        remote.learn(job, samples).await;
     }
     forecasts
 }
 
-fn by_job(sightings: Vec<Observation>) -> BTreeMap<Box<str>, Vec<Observation>> {
+fn by_job(observations: Vec<Observation>) -> BTreeMap<Box<str>, Vec<Observation>> {
     let mut jobs: BTreeMap<Box<str>, Vec<Observation>> = BTreeMap::new();
-    for observation in sightings {
+    for observation in observations {
         jobs.entry(observation.job.clone())
             .or_default()
             .push(observation);
@@ -106,7 +106,7 @@ fn by_job(sightings: Vec<Observation>) -> BTreeMap<Box<str>, Vec<Observation>> {
 
 impl PluginRegistry {
     fn predict(&self, job: &str, rows: &[Observation]) -> Vec<Expected> {
-        let seen = SeenColumns::of(rows.iter());
+        let seen = SampleColumns::of(rows.iter());
         let columns = LiveColumns {
             group: &seen.group,
             tokens: &seen.tokens,
@@ -135,11 +135,11 @@ impl PluginRegistry {
         rows.iter().enumerate().filter_map(forecast).collect()
     }
 
-    fn learn(&self, job: &str, lessons: &[Lesson]) {
-        let seen = SeenColumns::of_lessons(lessons);
-        let ended = lessons.iter().take_while(|lesson| lesson.has_ended);
-        let tokens: Vec<u64> = lessons.iter().map(|l| l.remaining_tokens).collect();
-        let tool_ms: Vec<u64> = lessons.iter().map(|l| l.remaining_tool_ms).collect();
+    fn learn(&self, job: &str, samples: &[Sample]) {
+        let seen = SampleColumns::of_samples(samples);
+        let ended = samples.iter().take_while(|sample| sample.has_ended);
+        let tokens: Vec<u64> = samples.iter().map(|l| l.remaining_tokens).collect();
+        let tool_ms: Vec<u64> = samples.iter().map(|l| l.remaining_tool_ms).collect();
         self.background.learn(
             job,
             &FinishedColumns {
@@ -160,14 +160,14 @@ impl PluginRegistry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sightings::tests::seen;
+    use super::super::reservoir::tests::seen;
     use super::*;
     use treadle_scheduler::Moment;
 
     #[test]
     fn extra_columns_come_one_after_the_other_in_the_order_asked_for() {
         let rows = [seen(1, 3, Moment::Acting), seen(2, 4, Moment::Acting)];
-        let seen = SeenColumns::of(rows.iter());
+        let seen = SampleColumns::of(rows.iter());
         assert_eq!(seen.extra(&[1, 0], 2), [2.0, 2.0, 1.0, 1.0]);
         assert_eq!(seen.extra(&[1, 0], 1), [2.0, 1.0]);
         assert!(seen.extra(&[], 2).is_empty());

@@ -1,11 +1,12 @@
-//! The registry of policies: uploads, which of them are bound, and what became of them.
+//! The registry of policies: uploads, their bindings, and their statistics.
 //!
-//! Worlds that scheduling waits for are asked by the driver, with an evaluator of its own; the
-//! others are asked here ([`BackgroundEvaluator`]). Either way a policy is loaded first; then the
-//! core handles the change as an event, between two decisions, and the evaluator follows.
+//! The driver asks the worlds that scheduling waits for, with an evaluator of its own; the others
+//! are asked here ([`BackgroundEvaluator`]). Either way a policy is loaded first; then the core
+//! handles the change as an event, between two decisions, and the evaluator applies it.
 
 mod ask;
 mod ask_queues;
+mod backfill;
 mod bind;
 mod engine;
 mod error;
@@ -13,11 +14,10 @@ mod forecaster;
 mod limits;
 mod logs;
 mod modules;
-mod recall;
 mod reference;
 mod remote;
-mod seen;
-mod sightings;
+mod reservoir;
+mod samples;
 mod totals;
 mod upload;
 
@@ -47,10 +47,9 @@ use treadle_policy_runtime::PolicyEngine;
 use treadle_scheduler::DriverHandle;
 use treadle_store::Store;
 
-/// The eviction policy that is bound without `kv.retention` unless another is.
+/// The eviction policy without `kv.retention` that is bound by default.
 const DEFAULT_EVICTION: &str = "thunderagent-eviction";
-/// The default one while `kv.retention` is on: treadle's own, which can decide what to do with a
-/// cache.
+/// The default one with `kv.retention`: treadle's own, which can decide on cache actions.
 const RETAINING_EVICTION: &str = "foresight-eviction";
 /// The name under which a world's built-in default can be bound.
 pub const NATIVE: &str = treadle_core::bindings::BUILT_IN;
@@ -60,7 +59,7 @@ pub fn default_eviction_module() -> &'static [u8] {
     reference::module(DEFAULT_EVICTION)
 }
 
-/// The eviction policy that answers unless another is bound.
+/// The eviction policy that is bound by default.
 pub fn eviction_by_default(retention: bool) -> &'static [u8] {
     if retention {
         reference::module(RETAINING_EVICTION)
@@ -70,7 +69,7 @@ pub fn eviction_by_default(retention: bool) -> &'static [u8] {
 }
 
 /// Whether a digest is that of a world's built-in default: the native one, or the reference plugin,
-/// which decides as the native one of its world does.
+/// which decides like the native one of its world.
 pub fn is_built_in(digest: &str) -> bool {
     digest == NATIVE || digest == treadle_policy_runtime::upload_digest(default_eviction_module())
 }
@@ -85,14 +84,14 @@ pub struct PluginRegistry {
     signing: Signing,
     logs: PolicyLogs,
     modules: Modules,
-    /// Turned on while any policy uses predictions.
+    /// True while any policy uses predictions.
     forecasts_wanted: Arc<AtomicBool>,
-    /// Held while a binding is changed, so that changes happen one after another.
+    /// Held during a change of a binding, so that changes happen one after another.
     changing: tokio::sync::Mutex<()>,
 }
 
 impl PluginRegistry {
-    /// A registry over a store.
+    /// Creates a registry over a store.
     pub fn new(
         engine: PolicyEngine,
         store: Arc<dyn Store>,
@@ -123,8 +122,8 @@ impl PluginRegistry {
         self.engine.limits().upload_bytes_max
     }
 
-    /// What bounds an answer of a policy of this world, in milliseconds: that of the questions that
-    /// scheduling waits for, where it has any.
+    /// Time limit of a policy's answer in this world, in milliseconds: that of the questions that
+    /// scheduling waits for, if it has any.
     pub fn deadline_ms(&self, world: World) -> u64 {
         let limits = self.engine.limits();
         if is_asked_in_place(world) {
@@ -134,7 +133,7 @@ impl PluginRegistry {
         }
     }
 
-    /// What policies wrote to their logs.
+    /// The logs of policies.
     pub fn logs(&self) -> &PolicyLogs {
         &self.logs
     }

@@ -1,9 +1,9 @@
-//! When policies are given up, as the configuration says.
+//! Limits of policies from the configuration.
 
 use treadle_config::PluginsConfig;
 use treadle_policy::evaluator::{EvaluatorLimits, TrialLimits};
 
-/// When a policy is given up.
+/// The limits beyond which a policy is rolled back.
 pub fn evaluator_limits(plugins: &PluginsConfig) -> EvaluatorLimits {
     EvaluatorLimits {
         breaker: plugins.breaker(),

@@ -1,4 +1,4 @@
-//! What policies write to their logs, gathered per upload for people to follow.
+//! Log lines of policies, collected per upload for display.
 
 use super::lock;
 use serde::Serialize;
@@ -10,16 +10,16 @@ use treadle_store::PluginHead;
 
 /// Lines kept per upload.
 const LINES_MAX: usize = 512;
-/// Lines on their way from a policy to the book.
+/// Maximum number of unread lines per policy.
 const UNREAD_MAX: usize = 256;
-/// Uploads whose lines are kept; of the tenant with most of them the one goes first that was bound longest
-/// ago.
+/// Maximum number of uploads with logs; beyond it the tenant with most of them loses the one that
+/// was bound longest ago.
 const UPLOADS_MAX: usize = 256;
 
 /// A line and its position in the log of its upload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoggedLine {
-    /// Counts the lines of the upload, from 1.
+    /// The line's number within the upload's log, from 1.
     pub number: u64,
     /// The line.
     #[serde(flatten)]
@@ -41,7 +41,7 @@ pub struct PolicyLogs {
 }
 
 impl PolicyLogs {
-    /// Where instances of an upload in the bindings of a tenant send their lines.
+    /// The sink for instances of an upload in the bindings of a tenant.
     pub(super) fn sink(&self, head: &PluginHead, tenant_prefix: &str) -> LogSink {
         let key = key(&head.digest, tenant_prefix);
         let mut guard = lock(&self.logs);
@@ -69,8 +69,8 @@ impl PolicyLogs {
         log.sink.clone()
     }
 
-    /// Lines of an upload in the bindings of a tenant after the one with this number, and how many
-    /// were dropped because they were not read in time.
+    /// Lines of an upload in the bindings of a tenant after `number`, and how many were dropped
+    /// because they were not read in time.
     pub fn after(&self, digest: &str, tenant_prefix: &str, number: u64) -> (Vec<LoggedLine>, u64) {
         let mut guard = lock(&self.logs);
         let Some(log) = guard.1.get_mut(&key(digest, tenant_prefix)) else {
@@ -91,7 +91,7 @@ impl PolicyLogs {
     }
 }
 
-/// The prefix of the tenant that has most of these.
+/// The prefix of the tenant with most of these keys.
 fn tenant_with_most<'k>(keys: impl Iterator<Item = &'k String>) -> String {
     let mut counts = BTreeMap::<&str, usize>::new();
     for key in keys {

@@ -1,12 +1,11 @@
-//! Compiled policies that were bound lately, so that binding one again takes a
-//! fraction of a millisecond.
+//! Recently bound compiled policies, so that binding one again takes a fraction of a millisecond.
 
 use super::lock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use treadle_policy_runtime::PolicyModule;
 
-/// Compiled policies kept; the one that was bound longest ago goes first.
+/// Maximum number of compiled policies; the one bound least recently is dropped.
 const MODULES_MAX: usize = 16;
 
 /// Compiled policies by the digests of their uploads.

@@ -6,49 +6,49 @@ use treadle_model::World;
 use treadle_policy_runtime::upload_digest;
 use treadle_store::PluginHead;
 
-/// Digits of a digest by which a policy can be named.
+/// Minimum digits of a digest that identify a policy.
 const DIGEST_DIGITS_MIN: usize = 8;
 
-/// Name, summary and module of each, in the order of their names.
+/// Name, summary and module of each, sorted by name.
 type Brought = (&'static str, &'static str, &'static [u8]);
 static BROUGHT: &[Brought] = include!(concat!(env!("OUT_DIR"), "/reference_policies.rs"));
 
-/// A policy that the daemon brings along.
+/// A bundled policy.
 #[derive(Debug)]
 pub(super) struct Reference {
-    /// What it is called, as if it were stored.
+    /// Its head, as if it were stored.
     pub(super) head: PluginHead,
     /// A core module with embedded WIT.
     pub(super) module: &'static [u8],
 }
 
-/// The module of one of them; empty if there is none of this name, which a test rules out for the
-/// default bindings.
+/// The module of one of them; empty for an unknown name, which a test excludes for the default
+/// bindings.
 pub(super) fn module(name: &str) -> &'static [u8] {
     let found = BROUGHT.iter().find(|brought| brought.0 == name);
     found.map_or(&[], |brought| brought.2)
 }
 
-/// All of them. Their digests are computed when they are first asked for.
+/// All of them. Their digests are computed on first use.
 pub(super) fn all() -> &'static [Reference] {
     static ALL: OnceLock<Vec<Reference>> = OnceLock::new();
     ALL.get_or_init(|| BROUGHT.iter().filter_map(reference).collect())
 }
 
-/// One of them, by whatever a stored policy can be called by.
+/// A bundled policy, by any name that a stored policy can have.
 pub fn bundled(policy: &str) -> Option<&'static PluginHead> {
     let mut heads = all().iter().map(|brought| &brought.head);
     heads.find(|head| is_called(head, policy))
 }
 
-/// Those of them that are not among these.
+/// The bundled policies that are not stored.
 pub fn unstored(stored: &[PluginHead]) -> impl Iterator<Item = &'static PluginHead> {
     let heads = all().iter().map(|brought| &brought.head);
     heads.filter(|head| !stored.iter().any(|known| known.digest == head.digest))
 }
 
 fn reference(&(name, summary, module): &Brought) -> Option<Reference> {
-    // A plugin is named after what it does and its world.
+    // A plugin's name consists of its method and its world.
     let (_, world) = name.rsplit_once('-')?;
     let head = PluginHead {
         digest: upload_digest(module),
@@ -63,8 +63,7 @@ fn reference(&(name, summary, module): &Brought) -> Option<Reference> {
     Some(Reference { head, module })
 }
 
-/// Whether a policy matches: by its digest, the beginning of that, its name, or its name with its
-/// version.
+/// Whether a policy matches: by its digest, a prefix of it, its name, or name@version.
 pub(super) fn is_called(head: &PluginHead, policy: &str) -> bool {
     let (name, version) = policy
         .split_once('@')

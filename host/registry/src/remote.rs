@@ -1,8 +1,8 @@
-//! Predictions by a service over HTTP: programs go there in batches, one at a time,
-//! and what it does not answer in time is left to the bound policies.
-//! `docs/prediction-service.md` has the shapes.
+//! Predictions by a service over HTTP: programs are sent in batches, one at a time, and the bound
+//! policies answer what the service does not answer in time. `docs/prediction-service.md` has the
+//! formats.
 
-use super::seen::{Lesson, SeenColumns};
+use super::samples::{Sample, SampleColumns};
 use bytes::Bytes;
 use http::{Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -18,20 +18,20 @@ use treadle_policy::evaluator::Forecast;
 use treadle_scheduler::{Excerpt, Excerpts, Expected, Observation};
 use treadle_trust::{Connector, Targets, Trust};
 
-/// Why the service's answer is of no use.
+/// Why the service's answer can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RemoteError {
-    /// No answer came.
-    #[error("it can't be reached: {0}")]
+    /// The request failed.
+    #[error("cannot be reached: {0}")]
     Unreachable(String),
-    /// It took too long.
-    #[error("it took more than {0} ms (`prediction.deadline_ms`)")]
+    /// It exceeded the deadline.
+    #[error("no answer within {0} ms (`prediction.deadline_ms`)")]
     Late(u64),
-    /// It answered with an error.
-    #[error("it answered with status {0}")]
+    /// It answered with an error status.
+    #[error("answered with status {0}")]
     Status(u16),
-    /// Its answer is not what was asked for.
-    #[error("its answer is unusable: {0}")]
+    /// Its answer is invalid.
+    #[error("invalid answer: {0}")]
     Answer(String),
 }
 
@@ -45,7 +45,7 @@ pub struct RemotePredictor {
     excerpts: Arc<Excerpts>,
 }
 
-/// Columns of a question, all of one length.
+/// Columns of a request, all of one length.
 #[derive(Serialize)]
 struct Columns<'c> {
     job: &'c str,
@@ -62,27 +62,27 @@ struct Columns<'c> {
     remaining_tool_ms: Option<&'c [u64]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<&'c [bool]>,
-    /// Where the job's prompts may be read.
+    /// Prompts as text, if the job's prompts may be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt: Option<Vec<Option<&'c str>>>,
-    /// Likewise.
+    /// Prompts as token ids, if the job's prompts may be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<Vec<Option<&'c [u64]>>>,
 }
 
 /// Extra columns by name.
-struct Extra<'c>(&'c SeenColumns);
+struct Extra<'c>(&'c SampleColumns);
 
 impl Serialize for Extra<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let columns = EXTRA_COLUMNS.iter().enumerate();
-        // It is a column by itself of what is learnt.
+        // For outcomes, it is a column of its own.
         let columns = columns.filter(|(at, _)| *at != ENDED_COLUMN);
         serializer.collect_map(columns.map(|(at, name)| (name, self.0.extra(&[at], usize::MAX))))
     }
 }
 
-/// What the service expects, one entry per row.
+/// The service's estimates, one entry per row.
 #[derive(Deserialize)]
 #[allow(clippy::struct_field_names, reason = "the names are those on the wire")]
 struct Estimates {
@@ -94,10 +94,10 @@ struct Estimates {
 }
 
 impl RemotePredictor {
-    /// The service of the configuration, if there is one.
+    /// The configured service, if there is one.
     ///
     /// # Errors
-    /// An address that is none.
+    /// An invalid address.
     pub fn of(
         config: &PredictionConfig,
         trust: Trust,
@@ -121,10 +121,10 @@ impl RemotePredictor {
         }))
     }
 
-    /// What programs of a job have to come; nothing if the service gave no answer,
-    /// which is logged and counted.
+    /// The service's forecasts for programs of a job; `None` if it gave no answer, which is logged
+    /// and counted.
     pub(super) async fn predict(&self, job: &str, rows: &[Observation]) -> Option<Vec<Expected>> {
-        let seen = SeenColumns::of(rows.iter());
+        let seen = SampleColumns::of(rows.iter());
         let permitted = self.excerpts.permits(job);
         let excerpt = |row: &Observation| self.excerpts.get(&row.key).unwrap_or_default();
         let excerpts: Vec<Arc<Excerpt>> = rows.iter().filter(|_| permitted).map(excerpt).collect();
@@ -151,24 +151,24 @@ impl RemotePredictor {
         }
     }
 
-    /// Reports the actual outcome.
-    pub(super) async fn learn(&self, job: &str, lessons: &[Lesson]) {
-        let seen = SeenColumns::of(lessons.iter().map(|lesson| &lesson.seen));
-        let tokens: Vec<u64> = lessons.iter().map(|l| l.remaining_tokens).collect();
-        let tool_ms: Vec<u64> = lessons.iter().map(|l| l.remaining_tool_ms).collect();
-        let ended: Vec<bool> = lessons.iter().map(|l| l.has_ended).collect();
+    /// Reports actual outcomes to the service.
+    pub(super) async fn learn(&self, job: &str, samples: &[Sample]) {
+        let seen = SampleColumns::of(samples.iter().map(|sample| &sample.seen));
+        let tokens: Vec<u64> = samples.iter().map(|l| l.remaining_tokens).collect();
+        let tool_ms: Vec<u64> = samples.iter().map(|l| l.remaining_tool_ms).collect();
+        let ended: Vec<bool> = samples.iter().map(|l| l.has_ended).collect();
         let asked = Columns {
             remaining_tokens: Some(&tokens),
             remaining_tool_ms: Some(&tool_ms),
             ended: Some(&ended),
-            ..columns(job, &seen, lessons.iter().map(|lesson| &lesson.seen))
+            ..columns(job, &seen, samples.iter().map(|sample| &sample.seen))
         };
         if let Err(error) = self.post("learn", &asked).await {
             self.failed(&error);
         }
     }
 
-    /// Forgets what could be read of programs that are over.
+    /// Drops the excerpts of ended programs.
     pub(super) fn forget(&self, over: &[Observation]) {
         for end in over {
             self.excerpts.forget(&end.key);
@@ -214,7 +214,7 @@ impl RemotePredictor {
 
 fn columns<'c>(
     job: &'c str,
-    seen: &'c SeenColumns,
+    seen: &'c SampleColumns,
     rows: impl Iterator<Item = &'c Observation>,
 ) -> Columns<'c> {
     Columns {
@@ -234,7 +234,7 @@ fn columns<'c>(
     }
 }
 
-/// The answer, checked: one finite number that is not negative per row.
+/// Checks the answer: one finite number that is not negative per row.
 fn estimates(answer: &[u8], rows: usize) -> Result<Estimates, RemoteError> {
     let unusable = |error: String| RemoteError::Answer(error);
     let estimates: Estimates =
@@ -275,7 +275,7 @@ fn forecast(estimates: &Estimates, row: usize) -> Forecast {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sightings::tests::seen;
+    use super::super::reservoir::tests::seen;
     use super::*;
     use axum::routing::post;
     use axum::{Json, Router};
@@ -284,7 +284,7 @@ mod tests {
 
     const ACTING: Moment = Moment::Acting;
 
-    /// A service that expects ten times what was generated.
+    /// A service with this answer function.
     async fn service(answer: fn(Value) -> Value) -> RemotePredictor {
         let asked = move |Json(asked): Json<Value>| async move { Json(answer(asked)) };
         let routes = Router::new()
@@ -355,14 +355,14 @@ mod tests {
             json!({})
         };
         let remote = service(told).await;
-        let lesson = |program, has_ended| Lesson {
+        let sample = |program, has_ended| Sample {
             seen: seen(program, 1, ACTING),
             remaining_tokens: 5,
             remaining_tool_ms: 0,
             has_ended,
         };
         remote
-            .learn("run", &[lesson(1, true), lesson(2, false)])
+            .learn("run", &[sample(1, true), sample(2, false)])
             .await;
         assert_eq!(remote.failures.load(Ordering::Relaxed), 0);
     }
@@ -384,13 +384,13 @@ mod tests {
     async fn an_unreachable_service_is_reported() {
         let mut remote = service(|_| json!({})).await;
         remote.url.push_str("/none");
-        let lesson = Lesson {
+        let sample = Sample {
             seen: seen(1, 1, ACTING),
             has_ended: true,
             remaining_tokens: 5,
             remaining_tool_ms: 0,
         };
-        remote.learn("run", &[lesson]).await;
+        remote.learn("run", &[sample]).await;
         assert_eq!(remote.failures.load(Ordering::Relaxed), 1, "no such route");
     }
 

@@ -1,4 +1,4 @@
-//! What became of the questions to all policies, and to each.
+//! Statistics of the questions to policies, in total and by version.
 
 use super::PluginRegistry;
 use super::RegistryError;
@@ -7,8 +7,7 @@ use treadle_policy::evaluator::{PolicyEvaluator, PolicyStatistics, VersionRow, V
 use treadle_store::PluginHead;
 
 impl PluginRegistry {
-    /// All policies together. Times are those of the policies that scheduling
-    /// waits for.
+    /// All policies together. Times are those of the policies that scheduling waits for.
     pub async fn totals(&self) -> Result<PolicyStatistics, RegistryError> {
         let mut totals = self.driver.policy_statistics().await?;
         let background = self
@@ -23,14 +22,14 @@ impl PluginRegistry {
         Ok(totals)
     }
 
-    /// Version by version.
+    /// Statistics by version.
     pub async fn versions(&self) -> Result<Vec<VersionRow>, RegistryError> {
         let mut versions = self.driver.policy_versions().await?;
         versions.extend(self.background.read(PolicyEvaluator::version_rows));
         Ok(versions)
     }
 
-    /// One upload's in the bindings of a tenant, if it was asked there lately.
+    /// The statistics of one upload in the bindings of a tenant, if it was asked there recently.
     pub async fn statistics_of(
         &self,
         head: &PluginHead,

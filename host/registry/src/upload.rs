@@ -1,32 +1,32 @@
-//! Taking uploads in, listing them, and finding one by what people call it.
+//! Accepting uploads, listing them, and finding one by name or digest.
 
 use super::reference::is_called;
 use super::{NATIVE, PluginRegistry, RegistryError, reference, unix_us};
 use treadle_policy_runtime::{Description, Inspection, SignaturePolicy, TrustedKeys};
 use treadle_store::{PluginHead, PluginRow};
 
-/// Whose signatures count, and whether uploads need one.
+/// The trusted keys, and whether uploads need a signature.
 #[derive(Default)]
 pub struct Signing {
-    /// Whether an unsigned upload is taken.
+    /// Whether an unsigned upload is accepted.
     pub policy: SignaturePolicy,
-    /// Keys whose signatures count.
+    /// Trusted keys.
     pub keys: TrustedKeys,
 }
 
-/// An upload as it came.
+/// An upload.
 #[derive(Debug, Default)]
 pub struct Upload {
     /// A component, or a core module with embedded WIT.
     pub bytes: Vec<u8>,
     /// An ed25519 signature of its digest.
     pub signature: Option<String>,
-    /// True if the uploader's tenant takes signed uploads alone.
+    /// True if the uploader's tenant accepts only signed uploads.
     pub signed_only: bool,
 }
 
 impl PluginRegistry {
-    /// Checks and stores an upload. The second value is false if it was there.
+    /// Checks and stores an upload. The second value is false if it was stored before.
     pub async fn push(&self, upload: Upload) -> Result<(PluginHead, bool), RegistryError> {
         let digest = treadle_policy_runtime::upload_digest(&upload.bytes);
         let policy = if upload.signed_only {
@@ -41,7 +41,7 @@ impl PluginRegistry {
         self.keep(upload.bytes, signed_by).await
     }
 
-    /// Checks and stores what needs no signature.
+    /// Checks and stores a policy that needs no signature.
     pub(super) async fn push_unsigned(
         &self,
         bytes: Vec<u8>,
@@ -88,7 +88,7 @@ impl PluginRegistry {
         Ok(self.store.plugins().await?)
     }
 
-    /// What the stored or bundled policy of a digest says about itself.
+    /// The description of the stored or bundled policy with this digest.
     pub async fn describe(&self, digest: &str) -> Result<Description, RegistryError> {
         let known = self.modules.get(digest);
         let stored = match known {
@@ -117,8 +117,8 @@ impl PluginRegistry {
         Ok(description)
     }
 
-    /// A digest, the beginning of one, a name, or a name with its version; among
-    /// those that `is_visible`.
+    /// Finds a policy by its digest, a prefix of it, its name, or name@version, among those that
+    /// `is_visible`.
     pub async fn resolve(
         &self,
         policy: &str,
@@ -137,8 +137,8 @@ impl PluginRegistry {
         }
     }
 
-    /// The same, for use: what is not among the stored ones is looked up among the bundled
-    /// reference policies, and stored for all tenants.
+    /// Finds a policy for use: if it is not stored, it is looked up among the bundled reference
+    /// policies, and stored for all tenants.
     pub async fn obtain(
         &self,
         policy: &str,

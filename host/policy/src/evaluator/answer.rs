@@ -1,11 +1,11 @@
-//! An answer built from the policies' scores, in the smallest form that the core uses.
+//! Answers built from the policies' scores, in the compact form that the core uses.
 
 use super::Answer;
 use super::assignment::Assignment;
 use treadle_core::{Attribution, CacheAction, PolicyAnswer, Purpose, Question};
 use treadle_model::PolicyRef;
 
-/// The meaning of a value of an answer about caches.
+/// The cache action that a value stands for.
 pub(super) fn action(value: f64) -> CacheAction {
     CacheAction::of_code(value as u8).unwrap_or(CacheAction::Keep)
 }
@@ -13,7 +13,7 @@ pub(super) fn action(value: f64) -> CacheAction {
 /// One score for each row.
 pub(super) struct Scored {
     pub(super) scores: Vec<f64>,
-    /// What the rows are ordered by where several policies gave scores, whose scales differ.
+    /// The sort keys of the rows if several policies gave scores, whose scales differ.
     pub(super) rank: Option<Vec<f64>>,
 }
 
@@ -24,7 +24,7 @@ impl Scored {
 }
 
 /// The answer of `policies`, in the order of the assignment, with one score, weight or cache action
-/// per row. On equal scores the row that comes first wins; caches that stay are left out.
+/// per row. On equal scores the earlier row wins; caches that stay are left out.
 pub(super) fn put_together(
     question: &Question,
     assignment: &Assignment,

@@ -1,5 +1,5 @@
-//! Which waiting actions start, and with how much of their key resource. All jobs draw from the same
-//! pools, so it is the policy bound for everyone that is asked, without canary or shadow.
+//! Which waiting actions start, and with which amount of their key resource. All jobs use the same
+//! pools, so the policy bound for everyone decides, without canary or shadow.
 
 use super::PolicyEvaluator;
 use super::assignment::Assignee;
@@ -13,8 +13,8 @@ use treadle_policy_runtime::{
 };
 
 impl PolicyEvaluator {
-    /// Asks the bound policy. Nothing if there is none that arranges, or it gave no answer: the
-    /// candidates then start with their least.
+    /// Calls the bound policy. `None` if no bound policy arranges, or it gave no answer: then the
+    /// candidates start with their minimum.
     pub fn arrange(
         &mut self,
         question: &ElasticQuestion,
@@ -39,7 +39,7 @@ impl PolicyEvaluator {
     }
 }
 
-/// For each row the option with which it starts, -1 to let it wait.
+/// For each row the option with which it starts, or -1 to let it wait.
 fn put_to(
     instance: &mut PolicyInstance,
     question: &ElasticQuestion,

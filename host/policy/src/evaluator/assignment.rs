@@ -4,34 +4,34 @@ use super::bindings::{Bindings, Scope};
 use treadle_core::{Core, Purpose};
 use treadle_model::{ProgramId, World};
 
-/// Policies that may share one question; further ones leave their rows to the
-/// first.
+/// Maximum number of policies that share one question; further ones leave their rows to the first.
 const ASSIGNEES_MAX: usize = 255;
 
 /// One of the policies that share a question.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Assignee {
-    /// Of which world.
+    /// Its world.
     pub(super) world: World,
-    /// Of which binding.
+    /// The scope of its binding.
     pub(super) scope: Scope,
-    /// The binding's canary rather than its active policy.
+    /// Whether it is the binding's canary instead of its active policy.
     pub(super) canary: bool,
 }
 
 /// The assignment of one question's rows to policies.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Assignment {
-    /// At least one.
+    /// At least one assignee.
     pub(super) assignees: Vec<Assignee>,
     /// The assignee of each row; empty if the first evaluates all.
     assignee_of: Vec<u8>,
 }
 
 impl Assignment {
-    /// The assignment for these programs. The order of the waiting queue is for the priority policy
-    /// of a program's job if it has one, else, like all other questions, for its eviction policy.
-    /// The priority policy decides how urgent steps are; where they are is settled separately.
+    /// The assignment for these programs. The waiting queue is ordered by the priority policy of a
+    /// program's job if it has one; all other questions, and programs without one, go to its
+    /// eviction policy. The priority policy decides how urgent steps are; their location is decided
+    /// separately.
     pub(super) fn of(
         bindings: &Bindings,
         core: &Core,
@@ -98,7 +98,7 @@ impl Assignment {
         &self.assignee_of
     }
 
-    /// The rows of one assignee, of `rows` in all.
+    /// The rows of one assignee, out of `rows`.
     pub(super) fn rows_of(&self, assignee: usize, rows: usize) -> Vec<usize> {
         if self.assignee_of.is_empty() {
             return (0..rows).collect();
@@ -109,8 +109,8 @@ impl Assignment {
     }
 }
 
-/// The assignee of a program: the first of these worlds for which its job has a binding, else the
-/// last.
+/// The assignee of a program: the first of these worlds for which its job has a binding, otherwise
+/// the last.
 pub(super) fn assignee(
     bindings: &Bindings,
     core: &Core,

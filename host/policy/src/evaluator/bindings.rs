@@ -1,5 +1,5 @@
-//! Which policies answer for whom: per world one binding for everyone, and
-//! bindings of jobs that take precedence over it.
+//! Which policies answer for which jobs: per world one binding for everyone, and bindings of jobs
+//! that take precedence over it.
 
 use super::slot::PolicySlot;
 use super::trial::Trial;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use treadle_model::tenant::{all_jobs_of, prefix_of};
 use treadle_model::{ProgramId, World};
 
-/// The name under which everyone is bound.
+/// The scope name of everyone's binding.
 pub use treadle_core::bindings::EVERYONE;
 
 /// The scope of a binding.
@@ -23,7 +23,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// From a job's name or `*`.
+    /// Parses a job's name or `*`.
     pub fn of(job: &str) -> Self {
         if job == EVERYONE {
             Self::Everyone
@@ -32,8 +32,7 @@ impl Scope {
         }
     }
 
-    /// What the names of its tenant begin with; nothing for the default tenant
-    /// and for everyone.
+    /// The name prefix of its tenant; empty for the default tenant and for everyone.
     pub fn tenant_prefix(&self) -> &str {
         prefix_of(self.as_str())
     }
@@ -55,24 +54,24 @@ impl From<Scope> for String {
 
 /// A policy on trial for a share of the programs.
 pub(super) struct Canary {
-    /// The policy.
+    /// Its policy.
     pub(super) slot: PolicySlot,
     /// Its share of programs, in millionths.
     pub(super) share_ppm: u32,
-    /// How its programs fare.
+    /// The results of its programs.
     pub(super) trial: Trial,
 }
 
 /// One world's policies for one scope.
 #[derive(Default)]
 pub(super) struct Binding {
-    /// The policy that answers; the built-in default if there is none.
+    /// The policy that answers; `None` for the built-in default.
     pub(super) active: Option<PolicySlot>,
-    /// Who answered before; for rolling back.
+    /// The policy that answered before; for a rollback.
     pub(super) previous: Option<PolicySlot>,
-    /// True if `previous` was meant: rolling back to the built-in default.
+    /// Whether there is a previous policy: with `previous` empty it is the built-in default.
     pub(super) has_previous: bool,
-    /// On trial for a share of the programs.
+    /// A policy on trial for a share of the programs.
     pub(super) canary: Option<Canary>,
     /// Whether the shadow evaluator holds a policy for this binding.
     pub(super) has_shadow: bool,
@@ -84,14 +83,14 @@ impl Binding {
         self.active.is_some() || self.canary.is_some()
     }
 
-    /// True if the canary decides for this program. A program stays with its
-    /// version as long as the share does not shrink.
+    /// True if the canary decides for this program. A program keeps its version unless the share
+    /// shrinks.
     pub(super) fn is_canary(&self, program: ProgramId) -> bool {
         let share = self.canary.as_ref().map_or(0, |c| c.share_ppm);
         share > 0 && spread(program.0) % 1_000_000 < u64::from(share)
     }
 
-    /// The policy that evaluates.
+    /// The slot of the deciding policy.
     pub(super) fn slot_mut(&mut self, canary: bool) -> Option<&mut PolicySlot> {
         if canary {
             return self.canary.as_mut().map(|c| &mut c.slot);
@@ -100,7 +99,7 @@ impl Binding {
     }
 }
 
-/// A program's number, mixed so that any share of it is a fair sample.
+/// A program's number, hashed so that any share of it is a fair sample.
 fn spread(program: u64) -> u64 {
     treadle_plugin::random::SplitMix64::new(program).next_u64()
 }
@@ -108,19 +107,18 @@ fn spread(program: u64) -> u64 {
 /// One world's bindings.
 #[derive(Default)]
 pub(super) struct WorldBindings {
-    /// For jobs without their own.
+    /// The binding of jobs without their own.
     pub(super) everyone: Binding,
     by_job: BTreeMap<Arc<str>, Binding>,
 }
 
 impl WorldBindings {
-    /// True if one policy answers whatever the program.
+    /// True if one policy answers for all programs.
     pub(super) fn is_one_for_all(&self) -> bool {
         self.by_job.is_empty() && self.everyone.canary.is_none()
     }
 
-    /// The binding that holds for a job: its own, that of all jobs of its tenant,
-    /// or everyone's.
+    /// The binding for a job: its own, that of all jobs of its tenant, or everyone's.
     pub(super) fn of_job(&self, job: &str) -> (Scope, &Binding) {
         if self.by_job.is_empty() {
             return (Scope::Everyone, &self.everyone);
@@ -143,7 +141,7 @@ impl WorldBindings {
         }
     }
 
-    /// A scope's own binding, made if it has none.
+    /// A scope's own binding, created if it has none.
     pub(super) fn entry(&mut self, scope: &Scope) -> &mut Binding {
         match scope {
             Scope::Everyone => &mut self.everyone,
@@ -151,7 +149,7 @@ impl WorldBindings {
         }
     }
 
-    /// Removes a job's binding if nothing is left in it.
+    /// Removes a job's binding if it is empty.
     pub(super) fn prune_empty(&mut self, scope: &Scope) {
         let Scope::Job(job) = scope else { return };
         let is_empty = |b: &Binding| !b.is_bound() && !b.has_shadow && !b.has_previous;
@@ -160,7 +158,7 @@ impl WorldBindings {
         }
     }
 
-    /// All bindings, to be asked.
+    /// All bindings, mutably.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Scope, &mut Binding)> {
         let jobs = self.by_job.iter_mut();
         std::iter::once((Scope::Everyone, &mut self.everyone))
@@ -182,12 +180,12 @@ pub(super) struct Bindings {
 }
 
 impl Bindings {
-    /// One world's.
+    /// The bindings of one world.
     pub(super) fn world(&self, world: World) -> &WorldBindings {
         &self.worlds[world as usize]
     }
 
-    /// One world's.
+    /// The bindings of one world, mutably.
     pub(super) fn world_mut(&mut self, world: World) -> &mut WorldBindings {
         &mut self.worlds[world as usize]
     }

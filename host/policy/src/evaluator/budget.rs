@@ -1,15 +1,15 @@
-//! Time that policies have for one question, so that many slow ones do not stall the scheduler.
+//! Time limits of policies per question, so that many slow ones do not stall the scheduler.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Time of all policies of one tenant for one question, beyond which its other programs are left to
-/// the built-in default.
+/// Time limit of all policies of one tenant for one question; beyond it the tenant's other programs
+/// are left to the built-in default.
 const TENANT_MAX: Duration = Duration::from_millis(4);
-/// Time of all policies for one question.
+/// Time limit of all policies for one question.
 const QUESTION_MAX: Duration = Duration::from_millis(16);
 
-/// What the policies that share a question have taken of their time.
+/// The time used so far by the policies that share a question.
 #[derive(Default)]
 pub(super) struct Budget {
     spent: Duration,
@@ -17,13 +17,13 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Whether a policy of the tenant with this prefix may still be asked.
+    /// Whether a policy of the tenant with this prefix may still be called.
     pub(super) fn allows(&self, tenant: &str) -> bool {
         let own = self.by_tenant.get(tenant).copied().unwrap_or_default();
         self.spent < QUESTION_MAX && own < TENANT_MAX
     }
 
-    /// A policy of the tenant took so long.
+    /// Records the time that a policy of the tenant took.
     pub(super) fn spend(&mut self, tenant: &str, took: Duration) {
         self.spent += took;
         *self.by_tenant.entry(tenant.into()).or_default() += took;

@@ -1,5 +1,5 @@
-//! What a policy is asked about some programs, and putting it to one of either
-//! build: a sandboxed instance or the built-in default.
+//! Calls about some programs, to either build of a policy: a sandboxed instance or the built-in
+//! default.
 
 use super::cost_columns::CostColumns;
 use super::rows::Converted;
@@ -15,29 +15,29 @@ use treadle_plugin::{
 };
 use treadle_policy_runtime::{CallContext, PolicyFault, PolicyInstance};
 
-/// A question about some programs. Its answer has a number for each: a score, a
-/// weight, or the code of what becomes of a cache.
+/// A question about some programs. Its answer has a number for each: a score, a weight, or the code
+/// of a cache action.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PolicyCall<'q> {
-    /// Which world is asked.
+    /// The world that is asked.
     pub(super) world: World,
-    /// What is asked.
+    /// The kind of the question.
     pub(super) purpose: Purpose,
     /// The programs.
     pub(super) programs: Cow<'q, ProgramColumns>,
-    /// More about them for eviction policies.
+    /// Further columns for eviction policies, in the contract's units.
     pub(super) converted: Converted,
     /// Further columns for priority policies.
     pub(super) facts: Programs,
-    /// Further columns for eviction policies.
+    /// Cost estimates for eviction policies.
     pub(super) cost_columns: Option<CostColumns>,
-    /// Which extra columns the assignee is given, as indices into
+    /// Which extra columns the assignee gets, as indices into
     /// [`COST_COLUMNS`](treadle_policy_runtime::COST_COLUMNS).
     pub(super) named: Vec<usize>,
 }
 
 impl PolicyCall<'_> {
-    /// The same call, which outlives the question.
+    /// An owned copy of the call, which outlives the question.
     pub(super) fn into_owned(self) -> PolicyCall<'static> {
         PolicyCall {
             programs: Cow::Owned(self.programs.into_owned()),
@@ -45,7 +45,7 @@ impl PolicyCall<'_> {
         }
     }
 
-    /// The function that is called, as the contract names it.
+    /// The called function, as named in the contract.
     pub(super) fn name(&self) -> &'static str {
         match (self.world, self.purpose) {
             (World::Priority, _) => "score",
@@ -56,18 +56,18 @@ impl PolicyCall<'_> {
         }
     }
 
-    /// True if weights are asked for, false if an order is.
+    /// True if the answer is weights, false if it is an order.
     pub(super) fn asks_for_weights(&self) -> bool {
         matches!(self.purpose, Purpose::Weigh { .. })
     }
 
-    /// True if it is about what becomes of caches.
+    /// True if the question is about cache actions.
     pub(super) fn is_retention(&self) -> bool {
         matches!(self.purpose, Purpose::Retain { .. })
     }
 
-    /// Asks a sandboxed policy that is given the extra columns `named`.
-    /// `deadline_ms` replaces the world's own.
+    /// Calls a sandboxed policy with the extra columns `named`. `deadline_ms` replaces the world's
+    /// own.
     pub(super) fn put_to(
         &self,
         instance: &mut PolicyInstance,
@@ -117,7 +117,7 @@ impl PolicyCall<'_> {
         }
     }
 
-    /// Asks a shadow, which has time.
+    /// Calls a shadow, which has a longer deadline.
     pub(super) fn put_to_shadow(
         &self,
         instance: &mut PolicyInstance,
@@ -127,9 +127,8 @@ impl PolicyCall<'_> {
         self.put_to(instance, named, now_ms, Some(SHADOW_DEADLINE_MS))
     }
 
-    /// Asks the built-in defaults. They find all steps equally urgent: engines then serve them as
-    /// they come. Caches stay: the default sends
-    /// programs away by their weights.
+    /// Calls the built-in defaults. They give all steps equal urgency, so engines serve them in
+    /// order of arrival. Caches stay: the default sends programs away by their weights.
     pub(super) fn put_to_native(&self, native: &mut Native) -> Vec<f64> {
         if is_about_placed(self.purpose) || self.is_retention() {
             return vec![0.0; self.programs.len()];
@@ -140,8 +139,7 @@ impl PolicyCall<'_> {
             (_, Purpose::Pause { .. }) => native.eviction.pause_order(&self.active(&[])),
             _ => native.eviction.restore_order(&self.waiting(&[])),
         };
-        // The defaults refuse nothing but columns of unequal length, and these
-        // come from one table.
+        // The defaults only refuse columns of unequal length, and these come from one table.
         scores.unwrap_or_else(|_: PolicyError| vec![0.0; self.programs.len()])
     }
 
@@ -193,16 +191,16 @@ impl PolicyCall<'_> {
     }
 }
 
-/// True for what is asked of placed programs whose steps a policy ranks.
+/// True for questions about placed programs whose steps a policy ranks.
 pub(super) const fn is_about_placed(purpose: Purpose) -> bool {
     use Purpose::{Migrate, Preempt, Route};
     matches!(purpose, Route { .. } | Migrate | Preempt { .. })
 }
 
-/// Time that a shadow has for an answer.
+/// Time limit of a shadow's answer.
 const SHADOW_DEADLINE_MS: u64 = 100;
 
-/// The built-in defaults of the worlds that are asked in place.
+/// The built-in defaults of the worlds that the driver asks.
 #[derive(Default)]
 pub(super) struct Native {
     eviction: ThunderAgentEviction,

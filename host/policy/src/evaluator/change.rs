@@ -15,21 +15,21 @@ use treadle_model::{PolicyRef, ProgramId, Role, World};
 
 /// A change of a binding.
 pub enum Change {
-    /// The policy answers from the next decision on; `None` is the built-in
-    /// default. A canary in the same binding ends.
+    /// The policy answers from the next decision on; `None` is the built-in default. A canary of
+    /// the same binding ends.
     Activate(Option<BoundPolicy>),
     /// The policy answers for a share of the programs, in millionths.
     StartCanary(BoundPolicy, u32),
-    /// The policy is asked and compared.
+    /// The policy gets the same questions, and its answers are compared.
     StartShadow(BoundPolicy),
-    /// A policy is taken out of its role.
+    /// A policy is removed from its role.
     Withdraw(Role),
-    /// The policy before the present one answers again; a canary ends.
+    /// The previous policy becomes active again; a canary ends.
     RollBack,
 }
 
 impl Change {
-    /// The change that an event on record asks for; none for a failure, which began here.
+    /// The change for an event on record; none for a failure, which the evaluator itself reported.
     fn of(event: &BindingEvent, loaded: Option<BoundPolicy>) -> Option<Self> {
         match event {
             BindingEvent::PolicyBound {
@@ -41,7 +41,7 @@ impl Change {
         }
     }
 
-    /// The change that gives a policy a role. The built-in default can only answer.
+    /// The change that gives a policy a role. The built-in default can only be active.
     pub fn to_give(role: Role, policy: Option<BoundPolicy>, share_ppm: u32) -> Option<Self> {
         match (role, policy) {
             (Role::Active | Role::Previous, policy) => Some(Self::Activate(policy)),
@@ -61,50 +61,50 @@ impl Change {
     }
 }
 
-/// A binding before and after a change.
+/// The result of a change of a binding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Changed {
-    /// Who answered before.
+    /// The policy that answered before.
     pub before: PolicyRef,
     /// The policy that answers now.
     pub after: PolicyRef,
     /// The policy that got a role; the one that answers now if none did.
     pub subject: PolicyRef,
-    /// For how long decisions were delayed, in microseconds.
+    /// How long decisions were delayed, in microseconds.
     pub held_up_us: u64,
 }
 
-/// What the evaluator did on its own.
+/// What the evaluator did by itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
-    /// The active policy was rolled back to the one before it.
+    /// The active policy was rolled back to the previous one.
     RolledBack,
-    /// The canary was taken out.
+    /// The canary was removed.
     CanaryEnded,
 }
 
-/// A binding that the evaluator changed on its own.
+/// A binding that the evaluator changed by itself.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Notice {
-    /// What.
+    /// Its kind.
     pub kind: NoticeKind,
-    /// Of which world.
+    /// The world.
     pub world: World,
-    /// Of which scope.
+    /// The scope.
     pub scope: Scope,
-    /// The binding that failed, by its number in the journal.
+    /// The id of the failed binding.
     pub id: u64,
     /// The policy that lost its role.
     pub policy: PolicyRef,
     /// The policy that answers now.
     pub after: PolicyRef,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Notice {
-    /// As an event for the journal.
+    /// The event for the journal.
     pub fn event(&self) -> BindingEvent {
         BindingEvent::PolicyFailed {
             world: self.world,
@@ -115,29 +115,29 @@ impl Notice {
     }
 }
 
-/// What the active policy of a binding has stored.
+/// The stored state of a binding's active policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptState {
-    /// Of which world.
+    /// The world.
     pub world: World,
-    /// Of which binding.
+    /// The scope.
     pub scope: Scope,
-    /// Its keys and values, in the runtime's form.
+    /// Its keys and values, in the runtime's serialized form.
     pub entries: Vec<u8>,
-    /// What it has learnt, in its own form.
+    /// Its learnt state, in its own form.
     pub snapshot: Vec<u8>,
 }
 
-/// The state of one binding.
+/// A binding with the statistics of its policies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BindingView {
-    /// Of which world.
+    /// The world.
     pub world: World,
-    /// For which job; `*` for all without their own.
+    /// The job; `*` for all jobs without their own.
     pub job: Scope,
     /// The policy that answers.
     pub policy: PolicyRef,
-    /// Who answered before, if that is known.
+    /// The policy that answered before, if known.
     pub previous: Option<PolicyRef>,
     /// The canary.
     pub canary: Option<CanaryView>,
@@ -145,22 +145,22 @@ pub struct BindingView {
     pub shadow: Option<ShadowReport>,
 }
 
-/// A canary and how it fares.
+/// A canary and its results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CanaryView {
     /// The policy.
     pub policy: PolicyRef,
     /// Its share of the programs.
     pub share: f64,
-    /// How much longer its steps take, as a share of the incumbent's.
+    /// How much longer its steps take, as a share of the active policy's.
     pub regret: f64,
     /// Steps of both shares.
     pub trial: Trial,
 }
 
 impl PolicyEvaluator {
-    /// Follows a change of a binding that is on record. `loaded` is the policy that got a role,
-    /// with its binding's number; nothing for the built-in default.
+    /// Applies a change of a binding that is on record. `loaded` is the policy that got a role,
+    /// with its binding's id; `None` for the built-in default.
     pub fn follow(
         &mut self,
         event: &BindingEvent,
@@ -173,7 +173,7 @@ impl PolicyEvaluator {
         let changed = change.map(|change| self.change(world, &scope, change, now_ms));
         match changed {
             Some(Ok(changed)) => changed,
-            // A policy that could not be loaded at the start is bound, and has no slot.
+            // A policy that could not be loaded at the start is bound, but has no slot.
             Some(Err(_)) | None => Changed {
                 subject: before.clone(),
                 after: before.clone(),
@@ -183,7 +183,7 @@ impl PolicyEvaluator {
         }
     }
 
-    /// The next binding that was changed without an order, if any.
+    /// The next binding that the evaluator changed by itself, if any.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
@@ -225,7 +225,7 @@ impl PolicyEvaluator {
         })
     }
 
-    /// The policies of a scope, by its own binding.
+    /// The active policy of a scope's own binding.
     pub fn active(&self, world: World, scope: &Scope) -> PolicyRef {
         let mut bindings = self.bindings.world(world).iter();
         let own = bindings.find(|(known, _)| known == scope);
@@ -256,7 +256,7 @@ impl PolicyEvaluator {
             .collect()
     }
 
-    /// What the active policies have stored and learnt, if anything.
+    /// The stored and learnt state of the active policies, if any.
     pub fn states(&mut self, now_ms: u64) -> Vec<KeptState> {
         let mut kept = Vec::new();
         for world in World::ALL {
@@ -280,8 +280,8 @@ impl PolicyEvaluator {
         kept
     }
 
-    /// A step of a program ended after so long; canaries are evaluated by it. One of `allocation`
-    /// decides for no program.
+    /// Records the duration of a program's step; canaries are evaluated by it. A canary of
+    /// `allocation` decides for no program.
     pub fn observe_step(&mut self, core: &Core, program: ProgramId, step_ms: f64) {
         let decides = |world: &&World| **world != World::Allocation;
         for world in World::ALL.iter().filter(decides) {
@@ -398,7 +398,7 @@ impl PolicyEvaluator {
         let binding = binding.filter(|b| b.has_previous || b.canary.is_some());
         let binding = binding.ok_or(ChangeError::NoPrevious)?;
         if let Some(canary) = binding.canary.take() {
-            // What a canary decided is undone by ending it.
+            // A canary's decisions are undone by ending it.
             self.shadows.dispose(canary.slot);
             return Ok(());
         }
@@ -410,7 +410,7 @@ impl PolicyEvaluator {
         Ok(())
     }
 
-    /// Removes a policy from its role for a reason, and reports it.
+    /// Removes a policy from its role for a reason, and reports that.
     pub(super) fn give_up(&mut self, assignee: &Assignee, reason: &str) {
         let binding = self
             .bindings
@@ -444,7 +444,7 @@ impl PolicyEvaluator {
         self.bindings
             .world_mut(assignee.world)
             .prune_empty(&assignee.scope);
-        tracing::error!(%policy, now = %after, reason, "the policy was given up");
+        tracing::error!(%policy, now = %after, reason, "the policy was removed from its role");
         self.notices.push_back(Notice {
             kind,
             world: assignee.world,

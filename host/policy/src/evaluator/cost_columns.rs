@@ -1,20 +1,21 @@
-//! Cost estimates of programs for eviction policies: in columns of their own for those that decide
-//! what to do with caches, else in the extra columns that they ask for.
+//! Cost estimates of programs for eviction policies: in columns of their own for policies that
+//! answer `retain`, otherwise in the extra columns that a policy asks for.
 
 use treadle_core::{NEVER, ProgramColumns};
 use treadle_model::{ProgramId, Span};
 
-/// Columns with one row per program; times in milliseconds, the largest number for
-/// what cannot be done.
+/// Columns with one row per program; times in milliseconds, with the largest number for what is
+/// impossible.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct CostColumns {
-    /// Time that the tool call is expected to last yet.
+    /// Expected remaining time of the tool call.
     pub(super) idle_ms: Vec<u64>,
-    /// Time in which one in ten of such calls ends.
+    /// Time within which one in ten of such calls ends.
     pub(super) soonest_ms: Vec<u64>,
-    /// What is waited for each end that is seen, if waiting stops when that is best.
+    /// The price of waiting for the end of such a call, per end that is reached, with the best time
+    /// to stop waiting.
     price_ms: Vec<u64>,
-    /// Time to bring the cache back from host memory.
+    /// Time to load the cache from host memory.
     pub(super) back_ms: Vec<u64>,
     /// Time to move it.
     pub(super) moved_ms: Vec<u64>,
@@ -25,13 +26,13 @@ pub(super) struct CostColumns {
 }
 
 impl CostColumns {
-    /// What the core expects, and what was predicted where it knows nothing.
+    /// The core's estimates, and predictions if the core has none.
     pub(super) fn of(
         programs: &ProgramColumns,
         predicted: impl Fn(ProgramId) -> Option<f64>,
     ) -> Self {
         let costs = &programs.costs;
-        // Questions of tests and benchmarks may come without.
+        // Questions in tests and benchmarks may have no estimates.
         let times = |column: &[Span], without: u64| -> Vec<u64> {
             let rows = 0..programs.len();
             rows.map(|row| column.get(row).map_or(without, |span| millis(*span)))
@@ -56,7 +57,8 @@ impl CostColumns {
         }
     }
 
-    /// The columns at these indices of [`COST_COLUMNS`](treadle_policy_runtime::COST_COLUMNS), one after the other.
+    /// The columns at these indices of [`COST_COLUMNS`](treadle_policy_runtime::COST_COLUMNS),
+    /// concatenated.
     pub(super) fn extra(&self, named: &[usize]) -> Vec<f32> {
         let mut extra = Vec::with_capacity(named.len() * self.idle_ms.len());
         let number = |ms: &u64| match *ms {

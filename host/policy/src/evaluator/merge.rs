@@ -1,8 +1,8 @@
-//! One order out of the scores of several policies.
+//! Merges the scores of several policies into one order.
 //!
-//! Scores of different policies have no common measure, so a question that is shared out among
-//! several (jobs with bindings of their own, a canary) is merged by relative rank: the best of each
-//! share comes before the second of any share of the same size, and within its share a program
+//! Scores of different policies have no common scale. So if a question is shared by several (jobs
+//! with bindings of their own, a canary), their answers are merged by relative rank: the best of
+//! each share comes before the second of any share of the same size, and within its share a program
 //! keeps the rank that its policy gave it.
 
 /// Rows of a question that one policy evaluated, with its scores in their order.
@@ -31,7 +31,7 @@ pub(super) fn by_relative_rank(rows: usize, shares: &[Share]) -> Vec<f64> {
     merged
 }
 
-/// The values of all shares put back into the rows they belong to.
+/// The values of all shares, put back into their rows.
 pub(super) fn by_row(rows: usize, shares: &[Share]) -> Vec<f64> {
     let mut merged = vec![0.0; rows];
     for share in shares {

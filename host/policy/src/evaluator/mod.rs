@@ -1,9 +1,9 @@
-//! The policy evaluator: policies as the driver asks them, in place, with a built-in default behind
-//! every answer that a sandboxed policy fails to give.
+//! The policy evaluator: calls policies synchronously for the driver, with a built-in default as
+//! the fallback for every answer that a sandboxed policy fails to give.
 //!
-//! A question is shared out among the policies whose bindings hold for its programs
-//! ([`assignment`]), each evaluates its rows ([`call`]), and their answers are put together
-//! ([`merge`]). Everything that changes a binding is in [`change`].
+//! A question is divided among the policies bound for its programs ([`assignment`]), each evaluates
+//! its rows ([`call`]), and their answers are merged ([`merge`]). Everything that changes a binding
+//! is in [`change`].
 
 mod answer;
 mod arrange;
@@ -14,6 +14,7 @@ mod call;
 mod change;
 mod cost_columns;
 mod merge;
+mod placements;
 mod rollouts;
 mod rows;
 mod shadow;
@@ -22,7 +23,6 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 mod trial;
-mod wishes;
 
 pub use bindings::{EVERYONE, Scope};
 pub use change::{BindingView, CanaryView, Change, Changed, KeptState, Notice, NoticeKind};
@@ -56,28 +56,27 @@ use treadle_policy_runtime::{BreakerLimits, PolicyFault, PolicyInstance};
 /// When a policy is rolled back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EvaluatorLimits {
-    /// For its faults.
+    /// Limits on its faults.
     pub breaker: BreakerLimits,
-    /// For its regret, while it is a canary.
+    /// Limits on its regret, while it is a canary.
     pub trial: TrialLimits,
-    /// Nothing depends on how long policies take: one that failed is restarted by the next question,
-    /// instead of by another thread at some time, and each question asks all of its policies. For
-    /// runs that are repeated.
+    /// Makes runs independent of how long policies take: a failed one is restarted by the next
+    /// question instead of by another thread, and each question calls all of its policies.
     pub is_repeatable: bool,
 }
 
 /// An answer to a question of the core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Who answered.
+    /// The policy that answered.
     pub policy: PolicyRef,
-    /// What.
+    /// The answer.
     pub answer: PolicyAnswer,
     /// Which other policies contributed.
     pub attribution: Attribution,
 }
 
-/// The bindings of the worlds that are asked in place, and the statistics of their calls.
+/// The bindings of the worlds that the driver asks, and the statistics of their calls.
 pub struct PolicyEvaluator {
     bindings: Bindings,
     native: Native,
@@ -86,7 +85,7 @@ pub struct PolicyEvaluator {
     versions: Versions,
     shadows: Shadows,
     forecasts: HashMap<ProgramId, Forecast>,
-    /// What changed without an order. Each question adds at most one per policy asked.
+    /// Changes that the evaluator made by itself. Each question adds at most one per policy.
     notices: VecDeque<Notice>,
 }
 
@@ -105,22 +104,22 @@ impl PolicyEvaluator {
         }
     }
 
-    /// What happened so far, all policies together.
+    /// Statistics of all policies together.
     pub fn statistics(&self) -> &PolicyStatistics {
         &self.statistics
     }
 
-    /// What happened so far, version by version.
+    /// Statistics by version.
     pub fn version_rows(&self) -> Vec<VersionRow> {
         self.versions.rows()
     }
 
-    /// Learns what is expected of a program.
+    /// Records the forecast for a program.
     pub fn expect(&mut self, program: ProgramId, forecast: Forecast) {
         self.forecasts.insert(program, forecast);
     }
 
-    /// Forgets a program that is over.
+    /// Drops a program that is over.
     pub fn forget(&mut self, program: ProgramId) {
         self.forecasts.remove(&program);
     }
@@ -145,7 +144,7 @@ impl PolicyEvaluator {
         self.statistics.slowest_us = self.statistics.slowest_us.max(took_us);
     }
 
-    /// Scores, and where placement policies are asked too, their wishes.
+    /// Gets scores and, if placement policies are asked too, workers.
     fn rank(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answer {
         let programs = &question.programs;
         let assignment = Assignment::of(&self.bindings, core, question.purpose, &programs.program);
@@ -154,7 +153,7 @@ impl PolicyEvaluator {
         match question.purpose {
             Purpose::Restore => {
                 self.add_forecasts(&mut answer);
-                self.add_wishes(core, &mut answer, programs, now_ms);
+                self.add_placements(core, &mut answer, programs, now_ms);
             }
             Purpose::Route { .. } => {
                 self.add_forecasts(&mut answer);
@@ -202,8 +201,8 @@ impl PolicyEvaluator {
             });
         }
         let mut scored = Scored::in_order_of(merge::by_row(rows.len(), &shares));
-        // Weights are shares of memory and mean the same whichever policy gives them; the priority
-        // of a step is compared with those of other questions.
+        // Weights are shares of memory and comparable among policies; the priority of a step is
+        // compared with those of other questions.
         if matches!(purpose, Purpose::Pause { .. } | Purpose::Restore) {
             scored.rank = Some(merge::by_relative_rank(rows.len(), &shares));
         }
@@ -244,8 +243,8 @@ impl PolicyEvaluator {
         }
     }
 
-    /// False if the policy in an assignee's slot does not describe a function: leaving that to the
-    /// default is none of its decisions.
+    /// False if the policy in an assignee's slot does not implement a function: leaving it to the
+    /// default is then not a decision of the policy.
     fn describes(&mut self, assignee: &Assignee, function: &str) -> bool {
         let binding = self
             .bindings
@@ -256,7 +255,7 @@ impl PolicyEvaluator {
         instance.is_none_or(|instance| instance.description().answers(function))
     }
 
-    /// Which extra columns the policy in an assignee's slot is given.
+    /// Which extra columns the policy in an assignee's slot gets.
     fn named_by(&mut self, assignee: &Assignee) -> Vec<usize> {
         let binding = self
             .bindings
@@ -311,7 +310,7 @@ impl PolicyEvaluator {
         (policy, scores)
     }
 
-    /// Counts that a policy was not asked because no time was left for it.
+    /// Counts that a policy was not called because no time was left for it.
     fn count_left_out(&mut self, assignee: &Assignee) {
         let world = self.bindings.world_mut(assignee.world);
         let binding = world.get_mut(&assignee.scope);
@@ -334,8 +333,7 @@ impl PolicyEvaluator {
         (policy, call.put_to_native(&mut self.native))
     }
 
-    /// Asks the policy that is bound for a job. Nothing if the built-in default
-    /// has to answer.
+    /// Calls the policy bound for a job. `None` if the built-in default has to answer.
     pub fn ask_bound<T>(
         &mut self,
         world: World,
@@ -353,7 +351,7 @@ impl PolicyEvaluator {
         self.ask_slot(&assignee, now_ms, rows, ask)
     }
 
-    /// Which extra columns the policy is given that is bound for a job.
+    /// Which extra columns the policy bound for a job gets.
     pub fn extra_of(&mut self, world: World, job: &str) -> Vec<usize> {
         let (scope, _) = self.bindings.world(world).of_job(job);
         self.named_by(&Assignee {
@@ -363,8 +361,8 @@ impl PolicyEvaluator {
         })
     }
 
-    /// Asks the policy in an assignee's slot. Nothing if the slot is empty, the policy may not be
-    /// asked now, or it gave no answer; all of it is counted.
+    /// Calls the policy in an assignee's slot, and counts the outcome. `None` if the slot is empty,
+    /// the policy may not be called now, or it gave no answer.
     fn ask_slot<T>(
         &mut self,
         assignee: &Assignee,
@@ -421,8 +419,8 @@ impl PolicyEvaluator {
     }
 }
 
-/// Where tenants share workers, the policy of one does not make its programs count for less memory
-/// than the built-in default would: others would have to leave in their stead.
+/// If tenants share workers, the policy of one must not make its programs count for less memory
+/// than the built-in default would: others would have to leave instead.
 fn raise_to(weights: &mut [f64], least: &[f64]) {
     for (weight, least) in weights.iter_mut().zip(least) {
         *weight = weight.max(*least);
@@ -446,7 +444,7 @@ pub fn native_policy(world: World) -> PolicyRef {
         World::Eviction => "thunderagent-eviction",
         World::Prediction => "default-prediction",
         World::Priority => "default-priority",
-        // Without a wish the core chooses by cache and room.
+        // Without a chosen worker the core decides by cache and room.
         World::Placement => "core-placement",
         World::Allocation => "default-allocation",
         World::Reward => "default-reward",

@@ -1,18 +1,18 @@
-//! Further questions of rollouts: where a step goes, which programs should be elsewhere, and which
-//! running steps are preempted.
+//! Further questions of rollouts: where a step goes, which programs should be on another worker,
+//! and which running steps are preempted.
 //!
-//! Shadows are shown none of it: they are compared by scores.
+//! Shadows don't get these questions: they are compared by scores.
 
 use super::assignment::assignee;
+use super::placements::context;
 use super::rows::only;
-use super::wishes::context;
 use super::{Answer, PolicyEvaluator, native_policy, native_policy_for};
 use crate::columns::{Steps, Workers, cached_tokens, first_of_highest};
 use treadle_core::{Attribution, Core, PolicyAnswer, ProgramColumns, Purpose};
 use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
 use treadle_policy_runtime::PolicyFault;
 
-/// A program that should be elsewhere, ranked by what it has to come.
+/// A program that should be on another worker, ranked by its remaining length.
 struct Moved {
     program: ProgramId,
     rank: f64,
@@ -21,8 +21,8 @@ struct Moved {
 }
 
 impl PolicyEvaluator {
-    /// Adds what programs are predicted to generate yet: those that begin wait for
-    /// memory that will do for all.
+    /// Adds the predicted remaining tokens of programs: new ones wait until the memory suffices for
+    /// all.
     pub(super) fn add_forecasts(&self, answer: &mut Answer) {
         let PolicyAnswer::Order {
             programs,
@@ -34,14 +34,14 @@ impl PolicyEvaluator {
         };
         let known = |program: &ProgramId| self.forecasts.get(program);
         if programs.iter().any(|program| known(program).is_some()) {
-            // Saturates.
+            // The conversion saturates.
             let tokens = |program| known(program).map_or(-1, |f| f.remaining_tokens as i64);
             *remaining_tokens = programs.iter().map(tokens).collect();
         }
     }
 
-    /// Adds to a step's priority where its program's placement policy wants it. Without one, or if
-    /// it gives no worker, the step stays with its program.
+    /// Adds the placement policy's worker to a step's priority. Without a policy, or without a
+    /// worker in its answer, the step stays with its program.
     pub(super) fn add_route(
         &mut self,
         core: &Core,
@@ -70,14 +70,14 @@ impl PolicyEvaluator {
                 .route(&context(now_ms), &facts.route(&cached, &all))
         });
         if let Some((policy, scores)) = asked {
-            let wished = first_of_highest(&scores).map(|row| all.id[row]);
-            *workers = vec![wished];
+            let preferred = first_of_highest(&scores).map(|row| all.id[row]);
+            *workers = vec![preferred];
             answer.attribution.placers.push(policy);
         }
     }
 
-    /// Those of all placed programs that should be elsewhere, each by the policy
-    /// of its job; one without a policy stays.
+    /// The placed programs that should be on another worker, each by the policy of its job; one
+    /// without a policy stays.
     pub(super) fn migrate(
         &mut self,
         core: &Core,
@@ -120,8 +120,8 @@ impl PolicyEvaluator {
         moves(policies, &moved)
     }
 
-    /// Running steps to preempt for waiting ones: asked of the policy of the most urgent waiting
-    /// step's program.
+    /// Running steps to preempt for waiting ones, as decided by the policy for the most urgent
+    /// waiting step's program.
     pub(super) fn preempt(
         &mut self,
         core: &Core,
@@ -162,7 +162,7 @@ fn order(policy: PolicyRef, programs: Vec<ProgramId>) -> Answer {
     }
 }
 
-/// The answer names the first policy; all of them placed.
+/// The answer names the first policy; its attribution lists all as placers.
 fn moves(policies: Vec<PolicyRef>, moved: &[Moved]) -> Answer {
     let placed_by = match policies.len() {
         1 => Vec::new(),

@@ -1,6 +1,5 @@
-//! A question's programs in the units of the policy contract. What
-//! priority and placement policies are told is built in
-//! [`crate::columns`], for rollouts in virtual time too.
+//! A question's programs in the units of the policy contract. Columns for priority and placement
+//! policies are built in [`crate::columns`], which simulated rollouts use too.
 
 use crate::columns;
 use treadle_core::{CostEstimates, ProgramColumns, Purpose};
@@ -10,7 +9,7 @@ use treadle_plugin::Phase;
 /// A prediction policy's forecast of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// Tokens still to be generated: the mean.
+    /// Mean of the tokens still to be generated.
     pub remaining_tokens: f64,
     /// Their 90th percentile.
     pub remaining_tokens_p90: f64,
@@ -19,7 +18,7 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Its form in columns.
+    /// Its form for columns.
     pub(super) fn in_columns(self) -> columns::Forecast {
         columns::Forecast {
             remaining_tokens: self.remaining_tokens,
@@ -28,10 +27,10 @@ impl Forecast {
     }
 }
 
-/// Columns of a question that the contract has in other units; those that its purpose needs.
+/// Columns of a question that have other units in the contract, as far as its purpose needs them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Converted {
-    /// What each program does.
+    /// The phase of each program.
     pub(super) phase: Vec<Phase>,
     /// Time in the present phase.
     pub(super) phase_ms: Vec<u64>,
@@ -40,7 +39,7 @@ pub(super) struct Converted {
 }
 
 impl Converted {
-    /// The columns that an eviction policy is given for this purpose.
+    /// The columns that an eviction policy gets for this purpose.
     pub(super) fn of(purpose: Purpose, programs: &ProgramColumns) -> Self {
         let phase = || columns::phases_of(programs);
         let millis = |spans: &[Span]| spans.iter().map(|span| span.millis()).collect();
@@ -64,13 +63,13 @@ impl Converted {
     }
 }
 
-/// These rows of a question alone, in this order.
+/// Only these rows of a question, in this order.
 pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns {
     fn of<T: Copy>(column: &[T], rows: &[usize]) -> Vec<T> {
         rows.iter().map(|row| column[*row]).collect()
     }
     let costs = &programs.costs;
-    // Questions of tests and benchmarks may come without.
+    // Questions in tests and benchmarks may have no estimates.
     let costs = if costs.idle.is_empty() {
         CostEstimates::default()
     } else {

@@ -1,8 +1,8 @@
-//! Shadows: policies that are asked the same questions as the bound ones, off
-//! the path of decisions. Their answers are recorded and compared, never obeyed.
+//! Shadows: policies that get the same questions as the bound ones, off the path of decisions.
+//! Their answers are recorded and compared, never used.
 //!
-//! One thread holds all shadows. Few questions may wait for it; one more is skipped and counted.
-//! The same thread disposes of policies that were replaced, so that freeing their memory delays no
+//! One thread runs all shadows. Few questions may wait for it; further ones are skipped and
+//! counted. The same thread drops replaced policies, so that freeing their memory delays no
 //! decision.
 
 use super::answer::action;
@@ -18,36 +18,35 @@ use treadle_core::CacheAction;
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{CallContext, PolicyInstance};
 
-/// Questions that may wait for shadows. Other tasks are not bounded here: there is one for each
-/// change of a binding and each policy that failed, and the driver must neither wait for the thread
-/// nor lose one.
+/// Maximum number of questions that wait for shadows. Other tasks are not limited: there is one for
+/// each change of a binding and each policy that failed, and the driver must neither wait for the
+/// thread nor lose one.
 const QUESTIONS_MAX: usize = 32;
-/// Comparisons kept to look at, per shadow.
+/// Number of stored comparisons per shadow.
 const COMPARISONS_MAX: usize = 64;
-/// Rows of a question that are compared pair by pair.
+/// Maximum number of rows that are compared pair by pair.
 const COMPARED_ROWS_MAX: usize = 256;
 
-/// One question that a shadow answered too.
+/// A question that a shadow answered too.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// When it was asked, on the scheduler's clock.
+    /// When it was asked, by the scheduler's clock.
     pub at_ms: u64,
-    /// What was asked.
+    /// The function called.
     pub question: &'static str,
-    /// Its rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Share of pairs of programs that both put into the same order, from 0 to
-    /// 1; for weights, 1 less the mean difference; for caches, the share of which
-    /// the same becomes.
+    /// From 0 to 1: for orders, the share of pairs of programs in the same order; for weights, 1
+    /// less the mean difference; for caches, the share with the same action.
     pub agreement: f64,
-    /// The program that the bound policy put first; of those whose caches do not
-    /// stay, the first.
+    /// The program that the bound policy put first; for cache actions, the first whose cache does
+    /// not stay.
     pub bound_first: Option<ProgramId>,
     /// The program that the shadow put first.
     pub shadow_first: Option<ProgramId>,
 }
 
-/// What a shadow has shown so far.
+/// The results of a shadow so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ShadowReport {
     /// The policy.
@@ -58,7 +57,7 @@ pub struct ShadowReport {
     pub faults: u64,
     /// Its latest fault.
     pub latest_fault: Option<String>,
-    /// Questions that found the shadows busy.
+    /// Questions that were skipped because the shadows were busy.
     pub skipped: u64,
     /// Answers with the same first program as the bound policy's.
     pub same_first: u64,
@@ -80,7 +79,7 @@ impl ShadowReport {
     }
 }
 
-/// Which shadow: its world and scope.
+/// The world and scope of a shadow.
 type ShadowKey = (World, Scope);
 type Reports = Arc<Mutex<BTreeMap<ShadowKey, ShadowReport>>>;
 
@@ -100,7 +99,7 @@ enum ShadowTask {
 /// The thread of the shadows.
 pub(super) struct Shadows {
     tasks: Sender<ShadowTask>,
-    /// Questions that wait.
+    /// Number of waiting questions.
     waiting: Arc<AtomicUsize>,
     reports: Reports,
 }
@@ -116,7 +115,7 @@ impl Shadows {
         let thread = std::thread::Builder::new().name("treadle-shadow".into());
         if let Err(error) = thread.spawn(move || run(&received, &taken, &theirs)) {
             // Without the thread the channel is closed, and shadows report nothing.
-            tracing::error!(%error, "the thread of the shadows could not be started");
+            tracing::error!(%error, "starting the shadow thread failed");
         }
         Self {
             tasks,
@@ -125,7 +124,7 @@ impl Shadows {
         }
     }
 
-    /// Installs a shadow, replacing the one that was there.
+    /// Installs a shadow, replacing an earlier one.
     pub(super) fn install(&self, world: World, scope: Scope, slot: PolicySlot) {
         let report = ShadowReport {
             policy: Some(slot.policy.clone()),
@@ -136,14 +135,14 @@ impl Shadows {
         let _ = self.tasks.send(ShadowTask::Install(key, Box::new(slot)));
     }
 
-    /// Takes a shadow away.
+    /// Removes a shadow.
     pub(super) fn leave(&self, world: World, scope: Scope) {
         let key = (world, scope);
         lock(&self.reports).remove(&key);
         let _ = self.tasks.send(ShadowTask::Remove(key));
     }
 
-    /// Shows a shadow a question and what the bound policy answered.
+    /// Sends a shadow a question and the bound policy's answer.
     pub(super) fn show(
         &self,
         world: World,
@@ -168,7 +167,7 @@ impl Shadows {
         });
     }
 
-    /// Restarts an instance that was dropped after a fault; it comes back through the channel.
+    /// Restarts an instance that was dropped after a fault; it is returned through the channel.
     pub(super) fn warm(&self, instance: Box<PolicyInstance>) -> Receiver<Box<PolicyInstance>> {
         let (sender, back) = sync_channel(1);
         let _ = self.tasks.send(ShadowTask::Warm(instance, sender));
@@ -180,7 +179,7 @@ impl Shadows {
         let _ = self.tasks.send(ShadowTask::Dispose(Box::new(slot)));
     }
 
-    /// What a shadow has shown.
+    /// The results of a shadow.
     pub(super) fn report(&self, world: World, scope: &Scope) -> Option<ShadowReport> {
         lock(&self.reports).get(&(world, scope.clone())).cloned()
     }
@@ -203,7 +202,7 @@ fn run(tasks: &Receiver<ShadowTask>, waiting: &AtomicUsize, reports: &Reports) {
             ShadowTask::Dispose(slot) => drop(slot),
             ShadowTask::Warm(mut instance, back) => {
                 if let Err(fault) = instance.warm(&CallContext::default()) {
-                    tracing::warn!(%fault, "a policy does not restart");
+                    tracing::warn!(%fault, "restarting a policy failed");
                 }
                 let _ = back.send(instance);
             }
@@ -226,7 +225,7 @@ fn run(tasks: &Receiver<ShadowTask>, waiting: &AtomicUsize, reports: &Reports) {
                 if let Some(report) = lock(reports).get_mut(&key) {
                     match answer {
                         Ok(scores) => report.record(compare(&call, &bound, &scores, now_ms)),
-                        // What it leaves to the default is nothing to compare.
+                        // A function that it leaves to the default is not compared.
                         Err(fault) if !fault.is_policys_fault() => {}
                         Err(fault) => {
                             report.faults += 1;
@@ -245,7 +244,7 @@ fn compare(call: &PolicyCall<'_>, bound: &[f64], shadow: &[f64], now_ms: u64) ->
         let best = if call.is_retention() {
             rows.find(|row| action(scores[*row]) != CacheAction::Keep)
         } else {
-            // On equal scores the row that comes first wins.
+            // On equal scores the earlier row wins.
             rows.max_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)))
         };
         best.map(|row| call.programs.program[row])
@@ -275,7 +274,7 @@ fn mean_difference(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum::<f64>() / pairs as f64
 }
 
-/// Share of caches of which the same becomes; 1 where there is none.
+/// Share of caches with the same action; 1 without caches.
 fn same_actions(a: &[f64], b: &[f64]) -> f64 {
     let rows = a.len().min(b.len());
     if rows == 0 {
@@ -285,7 +284,7 @@ fn same_actions(a: &[f64], b: &[f64]) -> f64 {
     same.count() as f64 / rows as f64
 }
 
-/// Share of pairs of rows that are in the same order in both, ties included; 1 without any pair.
+/// Share of pairs of rows that are in the same order in both, ties included; 1 without pairs.
 fn concordance(a: &[f64], b: &[f64]) -> f64 {
     let rows = a.len().min(b.len()).min(COMPARED_ROWS_MAX);
     let (mut same, mut pairs) = (0_u64, 0_u64);

@@ -1,4 +1,4 @@
-//! A policy in a slot of the evaluator, and the breaker that decides whether it is asked.
+//! A policy in a slot of the evaluator, and the breaker that decides whether it is called.
 
 use super::shadow::Shadows;
 use crate::extra::extra_columns;
@@ -8,43 +8,43 @@ use treadle_policy_runtime::{
     BindingState, Breaker, BreakerLimits, BreakerState, CallContext, PolicyInstance,
 };
 
-/// Time for writing, and for reading, what a policy has learnt: decisions wait.
+/// Time limit for saving or restoring learnt state, as decisions wait for it.
 const HAND_OVER_DEADLINE_MS: u64 = 2;
 
-/// An uploaded policy, ready to be asked.
+/// An uploaded policy, ready to be called.
 pub struct BoundPolicy {
     /// Its name, version and digest.
     pub policy: PolicyRef,
-    /// The number of its binding in the journal; 0 where there is none.
+    /// The id of its binding in the journal; 0 without one.
     pub id: u64,
     /// Its running instance.
     pub instance: PolicyInstance,
 }
 
-/// A policy that is asked unless its breaker is open.
+/// A policy that is called unless its breaker is open.
 pub(super) struct PolicySlot {
     /// Its name, version and digest.
     pub(super) policy: PolicyRef,
-    /// The number of its binding in the journal.
+    /// The id of its binding in the journal.
     pub(super) id: u64,
-    /// Which extra columns it is given.
+    /// Which extra columns it gets.
     pub(super) extra: Vec<usize>,
     instance_state: InstanceState,
     breaker: Breaker,
 }
 
-/// Where the instance is.
+/// The location of the instance.
 enum InstanceState {
-    /// Here.
+    /// In the slot.
     Ready(Box<PolicyInstance>),
     /// With the thread that restarts it; decisions don't wait for that.
     Restarting(Receiver<Box<PolicyInstance>>),
-    /// The thread has ended; the policy is not asked any more.
+    /// The thread has ended; the policy is not called any more.
     Gone,
 }
 
 impl PolicySlot {
-    /// A policy that has not failed yet.
+    /// A policy without faults so far.
     pub(super) fn new(bound: BoundPolicy, limits: BreakerLimits) -> Self {
         Self {
             policy: bound.policy,
@@ -55,7 +55,7 @@ impl PolicySlot {
         }
     }
 
-    /// The instance, if it is to be asked now.
+    /// The instance, if it may be called now.
     pub(super) fn askable(&mut self, now_ms: u64) -> Option<&mut PolicyInstance> {
         if matches!(self.breaker.state(now_ms), BreakerState::Open { .. }) {
             return None;
@@ -78,8 +78,8 @@ impl PolicySlot {
         }
     }
 
-    /// After a call: an instance that was dropped, for a fault or its memory, is restarted
-    /// elsewhere.
+    /// Has an instance that was dropped for a fault or its memory restarted elsewhere; to be used
+    /// after a call.
     pub(super) fn look_after(&mut self, shadows: &Shadows) {
         let InstanceState::Ready(instance) = &self.instance_state else {
             return;
@@ -94,37 +94,37 @@ impl PolicySlot {
         }
     }
 
-    /// It answered.
+    /// Records an answer.
     pub(super) fn record_success(&mut self, now_ms: u64) {
         self.breaker.record_success(now_ms);
     }
 
-    /// It failed. True if it has failed so often that it must go.
+    /// Records a fault. True if it has failed so often that it must be removed.
     pub(super) fn record_fault(&mut self, now_ms: u64) -> bool {
         self.breaker.record_fault(now_ms);
         self.breaker.should_roll_back(now_ms)
     }
 
-    /// Closes the breaker and forgets the faults.
+    /// Closes the breaker and clears the faults.
     pub(super) fn forgive(&mut self, limits: BreakerLimits) {
         self.breaker = Breaker::new(limits);
     }
 
-    /// What it has stored, and what it has learnt; nothing while it is restarted.
+    /// Its stored and learnt state; `None` while it is restarted.
     pub(super) fn kept(&mut self, now_ms: u64) -> Option<(BindingState, Vec<u8>)> {
         let context = hand_over(now_ms);
         let policy = self.policy.clone();
         let instance = self.instance()?;
         let snapshot = instance.snapshot(&context).unwrap_or_else(|fault| {
-            tracing::warn!(%policy, %fault, "what the policy has learnt was not saved");
+            tracing::warn!(%policy, %fault, "saving the policy's learnt state failed");
             Vec::new()
         });
         Some((instance.state().clone(), snapshot))
     }
 
-    /// Takes over what a predecessor has learnt, if both keep anything. If the predecessor can't
-    /// write it, or the successor can't read it, it begins without; a policy must do that after a
-    /// restart anyway.
+    /// Takes over a predecessor's stored and learnt state, if both keep any. If the predecessor
+    /// can't save its learnt state, or the successor can't restore it, the successor starts
+    /// without; a policy must do that after a restart anyway.
     pub(super) fn inherit(&mut self, predecessor: &mut Self, now_ms: u64) {
         let Some((state, snapshot)) = predecessor.kept(now_ms) else {
             return;
@@ -138,7 +138,7 @@ impl PolicySlot {
             return;
         }
         if let Err(fault) = instance.restore(&hand_over(now_ms), &snapshot) {
-            tracing::warn!(%from, %to, %fault, "what the policy had learnt was not handed over");
+            tracing::warn!(%from, %to, %fault, "passing the policy's learnt state on failed");
         }
     }
 }

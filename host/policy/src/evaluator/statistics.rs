@@ -1,4 +1,4 @@
-//! What happened to questions, in all and per version of a policy.
+//! Statistics of questions, in total and per version of a policy.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -6,17 +6,17 @@ use std::time::Duration;
 use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::PolicyFault;
 
-/// Versions kept; the one that was asked longest ago goes first.
+/// Maximum number of versions; the one asked least recently is dropped.
 const VERSIONS_MAX: usize = 256;
 
-/// Upper bounds of the latency buckets, in microseconds; the last has none.
+/// Upper bounds of the latency buckets, in microseconds; the last bucket has none.
 pub const LATENCY_BOUNDS_US: [u64; 12] =
     [1, 2, 5, 10, 20, 50, 100, 250, 1_000, 2_500, 10_000, 100_000];
 
-/// Latest answers of a version whose times are kept.
+/// Number of latest answers of a version whose times are kept.
 const TIMES_MAX: usize = 512;
 
-/// What happened to questions so far.
+/// Statistics of questions so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicyStatistics {
     /// Questions answered by bound policies.
@@ -25,30 +25,31 @@ pub struct PolicyStatistics {
     pub fallbacks: u64,
     /// Faults of bound policies.
     pub faults: u64,
-    /// The latest fault, for people.
+    /// The latest fault, in words.
     pub latest_fault: Option<String>,
     /// Time spent on answers, in microseconds.
     pub asked_us: u64,
     /// The slowest answer, in microseconds.
     pub slowest_us: u64,
-    /// Fuel used on answers, about an instruction each; 0 unless policies run on fuel instead of time.
+    /// Fuel used on answers, about one unit per instruction; 0 unless policies are limited by fuel
+    /// instead of time.
     pub fuel: u64,
-    /// Times that another policy was bound.
+    /// Number of times that another policy was bound.
     pub swaps: u64,
-    /// Times that a binding was rolled back after repeated faults or for its regret.
+    /// Number of rollbacks after repeated faults or for regret.
     pub rollbacks: u64,
-    /// The longest that a change of bindings held decisions up, in microseconds.
+    /// The longest delay of decisions by a change of bindings, in microseconds.
     pub slowest_swap_us: u64,
 }
 
-/// What happened to the questions that one version was asked.
+/// Statistics of the questions to one version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct VersionStatistics {
-    /// Questions that it was asked.
+    /// Number of questions.
     pub calls: u64,
-    /// Rows of these questions.
+    /// Number of rows in them.
     pub rows: u64,
-    /// Questions that a built-in default had to answer in its stead.
+    /// Questions that a built-in default had to answer instead.
     pub fallbacks: u64,
     /// Questions that it left to the built-in default.
     pub not_supported: u64,
@@ -56,23 +57,23 @@ pub struct VersionStatistics {
     pub faults: BTreeMap<&'static str, u64>,
     /// Its latest fault.
     pub latest_fault: Option<String>,
-    /// Time that it computed, in microseconds.
+    /// Computing time, in microseconds.
     pub compute_us: u64,
     /// Its slowest answer, in microseconds.
     pub slowest_us: u64,
-    /// Answers by latency, one entry per bound and one for those beyond.
+    /// Answers by latency: one entry per bound, and one beyond them.
     pub latency_counts: [u64; LATENCY_BOUNDS_US.len() + 1],
     /// Times of its latest answers, in microseconds.
     #[serde(skip)]
     times_us: VecDeque<u32>,
     /// Linear memory after its latest answer.
     pub memory_bytes: usize,
-    /// Times that it had to be started again.
+    /// Number of restarts.
     pub restarts: u64,
 }
 
 impl VersionStatistics {
-    /// A call ended after so long.
+    /// Records a call and its duration.
     pub fn record_call(&mut self, rows: usize, took: Duration) {
         let us = took.as_micros() as u64;
         self.calls += 1;
@@ -87,8 +88,8 @@ impl VersionStatistics {
         self.times_us.push_back(us.try_into().unwrap_or(u32::MAX));
     }
 
-    /// The time within which this share of its latest 512 answers came, in microseconds; nothing
-    /// before its first.
+    /// The given percentile of the times of its latest 512 answers, in microseconds; `None` before
+    /// its first.
     pub fn latest_percentile_us(&self, share: f64) -> Option<u64> {
         let mut times: Vec<u32> = self.times_us.iter().copied().collect();
         times.sort_unstable();
@@ -96,13 +97,13 @@ impl VersionStatistics {
         times.get(rank.saturating_sub(1)).map(|us| (*us).into())
     }
 
-    /// A call went wrong.
+    /// Records a fault.
     pub fn record_fault(&mut self, fault: &PolicyFault) {
         *self.faults.entry(fault.cause()).or_default() += 1;
         self.latest_fault = Some(fault.to_string());
     }
 
-    /// Faults of all kinds.
+    /// Number of faults of all kinds.
     pub fn faults_total(&self) -> u64 {
         self.faults.values().sum()
     }
@@ -117,21 +118,21 @@ impl VersionStatistics {
 /// One version's statistics.
 #[derive(Clone, Debug)]
 pub struct VersionRow {
-    /// The world that it answers for.
+    /// Its world.
     pub world: World,
     /// The version.
     pub policy: PolicyRef,
-    /// What the names of the tenant begin with in whose bindings it is asked;
-    /// nothing for those of the default tenant and of everyone.
+    /// The name prefix of the tenant in whose bindings it is asked; empty for the default tenant
+    /// and for everyone.
     pub tenant: Box<str>,
-    /// What became of its questions.
+    /// Its statistics.
     pub statistics: VersionStatistics,
 }
 
 /// World, version and tenant.
 type Key = (World, PolicyRef, Box<str>);
 
-/// Statistics of all versions that were asked lately.
+/// Statistics of all versions that were asked recently.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions {
     by_version: BTreeMap<Key, (u64, VersionStatistics)>,
@@ -159,7 +160,7 @@ impl Versions {
         &mut entry.1
     }
 
-    /// All of them, by world, version and tenant.
+    /// All statistics, by world, version and tenant.
     pub(super) fn rows(&self) -> Vec<VersionRow> {
         let entries = self.by_version.iter();
         let row =
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(version.latest_percentile_us(0.5), None);
         version.record_call(1, Duration::from_micros(7));
         assert_eq!(version.latest_percentile_us(0.99), Some(7));
-        // Slow ones, of which the last 112 are among the latest.
+        // Slow answers, of which the last 112 are among the latest.
         for _ in 0..400 {
             version.record_call(1, Duration::from_millis(9));
         }

@@ -9,15 +9,15 @@ use treadle_model::{EngineKind, Span, StepId, Timestamp, WorkerId};
 use treadle_policy_runtime::{InstanceOptions, Limits, PolicyEngine};
 
 const PROGRAMS: u64 = 200;
-/// What `make guests` made of `thunderagent-eviction`.
+/// `thunderagent-eviction`, built by `make guests`.
 const EVICTION: &[u8] = include_bytes!("../../../../target/guests/thunderagent_eviction.wasm");
 
-/// A core with as many programs as there are steps.
+/// A core with one program per step.
 fn core() -> Core {
     core_of(["odd", "even"])
 }
 
-/// The same, of these two jobs.
+/// A core with two programs of these jobs.
 fn core_of(jobs: [&str; 2]) -> Core {
     let mut core = Core::new(CoreConfig::default());
     let capacity = Capacity {
@@ -107,7 +107,7 @@ fn question(core: &Core) -> Question {
     }
 }
 
-/// An evaluator that asks all policies of a question, however slow the machine is.
+/// An evaluator that calls all policies of a question, however slow the machine is.
 fn unhurried() -> PolicyEvaluator {
     PolicyEvaluator::new(EvaluatorLimits {
         is_repeatable: true,
@@ -121,8 +121,8 @@ fn change(evaluator: &mut PolicyEvaluator, scope: &Scope, change: Change) -> Cha
         .expect("it can be changed")
 }
 
-/// Weights of programs that have acted for ten seconds, where the policy of the second job's tenant
-/// divides them by two each second.
+/// Weights of programs that have acted for ten seconds, with a policy of the second job's tenant
+/// that halves them each second.
 fn weights_of(jobs: [&str; 2]) -> (Core, Vec<(ProgramId, u32)>) {
     let (core, mut evaluator) = (core_of(jobs), unhurried());
     let forgetful = configured("forgetful", EVICTION, r#"{"profile": "paper"}"#);
@@ -212,7 +212,7 @@ fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
         panic!("{:?}", answer.answer)
     };
     assert_eq!(programs.len() as u64, PROGRAMS);
-    // Each policy's scale is its own; in each policy's order they are.
+    // Each policy has its own scale; the order within each policy is kept.
     let answered_by = &answer.attribution.answered_by;
     for version in 0..3 {
         let rows = answered_by.iter().zip(scores);
@@ -317,7 +317,7 @@ fn asked(core: &Core, purpose: Purpose) -> Question {
 }
 
 #[test]
-fn without_policies_nothing_is_wished() {
+fn without_policies_no_worker_is_chosen() {
     let (core, mut evaluator) = (core(), PolicyEvaluator::default());
     let purpose = Purpose::Route { step: StepId(1) };
     let answer = evaluator.answer(&core, &asked(&core, purpose), 5);

@@ -1,19 +1,18 @@
-//! A canary's trial: whether the programs that it decides for fare worse than
-//! those of the incumbent.
+//! A canary's trial: whether its programs fare worse than those of the active policy.
 //!
-//! What counts is the time from a step's arrival to its end. Programs are shared
-//! out by hash, so both shares see the same kind of work, and a difference of
-//! means beyond chance is the canary's doing: its regret.
+//! The measure is the time from a step's arrival to its end. Programs are divided by hash, so both
+//! shares get the same kind of work, and a difference of means beyond chance is caused by the
+//! canary: its regret.
 
 use serde::Serialize;
 
 /// When a canary is rolled back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialLimits {
-    /// Steps that both shares must have finished. Default 100.
+    /// Minimum number of finished steps in both shares. Default 100.
     pub steps_min: u64,
-    /// Regret that is borne: how much longer the canary's steps may take, as a
-    /// share of the incumbent's. Default 0.25.
+    /// Tolerated regret: how much longer the canary's steps may take, as a share of the active
+    /// policy's. Default 0.25.
     pub regret_max: f64,
 }
 
@@ -26,13 +25,13 @@ impl Default for TrialLimits {
     }
 }
 
-/// Standard errors by which the means must differ beyond the regret that is borne.
+/// Standard errors by which the means must differ beyond the tolerated regret.
 const STANDARD_ERRORS: f64 = 3.0;
 
-/// Mean and spread of a stream of numbers, by Welford's method.
+/// Count, mean and variance of a stream of numbers, by Welford's method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// Their mean.
     pub mean: f64,
@@ -41,7 +40,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Takes in one more.
+    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.count += 1;
         let from_old = value - self.mean;
@@ -58,17 +57,17 @@ impl Spread {
     }
 }
 
-/// How the two shares have fared so far, in milliseconds per step.
+/// The step times of both shares, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Trial {
-    /// Steps of the incumbent's programs.
+    /// Steps of the active policy's programs.
     pub incumbent: Spread,
     /// Steps of the canary's programs.
     pub canary: Spread,
 }
 
 impl Trial {
-    /// A step of one of the shares has ended.
+    /// Adds an ended step of one of the shares.
     pub fn add(&mut self, of_canary: bool, step_ms: f64) {
         let spread = if of_canary {
             &mut self.canary
@@ -78,8 +77,7 @@ impl Trial {
         spread.add(step_ms);
     }
 
-    /// How much longer the canary's steps take, as a share of the incumbent's;
-    /// 0 before there is anything to compare.
+    /// How much longer the canary's steps take, as a share of the active policy's; 0 without data.
     pub fn regret(&self) -> f64 {
         if self.incumbent.mean <= 0.0 || self.canary.count == 0 {
             return 0.0;
@@ -87,7 +85,7 @@ impl Trial {
         self.canary.mean / self.incumbent.mean - 1.0
     }
 
-    /// True if the canary's regret is beyond what is borne and beyond chance.
+    /// True if the canary's regret exceeds both the tolerated regret and chance.
     pub fn has_failed(&self, limits: &TrialLimits) -> bool {
         let least = self.incumbent.count.min(self.canary.count);
         if least < limits.steps_min.max(2) {
@@ -131,7 +129,7 @@ mod tests {
     fn what_chance_explains_is_no_regret() {
         let mut trial = Trial::default();
         for step in 0..200_u64 {
-            // Rare huge steps: the canary happens to have got one more of them.
+            // Rare huge steps, of which the canary happens to have one more.
             let huge = |every: u64| if step % every == 0 { 1e6 } else { 1.0 };
             trial.add(false, huge(100));
             trial.add(true, huge(67));

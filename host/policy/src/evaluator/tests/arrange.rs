@@ -4,7 +4,7 @@ use super::*;
 use treadle_core::actions::ElasticQuestion;
 use treadle_model::ActionId;
 
-/// What `make guests` made of `tangram-allocation`.
+/// `tangram-allocation`, built by `make guests`.
 const TANGRAM: &[u8] = include_bytes!("../../../../../target/guests/tangram_allocation.wasm");
 
 fn bind(evaluator: &mut PolicyEvaluator, scope: &Scope, policy: BoundPolicy) {
@@ -19,7 +19,7 @@ fn trapping(name: &str) -> BoundPolicy {
     loaded(name, &upload.expect("the contract embeds"))
 }
 
-/// Two candidates and one that waits, for six units: two are the share of each.
+/// Two candidates and one waiting action, for six units: two for each.
 fn question() -> ElasticQuestion {
     ElasticQuestion {
         action: [7, 8, 9].map(ActionId).into(),

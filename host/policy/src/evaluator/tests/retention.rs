@@ -1,9 +1,9 @@
-//! What is done with caches, and the cost estimates that eviction policies are given.
+//! Cache actions, and the cost estimates that eviction policies get.
 
 use super::*;
 use treadle_core::{CacheAction, CostEstimates};
 
-/// It offloads every second cache, and asks for so many of its one extra column.
+/// A policy that offloads every second cache and asks for `columns` extra columns.
 fn retaining(name: &str, columns: usize) -> BoundPolicy {
     let text = include_str!("retention.wat").replace("(;COLUMNS;)", &columns.to_string());
     let module = wat::parse_str(text).expect("the text is valid");
@@ -46,7 +46,7 @@ fn actions(answer: &Answer) -> &[(ProgramId, CacheAction)] {
 #[test]
 fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
     let (core, mut evaluator) = (core(), PolicyEvaluator::default());
-    // The first does not answer `retain`: it is not asked about caches.
+    // The first does not answer `retain`, so it gets no questions about caches.
     let (all, of_even) = (bound("all"), retaining("even", 0));
     change(
         &mut evaluator,

@@ -1,34 +1,35 @@
-//! What was seen of live programs, to learn from once they are over.
+//! Samples of live programs, to learn from once they are over.
 
-use super::seen::Lesson;
+use super::samples::Sample;
 use std::collections::{BTreeMap, HashMap};
 use treadle_model::ProgramId;
 use treadle_plugin::random::SplitMix64;
 use treadle_scheduler::{Moment, Observation};
 
-/// Sightings of one program that are kept as they come: its beginning. Without it the beginnings of
-/// long programs would be missing, and beginnings be learnt from short ones alone.
+/// Number of first observations of a program that are always kept. Without them the beginnings of
+/// long programs would be missing, and beginnings would be learnt from short programs only.
 pub(super) const FIRST_MAX: usize = 16;
-/// Those of the rest of its life, each as likely to be kept as any other.
+/// Number of observations sampled from the rest, each with the same chance.
 pub(super) const LATER_MAX: usize = 16;
-/// Programs whose sightings are kept; those beyond teach nothing.
+/// Maximum number of programs with samples; further ones are not learnt from.
 const PROGRAMS_MAX: usize = 100_000;
 
-/// What was seen of each live program.
+/// The observations of each live program.
 #[derive(Default)]
-pub(super) struct Sightings(HashMap<ProgramId, OfProgram>);
+pub(super) struct Reservoir(HashMap<ProgramId, OfProgram>);
 
-/// What was seen of one program.
+/// The observations of one program.
 #[derive(Default)]
 struct OfProgram {
     kept: Vec<Observation>,
-    /// All that were seen.
+    /// Number of all its observations.
     seen: u64,
 }
 
 impl OfProgram {
-    /// The last of so many is kept with the chance that any has, and replaces any. Which, depends on
-    /// nothing but the program and its number, so that a replay keeps the same.
+    /// Adds an observation: the first ones are kept, later ones go through reservoir sampling. The
+    /// choice depends only on the program and the observation's number, so that a replay keeps the
+    /// same ones.
     fn add(&mut self, observation: Observation) {
         let number = self.seen;
         self.seen += 1;
@@ -43,13 +44,13 @@ impl OfProgram {
         }
     }
 
-    /// What it teaches, in the order of its life.
-    fn into_lessons(mut self, end: &Observation) -> impl Iterator<Item = Lesson> {
+    /// Its samples, in order of time.
+    fn into_samples(mut self, end: &Observation) -> impl Iterator<Item = Sample> {
         self.kept
             .sort_by_key(|seen| (seen.steps, seen.moment == Moment::Returned));
         let (output_tokens, tool_ms) = (end.output_tokens, end.tool_ms);
         let has_ended = end.moment == Moment::Ended;
-        self.kept.into_iter().map(move |seen| Lesson {
+        self.kept.into_iter().map(move |seen| Sample {
             remaining_tokens: output_tokens.saturating_sub(seen.output_tokens),
             remaining_tool_ms: tool_ms.saturating_sub(seen.tool_ms),
             has_ended,
@@ -58,9 +59,9 @@ impl OfProgram {
     }
 }
 
-impl Sightings {
-    /// Whether more of a program has happened than is known here: this daemon, or its predictions,
-    /// began later than it.
+impl Reservoir {
+    /// Whether earlier observations of a program are missing: the daemon, or its predictions, began
+    /// later than the program.
     pub(super) fn lacks(&self, observation: &Observation) -> bool {
         let is_first = match observation.moment {
             Moment::Acting => observation.steps <= 1,
@@ -69,7 +70,7 @@ impl Sightings {
         !is_first && !self.0.contains_key(&observation.program) && self.0.len() < PROGRAMS_MAX
     }
 
-    /// Keeps what was seen of live programs, in the order of their lives.
+    /// Adds observations of live programs, in order of time.
     pub(super) fn add(&mut self, observations: impl IntoIterator<Item = Observation>) {
         for observation in observations {
             if self.0.len() >= PROGRAMS_MAX && !self.0.contains_key(&observation.program) {
@@ -80,18 +81,18 @@ impl Sightings {
         }
     }
 
-    /// What programs that are over teach, by job: first those that ended, then those that were cut
-    /// short.
-    pub(super) fn take(&mut self, over: &[Observation]) -> BTreeMap<Box<str>, Vec<Lesson>> {
-        let mut lessons: BTreeMap<Box<str>, Vec<Lesson>> = BTreeMap::new();
+    /// Removes the samples of ended programs, by job: first those of completed ones, then those
+    /// that were cut short.
+    pub(super) fn take(&mut self, over: &[Observation]) -> BTreeMap<Box<str>, Vec<Sample>> {
+        let mut samples: BTreeMap<Box<str>, Vec<Sample>> = BTreeMap::new();
         for moment in [Moment::Ended, Moment::CutShort] {
             for end in over.iter().filter(|end| end.moment == moment) {
                 let seen = self.0.remove(&end.program).unwrap_or_default();
-                let of_job = lessons.entry(end.job.clone()).or_default();
-                of_job.extend(seen.into_lessons(end));
+                let of_job = samples.entry(end.job.clone()).or_default();
+                of_job.extend(seen.into_samples(end));
             }
         }
-        lessons
+        samples
     }
 }
 
@@ -99,7 +100,7 @@ impl Sightings {
 pub(super) mod tests {
     use super::*;
 
-    /// A program after so many steps, each of which generates 50 tokens.
+    /// An observation of a program after `steps` steps, each of which generates 50 tokens.
     pub(in super::super) fn seen(program: u64, steps: u32, moment: Moment) -> Observation {
         Observation {
             program: ProgramId(program),
@@ -118,13 +119,13 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_over_teaches_what_came_after_each_look() {
-        let mut sightings = Sightings::default();
+        let mut reservoir = Reservoir::default();
         let (acting, returned) = (Moment::Acting, Moment::Returned);
-        sightings.add([seen(1, 2, acting), seen(2, 1, acting), seen(3, 1, acting)]);
-        sightings.add([seen(2, 1, returned), seen(2, 3, acting)]);
+        reservoir.add([seen(1, 2, acting), seen(2, 1, acting), seen(3, 1, acting)]);
+        reservoir.add([seen(2, 1, returned), seen(2, 3, acting)]);
         let over = [seen(1, 4, Moment::CutShort), seen(2, 3, Moment::Ended)];
-        let lessons = &sightings.take(&over)["run"];
-        let learnt: Vec<_> = lessons
+        let samples = &reservoir.take(&over)["run"];
+        let learnt: Vec<_> = samples
             .iter()
             .map(|l| {
                 (
@@ -143,16 +144,16 @@ pub(super) mod tests {
             (1, 2, 100, 1_000, false),
         ];
         assert_eq!(learnt, expected);
-        assert_eq!(sightings.0.len(), 1);
+        assert_eq!(reservoir.0.len(), 1);
     }
 
     #[test]
     fn what_is_kept_of_a_program_is_of_all_its_life() {
         let kept = |program: u64| {
-            let mut sightings = Sightings::default();
-            sightings.add((0..200).map(|steps| seen(program, steps, Moment::Acting)));
-            let lessons = &sightings.take(&[seen(program, 200, Moment::Ended)])["run"];
-            lessons.iter().map(|l| l.seen.steps).collect::<Vec<u32>>()
+            let mut reservoir = Reservoir::default();
+            reservoir.add((0..200).map(|steps| seen(program, steps, Moment::Acting)));
+            let samples = &reservoir.take(&[seen(program, 200, Moment::Ended)])["run"];
+            samples.iter().map(|l| l.seen.steps).collect::<Vec<u32>>()
         };
         let mut by_quarter = [0; 4];
         for program in 0..200 {
@@ -167,7 +168,7 @@ pub(super) mod tests {
                 by_quarter[((step - 16) / 46) as usize] += 1;
             }
         }
-        // A quarter of 3,200 each, and what chance adds or takes.
+        // A quarter of 3,200 each, within chance.
         assert!(
             by_quarter.iter().all(|count| (700..900).contains(count)),
             "{by_quarter:?}"

@@ -1,4 +1,4 @@
-//! Wishes: the workers that placement policies want for programs that are about to be placed.
+//! The workers that placement policies choose for programs that are about to be placed.
 
 use super::assignment::Assignee;
 use super::rows::only;
@@ -9,13 +9,13 @@ use treadle_core::{Core, PolicyAnswer, ProgramColumns};
 use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
 use treadle_policy_runtime::{CallContext, PolicyFault};
 
-/// Placement policies that share one question.
+/// Maximum number of placement policies that share one question.
 const PLACERS_MAX: usize = 255;
 
 impl PolicyEvaluator {
-    /// Adds to an order where each program should go, if a placement policy is
-    /// bound for it. Without a wish the core chooses by cache and room.
-    pub(super) fn add_wishes(
+    /// Adds a worker for each program to an order, if a placement policy is bound for it. Without
+    /// one the core decides by cache and room.
+    pub(super) fn add_placements(
         &mut self,
         core: &Core,
         answer: &mut Answer,
@@ -43,12 +43,13 @@ impl PolicyEvaluator {
                 .map(|row| row_of[&programs[*row]])
                 .collect();
             let part = only(asked, &rows);
-            let Some((policy, wished)) = self.assign(core, &assignee, &part, &all, now_ms) else {
+            let Some((policy, preferred)) = self.assign(core, &assignee, &part, &all, now_ms)
+            else {
                 continue;
             };
             let placer = answer.attribution.placers.len() as u8;
             answer.attribution.placers.push(policy);
-            for (row, worker) in of_assignee.into_iter().zip(wished) {
+            for (row, worker) in of_assignee.into_iter().zip(preferred) {
                 workers[row] = worker;
                 placed_by[row] = placer;
             }
@@ -61,7 +62,7 @@ impl PolicyEvaluator {
         }
     }
 
-    /// Which policy places which rows.
+    /// The placement policies and their rows.
     pub(super) fn placers(
         &self,
         core: &Core,
@@ -110,7 +111,7 @@ impl PolicyEvaluator {
     }
 }
 
-/// A question asked now, within its world's deadline.
+/// The context of a question asked now, within its world's deadline.
 pub(super) fn context(now_ms: u64) -> CallContext {
     CallContext {
         now_ms,

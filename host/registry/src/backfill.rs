@@ -1,21 +1,21 @@
-//! What was seen of programs before this daemon began, or before anything was predicted: made of
-//! their steps, which the store has. What became of their tool calls is not among that.
+//! Observations of programs from before this daemon or its predictions began, rebuilt from their
+//! steps in the store. The results of their tool calls are not included.
 
 use std::cmp::Reverse;
 use treadle_policy::columns::EXTRA_COLUMNS;
 use treadle_scheduler::{Moment, Observation};
 use treadle_store::{PAGE_ROWS_MAX, StepPage, StepRow, Store, StoreError};
 
-/// Steps of one program that are read.
+/// Maximum number of steps read per program.
 const STEPS_MAX: usize = 16 * PAGE_ROWS_MAX as usize;
-/// How steps end that generated nothing to count.
+/// Results of steps that generated nothing to count.
 const UNFINISHED: [&str; 3] = ["failed", "cancelled", "interrupted"];
 
-/// What would have been seen of a program before `present`.
+/// The observations of a program before `present`.
 ///
 /// # Errors
 /// The store failed.
-pub(super) async fn recall(
+pub(super) async fn earlier_observations(
     store: &dyn Store,
     present: &Observation,
 ) -> Result<Vec<Observation>, StoreError> {
@@ -38,7 +38,7 @@ pub(super) async fn recall(
 fn seen_of(mut steps: Vec<StepRow>, present: &Observation) -> Vec<Observation> {
     steps.retain(|step| step.finished_at_us.is_some());
     steps.retain(|step| !UNFINISHED.contains(&step.outcome.as_str()));
-    // Steps of several gateways are not in order by their numbers; the oldest may have been removed.
+    // Steps of several gateways are not ordered by their ids; the oldest may have been removed.
     steps.sort_by_key(|step| Reverse(step.finished_at_us));
     steps.truncate(present.steps as usize);
     steps.reverse();
@@ -78,7 +78,7 @@ fn seen_of(mut steps: Vec<StepRow>, present: &Observation) -> Vec<Observation> {
         all.push(seen.clone());
         before = Some(step);
     }
-    // What is seen at present comes by itself.
+    // The present observation is added separately.
     let is_present = |seen: &Observation| {
         seen.steps == present.steps && !present.moment.is_over() && seen.moment == present.moment
     };
@@ -86,7 +86,7 @@ fn seen_of(mut steps: Vec<StepRow>, present: &Observation) -> Vec<Observation> {
     all
 }
 
-/// Extra columns of which no more than the first prompt is known.
+/// The extra columns of an earlier observation, of which only the first prompt is known.
 fn unknown(present: &Observation) -> [f32; EXTRA_COLUMNS.len()] {
     let mut extra = [-1.0; EXTRA_COLUMNS.len()];
     extra[0] = present.extra[0];
@@ -95,7 +95,7 @@ fn unknown(present: &Observation) -> [f32; EXTRA_COLUMNS.len()] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sightings::tests::seen;
+    use super::super::reservoir::tests::seen;
     use super::*;
     use treadle_store::{Batch, Location, ProgramRow, open};
 
@@ -156,7 +156,7 @@ mod tests {
             ..Batch::default()
         };
         store.append(&batch).await.expect("it appends");
-        let all = recall(&*store, &seen(7, 3, Moment::Returned))
+        let all = earlier_observations(&*store, &seen(7, 3, Moment::Returned))
             .await
             .expect("it reads");
         let expected = [
@@ -168,11 +168,11 @@ mod tests {
             (3, 150, 2_200, 0.0),
         ];
         assert_eq!(figures(&all), expected);
-        let over = recall(&*store, &seen(7, 3, Moment::Ended))
+        let over = earlier_observations(&*store, &seen(7, 3, Moment::Ended))
             .await
             .expect("it reads");
         assert_eq!(figures(&over), expected);
-        let acting = recall(&*store, &seen(7, 3, Moment::Acting))
+        let acting = earlier_observations(&*store, &seen(7, 3, Moment::Acting))
             .await
             .expect("it reads");
         assert_eq!(figures(&acting), expected[..5]);
