@@ -1,4 +1,4 @@
-//! What an action runs, as its client wrote it: read once, within bounds.
+//! The description of an action: parsing, limits, canonical form.
 
 mod check;
 
@@ -9,89 +9,89 @@ use sha2::{Digest, Sha256};
 
 pub(crate) use check::{check_command, check_env, check_name, split_url};
 
-/// Words of a command at most.
+/// Maximum number of words in a command.
 pub(crate) const ARGS_MAX: usize = 4_096;
-/// Bytes of one word or one variable: what Linux passes to a program.
+/// Maximum size of one word or one variable: the limit of Linux.
 pub(crate) const ARG_BYTES_MAX: usize = (128 << 10) - 1;
-/// Bytes of all words of a command.
+/// Maximum size of all words of a command.
 pub(crate) const ARGS_BYTES_MAX: usize = 1 << 20;
-/// Variables of the environment at most.
+/// Maximum number of environment variables.
 pub(crate) const ENV_MAX: usize = 256;
-/// Bytes of all names and values of the environment.
+/// Maximum size of all names and values of the environment.
 pub(crate) const ENV_BYTES_MAX: usize = 256 << 10;
-/// Bytes of the standard input, or of the body of a request.
+/// Maximum size of the standard input, or of the body of a request.
 pub(crate) const STDIN_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a folder's path or of a URL.
+/// Maximum length of a folder's path or of a URL.
 pub(crate) const PATH_BYTES_MAX: usize = 4_096;
-/// Bytes of a name of a service or of a quota.
+/// Maximum length of a name of a service or of a quota.
 pub(crate) const NAME_BYTES_MAX: usize = 128;
-/// Headers of a request at most.
+/// Maximum number of headers of a request.
 pub(crate) const HEADERS_MAX: usize = 64;
-/// Bytes of all headers of a request.
+/// Maximum size of all headers of a request.
 pub(crate) const HEADERS_BYTES_MAX: usize = 32 << 10;
 
-/// What to run: a JSON object with exactly one of `process`, `sandbox`, `http` and `service`. It is written
-/// the same way, so that what is stored is read again by [`ActionBody::parse`].
+/// What to run: a JSON object with exactly one of `process`, `sandbox`, `http` and `service`. It is
+/// serialized in the same form, which [`ActionBody::parse`] accepts.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionBody {
-    /// A process of this machine.
+    /// A process on this machine.
     Process(ProcessBody),
     /// A command in a sandbox.
     Sandbox(SandboxCommand),
-    /// What a handler of this daemon does itself; no client sends it.
+    /// Work that a handler of this daemon does itself; clients can't send it.
     Held(HeldWork),
-    /// A request to a server that the tenant may reach.
+    /// A request to a server that is allowed for the tenant.
     Http(HttpRequest),
     /// A request to the service on the action's devices.
     Service(ServiceCall),
 }
 
-/// A command and what it is given.
+/// A command, its input and its environment.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessBody {
-    /// The program and its arguments. No shell reads them.
+    /// The program and its arguments, without a shell.
     pub command: Vec<String>,
-    /// What it reads, 1 MiB at most.
+    /// Standard input, at most 1 MiB.
     #[serde(default)]
     pub stdin: String,
     /// Variables in addition to those that every action has.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Where it runs, from the folder of all actions on; that folder if there is none.
+    /// Working folder, relative to the folder of all actions; that folder by default.
     #[serde(default)]
     pub cwd: Option<String>,
 }
 
-/// A command in a sandbox, and what it is given.
+/// A command in a sandbox, its input and its environment.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxCommand {
-    /// The sandbox, which is its tenant's.
+    /// Id of the sandbox, which must belong to the same tenant.
     pub id: String,
-    /// The program and its arguments. No shell reads them.
+    /// The program and its arguments, without a shell.
     pub command: Vec<String>,
-    /// What it reads, 1 MiB at most.
+    /// Standard input, at most 1 MiB.
     #[serde(default)]
     pub stdin: String,
     /// Variables in addition to those of the sandbox.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Where it runs inside; root's home if there is none.
+    /// Working folder in the sandbox; root's home by default.
     #[serde(default)]
     pub cwd: Option<String>,
 }
 
-/// Work that a handler does itself, once it has the resources.
+/// Work that a handler does itself when its resources are granted.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldWork {
-    /// By which the handler is found.
+    /// Identifies the waiting handler.
     pub token: String,
-    /// Where it is done, for those who look.
+    /// The sandbox that it concerns, for display.
     pub sandbox: String,
-    /// What it is, for those who look.
+    /// What the work is, for display.
     pub what: String,
 }
 
@@ -102,15 +102,15 @@ pub struct HttpRequest {
     /// Its method.
     #[serde(default = "get")]
     pub method: String,
-    /// Where it goes.
+    /// Its URL.
     pub url: String,
-    /// Its headers, in small letters once it is read.
+    /// Its headers, in lowercase after parsing.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Its body, 1 MiB at most.
+    /// Its body, at most 1 MiB.
     #[serde(default)]
     pub body: String,
-    /// The quota that an answer of 429 is a refusal of. Without one, it is an answer like others.
+    /// The quota that a 429 response belongs to. Without one, 429 is an ordinary result.
     #[serde(default)]
     pub quota: Option<String>,
 }
@@ -124,12 +124,12 @@ pub struct ServiceCall {
     /// Its method.
     #[serde(default = "get")]
     pub method: String,
-    /// What follows the service's own address.
+    /// Path relative to the service's address.
     pub path: String,
-    /// Its headers, in small letters once it is read.
+    /// Its headers, in lowercase after parsing.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Its body, 1 MiB at most.
+    /// Its body, at most 1 MiB.
     #[serde(default)]
     pub body: String,
 }
@@ -138,7 +138,7 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// What is wrong with a description: which field, and the remedy.
+/// An invalid description: the field, the problem and the remedy.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{field}` {problem}")]
 pub struct BodyError {
@@ -152,17 +152,17 @@ impl BodyError {
         Self { field, problem }
     }
 
-    /// The field; `body` for all of it.
+    /// The invalid field; `body` for the whole.
     pub fn field(&self) -> &str {
         &self.field
     }
 }
 
 impl ActionBody {
-    /// Reads and checks a description.
+    /// Parses and checks a description.
     ///
     /// # Errors
-    /// The first field that is wrong.
+    /// The first invalid field.
     pub fn parse(json: &[u8]) -> Result<Self, BodyError> {
         let whole =
             "send one JSON object with exactly one of `process`, `sandbox`, `http` and `service`";
@@ -170,19 +170,19 @@ impl ActionBody {
         body.checked()
     }
 
-    /// Its canonical form, which is read again by [`ActionBody::parse`].
+    /// Its canonical form, which [`ActionBody::parse`] accepts.
     pub fn to_json(&self) -> Vec<u8> {
-        // Maps are ordered and all keys are texts, so that this can't fail.
+        // Can't fail, because maps are ordered and all keys are strings.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// SHA-256 of its canonical form, in hexadecimal digits: the same for descriptions that differ
-    /// only in the order of fields, in spaces, or in what the defaults are.
+    /// SHA-256 of its canonical form in hexadecimal: equal for descriptions that differ only in the
+    /// order of fields, in whitespace, or in explicit defaults.
     pub fn digest(&self) -> String {
         hex(&self.to_json())
     }
 
-    /// The service that it asks.
+    /// The service that it calls.
     pub fn service(&self) -> Option<&str> {
         match self {
             Self::Service(call) => Some(&call.name),
@@ -190,7 +190,7 @@ impl ActionBody {
         }
     }
 
-    /// The sandbox that it is done in.
+    /// The sandbox that it runs in.
     pub fn sandbox(&self) -> Option<&str> {
         match self {
             Self::Sandbox(command) => Some(&command.id),
@@ -199,7 +199,7 @@ impl ActionBody {
         }
     }
 
-    /// The quota that it draws from.
+    /// The quota that it uses.
     pub fn quota(&self) -> Option<&str> {
         match self {
             Self::Http(request) => request.quota.as_deref(),
@@ -208,7 +208,7 @@ impl ActionBody {
     }
 }
 
-/// SHA-256 of some bytes in hexadecimal digits.
+/// SHA-256 of the bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(64);
@@ -218,7 +218,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads JSON; `whole` is the remedy where no field is to blame.
+/// Parses JSON; `whole` is the remedy if no single field is invalid.
 pub(crate) fn read<T: for<'de> Deserialize<'de>>(json: &[u8], whole: &str) -> Result<T, BodyError> {
     let mut reader = serde_json::Deserializer::from_slice(json);
     let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {

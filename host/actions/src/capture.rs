@@ -1,8 +1,8 @@
-//! What an action wrote, within a bound: its first bytes and its last ones.
+//! Captures output within a limit: the first and the last bytes are kept.
 
 use std::collections::VecDeque;
 
-/// Bytes that come in, of which the first and the last are kept.
+/// A buffer for the first and the last bytes of an output.
 #[derive(Debug)]
 pub struct Capture {
     half_max: usize,
@@ -12,7 +12,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Keeps `bytes_max` bytes, half of them from the end.
+    /// Keeps at most `bytes_max` bytes, half of them from the end.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             half_max: bytes_max / 2,
@@ -22,12 +22,12 @@ impl Capture {
         }
     }
 
-    /// Takes what came.
+    /// Adds output.
     pub fn take(&mut self, bytes: &[u8]) {
         let to_head = bytes.len().min(self.half_max - self.head.len());
         let (head, rest) = bytes.split_at(to_head);
         self.head.extend_from_slice(head);
-        // Of what comes at once no more than fits is of use.
+        // Only the last bytes of a large piece can be kept.
         let kept = &rest[rest.len().saturating_sub(self.half_max)..];
         let too_many = (self.tail.len() + kept.len()).saturating_sub(self.half_max);
         self.tail.drain(..too_many);
@@ -35,7 +35,7 @@ impl Capture {
         self.left_out += (rest.len() - kept.len() + too_many) as u64;
     }
 
-    /// All that was kept, with a mark where something is missing.
+    /// The kept bytes, with a mark in place of those left out.
     pub fn finish(self) -> Vec<u8> {
         let mut all = self.head;
         if self.left_out > 0 {

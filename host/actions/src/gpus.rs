@@ -1,4 +1,4 @@
-//! The machine's GPUs, as its driver's library (NVML) knows them.
+//! The machine's GPUs, as reported by the driver's library (NVML).
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -7,50 +7,50 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use treadle_core::actions::{Chunk, NODE_DEVICES};
 
-/// What stands for all of a machine's GPUs.
+/// Stands for all GPUs of the machine.
 const ALL: &str = "all";
-/// The driver's library, of which most machines have no name without a version.
+/// The driver's library; most machines have it only under this versioned name.
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// How the ids of whole GPUs begin, which NVML knows by number too.
+/// Prefix of the ids of whole GPUs, which also have a number in NVML.
 const WHOLE: &str = "GPU-";
 
-/// Why there are not the GPUs that were asked for.
+/// Why the configured GPUs can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
-    /// Only NVML knows which all are.
-    #[error("actions.gpus is `all`, and NVML can't say which these are: {0}; name them")]
+    /// `all` requires NVML.
+    #[error("actions.gpus is `all`, but NVML can't list the GPUs: {0}; name them")]
     Library(NvmlError),
-    /// NVML knows others.
+    /// NVML does not have this GPU.
     #[error(
-        "actions.gpus has `{asked}`, and NVML knows no such GPU ({error}); see `nvidia-smi -L`: there are {count}"
+        "actions.gpus has `{asked}`, but NVML has no such GPU ({error}); it has {count}, see `nvidia-smi -L`"
     )]
     Unknown {
-        /// What was asked for.
+        /// The configured name.
         asked: String,
-        /// What NVML says of it.
+        /// NVML's error.
         error: NvmlError,
-        /// How many there are.
+        /// Number of GPUs.
         count: u32,
     },
-    /// Two names are one GPU's, or `all` is not alone.
-    #[error("actions.gpus has `{0}` twice; name each GPU once, or write `all` alone")]
+    /// A GPU is listed twice, or `all` is not the only entry.
+    #[error("actions.gpus has `{0}` twice; name each GPU once, or write only `all`")]
     Twice(String),
 }
 
-/// Which GPUs actions share, in the order in which the scheduler numbers them.
+/// The GPUs that actions share, in the order of the scheduler's numbers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Gpus {
     names: Arc<[String]>,
-    /// Of the smallest, where NVML says it of all.
+    /// Memory of the smallest GPU, if NVML reports that of all.
     memory_bytes: Option<u64>,
 }
 
 impl Gpus {
-    /// The GPUs with these names: numbers, ids, or `all`. Where NVML is, it must know them, and ids
-    /// of whole GPUs become numbers; where it is not, names are taken as they are.
+    /// Finds GPUs by their names: numbers, ids, or `all`. With NVML, names are checked, and ids of
+    /// whole GPUs become numbers; without it, names are used unchanged.
     ///
     /// # Errors
-    /// No such GPU, one twice, or `all` without NVML.
+    /// An unknown GPU, one that is listed twice, or `all` without NVML.
     pub fn find(asked: &[String]) -> Result<Self, GpuError> {
         if asked.is_empty() {
             return Ok(Self::default());
@@ -89,18 +89,18 @@ impl Gpus {
         }
     }
 
-    /// Their names, as CUDA takes them.
+    /// Their names for CUDA.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Memory of the smallest, where that is known.
+    /// Memory of the smallest GPU, if known.
     pub fn memory_bytes(&self) -> Option<u64> {
         self.memory_bytes
     }
 
-    /// Sets the variables from which a process learns its devices. CUDA numbers devices by speed
-    /// unless it is told to number them as NVML does.
+    /// Sets the environment variables that select a process's devices. By default CUDA numbers
+    /// devices by speed, so this also selects NVML's order.
     pub(crate) fn announce(&self, chunk: Chunk, set: &mut impl FnMut(&str, String)) {
         let names = self.of(chunk);
         set("TREADLE_DEVICES", names.clone());
@@ -108,7 +108,7 @@ impl Gpus {
         set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
     }
 
-    /// The names of a chunk's, as `0,1`.
+    /// The names of a chunk's devices, as `0,1`.
     pub(crate) fn of(&self, chunk: Chunk) -> String {
         let first = chunk.node as usize * NODE_DEVICES as usize;
         let name = |number: usize| match self.names.get(first + number) {
@@ -130,13 +130,13 @@ fn smallest_memory(nvml: &Nvml, names: &[String]) -> Option<u64> {
     memory.collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
-/// A name without NVML; one number may be written in several ways.
+/// Normalises a name without NVML: a number may be written in several ways.
 fn as_written(name: &str) -> String {
     name.parse::<u32>()
         .map_or_else(|_| name.to_owned(), |number| number.to_string())
 }
 
-/// What NVML calls a GPU. A part of one (MIG) has no number.
+/// NVML's name of a GPU. A MIG partition has no number.
 fn known(nvml: &Nvml, asked: &str) -> Result<String, GpuError> {
     let found = match asked.parse() {
         Ok(number) => nvml.device_by_index(number).map(|_| number.to_string()),
@@ -175,7 +175,7 @@ mod tests {
         let none = OsStr::new("no-such-library.so");
         assert_eq!(find(&["1", "0"], none), Ok(names(&["1", "0"])));
         let error = find(&["all"], none).expect_err("it is refused");
-        assert!(error.contains("NVML can't say"), "{error}");
+        assert!(error.contains("NVML can't list"), "{error}");
         let error = find(&["0", "all", "0"], none).expect_err("it is refused");
         assert!(error.contains("`0` twice"), "{error}");
     }
@@ -201,7 +201,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return 0
 "#;
 
     #[test]
-    fn nvml_says_which_there_are() {
+    fn names_are_checked_with_nvml() {
         let folder = tempfile::tempdir().expect("a folder");
         let (source, library) = (folder.path().join("nvml.c"), folder.path().join("nvml.so"));
         std::fs::write(&source, STAND_IN).expect("it is written");
@@ -238,7 +238,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return 0
         };
         let chunk = |node, first, size| Chunk { node, first, size };
         assert_eq!(gpus.of(chunk(0, 2, 2)), "g2,g3");
-        // A machine of more than a node's devices has several nodes.
+        // A machine with more than a node's devices has several nodes.
         assert_eq!(gpus.of(chunk(1, 0, 2)), "g8,g9");
     }
 }

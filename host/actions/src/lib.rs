@@ -18,17 +18,18 @@
 //! executor.acknowledge(action, attempt);             // once its end is on record
 //! ```
 //!
-//! An [`Executor`] knows nothing of the scheduler: who decides what runs where hands over the
-//! grants in an [`ActionOrder`], and takes events of the core as reports. Each attempt has a marker
-//! before it begins, and for its end until it is acknowledged, so that after a crash [`recover`]
-//! knows what began, what ended, and what nobody knows the end of.
+//! An [`Executor`] is independent of the scheduler, which passes the grants in an [`ActionOrder`]
+//! and receives the core's events as reports. Each attempt has a marker from before its start, and
+//! another for its end until that is acknowledged, so that after a crash [`recover`] can tell
+//! attempts that began, attempts that ended, and attempts whose end is unknown.
 //!
-//! An action that could not be run at all, because its program is absent or its tenant may not
-//! reach its server, ends with `InfrastructureFailure`, never with an exit code: that would be taken
-//! for a wrong answer.
+//! An action that could not be run, because its program does not exist or its tenant may not reach
+//! its server, ends with `InfrastructureFailure`, never with an exit code, which would count as a
+//! wrong answer.
 //!
-//! Processes outside of sandboxes run as the daemon's user and are not isolated from it ([`ISOLATION`]): bounds are on
-//! time, memory, cores and output. What an action leaves behind is ended with it.
+//! Processes outside of sandboxes run as the daemon's user and are not isolated from it
+//! ([`ISOLATION`]); their time, memory, cores and output are limited. Processes that an action
+//! leaves behind are ended with it.
 
 mod body;
 mod capture;
@@ -53,11 +54,11 @@ pub use outputs::{MemoryOutputs, OutputError, Outputs};
 pub use process::{SupervisorCommand, supervisor_main};
 pub use services::{Lifecycle, ServiceSpec};
 
-/// Cores that this process may use, by number.
+/// Numbers of the cores that this process may use.
 pub fn cores() -> Vec<u32> {
     process::Cores::of_this_process().numbers()
 }
 
-/// What keeps actions outside of sandboxes from one another and from the daemon, for people who ask.
+/// The isolation of actions outside of sandboxes, for display.
 pub const ISOLATION: &str =
-    "none (processes of the daemon's user, bounded in time, memory and cores)";
+    "none (processes of the daemon's user, limited in time, memory and cores)";

@@ -1,9 +1,9 @@
-//! What is known of attempts after a crash: a folder with a small file for each attempt that began,
-//! and one for each that ended and whose end nobody has acknowledged yet.
+//! Markers of attempts, for recovery after a crash: a folder with a small file for each attempt
+//! that began, and one for each end that is not acknowledged yet.
 //!
-//! Files are not flushed to the disk, which would take longer than many an action. They survive the
-//! daemon; if the machine stops, a file that is missing proves nothing, and the folder says so by
-//! the run of the machine that it was last used in.
+//! Files are not synced to disk, which would take longer than many actions. They survive the
+//! daemon. If the machine crashes, a missing file proves nothing; the folder records the machine's
+//! boot id to detect that.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,9 +18,9 @@ use treadle_trust::private_folder;
 
 use crate::process::{Identity, Leftover, boot_id, end_leftovers};
 
-/// What names of files of services begin with.
+/// Prefix of the files of services.
 const SERVICE: &str = "service-";
-/// Whose the folder is.
+/// The file that identifies the folder's owner.
 const OWNER: &str = "owner.json";
 
 /// One attempt of an action.
@@ -50,40 +50,40 @@ impl AttemptId {
 pub(crate) struct End {
     #[serde(flatten)]
     pub(crate) outcome: Outcome,
-    /// Digest of its output, where it has any.
+    /// Digest of its output, if it has any.
     pub(crate) output: Option<Box<str>>,
 }
 
-/// The daemon that used the folder last.
+/// The daemon that last used the folder.
 #[derive(Debug, Eq, PartialEq, Serialize, Deserialize)]
 struct Owner {
     boot: String,
     epoch: u64,
 }
 
-/// What earlier daemons left.
+/// The markers of earlier daemons.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Attempts that began, with their ends where they are known.
+    /// Attempts that began, with their ends if known.
     pub(crate) attempts: BTreeMap<AttemptId, Option<End>>,
-    /// Whether what is not among them never began.
+    /// Whether attempts that are missing never began.
     pub(crate) is_all: bool,
 }
 
-/// The folder. It is one daemon's at a time.
+/// The folder of markers, used by one daemon at a time.
 #[derive(Debug)]
 pub(crate) struct Markers {
     folder: PathBuf,
     boot: String,
-    /// Held until another may have the folder.
+    /// The lock on the folder, until it is released.
     lock: Mutex<Option<File>>,
 }
 
 impl Markers {
-    /// Opens the folder, and makes it where there is none.
+    /// Opens the folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// The system's, or another daemon has it.
+    /// The system's, or another daemon uses it.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         private_folder(folder)?;
         let mut options = File::options();
@@ -92,7 +92,7 @@ impl Markers {
             .append(true)
             .open(folder.join("lock"))?;
         lock.try_lock().map_err(|_| {
-            io::Error::other("it is another daemon's; give this one a folder of its own")
+            io::Error::other("another daemon uses it; give this one a separate folder")
         })?;
         Ok(Self {
             folder: folder.to_owned(),
@@ -101,7 +101,7 @@ impl Markers {
         })
     }
 
-    /// Puts on the disk, for good, that from now on the folder has the attempts of this epoch.
+    /// Records durably that the folder has the attempts of this epoch from now on.
     pub(crate) fn begin(&self, epoch: u64) -> io::Result<()> {
         let boot = self.boot.clone();
         let partial = self.folder.join("owner.partial");
@@ -112,7 +112,7 @@ impl Markers {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Lets another have the folder.
+    /// Releases the folder for other daemons.
     pub(crate) fn release(&self) {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         *lock = None;
@@ -122,25 +122,25 @@ impl Markers {
         self.folder.join(format!("{attempt}.{what}"))
     }
 
-    /// Puts on record that an attempt begins, and what will be left of it.
+    /// Records the start of an attempt, and how to find its remaining processes.
     ///
     /// # Errors
-    /// The system's, or it began before.
+    /// The system's, or the attempt began before.
     pub(crate) fn began(&self, attempt: AttemptId, left: &Leftover) -> io::Result<()> {
         let mut file = File::create_new(self.path(attempt, "began"))?;
         file.write_all(&serde_json::to_vec(left)?)
     }
 
-    /// Puts on record how an attempt ended. The file appears as a whole or not at all.
+    /// Records the end of an attempt. The file is written atomically.
     pub(crate) fn ended(&self, attempt: AttemptId, end: &End) -> io::Result<()> {
         let partial = self.path(attempt, "partial");
         fs::write(&partial, serde_json::to_vec(end)?)?;
         fs::rename(&partial, self.path(attempt, "ended"))
     }
 
-    /// Forgets an attempt.
+    /// Removes the markers of an attempt.
     pub(crate) fn erase(&self, attempt: AttemptId) -> io::Result<()> {
-        // The end last: without it the rest would look like an attempt that still runs.
+        // The end marker last: without it, the attempt would look unfinished.
         for what in ["partial", "began", "ended"] {
             match fs::remove_file(self.path(attempt, what)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -150,13 +150,13 @@ impl Markers {
         Ok(())
     }
 
-    /// Puts on record what will be left of a service.
+    /// Records how to find a service's remaining processes.
     pub(crate) fn service_began(&self, instance: &str, left: &Leftover) -> io::Result<()> {
         let path = self.folder.join(format!("{SERVICE}{instance}.began"));
         fs::write(path, serde_json::to_vec(left)?)
     }
 
-    /// What is left of something that begins now.
+    /// The data to find the processes of an attempt that begins now.
     pub(crate) fn leftover(
         &self,
         mark: &str,
@@ -171,8 +171,9 @@ impl Markers {
         }
     }
 
-    /// Reads what earlier daemons left, and ends what still runs of it. A daemon that leads under
-    /// `epoch` knows of all attempts only if it led under the epoch before, and the machine ran on.
+    /// Reads the markers of earlier daemons, and ends their remaining processes. The list of
+    /// attempts is complete only if this folder was used under the epoch before `epoch` and the
+    /// machine has not been restarted.
     pub(crate) fn recover(&self, epoch: u64) -> io::Result<Found> {
         let mut found = Found {
             is_all: self.is_all(epoch),
@@ -188,7 +189,7 @@ impl Markers {
             };
             let attempt = AttemptId::read(stem);
             match (attempt, what) {
-                // After a crash of the machine it may be there without its content.
+                // After a crash of the machine, the file may be empty.
                 (Some(attempt), "ended") => {
                     let end = read(&path);
                     found.attempts.insert(attempt, end);
@@ -224,7 +225,7 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
         Ok(read) => Some(read),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a marker of actions can't be read");
+            tracing::warn!(path = %path.display(), %error, "could not read a marker of an action");
             None
         }
     }

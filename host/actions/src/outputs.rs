@@ -1,4 +1,4 @@
-//! Where outputs of actions go.
+//! Storage of actions' outputs.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,19 +7,19 @@ use async_trait::async_trait;
 
 use crate::body::hex;
 
-/// An output could not be kept.
+/// An output could not be stored.
 #[derive(Debug, thiserror::Error)]
-#[error("the output can't be kept: {0}")]
+#[error("could not store the output: {0}")]
 pub struct OutputError(pub String);
 
-/// Keeps outputs under their digests.
+/// Stores outputs under their digests.
 #[async_trait]
 pub trait Outputs: Send + Sync {
-    /// Keeps some bytes of a tenant's action, durably where the implementation is durable; gives their
-    /// digest. The same bytes may come twice.
+    /// Stores the output of a tenant's action, as durably as the implementation does; returns its
+    /// digest. The same bytes may be stored twice.
     ///
     /// # Errors
-    /// They are not kept.
+    /// If they were not stored.
     async fn put(&self, tenant: &str, bytes: Vec<u8>) -> Result<Box<str>, OutputError>;
 }
 
@@ -28,7 +28,7 @@ pub trait Outputs: Send + Sync {
 pub struct MemoryOutputs(Mutex<BTreeMap<Box<str>, Vec<u8>>>);
 
 impl MemoryOutputs {
-    /// The bytes of a digest.
+    /// The bytes with a digest.
     pub fn get(&self, digest: &str) -> Option<Vec<u8>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get(digest).cloned()

@@ -1,5 +1,5 @@
-//! Requests on behalf of actions: only to where the tenant may go, answers within a bound, refusals
-//! for a time told apart from ends.
+//! HTTP requests of actions: only to permitted destinations, with limited responses. Temporary
+//! refusals by a quota are distinguished from results.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,13 +17,13 @@ use treadle_trust::{ConnectError, Connector, Targets, Trust};
 use crate::body::{BodyError, HttpRequest, ServiceCall, split_url};
 use crate::capture::Capture;
 
-/// Where an operator lets tenants' requests go.
+/// The key with the permitted destinations.
 const EGRESS: &str = "actions.egress";
 
-/// Clients, one for each tenant that may reach anything.
+/// Clients, one for each tenant with permitted destinations.
 pub(crate) struct Requests {
     tenants: BTreeMap<String, Client>,
-    /// To services of this machine whose ports were chosen here.
+    /// Client for services of this machine, on ports chosen by the daemon.
     local: Upstream,
     output_bytes_max: usize,
 }
@@ -33,7 +33,7 @@ struct Client {
     upstream: Upstream,
 }
 
-/// A server, and on whose behalf it is asked.
+/// A server, and the tenant of the request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Server {
     /// Scheme, host and port.
@@ -51,28 +51,28 @@ pub(crate) struct Message {
     pub(crate) body: Bytes,
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Answer {
-    /// With an answer, whatever its status.
+    /// A response, whatever its status.
     Answered {
         status: StatusCode,
         output: Vec<u8>,
-        /// Where it is 429: after which time it may be sent again, 0 if that is not said.
+        /// For status 429, the time after which it may be sent again; 0 if not specified.
         retry_after: Option<Span>,
     },
-    /// There was no answer in time.
+    /// No response in time.
     TimedOut,
-    /// Nobody answered, or the tenant may not go there.
+    /// No response, or a destination that is not permitted.
     Failed(String),
 }
 
 impl Requests {
-    /// Clients of a daemon that listens at `own`, for tenants with their lists of hosts, ports and
+    /// Clients for a daemon that listens at `own`, for tenants with their lists of hosts, ports and
     /// networks.
     ///
     /// # Errors
-    /// An entry of a list that can't be read.
+    /// An invalid entry of a list.
     pub(crate) fn new(
         own: SocketAddr,
         egress: &BTreeMap<String, Vec<String>>,
@@ -99,7 +99,7 @@ impl Requests {
         })
     }
 
-    /// Sends a request and takes the answer in.
+    /// Sends a request and reads the response.
     pub(crate) async fn send(&self, server: &Server, message: Message, limit: Duration) -> Answer {
         let answered = tokio::time::timeout(limit, self.exchange(server, message));
         answered.await.unwrap_or(Answer::TimedOut)
@@ -137,21 +137,22 @@ impl Requests {
                 output,
                 retry_after,
             },
-            Err(error) => Answer::Failed(format!("the answer broke off: {error}")),
+            Err(error) => Answer::Failed(format!("the response was interrupted: {error}")),
         }
     }
 
-    /// The client for a server, if it may be asked.
+    /// The client for a server, if the destination is permitted.
     async fn upstream(&self, server: &Server) -> Result<&Upstream, String> {
         let Some(tenant) = &server.tenant else {
             return Ok(&self.local);
         };
         let Some(client) = self.tenants.get(tenant) else {
             return Err(format!(
-                "tenant {tenant} may reach nothing; have {EGRESS} list where it may"
+                "tenant {tenant} may not reach any server; list its destinations in {EGRESS}"
             ));
         };
-        // Each connection is checked again: the name may have another address by then.
+        // Each connection is checked again, because the name may resolve to another address by
+        // then.
         match client.connector.admit(&server.base).await {
             Ok(()) => Ok(&client.upstream),
             Err(ConnectError::Refused(refused)) => Err(refused.to_string()),
@@ -194,7 +195,7 @@ impl Message {
         }
     }
 
-    /// A request for what is at a path.
+    /// A GET request for a path.
     pub(crate) fn get(path: &str) -> Self {
         Self {
             method: Method::GET,
@@ -204,7 +205,7 @@ impl Message {
         }
     }
 
-    /// A request with JSON.
+    /// A POST request with JSON.
     pub(crate) fn post(path: &str, json: &serde_json::Value) -> Self {
         let json_type = ("content-type".to_owned(), "application/json".to_owned());
         Self {
@@ -217,7 +218,7 @@ impl Message {
 }
 
 fn method(name: &str) -> Method {
-    // It was checked when the description was read.
+    // It was checked when the description was parsed.
     Method::from_bytes(name.as_bytes()).unwrap_or_default()
 }
 

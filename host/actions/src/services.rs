@@ -1,5 +1,5 @@
 //! Services on devices: rewards and judges that are too large for every action to start its own.
-//! What is on which devices is brought about here; who decides it is elsewhere.
+//! This module loads and unloads them; the scheduler decides which service is on which devices.
 
 mod devices;
 mod instance;
@@ -15,15 +15,15 @@ use crate::requests::{Answer, Message, Server};
 use devices::Locks;
 pub(crate) use devices::Place;
 use instance::Instance;
-pub(crate) use instance::Surroundings;
+pub(crate) use instance::InstanceContext;
 pub use spec::{Lifecycle, ServiceSpec};
 
-/// Services that are declared at most.
+/// Maximum number of declared services.
 const SERVICES_MAX: usize = 1_024;
-/// Services of one tenant.
+/// Maximum number of services of one tenant.
 const TENANT_SERVICES_MAX: usize = 256;
 
-/// A service, and whose it is.
+/// A declared service and its tenant.
 #[derive(Debug, Eq, PartialEq)]
 struct Declared {
     tenant: String,
@@ -32,7 +32,7 @@ struct Declared {
 
 /// All services of a daemon.
 pub(crate) struct ServiceHost {
-    surroundings: Surroundings,
+    context: InstanceContext,
     locks: Locks,
     held: Mutex<Held>,
 }
@@ -40,23 +40,23 @@ pub(crate) struct ServiceHost {
 #[derive(Default)]
 struct Held {
     declared: BTreeMap<String, Arc<Declared>>,
-    /// What is where.
+    /// The running services by place.
     instances: BTreeMap<Place, Instance>,
-    /// What was there before, and is restored and not started.
+    /// Services that were in a place before, and are restored rather than started.
     known: BTreeSet<(String, Place)>,
 }
 
 impl ServiceHost {
-    pub(crate) fn new(surroundings: Surroundings) -> Self {
+    pub(crate) fn new(context: InstanceContext) -> Self {
         Self {
-            surroundings,
+            context,
             locks: Locks::default(),
             held: Mutex::default(),
         }
     }
 
-    /// Makes a service known, in the place of its tenant's one of that name: that is replaced where
-    /// it is next asked for. Gives whether there was room and the name is no other tenant's.
+    /// Declares a tenant's service. It replaces the tenant's service with that name when that is
+    /// next used. Returns false if there is no room, or another tenant has the name.
     pub(crate) fn declare(&self, tenant: &str, spec: ServiceSpec, tenants: usize) -> bool {
         let own_max = TENANT_SERVICES_MAX.min(SERVICES_MAX / tenants.max(1));
         let mut held = self.lock();
@@ -76,18 +76,17 @@ impl ServiceHost {
         true
     }
 
-    /// A tenant's service as it was declared.
+    /// The declaration of a tenant's service.
     pub(crate) fn declared(&self, tenant: &str, name: &str) -> Option<ServiceSpec> {
         let held = self.lock();
         let declared = held.declared.get(name)?;
         (declared.tenant == tenant).then(|| declared.spec.clone())
     }
 
-    /// Has a tenant's service on some devices, in the place of all others there; gives where it
-    /// answers.
+    /// Loads a tenant's service on devices, replacing all others there; returns its address.
     ///
     /// # Errors
-    /// Why it is not there, for people.
+    /// The cause, as a message.
     pub(crate) async fn ensure(
         &self,
         tenant: &str,
@@ -105,10 +104,10 @@ impl ServiceHost {
         self.evict(&place).await?;
         let key = (name.to_owned(), place.clone());
         let restores = self.lock().known.contains(&key);
-        let started = Instance::start(declared, &place, restores, &self.surroundings).await;
+        let started = Instance::start(declared, &place, restores, &self.context).await;
         let mut instance = started?;
         if let Err(cause) = self.wait_until_ready(&mut instance).await {
-            let stopped = instance.stop(&self.surroundings).await;
+            let stopped = instance.stop(&self.context).await;
             let more = stopped.err().map(|error| format!("; {error}"));
             let more = more.unwrap_or_default();
             return Err(format!("{name} did not get ready: {cause}{more}"));
@@ -120,10 +119,10 @@ impl ServiceHost {
         Ok(server)
     }
 
-    /// Has no service on some devices.
+    /// Unloads the service from devices.
     ///
     /// # Errors
-    /// Why one is still there, for people.
+    /// The cause, as a message.
     pub(crate) async fn vacate(&self, chunk: Chunk) -> Result<(), String> {
         let place = Place::Devices(chunk);
         let _locked = self.locks.lock(&place).await;
@@ -134,7 +133,7 @@ impl ServiceHost {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a service answers that is there and as it was declared.
+    /// The address of a service that is loaded and has the current declaration.
     fn serving(&self, declared: &Declared, place: &Place) -> Option<Server> {
         let held = self.lock();
         let instance = held.instances.get(place)?;
@@ -142,7 +141,7 @@ impl ServiceHost {
         is_it.then(|| instance.server())
     }
 
-    /// Takes away what is on some devices. What can't be taken away is still held to be there.
+    /// Unloads what is on some devices. What can't be unloaded still counts as loaded.
     async fn evict(&self, place: &Place) -> Result<(), String> {
         loop {
             let next = {
@@ -154,7 +153,7 @@ impl ServiceHost {
             let Some((at, mut instance)) = next else {
                 return Ok(());
             };
-            if let Err(cause) = instance.stop(&self.surroundings).await {
+            if let Err(cause) = instance.stop(&self.context).await {
                 self.lock().instances.insert(at, instance);
                 return Err(cause);
             }
@@ -171,7 +170,7 @@ impl ServiceHost {
                 return Err(instance.last_words().await);
             }
             let left = until.saturating_duration_since(Instant::now());
-            let requests = &self.surroundings.requests;
+            let requests = &self.context.requests;
             match requests.send(&server, Message::get(&path), left).await {
                 Answer::Answered { status, .. } if status.is_success() => return Ok(()),
                 Answer::Answered { status, .. } => last = format!("it answers {status}"),
@@ -186,15 +185,15 @@ impl ServiceHost {
         }
     }
 
-    /// Takes all services away.
+    /// Unloads all services.
     pub(crate) async fn stop_all(&self) {
         let instances = std::mem::take(&mut self.lock().instances);
         let mut stops = tokio::task::JoinSet::new();
         for mut instance in instances.into_values() {
-            let surroundings = self.surroundings.clone();
+            let context = self.context.clone();
             stops.spawn(async move {
-                if let Err(error) = instance.stop(&surroundings).await {
-                    tracing::warn!(%error, "a service is left as it is");
+                if let Err(error) = instance.stop(&context).await {
+                    tracing::warn!(%error, "could not stop a service");
                 }
             });
         }

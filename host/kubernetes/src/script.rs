@@ -40,7 +40,7 @@ pub(crate) fn command(sandbox: &str, mark: &str, order: &Order, has_input: bool)
     if !order.cwd.is_empty() {
         let (cwd, problem) = (
             quoted(&order.cwd),
-            quoted(&format!("{NOT_STARTED}cwd: {} is no folder", order.cwd)),
+            quoted(&format!("{NOT_STARTED}cwd: {} is not a folder", order.cwd)),
         );
         let _ = writeln!(
             script,
@@ -189,7 +189,7 @@ mod tests {
         let (code, line) = told(order("/no'where", "true"));
         assert_eq!(
             (code, line.as_str()),
-            (Some(126), "!cwd: /no'where is no folder\n")
+            (Some(126), "!cwd: /no'where is not a folder\n")
         );
         let (code, line) = told(order("/", "no-such-program"));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What the tests of actions run.
+//! The programs that the tests of actions run.
 
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
@@ -28,7 +28,7 @@ fn now_ns() -> u128 {
     now.unwrap_or_default().as_nanos()
 }
 
-/// A service: it answers who it is, where, and in which process.
+/// A service that returns its name, its port and its process id.
 fn serve() -> io::Result<()> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let port: u16 = variable("TREADLE_PORT").parse().map_err(io::Error::other)?;

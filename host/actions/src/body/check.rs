@@ -1,4 +1,4 @@
-//! The bounds of descriptions.
+//! The limits of descriptions.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::{
     STDIN_BYTES_MAX, SandboxCommand, ServiceCall,
 };
 
-/// Variables that treadle sets begin so.
+/// Prefix of variables that treadle sets.
 const OWN_PREFIX: &str = "TREADLE_";
-/// Headers that the connection decides.
+/// Headers that the connection determines.
 const OWN_HEADERS: [&str; 8] = [
     "connection",
     "content-length",
@@ -125,7 +125,8 @@ impl ServiceCall {
             && !self.path.contains('#')
             && uri.is_some_and(|uri| uri.authority().is_none());
         if !has_form {
-            let problem = "is no path; send one such as /v1/score, treadle adds the address";
+            let problem =
+                "is not a valid path; send one such as /v1/score, treadle adds the address";
             return Err(BodyError::new(field, problem));
         }
         Ok(())
@@ -134,7 +135,7 @@ impl ServiceCall {
 
 fn at_most(field: &str, bytes: usize, max: usize, remedy: &str) -> Checked {
     if bytes > max {
-        let problem = format!("has {bytes} bytes, and may have {max}; {remedy}");
+        let problem = format!("has {bytes} bytes, the limit is {max}; {remedy}");
         return Err(BodyError::new(field, problem));
     }
     Ok(())
@@ -142,18 +143,18 @@ fn at_most(field: &str, bytes: usize, max: usize, remedy: &str) -> Checked {
 
 fn no_nul(field: &str, text: &str) -> Checked {
     if text.contains('\0') {
-        let problem = "holds a NUL byte, which no program can be given; leave it out";
+        let problem = "has a NUL byte, which programs can't receive; remove it";
         return Err(BodyError::new(field, problem));
     }
     Ok(())
 }
 
-/// Names of services and quotas.
+/// Checks the name of a service or a quota.
 pub(crate) fn check_name(field: &str, name: &str) -> Checked {
     at_most(field, name.len(), NAME_BYTES_MAX, "use its name")?;
     let is_char = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
     if name.is_empty() || !name.bytes().all(is_char) {
-        let problem = "is no name; use letters, digits, `-`, `.` and `_`";
+        let problem = "is not a valid name; use letters, digits, `-`, `.` and `_`";
         return Err(BodyError::new(field, problem));
     }
     Ok(())
@@ -165,7 +166,7 @@ pub(crate) fn check_command(field: &str, words: &[String]) -> Checked {
     }
     if words.len() > ARGS_MAX {
         let count = words.len();
-        let problem = format!("has {count} words, and may have {ARGS_MAX}; put them into a file");
+        let problem = format!("has {count} words, the limit is {ARGS_MAX}; put them into a file");
         return Err(BodyError::new(field, problem));
     }
     for (at, word) in words.iter().enumerate() {
@@ -180,13 +181,13 @@ pub(crate) fn check_command(field: &str, words: &[String]) -> Checked {
 pub(crate) fn check_env(whole: &str, env: &BTreeMap<String, String>) -> Checked {
     if env.len() > ENV_MAX {
         let count = env.len();
-        let problem = format!("has {count} variables, and may have {ENV_MAX}; use a file");
+        let problem = format!("has {count} variables, the limit is {ENV_MAX}; use a file");
         return Err(BodyError::new(whole, problem));
     }
     for (name, value) in env {
         let field = format!("{whole}.{}", name.escape_default());
         if name.is_empty() || name.contains('=') || name.contains(char::is_control) {
-            let problem = "is no name of a variable; use letters, digits and `_`";
+            let problem = "is not a valid variable name; use letters, digits and `_`";
             return Err(BodyError::new(&field, problem));
         }
         if name.starts_with(OWN_PREFIX) {
@@ -201,7 +202,7 @@ pub(crate) fn check_env(whole: &str, env: &BTreeMap<String, String>) -> Checked 
     at_most(whole, all.sum(), ENV_BYTES_MAX, "put it into a file")
 }
 
-/// What requests to servers and to services have in common.
+/// Checks the common fields of requests to servers and to services.
 fn check_message(
     whole: &str,
     method: &str,
@@ -209,7 +210,7 @@ fn check_message(
     body: &str,
 ) -> Checked {
     if !METHODS.iter().any(|known| known.as_str() == method) {
-        let problem = "is no method; send GET, HEAD, POST, PUT, PATCH or DELETE";
+        let problem = "is not a supported method; send GET, HEAD, POST, PUT, PATCH or DELETE";
         return Err(BodyError::new(&format!("{whole}.method"), problem));
     }
     let field = format!("{whole}.body");
@@ -227,27 +228,28 @@ fn check_message(
         let has_form = HeaderName::from_bytes(name.as_bytes()).is_ok()
             && HeaderValue::from_str(&value).is_ok();
         if !has_form {
-            let problem = "is no header of HTTP; correct its name and value";
+            let problem = "is not a valid HTTP header; correct its name and value";
             return Err(BodyError::new(&field, problem));
         }
         if OWN_HEADERS.contains(&name.as_str()) {
             return Err(BodyError::new(&field, "is set by treadle; leave it out"));
         }
         if headers.insert(name, value).is_some() {
-            return Err(BodyError::new(&field, "is there twice; leave one out"));
+            return Err(BodyError::new(&field, "is set twice; remove one"));
         }
     }
     Ok(())
 }
 
-/// A URL's server, and what follows.
+/// Splits a URL into its server and the rest.
 pub(crate) fn split_url(field: &str, url: &str) -> Checked<(String, String)> {
     let wrong = |problem: String| BodyError::new(field, problem);
     if url.contains('#') {
         return Err(wrong("has a fragment; leave out what follows the #".into()));
     }
     let uri = url.parse::<Uri>();
-    let uri = uri.map_err(|error| wrong(format!("is no URL: {error}; send http://host/path")))?;
+    let uri =
+        uri.map_err(|error| wrong(format!("is not a URL: {error}; send http://host/path")))?;
     let scheme = uri.scheme_str().unwrap_or_default();
     let authority = uri.authority().map_or("", |a| a.as_str());
     let base = format!("{scheme}://{authority}");

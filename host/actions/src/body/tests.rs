@@ -1,4 +1,4 @@
-//! Descriptions that are read, and those that are refused.
+//! Valid and invalid descriptions.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn the_three_forms_are_read_and_written_alike() {
 }
 
 #[test]
-fn the_digest_is_of_what_it_means() {
+fn equal_descriptions_have_equal_digests() {
     let digest = |json: &str| parse(json).digest();
     let one = digest(r#"{"process":{"command":["a"],"env":{"X":"1","Y":"2"}}}"#);
     assert_eq!(one.len(), 64);
@@ -95,7 +95,7 @@ fn refusals_of_processes_name_the_field_and_the_remedy() {
         (r#""command":[""]"#, "`process.command` is empty"),
         (
             r#""command":["a\u0000"]"#,
-            "`process.command[0]` holds a NUL byte",
+            "`process.command[0]` has a NUL byte",
         ),
         (r#""command":["a",7]"#, "`process.command[1]` can't be read"),
         (
@@ -104,7 +104,7 @@ fn refusals_of_processes_name_the_field_and_the_remedy() {
         ),
         (
             r#""command":["a"],"env":{"A=":"b"}"#,
-            "`process.env.A=` is no name",
+            "`process.env.A=` is not a valid variable name",
         ),
         (
             r#""command":["a"],"env":{"TREADLE_X":"b"}"#,
@@ -112,7 +112,7 @@ fn refusals_of_processes_name_the_field_and_the_remedy() {
         ),
         (
             r#""command":["a"],"env":{"A":"\u0000"}"#,
-            "`process.env.A` holds a NUL byte",
+            "`process.env.A` has a NUL byte",
         ),
         (r#""command":["a"],"cwd":"""#, "`process.cwd` is empty"),
     ] {
@@ -130,11 +130,11 @@ fn refusals_of_requests_name_the_field_and_the_remedy() {
         (r#""url":"http://h/#a""#, "`http.url` has a fragment"),
         (
             r#""url":"http://h/","method":"BREW""#,
-            "`http.method` is no method",
+            "`http.method` is not a supported method",
         ),
         (
             r#""url":"http://h/","quota":"a b""#,
-            "`http.quota` is no name",
+            "`http.quota` is not a valid name",
         ),
         (
             r#""url":"http://h/","headers":{"Host":"x"}"#,
@@ -142,20 +142,20 @@ fn refusals_of_requests_name_the_field_and_the_remedy() {
         ),
         (
             r#""url":"http://h/","headers":{"a":"\n"}"#,
-            "`http.headers.a` is no header",
+            "`http.headers.a` is not a valid HTTP header",
         ),
         (
             r#""url":"http://h/","headers":{"a":"1","A":"2"}"#,
-            "`http.headers.a` is there twice",
+            "`http.headers.a` is set twice",
         ),
     ] {
         let refused = refusal(&format!("{{\"http\":{{{fields}}}}}"));
         assert!(refused.starts_with(told), "{fields}: {refused}");
     }
     for (name, path, told) in [
-        ("s", "http://h/", "`service.path` is no path"),
-        ("s", "//h/", "`service.path` is no path"),
-        ("s /", "/", "`service.name` is no name"),
+        ("s", "http://h/", "`service.path` is not a valid path"),
+        ("s", "//h/", "`service.path` is not a valid path"),
+        ("s /", "/", "`service.name` is not a valid name"),
     ] {
         let json = format!(r#"{{"service":{{"name":"{name}","path":"{path}"}}}}"#);
         let refused = refusal(&json);
@@ -170,7 +170,7 @@ fn bounds_hold_at_their_edges() {
     parse(&stdin(STDIN_BYTES_MAX));
     assert_eq!(
         refusal(&stdin(100_000_000)),
-        "`process.stdin` has 100000000 bytes, and may have 1048576; have the action read a file or \
+        "`process.stdin` has 100000000 bytes, the limit is 1048576; have the action read a file or \
          fetch what it needs"
     );
     let command = |words: &str| format!("{{\"process\":{{\"command\":[{words}]}}}}");

@@ -13,14 +13,14 @@ use crate::markers::{AttemptId, End};
 use crate::process::{Stop, mark, stopped};
 use crate::requests::{Answer, Message, Server};
 
-/// What an attempt came to.
-enum Course {
+/// The result of an attempt.
+enum AttemptEnd {
     Over(Outcome, Vec<u8>),
-    /// A server wants no requests for a time.
+    /// The server refused it because of a quota, for this time.
     Refused(Span),
 }
 
-impl Course {
+impl AttemptEnd {
     pub(super) fn failed(cause: impl Into<Box<str>>) -> Self {
         Self::Over(failed(cause), Vec::new())
     }
@@ -31,7 +31,7 @@ pub(super) fn failed(cause: impl Into<Box<str>>) -> Outcome {
     Outcome::InfrastructureFailure { cause }
 }
 
-/// What an attempt has to run with.
+/// A running attempt and its resources.
 pub(super) struct Attempt {
     pub(super) parts: Arc<Parts>,
     pub(super) id: AttemptId,
@@ -40,9 +40,9 @@ pub(super) struct Attempt {
     pub(super) stop: watch::Receiver<Stop>,
 }
 
-/// Tells that there is no room for an attempt. It has no marker: it did not begin.
+/// Reports that there is no room for an attempt. It has no marker, because it did not begin.
 pub(super) async fn refuse(parts: Arc<Parts>, id: AttemptId) {
-    let cause = "actions run or have ends that are not on record";
+    let cause = "actions are running or not yet recorded as ended; the limit is reached";
     let cause = format!("{} {cause}", parts.config.attempts_max);
     let event = ended(id, failed(cause), None);
     let _ = parts.reports.send(event).await;
@@ -59,15 +59,15 @@ pub(super) async fn run(slot: Slot, order: ActionOrder, stop: watch::Receiver<St
         order,
         stop,
     };
-    let event = match attempt.course().await {
-        Course::Over(outcome, output) => record(&parts, id, outcome, (&tenant, output)).await,
-        Course::Refused(retry_after) => {
+    let event = match attempt.run().await {
+        AttemptEnd::Over(outcome, output) => record(&parts, id, outcome, (&tenant, output)).await,
+        AttemptEnd::Refused(retry_after) => {
             forget(&parts, id, quota.unwrap_or_default(), retry_after).await
         }
     };
-    // Free before the end is told: its client may submit the next one at once.
+    // Freed before the end is reported, because the client may submit the next action at once.
     drop(slot);
-    // Nobody takes events any more where this fails: the daemon ends.
+    // If this fails, nobody receives events any more: the daemon is stopping.
     let _ = parts.reports.send(event).await;
 }
 
@@ -81,7 +81,7 @@ fn ended(id: AttemptId, outcome: Outcome, output: Option<Box<str>>) -> ActionEve
     }
 }
 
-/// Keeps the output, and puts the end on record.
+/// Stores the output, and records the end.
 async fn record(
     parts: &Arc<Parts>,
     id: AttemptId,
@@ -100,12 +100,12 @@ async fn record(
     let event = ended(id, outcome.clone(), output.clone());
     let (markers, end) = (parts.markers.clone(), End { outcome, output });
     if let Err(error) = blocking(move || markers.ended(id, &end)).await {
-        tracing::error!(%id, %error, "the end of an action has no marker; after a crash it is unknown");
+        tracing::error!(%id, %error, "could not write the end marker of an action; after a crash its result is unknown");
     }
     event
 }
 
-/// Takes an attempt off the record that came to nothing.
+/// Removes the marker of an attempt that was not executed.
 async fn forget(
     parts: &Arc<Parts>,
     id: AttemptId,
@@ -114,7 +114,7 @@ async fn forget(
 ) -> ActionEvent {
     let markers = parts.markers.clone();
     if let Err(error) = blocking(move || markers.erase(id)).await {
-        let outcome = failed(format!("its marker can't be removed: {error}"));
+        let outcome = failed(format!("could not remove its marker: {error}"));
         return record(parts, id, outcome, ("", Vec::new())).await;
     }
     parts.lock().held.remove(&id);
@@ -127,40 +127,40 @@ async fn forget(
 }
 
 impl Attempt {
-    async fn course(mut self) -> Course {
+    async fn run(mut self) -> AttemptEnd {
         let service = match self.load().await {
             Ok(service) => service,
-            Err(outcome) => return Course::Over(outcome, Vec::new()),
+            Err(outcome) => return AttemptEnd::Over(outcome, Vec::new()),
         };
         let body = self.order.body.clone();
         match (&*body, service) {
             (ActionBody::Process(body), service) => {
                 let (outcome, output) = self.process(body, service).await;
-                Course::Over(outcome, output)
+                AttemptEnd::Over(outcome, output)
             }
             (ActionBody::Sandbox(command), _) => {
                 let (outcome, output) = self.sandboxed(command).await;
-                Course::Over(outcome, output)
+                AttemptEnd::Over(outcome, output)
             }
             (ActionBody::Held(work), _) => {
                 let (outcome, output) = self.held(work).await;
-                Course::Over(outcome, output)
+                AttemptEnd::Over(outcome, output)
             }
             (ActionBody::Http(request), _) => self.http(request).await,
             (ActionBody::Service(call), Some(server)) => {
                 let message = Message::to_service(call);
                 match self.exchange(&server, message).await {
-                    Ok((outcome, output, _)) => Course::Over(outcome, output),
-                    Err(outcome) => Course::Over(outcome, Vec::new()),
+                    Ok((outcome, output, _)) => AttemptEnd::Over(outcome, output),
+                    Err(outcome) => AttemptEnd::Over(outcome, Vec::new()),
                 }
             }
             (ActionBody::Service(call), None) => {
-                Course::failed(format!("service {} is not there", call.name))
+                AttemptEnd::failed(format!("service {} is not available", call.name))
             }
         }
     }
 
-    /// Has on its devices what it needs there, or nothing; gives where that answers.
+    /// Loads the action's service on its devices, or unloads them; returns the service's address.
     async fn load(&mut self) -> Result<Option<Server>, Outcome> {
         let load = self.order.load.as_ref();
         let name = load.and_then(|load| load.service.as_deref());
@@ -170,7 +170,7 @@ impl Attempt {
         if name.is_none() && chunk.is_none() {
             return Ok(None);
         }
-        // It goes on if the action is stopped: devices are never left half changed.
+        // Continues even if the action is stopped, so that devices are never left half changed.
         let changed = tokio::spawn(async move {
             match (name, chunk) {
                 (Some(name), chunk) => services.ensure(&tenant, &name, chunk).await.map(Some),
@@ -212,32 +212,32 @@ impl Attempt {
         let _ = self.parts.reports.send(event).await;
     }
 
-    /// Puts on record that it begins; nothing of it outlives this daemon.
+    /// Records the beginning of something that does not outlive this daemon.
     pub(super) async fn begin(&self) -> Result<(), Outcome> {
         let (markers, id) = (self.parts.markers.clone(), self.id);
         let left = markers.leftover(&self.mark, None, None);
         let began = blocking(move || markers.began(id, &left)).await;
-        began.map_err(|error| failed(format!("it can't be put on record: {error}")))?;
+        began.map_err(|error| failed(format!("could not record its start: {error}")))?;
         self.tell_began().await;
         Ok(())
     }
 
-    async fn http(self, request: &HttpRequest) -> Course {
+    async fn http(self, request: &HttpRequest) -> AttemptEnd {
         let (server, message) = match Message::of(request, &self.order.tenant) {
             Ok(message) => message,
-            Err(error) => return Course::failed(error.to_string()),
+            Err(error) => return AttemptEnd::failed(error.to_string()),
         };
         match self.exchange(&server, message).await {
             Ok((_, _, Some(retry_after))) if request.quota.is_some() => {
-                Course::Refused(retry_after)
+                AttemptEnd::Refused(retry_after)
             }
-            Ok((outcome, output, _)) => Course::Over(outcome, output),
-            Err(outcome) => Course::Over(outcome, Vec::new()),
+            Ok((outcome, output, _)) => AttemptEnd::Over(outcome, output),
+            Err(outcome) => AttemptEnd::Over(outcome, Vec::new()),
         }
     }
 
-    /// Sends a request; gives its end and the answer, and after which time it may be sent again
-    /// where it was one too many.
+    /// Sends a request; returns its outcome and response, and, if a quota was exceeded, the time
+    /// after which it may be sent again.
     async fn exchange(
         mut self,
         server: &Server,

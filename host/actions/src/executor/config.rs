@@ -1,4 +1,4 @@
-//! What an executor is given by its operator.
+//! The operator's configuration of an executor.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,50 +11,51 @@ use treadle_trust::Trust;
 use crate::gpus::Gpus;
 use crate::process::SupervisorCommand;
 
-/// Variables that an action gets from the daemon's environment, unless others are named.
+/// Default environment variables that actions inherit from the daemon.
 const INHERITED: [&str; 7] = ["HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"];
 
-/// What an executor is given by its operator.
+/// The operator's configuration of an executor.
 #[derive(Clone, Debug)]
 pub struct ExecutorConfig {
-    /// What supervises processes.
+    /// The program that supervises processes.
     pub supervisor: SupervisorCommand,
-    /// A folder of this daemon's own, on a disk that survives the daemon.
+    /// A folder for this daemon only, on a disk that survives the daemon.
     pub markers: PathBuf,
-    /// The epoch under which the daemon leads its store, one greater than that of the leader before.
+    /// The epoch under which the daemon leads its store, one greater than the previous leader's.
     pub epoch: u64,
-    /// Where actions run that name no folder, and where relative ones begin.
+    /// Default working folder of actions, and base of relative ones.
     pub workdir: PathBuf,
-    /// Variables that actions get from the daemon's environment.
+    /// Environment variables that actions inherit from the daemon.
     pub inherit: Vec<String>,
-    /// Attempts that run or whose end is not acknowledged.
+    /// Most attempts that are running or whose end is not acknowledged.
     pub attempts_max: usize,
-    /// Bytes of an output that are kept, half from its beginning and half from its end.
+    /// Bytes kept of an output, half from its beginning and half from its end.
     pub output_bytes_max: usize,
-    /// How long processes have between the request to end and their end.
+    /// Time between the request to end and the kill of a process.
     pub grace: Duration,
-    /// A cgroup (version 2) that is delegated to the daemon, with the controllers `cpu`, `cpuset`
-    /// and `memory`. Without one, cores are bound by affinity and memory is watched.
+    /// A cgroup (version 2) delegated to the daemon with the controllers `cpu`, `cpuset` and
+    /// `memory`. Without one, cores are limited by CPU affinity, and memory use is polled.
     pub cgroup: Option<PathBuf>,
-    /// Whether each supervisor has a cgroup of its own below the daemon's, where that may be, so that
-    /// nothing of an action outlives it. Otherwise a process before it sees to that.
+    /// Whether each supervisor gets its own cgroup below the daemon's, if permitted, so that no
+    /// process of an action outlives it. Otherwise a guard process ensures that.
     pub pens: bool,
-    /// Where commands in sandboxes run; they can't be run without it.
+    /// Runs commands in sandboxes; without it they are refused.
     pub sandboxes: Option<Sandboxes>,
     /// The GPUs that actions and their services share.
     pub gpus: Gpus,
-    /// Where the daemon listens: no action may ask it.
+    /// The daemon's own address, which actions must not reach.
     pub own: SocketAddr,
-    /// Hosts, ports and networks that each tenant's requests may reach; others reach nothing.
+    /// Hosts, ports and networks that each tenant's requests may reach; other tenants reach
+    /// nothing.
     pub egress: BTreeMap<String, Vec<String>>,
-    /// Whose certificates are accepted.
+    /// The certificate authorities that are trusted.
     pub trust: Trust,
-    /// How long a connection may take to come about.
+    /// Timeout for opening a connection.
     pub connect_timeout: Duration,
 }
 
 impl ExecutorConfig {
-    /// A configuration of the first epoch with the usual bounds, no egress and no cgroup.
+    /// A configuration for the first epoch with default limits, no egress and no cgroup.
     pub fn new(supervisor: SupervisorCommand, markers: PathBuf, own: SocketAddr) -> Self {
         Self {
             supervisor,

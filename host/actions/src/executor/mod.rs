@@ -1,4 +1,4 @@
-//! Starts actions, stops them, and tells what became of them.
+//! Starts and stops actions, and reports their results.
 
 mod attempt;
 mod config;
@@ -24,59 +24,59 @@ use crate::markers::{AttemptId, Markers};
 use crate::outputs::Outputs;
 use crate::process::{Cgroups, Cores, Stop, Supervisors};
 use crate::requests::Requests;
-use crate::services::{ServiceHost, ServiceSpec, Surroundings};
+use crate::services::{InstanceContext, ServiceHost, ServiceSpec};
 
-/// Supervisors that wait from the beginning, at most.
+/// Most supervisors that are started in advance.
 const WARM_MAX: usize = 16;
 
-/// What to run, and with what.
+/// An attempt to execute, with its resources.
 #[derive(Clone, Debug)]
 pub struct ActionOrder {
     /// The action.
     pub action: ActionId,
-    /// Which attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// What it has until it ends.
+    /// Its resources until it ends.
     pub grants: Vec<Grant>,
-    /// What its devices must get first.
+    /// The service to load on its devices first.
     pub load: Option<Load>,
     /// What to run.
     pub body: Arc<ActionBody>,
-    /// After this it is stopped; loading a service does not count.
+    /// Time limit, without the time to load a service.
     pub run_max: Span,
-    /// Whether it may be run again where nobody knows how far it came.
+    /// Whether it may be run again if its progress is unknown.
     pub idempotent: bool,
-    /// The RL run it belongs to, which it is told.
+    /// The RL run it belongs to, which is passed to it.
     pub job: String,
-    /// Whose action it is: decides what requests may reach and which services there are.
+    /// The tenant, which determines permitted destinations and available services.
     pub tenant: String,
 }
 
-/// Why there is no executor.
+/// Why an executor can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
-    /// The folder of markers can't be used.
-    #[error("{folder} can't hold the markers of actions: {error}")]
+    /// The folder of markers is unusable.
+    #[error("can't use {folder} for the markers of actions: {error}")]
     Markers {
         /// The folder.
         folder: String,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// The cgroup that is configured can't be used.
-    #[error("the cgroup {folder} can't be used: {error}; delegate it to the daemon")]
+    /// The configured cgroup is unusable.
+    #[error("can't use the cgroup {folder}: {error}; delegate it to the daemon")]
     Cgroup {
         /// The folder.
         folder: String,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// A list of what a tenant may reach can't be read.
+    /// An egress list is invalid.
     #[error("egress: {0}")]
     Egress(io::Error),
 }
 
-/// Runs actions. Clones are the same executor; all may be called from any thread.
+/// Runs actions. Clones share the executor; methods may be called from any thread.
 #[derive(Clone)]
 pub struct Executor(Arc<Parts>);
 
@@ -92,30 +92,30 @@ struct Parts {
     reports: mpsc::Sender<ActionEvent>,
     runtime: Handle,
     state: Mutex<State>,
-    /// How many run.
+    /// Number of running attempts.
     running: watch::Sender<usize>,
 }
 
 #[derive(Default)]
 struct State {
     running: BTreeMap<AttemptId, watch::Sender<Stop>>,
-    /// Handlers that wait for resources, by token.
+    /// Handlers that wait for their resources, by token.
     expected: BTreeMap<String, oneshot::Sender<Hold>>,
-    /// Attempts that have a marker or are about to.
+    /// Attempts that have a marker or will have one.
     held: BTreeSet<AttemptId>,
     is_shut_down: bool,
 }
 
 impl Executor {
-    /// An executor that goes on from what was recovered, which must be on record by now. It reports
-    /// `ActionBegan`, `ActionEnded` and `QuotaRefused`. Reports must be taken: actions wait for that
-    /// as they begin and end.
+    /// Starts an executor after a recovery, whose results must be recorded by now. It reports
+    /// `ActionBegan`, `ActionEnded` and `QuotaRefused`. The reports must be received: actions wait
+    /// for that as they begin and end.
     ///
     /// # Errors
-    /// What of the configuration can't be used.
+    /// If the configuration is unusable.
     ///
     /// # Panics
-    /// Outside a runtime of tokio.
+    /// Outside a tokio runtime.
     pub async fn start(
         config: ExecutorConfig,
         recovery: Recovery,
@@ -138,7 +138,7 @@ impl Executor {
         );
         let requests = Arc::new(requests.map_err(ExecutorError::Egress)?);
         let supervisors = Arc::new(Supervisors::new(config.supervisor.clone(), recovery.pens));
-        let services = ServiceHost::new(Surroundings {
+        let services = ServiceHost::new(InstanceContext {
             supervisors: supervisors.clone(),
             markers: markers.clone(),
             requests: requests.clone(),
@@ -169,24 +169,24 @@ impl Executor {
         })))
     }
 
-    /// Makes a service known to its tenant's actions, or replaces the one of its name. Gives whether
-    /// there was room for it and the name is no other tenant's.
+    /// Declares a service for its tenant's actions, or replaces the one with its name. Returns
+    /// false if there is no room for it, or another tenant has the name.
     pub fn declare(&self, tenant: &str, service: ServiceSpec, tenants: usize) -> bool {
         self.0.services.declare(tenant, service, tenants)
     }
 
-    /// A tenant's service as it was declared.
+    /// The declaration of a tenant's service.
     pub fn declared(&self, tenant: &str, service: &str) -> Option<ServiceSpec> {
         self.0.services.declared(tenant, service)
     }
 
-    /// Memory of the smallest GPU, where that is known.
+    /// Memory of the smallest GPU, if known.
     pub fn gpu_memory_bytes(&self) -> Option<u64> {
         self.0.config.gpus.memory_bytes()
     }
 
-    /// Runs an attempt whose start is on record. What becomes of it is reported; where there is no
-    /// room for it, that it could not be run. One that began before is left as it is.
+    /// Runs an attempt whose start is recorded. Its results are reported; if there is no room for
+    /// it, a failure is reported. An attempt that has begun before is ignored.
     pub fn execute(&self, order: ActionOrder) {
         let parts = self.0.clone();
         let id = AttemptId {
@@ -199,7 +199,7 @@ impl Executor {
             return;
         }
         if state.held.contains(&id) {
-            tracing::error!(%id, "an attempt was to be executed twice");
+            tracing::error!(%id, "refusing to execute an attempt twice");
             return;
         }
         if state.held.len() >= parts.config.attempts_max {
@@ -216,7 +216,7 @@ impl Executor {
         runtime.spawn(attempt::run(slot, order, stopped));
     }
 
-    /// Ends an attempt; its end is reported. One that does not run is left as it is.
+    /// Stops an attempt; its end is reported. One that is not running is ignored.
     pub fn stop(&self, action: ActionId, attempt: u32) {
         let id = AttemptId { action, attempt };
         if let Some(stop) = self.0.lock().running.get(&id) {
@@ -224,25 +224,27 @@ impl Executor {
         }
     }
 
-    /// Forgets an attempt whose end is on record elsewhere.
+    /// Removes an attempt whose end is recorded elsewhere.
     pub fn acknowledge(&self, action: ActionId, attempt: u32) {
         let (parts, id) = (self.0.clone(), AttemptId { action, attempt });
         self.0.runtime.spawn_blocking(move || {
             if parts.lock().running.contains_key(&id) {
-                tracing::error!(%id, "an attempt was acknowledged that runs");
+                tracing::error!(%id, "a running attempt was acknowledged");
                 return;
             }
             match parts.markers.erase(id) {
                 Ok(()) => {
                     parts.lock().held.remove(&id);
                 }
-                Err(error) => tracing::warn!(%id, %error, "the marker of an action stays"),
+                Err(error) => {
+                    tracing::warn!(%id, %error, "could not remove the marker of an action")
+                }
             }
         });
     }
 
-    /// Ends all that runs, services too, waits for it, and lets go of the folder of markers. Ends are
-    /// still reported, and must be taken meanwhile.
+    /// Ends all attempts and services, waits for them, and releases the folder of markers. Ends are
+    /// still reported, and must be received meanwhile.
     pub async fn shutdown(&self) {
         {
             let mut state = self.0.lock();
@@ -258,14 +260,14 @@ impl Executor {
             }
         }
         let mut running = self.0.running.subscribe();
-        // The sender is held by `self`.
+        // `self` holds the sender.
         let _ = running.wait_for(|running| *running == 0).await;
         self.0.services.stop_all().await;
         self.0.supervisors.close().await;
         self.0.markers.release();
     }
 
-    /// Attempts that run.
+    /// Number of running attempts.
     pub fn running(&self) -> usize {
         self.0.lock().running.len()
     }
@@ -277,7 +279,7 @@ impl Parts {
     }
 }
 
-/// The place of a running attempt, free again once this is dropped.
+/// The slot of a running attempt; freed when this is dropped.
 struct Slot {
     parts: Arc<Parts>,
     id: AttemptId,
@@ -291,7 +293,7 @@ impl Drop for Slot {
     }
 }
 
-/// Runs what waits for the disk or the kernel aside.
+/// Runs blocking disk or kernel operations on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

@@ -1,4 +1,4 @@
-//! An attempt that is a process: what it is given, and what its end means.
+//! An attempt as a process: its environment, and the outcome by its end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,9 +14,9 @@ use crate::process::{
 };
 use crate::requests::Server;
 
-/// The resource that cores are.
+/// Name of the resource for cores.
 const CPU: &str = "cpu";
-/// The resource that memory is, in bytes.
+/// Name of the resource for memory, in bytes.
 const MEMORY: &str = "memory";
 
 impl Attempt {
@@ -45,7 +45,7 @@ impl Attempt {
                         remove(cgroup).await;
                         self.why_stopped()
                     }
-                    Err(error) => failed(format!("it can't be put on record: {error}")),
+                    Err(error) => failed(format!("could not record its start: {error}")),
                 };
                 return (outcome, Vec::new());
             }
@@ -61,7 +61,7 @@ impl Attempt {
         (outcome, ended.output)
     }
 
-    /// Makes its cgroup, and puts on record that it begins.
+    /// Makes its cgroup, and records its start.
     async fn prepare(
         &mut self,
         (supervisor, pen): (Identity, Option<PathBuf>),
@@ -70,7 +70,7 @@ impl Attempt {
         let (parts, id) = (self.parts.clone(), self.id);
         let memory = self.granted(MEMORY);
         let cores = taken.cores().to_vec();
-        // Ids of actions are those of one shard.
+        // Ids of actions are unique only within a shard.
         let name = format!("{id}-{}", self.mark);
         let own = parts
             .cgroups

@@ -1,4 +1,4 @@
-//! What ran before a crash, as far as this machine knows.
+//! Recovers the attempts of earlier daemons on this machine.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::{ExecutorConfig, ExecutorError, blocking};
 use crate::markers::{AttemptId, Found, Markers};
 use crate::process::{Cgroups, Pens};
 
-/// What earlier daemons left. Nothing of it runs any more.
+/// The attempts of earlier daemons. None of them is running any more.
 #[derive(Debug)]
 pub struct Recovery {
     pub(super) found: Found,
@@ -20,8 +20,8 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// The end of an attempt that was started before, to be put on record: how it ended, or that
-    /// this is unknown. `None` for one that certainly never began: it may be executed now.
+    /// The event to record for an attempt that was started before: its end, or that its end is
+    /// unknown. `None` if it certainly never began, and may be executed now.
     pub fn end(&self, action: ActionId, attempt: u32) -> Option<ActionEvent> {
         let id = AttemptId { action, attempt };
         let (outcome, output) = match self.found.attempts.get(&id) {
@@ -37,23 +37,23 @@ impl Recovery {
         })
     }
 
-    /// Whether what is not among its attempts certainly never began.
+    /// Whether an attempt that was not found certainly never began.
     pub fn is_all(&self) -> bool {
         self.found.is_all
     }
 
-    /// Every attempt that began and was not acknowledged.
+    /// All attempts that began and were not acknowledged.
     pub fn attempts(&self) -> impl Iterator<Item = (ActionId, u32)> {
         let attempts = self.found.attempts.keys();
         attempts.map(|id| (id.action, id.attempt))
     }
 }
 
-/// Takes the folder of markers, reads what earlier daemons left there, and ends what still runs of
-/// it: processes of actions and services.
+/// Locks the folder of markers, reads those of earlier daemons, and ends their remaining processes
+/// and services.
 ///
 /// # Errors
-/// The folder or the cgroup can't be used.
+/// If the folder or the cgroup is unusable.
 pub async fn recover(config: &ExecutorConfig) -> Result<Recovery, ExecutorError> {
     let (folder, epoch, cgroup) = (config.markers.clone(), config.epoch, config.cgroup.clone());
     let found = blocking(move || {
@@ -87,7 +87,7 @@ pub async fn recover(config: &ExecutorConfig) -> Result<Recovery, ExecutorError>
     })
 }
 
-/// Cgroups for the supervisors of the daemon that has this folder, and no other.
+/// The cgroups of supervisors for the daemon with this folder.
 fn pens(folder: &Path) -> Option<Pens> {
     let digest = Sha256::digest(folder.canonicalize().ok()?.as_os_str().as_encoded_bytes());
     let digits: Vec<_> = digest
@@ -97,7 +97,7 @@ fn pens(folder: &Path) -> Option<Pens> {
         .collect();
     let pens = Pens::open(&format!("{}{}", Pens::NAME, digits.concat()));
     if pens.is_none() {
-        tracing::debug!("supervisors of actions have no cgroups of their own, and have guards");
+        tracing::debug!("no cgroups for the supervisors of actions; using guard processes");
     }
     pens
 }

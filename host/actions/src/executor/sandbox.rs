@@ -1,5 +1,5 @@
-//! Attempts in sandboxes: commands that are run here, and work that a handler of the daemon does
-//! itself with what its action was granted.
+//! Attempts in sandboxes: commands that the executor runs, and work that a handler of the daemon
+//! does with the resources of its action.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,39 +16,39 @@ use crate::body::{HeldWork, SandboxCommand};
 use crate::capture::Capture;
 use crate::process::{Stop, Taken, stopped};
 
-/// How long a handler has to end what it does once it is asked to.
+/// How long a handler has to end its work when asked.
 const HANDLER_MAX: Duration = Duration::from_secs(10);
-/// `SIGXFSZ`: a file would have been too long.
+/// `SIGXFSZ`: a file exceeded the size limit.
 const FILE_SIZE: i32 = 25;
-/// The resource that cores are.
+/// Name of the resource for cores.
 const CPU: &str = "cpu";
 
-/// What a handler's action was granted. It is over once this is dropped, or ended.
+/// The resources granted to a handler. The action ends when this is ended or dropped.
 #[derive(Debug)]
 pub struct Hold {
     /// The action.
     pub action: ActionId,
     /// Its cores.
     pub share: Share,
-    /// How much it may use at once.
+    /// Number of cores that it may use at once.
     pub parallelism: u64,
     end: oneshot::Sender<(Outcome, Vec<u8>)>,
     stop: watch::Receiver<Stop>,
 }
 
 impl Hold {
-    /// Waits until it is to be ended.
+    /// Waits for a request to end.
     pub async fn stopped(&mut self) {
         stopped(&mut self.stop).await;
     }
 
-    /// Ends it, with what was written.
+    /// Ends the action, with its output.
     pub fn end(self, outcome: Outcome, output: Vec<u8>) {
         let _ = self.end.send((outcome, output));
     }
 }
 
-/// A handler that waits for its action's turn. It is forgotten once this is dropped.
+/// A handler that waits for its action's resources. Dropping this removes it.
 pub struct Expected {
     executor: Executor,
     token: String,
@@ -56,7 +56,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Waits for the action's turn. Where it never comes, this waits forever.
+    /// Waits for the action's resources, possibly forever.
     pub async fn granted(&mut self) -> Hold {
         match (&mut self.granted).await {
             Ok(hold) => hold,
@@ -72,7 +72,7 @@ impl Drop for Expected {
 }
 
 impl Executor {
-    /// Makes a handler known that does an action's work itself, before the action is submitted.
+    /// Registers a handler for an action's work, before the action is submitted.
     pub fn expect(&self, token: &str) -> Expected {
         let (grant, granted) = oneshot::channel();
         self.0.lock().expected.insert(token.to_owned(), grant);
@@ -85,7 +85,7 @@ impl Executor {
 }
 
 impl Attempt {
-    /// Runs a command in a sandbox of its tenant's.
+    /// Runs a command in a sandbox of its tenant.
     pub(super) async fn sandboxed(mut self, command: &SandboxCommand) -> (Outcome, Vec<u8>) {
         let sandbox = match self.sandbox(&command.id) {
             Ok(sandbox) => sandbox,
@@ -111,7 +111,7 @@ impl Attempt {
         };
         let mut running = match started {
             Ok(Ok(running)) => running,
-            // It may have begun.
+            // The command may have begun.
             Ok(Err(SandboxError::Gone)) => return (Outcome::Unknown, Vec::new()),
             Ok(Err(error)) => return (failed(error.to_string()), Vec::new()),
             Err(_) => return (Outcome::TimedOut, Vec::new()),
@@ -167,11 +167,11 @@ impl Attempt {
         env
     }
 
-    /// Hands what was granted to the handler that asked for it, and waits until that is done.
+    /// Passes the resources to the waiting handler, and waits until its work is done.
     pub(super) async fn held(mut self, work: &HeldWork) -> (Outcome, Vec<u8>) {
         let expected = self.parts.lock().expected.remove(&work.token);
         let Some(handler) = expected else {
-            return (failed("the client that asked for it is gone"), Vec::new());
+            return (failed("the requesting client is gone"), Vec::new());
         };
         if let Err(outcome) = self.begin().await {
             return (outcome, Vec::new());
@@ -186,7 +186,7 @@ impl Attempt {
             stop: self.stop.clone(),
         };
         if handler.send(hold).is_err() {
-            return (failed("the client that asked for it is gone"), Vec::new());
+            return (failed("the requesting client is gone"), Vec::new());
         }
         let lost = || (failed("its handler is gone"), Vec::new());
         tokio::select! {
@@ -200,7 +200,7 @@ impl Attempt {
     }
 }
 
-/// What the end of a command means.
+/// The outcome by the end of a command.
 pub fn outcome(end: End, is_late: bool) -> Outcome {
     match end {
         _ if is_late => Outcome::TimedOut,
@@ -208,7 +208,7 @@ pub fn outcome(end: End, is_late: bool) -> Outcome {
         End::Killed(signal) => Outcome::Killed { signal },
         End::OutOfMemory => Outcome::OutOfMemory,
         End::OutOfDisk => Outcome::Killed { signal: FILE_SIZE },
-        // It may have run in part, or to its end.
+        // It may have run partly or completely.
         End::Gone => Outcome::Unknown,
     }
 }

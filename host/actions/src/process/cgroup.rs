@@ -1,5 +1,5 @@
-//! Bounds by cgroups (version 2), where the daemon may make some: a folder that is delegated to it,
-//! such as that of its systemd unit with `Delegate=yes` and `DelegateSubgroup=daemon`.
+//! Limits by cgroups (version 2), if a folder is delegated to the daemon, such as that of its
+//! systemd unit with `Delegate=yes` and `DelegateSubgroup=daemon`.
 
 use std::fs;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use super::pens::remove;
 
-/// What the kernel must offer in the folder.
+/// Controllers that must be available in the folder.
 const CONTROLLERS: [&str; 3] = ["cpu", "cpuset", "memory"];
-/// Microseconds in which the bound on time of processors holds.
+/// Period of the limit on CPU time, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
-/// A folder in which cgroups are made.
+/// A folder for cgroups.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
     root: PathBuf,
@@ -29,7 +29,7 @@ impl Cgroups {
     /// Opens a folder that is delegated to the daemon.
     ///
     /// # Errors
-    /// It is not there, lacks a controller, or can't be written.
+    /// If it does not exist, lacks a controller, or is not writable.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let offered = fs::read_to_string(root.join("cgroup.controllers"))?;
         for controller in CONTROLLERS {
@@ -43,7 +43,7 @@ impl Cgroups {
         }
         let wanted = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
         fs::write(root.join("cgroup.subtree_control"), wanted)?;
-        // A cgroup with controllers has no processes of its own.
+        // A cgroup with controllers can't contain processes itself.
         let home = root.join("supervisors");
         make(&home)?;
         let root = root.to_owned();
@@ -71,18 +71,18 @@ impl Cgroups {
         }
         if let Some(max) = memory_bytes_max {
             cgroup.write("memory.max", &max.to_string())?;
-            // Absent where the kernel has no swap.
+            // Absent if the kernel has no swap.
             let _ = cgroup.write("memory.swap.max", "0");
         }
         Ok(cgroup)
     }
 
-    /// Where supervisors are.
+    /// The cgroup of the supervisors.
     pub(crate) fn home(&self) -> &Path {
         &self.home
     }
 
-    /// Where the cgroup of an attempt is.
+    /// The folder of an attempt's cgroup.
     pub(crate) fn folder_of(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -93,7 +93,7 @@ impl Cgroup {
         &self.folder
     }
 
-    /// Whether the kernel ended a process of it for want of memory.
+    /// Whether the kernel killed one of its processes because of the memory limit.
     pub(crate) fn ran_out_of_memory(&self) -> bool {
         let events = fs::read_to_string(self.folder.join("memory.events")).unwrap_or_default();
         let count = events
@@ -102,10 +102,10 @@ impl Cgroup {
         count.is_some_and(|count| count.trim() != "0")
     }
 
-    /// Removes it. Processes that have just ended are in it for a moment yet.
+    /// Removes it, with retries, because processes that have just ended stay in it for a moment.
     pub(crate) fn remove(self) {
         if !remove(&self.folder) {
-            tracing::warn!(folder = %self.folder.display(), "a cgroup is in use yet and stays");
+            tracing::warn!(folder = %self.folder.display(), "could not remove a cgroup that is still in use");
         }
     }
 
@@ -126,9 +126,9 @@ fn make(folder: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Plain files in the place of the kernel's: what is written is what is tested.
+    /// With plain files in place of the kernel's.
     #[test]
-    fn bounds_are_written_as_the_kernel_reads_them() {
+    fn limits_are_written_in_the_kernels_format() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         fs::write(root.join("cgroup.controllers"), "cpu memory\n").unwrap();

@@ -1,15 +1,15 @@
-//! Which cores an action runs on: no two share one while there are enough.
+//! Assigns cores to actions: none is shared while there are enough.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The cores that there are, with the number of actions on each.
+/// The available cores, with the number of actions on each.
 #[derive(Clone, Debug)]
 pub(crate) struct Cores(Arc<Mutex<BTreeMap<u32, u32>>>);
 
-/// Cores of one action, given back once this is dropped.
+/// Cores of one action, returned when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     from: Cores,
@@ -17,7 +17,7 @@ pub(crate) struct Taken {
 }
 
 impl Cores {
-    /// Those that this process may run on, which all executors in it share.
+    /// The cores of this process, shared by all executors in it.
     pub(crate) fn of_this_process() -> Self {
         static ALL: LazyLock<Cores> = LazyLock::new(Cores::allowed);
         ALL.clone()
@@ -45,7 +45,7 @@ impl Cores {
         self.lock().len()
     }
 
-    /// Takes the `count` cores that fewest actions are on; all where there are not as many.
+    /// Takes the `count` least used cores, or all if there are fewer.
     pub(crate) fn take(&self, count: usize) -> Taken {
         let mut all = self.lock();
         let mut by_users: Vec<_> = all.iter().map(|(core, users)| (*users, *core)).collect();

@@ -1,5 +1,5 @@
-//! What stands before a supervisor that has no cgroup of its own: a process that takes in what a
-//! supervisor leaves that was killed, and ends it. It reads nothing and tells nothing.
+//! The guard of a supervisor without its own cgroup: a parent process that adopts and ends what a
+//! killed supervisor leaves behind. It neither reads nor writes anything.
 
 use std::io::{self, Write};
 use std::process::{Command, ExitCode};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, wai
 use super::pool::CGROUP;
 use super::tree::{own_pid, signal_descendants};
 
-/// Starts this program again as the supervisor, and ends after the last process below it.
+/// Runs this program again as the supervisor, and ends after the last process below it.
 pub(super) fn run() -> ExitCode {
     let _ = rustix::process::setsid();
     let supervisor = set_child_subreaper(Some(getpid()))
@@ -33,7 +33,7 @@ pub(super) fn run() -> ExitCode {
             Ok(Some((pid, _))) => {
                 is_alone |= pid == supervisor;
                 if is_alone {
-                    // Whatever starts another one meanwhile ends too, and is looked at again then.
+                    // A process started meanwhile also ends later, and is handled then.
                     signal_descendants(own_pid(), Signal::KILL);
                 }
             }

@@ -1,5 +1,5 @@
-//! Ends what is left of attempts whose daemon or supervisor is gone. What there is in their cgroups is
-//! theirs, and what descends from their supervisors; marks find the rest, as far as that keeps them.
+//! Ends the remaining processes of attempts whose daemon or supervisor is gone: those in their
+//! cgroups, descendants of their supervisors, and any others with their mark in the environment.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,28 +12,27 @@ use super::MARK;
 use super::pens::{kill_all_in, remove};
 use super::tree::{Identity, kill_marked, signal_descendants};
 
-/// How long it may take for killed processes to be gone.
+/// Timeout for killed processes to disappear.
 const GONE_MAX: Duration = Duration::from_secs(5);
-/// Between two looks.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What may be left of an attempt.
+/// How to find the remaining processes of an attempt.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Leftover {
-    /// A variable in the environment of its processes.
+    /// The value of [`MARK`](super::MARK) in its processes' environment.
     pub(crate) mark: String,
-    /// The process that all of its processes descend from.
+    /// The ancestor of all its processes.
     pub(crate) supervisor: Option<Identity>,
-    /// The cgroup that all of its processes are in.
+    /// The cgroup of all its processes.
     #[serde(default)]
     pub(crate) cgroup: Option<PathBuf>,
-    /// The run of the machine in which it began.
+    /// Id of the machine's boot in which it began.
     pub(crate) boot: String,
 }
 
-/// Ends the processes of some attempts: those in their cgroups, those below their supervisors, which
-/// end by themselves once their daemon is gone, and those that have their marks. Blocks until they are
-/// gone.
+/// Ends the processes of attempts: those in their cgroups, those below their supervisors, which end
+/// by themselves when their daemon is gone, and those with their marks. Blocks until they are gone.
 pub(crate) fn end_leftovers(left: &[Leftover]) {
     if left.is_empty() {
         return;
@@ -48,11 +47,11 @@ pub(crate) fn end_leftovers(left: &[Leftover]) {
     let until = Instant::now() + GONE_MAX;
     loop {
         supervisors.retain(|supervisor| supervisor.lives());
-        // While a supervisor lives, orphans come back to it.
+        // While a supervisor lives, it adopts orphans.
         for supervisor in &supervisors {
             signal_descendants(supervisor.pid, Signal::KILL);
         }
-        // Supervisors reap what ends below them, and end by themselves.
+        // Supervisors reap their descendants, and end by themselves.
         let spared: Vec<i32> = supervisors.iter().map(|one| one.pid).collect();
         let killed = cgroups.iter().map(|cgroup| kill_all_in(cgroup, &spared));
         let killed: usize = killed.sum();
@@ -71,5 +70,5 @@ pub(crate) fn end_leftovers(left: &[Leftover]) {
     for supervisor in supervisors {
         supervisor.kill();
     }
-    tracing::error!("processes of actions may be left: they did not end in time");
+    tracing::error!("processes of actions did not end in time and may still be running");
 }

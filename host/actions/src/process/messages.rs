@@ -1,5 +1,4 @@
-//! What the daemon tells a supervisor, and what that reports: frames of two lengths, JSON, and bytes
-//! that go with it.
+//! The messages between the daemon and a supervisor: frames with two lengths, JSON, and raw bytes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -11,77 +10,77 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::body::{ARGS_BYTES_MAX, ENV_BYTES_MAX, STDIN_BYTES_MAX};
 
-/// Longest request, for JSON may write a byte as six, and its longest standard input.
+/// Longest request, since JSON may write a byte as six, and its longest standard input.
 pub(super) const REQUEST_BYTES_MAX: (usize, usize) = (
     6 * (ARGS_BYTES_MAX + ENV_BYTES_MAX + (256 << 10)),
     STDIN_BYTES_MAX,
 );
-/// Longest reply, outputs aside.
+/// Longest reply, without output.
 pub(super) const REPLY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of both lengths.
 const HEAD_BYTES: usize = 8;
 
-/// What to run, and within which bounds.
+/// A process to run, and its limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ProcessOrder {
     pub(crate) command: Vec<String>,
     /// The whole environment.
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) cwd: PathBuf,
-    /// How long it may run; a service has no bound.
+    /// Time limit; `None` for a service.
     pub(crate) run_ms_max: Option<u64>,
-    /// How long it has between the request to end and the end.
+    /// Time between the request to end and the kill.
     pub(crate) grace_ms: u64,
-    /// Where it runs; anywhere if there is none.
+    /// Cores to run on; any if empty.
     pub(crate) cores: Vec<u32>,
-    /// Memory of all its processes, to be watched where no cgroup bounds it.
+    /// Limit on the memory of all its processes, polled unless a cgroup enforces it.
     pub(crate) memory_bytes_max: Option<u64>,
-    /// Bytes of its output that are kept.
+    /// Bytes kept of its output.
     pub(crate) output_bytes_max: usize,
     /// The cgroup of the action.
     pub(crate) cgroup: Option<PathBuf>,
-    /// The cgroup that the supervisor goes back to.
+    /// The cgroup that the supervisor returns to.
     pub(crate) cgroup_home: Option<PathBuf>,
 }
 
-/// What a supervisor is to do.
+/// A request to a supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Run this. The standard input goes with it.
+    /// Run this process. Followed by its standard input.
     Run(Box<ProcessOrder>),
-    /// End what runs.
+    /// End the running process.
     Stop,
 }
 
-/// What a supervisor tells.
+/// A reply of a supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// The process was executed.
+    /// The process was started.
     Began,
-    /// How it ended. The output goes with it.
+    /// The process ended. Followed by its output.
     Ended {
         report: Report,
-        /// Whether nothing of it is left, so that another order may follow.
+        /// Whether no process is left, so that another order may follow.
         is_clean: bool,
     },
 }
 
-/// How it ended.
+/// How a process ended.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Report {
     Exited(i32),
     Killed(i32),
     TimedOut,
     OutOfMemory,
-    /// The daemon asked for it, or is gone.
+    /// The daemon requested it, or is gone.
     Stopped,
     /// It could not be run.
     Failed(String),
-    /// Nobody saw its end, nor whether it began.
+    /// Neither its start nor its end was observed.
     Lost,
 }
 
-/// A message as a frame, with the bytes that go with it.
+/// Encodes a message and its raw bytes as a frame.
 pub(super) fn pack(message: &impl Serialize, tail: &[u8]) -> io::Result<Vec<u8>> {
     let json = serde_json::to_vec(message)?;
     let mut frame = Vec::with_capacity(HEAD_BYTES + json.len() + tail.len());
@@ -94,10 +93,10 @@ pub(super) fn pack(message: &impl Serialize, tail: &[u8]) -> io::Result<Vec<u8>>
     Ok(frame)
 }
 
-/// The next message, and the bytes that go with it.
+/// Reads the next message and its raw bytes.
 ///
 /// # Errors
-/// The system's; `UnexpectedEof` where there is none.
+/// The system's; `UnexpectedEof` at the end.
 pub(super) fn unpack<T: DeserializeOwned>(
     mut from: impl Read,
     bytes_max: (usize, usize),
@@ -110,7 +109,7 @@ pub(super) fn unpack<T: DeserializeOwned>(
     Ok((serde_json::from_slice(&json)?, tail))
 }
 
-/// As [`unpack`].
+/// The asynchronous form of [`unpack`].
 pub(super) async fn receive<T: DeserializeOwned>(
     mut from: impl AsyncRead + Unpin,
     bytes_max: (usize, usize),
@@ -127,7 +126,7 @@ fn room(head: [u8; HEAD_BYTES], bytes_max: (usize, usize)) -> io::Result<(Vec<u8
     let both = u64::from_be_bytes(head);
     let (json, tail) = ((both >> 32) as usize, (both & u64::from(u32::MAX)) as usize);
     if json > bytes_max.0 || tail > bytes_max.1 {
-        return Err(io::Error::other("a frame is longer than it may be"));
+        return Err(io::Error::other("a frame exceeds the size limit"));
     }
     Ok((vec![0; json], vec![0; tail]))
 }

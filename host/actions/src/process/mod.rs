@@ -1,5 +1,5 @@
-//! Processes of this machine, each below a supervisor. They are not isolated: they are the daemon's
-//! user, see its files and its network.
+//! Processes on this machine, each below a supervisor. They are not isolated: they run as the
+//! daemon's user, with its files and its network.
 
 mod cgroup;
 mod cores;
@@ -26,27 +26,27 @@ pub(crate) use pool::{Ended, Supervisors};
 pub use supervisor::supervisor_main;
 pub(crate) use tree::{Identity, boot_id};
 
-/// The variable that all processes of an attempt have in their environment.
+/// The environment variable that marks all processes of an attempt.
 pub(crate) const MARK: &str = "TREADLE_MARK";
 
-/// Why a run is to end before it does.
+/// Why a run is stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stop {
-    /// It is to go on.
+    /// It is not stopped.
     Not,
-    /// Its client has no use for it any more.
+    /// Its client cancelled it.
     Cancelled,
-    /// The daemon stops.
+    /// The daemon is stopping.
     Shutdown,
 }
 
-/// Resolves once a run is to end.
+/// Resolves when a run is stopped.
 pub(crate) async fn stopped(stop: &mut latest::Receiver<Stop>) {
-    // Where the sender is gone, the executor is, and so is the daemon.
+    // If the sender is gone, the executor and the daemon are ending.
     let _ = stop.wait_for(|stop| *stop != Stop::Not).await;
 }
 
-/// Variables of the daemon's own environment that actions get.
+/// The daemon's environment variables that actions inherit.
 pub(crate) fn inherited(names: &[String]) -> BTreeMap<String, String> {
     let variables = names.iter().filter_map(|name| {
         let value = std::env::var(name).ok()?;
@@ -55,12 +55,14 @@ pub(crate) fn inherited(names: &[String]) -> BTreeMap<String, String> {
     variables.collect()
 }
 
-/// A text that no other attempt has.
+/// A unique mark of an attempt.
 pub(crate) fn mark() -> String {
     use std::fmt::Write as _;
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
-        tracing::warn!("no random numbers; leftovers of an action may go unfound after a crash");
+        tracing::warn!(
+            "no random numbers; remaining processes of an action may not be found after a crash"
+        );
     }
     let mut text = String::with_capacity(32);
     for byte in bytes {

@@ -1,7 +1,7 @@
-//! Cgroups of supervisors: each has one of its own, in which all stays that it starts, whatever
-//! sessions and environments that makes for itself, and whatever it does to its supervisor. They bound
-//! nothing, and take no rights but those over the daemon's own cgroup. A supervisor is in its cgroup
-//! before it has any order, so that nothing moves between cgroups while actions run.
+//! Cgroups of supervisors. Each supervisor has its own cgroup, which contains everything that it
+//! starts, independent of sessions, environments and the supervisor's fate. These cgroups set no
+//! limits, and need only rights over the daemon's own cgroup. A supervisor is in its cgroup before
+//! it gets an order, so that no process moves between cgroups while actions run.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,16 +13,17 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a cgroup is tried to be removed: processes that have just ended are in it for a moment.
+/// How long removing a cgroup is retried, because processes that have just ended stay in it for a
+/// moment.
 const REMOVAL_MAX: Duration = Duration::from_millis(500);
-/// Between two tries.
+/// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(2);
-/// What is younger may be about to be used.
+/// Younger folders may be about to be used.
 const OLD: Duration = Duration::from_mins(1);
-/// The version 1 controller whose tree is used where there is no version 2.
+/// The version 1 controller whose hierarchy is used if there is no version 2.
 const CONTROLLER: &str = "freezer";
 
-/// Where cgroups of supervisors are made.
+/// The parent of the supervisors' cgroups.
 #[derive(Clone, Debug)]
 pub(crate) struct Pens(Arc<Root>);
 
@@ -32,20 +33,20 @@ struct Root {
     next: AtomicU64,
 }
 
-/// The cgroup of one supervisor, removed once this is dropped.
+/// The cgroup of one supervisor, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pen {
     folder: PathBuf,
-    /// Held so that what they are in is removed last.
+    /// Held so that the parent is removed last.
     within: Pens,
 }
 
 impl Pens {
-    /// What names of daemons' folders begin with.
+    /// Prefix of the folders of daemons.
     pub(crate) const NAME: &str = "treadle-actions-";
 
-    /// Opens the folder of this name below this process's cgroup, and ends all that is in it. `None`
-    /// where there may be none.
+    /// Opens the folder with this name below this process's cgroup, and ends all processes in it.
+    /// `None` if that is not permitted.
     pub(crate) fn open(name: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -54,7 +55,7 @@ impl Pens {
     }
 
     fn below(home: &Path, name: &str) -> io::Result<Self> {
-        // Who may not write both can't move a process from one to the other.
+        // Moving a process requires write access to both.
         access(home.join("cgroup.procs"), Access::WRITE_OK)?;
         let folder = home.join(name);
         match fs::create_dir(&folder) {
@@ -68,7 +69,7 @@ impl Pens {
         Ok(Self(Arc::new(Root { folder, next })))
     }
 
-    /// Makes one.
+    /// Makes a cgroup.
     ///
     /// # Errors
     /// The system's.
@@ -89,7 +90,7 @@ impl Drop for Root {
 }
 
 impl Pen {
-    /// Where it is.
+    /// Its folder.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -108,7 +109,7 @@ impl Drop for Pen {
     }
 }
 
-/// Folders of the cgroup that a process is in by its table, version 2 first.
+/// Candidate folders of a process's cgroup, from its tables, version 2 first.
 fn homes(mounts: &str, own: &str) -> Vec<PathBuf> {
     let own_path = |is_it: &dyn Fn(&str) -> bool| {
         own.lines().find_map(|line| {
@@ -134,7 +135,7 @@ fn homes(mounts: &str, own: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Enters a cgroup, with all that is started from now on.
+/// Moves this process, and so everything it starts later, into a cgroup.
 ///
 /// # Errors
 /// The system's.
@@ -145,14 +146,14 @@ pub(crate) fn enter(cgroup: &Path) -> io::Result<()> {
     procs.write_all(b"0")
 }
 
-/// Kills all processes in a cgroup but some, by their numbers. Gives how many there were beside those.
+/// Kills all processes in a cgroup except some pids. Returns the number of processes except those.
 pub(crate) fn kill_all_in(cgroup: &Path, spared: &[i32]) -> usize {
     let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     let all: Vec<i32> = listed
         .lines()
         .filter_map(|line| line.parse().ok())
         .collect();
-    // Kernels before 5.14 don't have it, nor has version 1.
+    // Missing in kernels before 5.14 and in version 1.
     if !all.iter().any(|pid| spared.contains(pid))
         && let Ok(mut kill) = File::options().write(true).open(cgroup.join("cgroup.kill"))
     {
@@ -168,7 +169,7 @@ pub(crate) fn kill_all_in(cgroup: &Path, spared: &[i32]) -> usize {
     count
 }
 
-/// Removes an empty cgroup. Gives whether it is gone.
+/// Removes an empty cgroup. Returns whether it is gone.
 pub(crate) fn remove(cgroup: &Path) -> bool {
     let until = Instant::now() + REMOVAL_MAX;
     loop {
@@ -181,7 +182,7 @@ pub(crate) fn remove(cgroup: &Path) -> bool {
     }
 }
 
-/// Ends all that is in the cgroups in a folder, and removes them.
+/// Ends all processes in the cgroups of a folder, and removes them.
 fn clear(folder: &Path) {
     let inside = folders(folder);
     let until = Instant::now() + REMOVAL_MAX;
@@ -192,7 +193,7 @@ fn clear(folder: &Path) {
         > 0
     {
         if Instant::now() > until {
-            tracing::error!(folder = %folder.display(), "processes of actions can't be ended");
+            tracing::error!(folder = %folder.display(), "could not end processes of actions");
             return;
         }
         std::thread::sleep(AGAIN);
@@ -202,7 +203,7 @@ fn clear(folder: &Path) {
     }
 }
 
-/// Removes what daemons left that were killed, as far as nothing is in it.
+/// Removes empty folders that killed daemons have left.
 fn sweep(home: &Path) {
     let is_old = |path: &Path| {
         let made = fs::metadata(path).and_then(|found| found.modified());

@@ -1,4 +1,4 @@
-//! The daemon's side of supervisors: those that wait for an order, and one order's course.
+//! The daemon's side of supervisors: idle ones, and the execution of an order.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,36 +17,36 @@ use super::pens::{Pen, Pens};
 use super::tree::Identity;
 use super::{Stop, stopped};
 
-/// Supervisors that wait for an order at most; each has about a megabyte.
+/// Most idle supervisors; each uses about a megabyte.
 const IDLE_MAX: usize = 64;
-/// How much longer than it may a supervisor takes before it counts as stuck.
+/// Time beyond its limit after which a supervisor counts as stuck.
 const SPARE: Duration = Duration::from_secs(15);
-/// Tells a supervisor its cgroup, or, where it has none, to put a guard before itself.
+/// Contains the supervisor's cgroup, or an instruction to start behind a guard.
 pub(super) const CGROUP: &str = "TREADLE_SUPERVISOR_CGROUP";
 /// Bytes of a mark in an output.
 const MARK_BYTES_MAX: usize = 128;
 
-/// A program that calls [`supervisor_main`](crate::supervisor_main) and does nothing else. A daemon
-/// names itself and a hidden subcommand.
+/// A program that only calls [`supervisor_main`](crate::supervisor_main). A daemon uses itself with
+/// a hidden subcommand.
 #[derive(Clone, Debug)]
 pub struct SupervisorCommand {
     /// Path of the program.
     pub program: PathBuf,
-    /// What makes it a supervisor.
+    /// Arguments that start it as a supervisor.
     pub args: Vec<OsString>,
 }
 
-/// Supervisors that wait for an order.
+/// The idle supervisors.
 #[derive(Debug)]
 pub(crate) struct Supervisors {
     command: SupervisorCommand,
-    /// Where their cgroups are made, if that may be.
+    /// The parent of their cgroups, if permitted.
     pens: Option<Pens>,
-    /// `None` once there are to be no more.
+    /// `None` after closing.
     idle: Mutex<Option<Vec<Supervisor>>>,
 }
 
-/// A supervisor that runs nothing.
+/// An idle supervisor.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     child: Child,
@@ -56,7 +56,7 @@ pub(crate) struct Supervisor {
     pen: Option<Pen>,
 }
 
-/// What a process run came to.
+/// The result of a process.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) report: Report,
@@ -73,7 +73,7 @@ impl Supervisors {
         }
     }
 
-    /// Has some wait.
+    /// Starts supervisors in advance.
     pub(crate) async fn warm(&self, count: usize) {
         for _ in 0..count.min(IDLE_MAX) {
             match self.start().await {
@@ -84,10 +84,10 @@ impl Supervisors {
         }
     }
 
-    /// One that waits, or a new one.
+    /// Takes an idle supervisor, or starts a new one.
     ///
     /// # Errors
-    /// The system has no process for it, or no such program.
+    /// If the system can't start a process, or there is no such program.
     pub(crate) async fn take(&self) -> io::Result<Supervisor> {
         loop {
             let idle = self.lock().as_mut().and_then(Vec::pop);
@@ -100,9 +100,9 @@ impl Supervisors {
         }
     }
 
-    /// Lets one wait that was not needed.
+    /// Returns an unused supervisor.
     pub(crate) fn put(&self, supervisor: Supervisor) {
-        // It ends by itself once it is dropped, and is reaped.
+        // A dropped one ends by itself, and is reaped.
         if let Some(idle) = self.lock().as_mut()
             && idle.len() < IDLE_MAX
         {
@@ -110,7 +110,7 @@ impl Supervisors {
         }
     }
 
-    /// Ends all that wait, and those that are put back from now on.
+    /// Ends all idle supervisors, and those returned later.
     pub(crate) async fn close(&self) {
         let idle = self.lock().take();
         for Supervisor {
@@ -123,7 +123,8 @@ impl Supervisors {
         }
     }
 
-    /// Has a supervisor run an order, and waits for the end. `began` runs once the process does.
+    /// Runs an order on a supervisor, and waits for its end. `began` is called when the process has
+    /// started.
     pub(crate) async fn run(
         &self,
         mut supervisor: Supervisor,
@@ -150,17 +151,17 @@ impl Supervisors {
                 }
                 return ended;
             }
-            Ok(Err(error)) => format!("the supervisor of its processes is gone: {error}"),
-            Err(_) => "the supervisor of its processes did not end them in time".to_owned(),
+            Ok(Err(error)) => format!("its supervisor is gone: {error}"),
+            Err(_) => "its supervisor did not end it in time".to_owned(),
         };
         supervisor.end(left).await;
-        tracing::warn!(%cause, "nobody knows how an action ended");
+        tracing::warn!(%cause, "the end of an action is unknown");
         let report = Report::Lost;
         let output = Vec::new();
         Ended { report, output }
     }
 
-    /// Starts a supervisor aside: it takes as long as an executable takes to be loaded.
+    /// Starts a supervisor on another thread, because loading an executable takes time.
     async fn start(&self) -> io::Result<Supervisor> {
         let (command, pens) = (self.command.clone(), self.pens.clone());
         let started =
@@ -208,13 +209,13 @@ impl Supervisor {
         self.identity
     }
 
-    /// The cgroup that all is in that it starts.
+    /// The cgroup of everything that it starts.
     pub(crate) fn cgroup(&self) -> Option<PathBuf> {
         let folder = self.pen.as_ref().map(Pen::folder);
         folder.map(std::path::Path::to_owned)
     }
 
-    /// Gives how it ended, and whether another order may follow.
+    /// Returns how the order ended, and whether another may follow.
     async fn conduct(
         &mut self,
         order: &ProcessOrder,
@@ -253,7 +254,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends what is left below one that can't be used again, and then itself.
+    /// Ends what is left below an unusable supervisor, and then itself.
     async fn end(self, left: Leftover) {
         let Self {
             mut child,

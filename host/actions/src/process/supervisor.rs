@@ -1,9 +1,10 @@
-//! The supervisor: a process between the daemon and an action. All that the action starts stays
-//! below it, whatever sessions and groups it makes, because orphans come back to the nearest
-//! subreaper. It keeps the action's time and memory, and ends all of it when the daemon asks, or is
-//! gone. It is a process of its own because a child can be bound before it begins only by code
-//! that runs in the child, which would take `unsafe` in the daemon. It runs one action after
-//! another, so that most of them wait for no supervisor.
+//! The supervisor: a process between the daemon and an action. Everything that the action starts
+//! stays below it, whatever sessions and groups it makes, because orphans are adopted by the
+//! nearest subreaper. It enforces the action's limits on time and memory, and ends all its
+//! processes when the daemon requests it or is gone. It is a separate process because limits can be
+//! set on a child before it starts only by code that runs in the child, which would need `unsafe`
+//! in the daemon. It runs one action after another, so that most actions do not wait for a
+//! supervisor to start.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -27,28 +28,28 @@ use super::pool::CGROUP;
 use super::watch::{Event, Watch};
 use crate::capture::Capture;
 
-/// What one process may have beyond the bound of all of them: a stop for what grows between looks.
+/// Memory that one process may use beyond the limit of all: a stop for growth between two checks.
 const MEMORY_SPARE: u64 = 1 << 30;
-/// How long the output stays open once all that could write it is gone.
+/// How long the output is read after its last possible writer is gone.
 const OUTPUT_MAX: Duration = Duration::from_secs(1);
-/// Bytes that are read at once.
+/// Bytes read at once.
 const READ_BYTES: usize = 16 << 10;
 
-/// The program of a [`SupervisorCommand`](crate::SupervisorCommand): takes orders from standard
-/// input and tells their ends on standard output, until the daemon is gone. Call it first thing in a
-/// process that does nothing else: it waits for all children that there are.
+/// The program of a [`SupervisorCommand`](crate::SupervisorCommand): reads orders from standard
+/// input and writes replies to standard output, until the daemon is gone. Call it first in a
+/// process that does nothing else, because it waits for all children.
 pub fn supervisor_main() -> ExitCode {
     let cgroup = std::env::var_os(CGROUP);
     let has_none = |cgroup: &OsString| cgroup.is_empty() || enter(Path::new(cgroup)).is_err();
     if cgroup.as_ref().is_some_and(has_none) {
         return guard::run();
     }
-    // A signal of a terminal is not meant for actions. It fails where it is so already.
+    // Terminal signals are not meant for actions. Fails if it already leads a session.
     let _ = rustix::process::setsid();
     let (current, maximum) = (Some(0), Some(0));
     let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current, maximum });
     if let Err(error) = set_child_subreaper(Some(getpid())) {
-        let _ = writeln!(io::stderr(), "orphans can't be taken in: {error}");
+        let _ = writeln!(io::stderr(), "can't adopt orphans: {error}");
         return ExitCode::FAILURE;
     }
     let (sender, events) = mpsc::channel();
@@ -64,7 +65,7 @@ pub fn supervisor_main() -> ExitCode {
                 }
             }
             Event::Closed => break,
-            // What was said too late.
+            // Arrived too late.
             Event::Stop | Event::Gone(..) | Event::AllGone => {}
         }
     }
@@ -76,7 +77,7 @@ fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread.spawn(work).map(drop)
 }
 
-/// Takes in what the daemon says, until it is gone.
+/// Reads the daemon's requests, until it is gone.
 fn hear(sender: &Sender<Event>) {
     let mut from = io::stdin().lock();
     while let Ok((request, stdin)) = unpack(&mut from, REQUEST_BYTES_MAX) {
@@ -91,7 +92,7 @@ fn hear(sender: &Sender<Event>) {
     let _ = sender.send(Event::Closed);
 }
 
-/// Runs an order to its end. Gives whether another one may follow.
+/// Runs an order to its end. Returns whether another one may follow.
 fn run(
     order: &ProcessOrder,
     stdin: &[u8],
@@ -111,7 +112,7 @@ fn run(
     })
     .and_then(|()| thread(move || reap(&reaper)));
     if let Err(error) = threads {
-        // The daemon ends what runs once this process is gone.
+        // The daemon ends the processes when this one is gone.
         return tell_end(Report::Failed(format!("no thread: {error}")), false, &[]);
     }
     tell(&Reply::Began, &[]);
@@ -128,12 +129,12 @@ fn run(
     tell_end(report, is_clean && is_drained, &taken.finish())
 }
 
-/// Gives whether another order may follow.
+/// Sends the end. Returns whether another order may follow.
 fn tell_end(report: Report, is_clean: bool, output: &[u8]) -> bool {
     tell(&Reply::Ended { report, is_clean }, output) && is_clean
 }
 
-/// Gives whether the daemon is there to hear it.
+/// Sends a reply. Returns whether the daemon received it.
 fn tell(reply: &Reply, output: &[u8]) -> bool {
     let told = pack(reply, output).and_then(|frame| {
         let mut to = io::stdout().lock();
@@ -172,22 +173,22 @@ fn reap(sender: &Sender<Event>) {
     let _ = sender.send(Event::AllGone);
 }
 
-/// Starts the action's process within its bounds; gives its number and its output, or why not and
-/// whether nothing is left of it.
+/// Starts the action's process with its limits; returns its pid and its output, or the cause and
+/// whether no process is left.
 fn start(order: &ProcessOrder, stdin: &[u8]) -> Result<(Pid, PipeReader), (String, bool)> {
     let told = |what: &'static str| move |error: io::Error| (format!("{what}: {error}"), true);
     if !order.cwd.is_dir() {
-        let cause = format!("cwd: {} is no folder", order.cwd.display());
+        let cause = format!("cwd: {} is not a folder", order.cwd.display());
         return Err((cause, true));
     }
-    let input = file_of(stdin).map_err(told("its standard input can't be made"))?;
+    let input = file_of(stdin).map_err(told("can't make its standard input"))?;
     let output = io::pipe().and_then(|(reader, writer)| {
         let second = writer.try_clone()?;
         Ok((reader, writer, second))
     });
-    let (reader, out, err) = output.map_err(told("its output can't be connected"))?;
+    let (reader, out, err) = output.map_err(told("can't connect its output"))?;
     let before = sched_getaffinity(None).ok();
-    confine(order).map_err(told("its bounds can't be set"))?;
+    confine(order).map_err(told("can't set its limits"))?;
     let spawned = Command::new(&order.command[0])
         .args(&order.command[1..])
         .env_clear()
@@ -198,13 +199,13 @@ fn start(order: &ProcessOrder, stdin: &[u8]) -> Result<(Pid, PipeReader), (Strin
         .stdout(out)
         .stderr(err)
         .spawn();
-    // The supervisor needs next to nothing, but must not wait for what it supervises.
+    // The supervisor needs few resources, but must not be slowed by what it supervises.
     if let Some(before) = before {
         let _ = sched_setaffinity(None, &before);
     }
     if let Some(home) = &order.cgroup_home {
         let left = enter(home);
-        left.map_err(|error| (format!("the action's cgroup can't be left: {error}"), false))?;
+        left.map_err(|error| (format!("can't leave the action's cgroup: {error}"), false))?;
     }
     let child = spawned.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => (format!("{}: not found", order.command[0]), true),
@@ -219,7 +220,7 @@ fn start(order: &ProcessOrder, stdin: &[u8]) -> Result<(Pid, PipeReader), (Strin
     Ok((child, reader))
 }
 
-/// A file with these bytes that no folder names.
+/// An unnamed file with these bytes.
 fn file_of(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("stdin", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
@@ -227,7 +228,7 @@ fn file_of(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes on what the child is to have.
+/// Sets the limits that the child inherits.
 fn confine(order: &ProcessOrder) -> io::Result<()> {
     if let Some(cgroup) = &order.cgroup {
         enter(cgroup)?;

@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them: who descends from whom, which are an attempt's.
+//! Processes in `/proc`: descendants, and the processes of an attempt.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,40 +8,40 @@ use rustix::process::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A process that a later one of the same number is not taken for.
+/// A process, distinguished from later ones with the same pid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) pid: i32,
-    /// When it started, in ticks since the machine did.
+    /// When it started, in ticks since boot.
     pub(crate) start: u64,
 }
 
 impl Identity {
-    /// Who has this number now.
+    /// The process that has this pid now.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let start = stat_field(pid, 22)?;
         Some(Self { pid, start })
     }
 
-    /// Ends it if it is still the same one. Gives whether it was.
+    /// Kills it if it is still the same process. Returns whether it was.
     pub(crate) fn kill(self) -> bool {
         kill_if(self.pid, || Self::of(self.pid) == Some(self))
     }
 
-    /// Whether it is still there, a zombie aside.
+    /// Whether it still exists, except as a zombie.
     pub(crate) fn lives(self) -> bool {
         Self::of(self.pid) == Some(self) && state(self.pid) != Some('Z')
     }
 }
 
-/// Which run of the machine this is.
+/// Id of the machine's current boot.
 pub(crate) fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
-/// Kills a process that `is_it` accepts. It is held on to before it is looked at, so that the signal
-/// reaches no other.
+/// Kills a process that `is_it` accepts. A pidfd is opened before the check, so that the signal
+/// can't reach another process.
 fn kill_if(pid: i32, is_it: impl FnOnce() -> bool) -> bool {
     let Some(number) = Pid::from_raw(pid) else {
         return false;
@@ -56,8 +56,8 @@ fn stat(pid: i32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/stat")).ok()
 }
 
-/// A number of `/proc/PID/stat`, as proc(5) counts them, from 3 on. The name before may hold
-/// anything, brackets too.
+/// A number in `/proc/PID/stat`, counted as in proc(5), from 3 on. The name before may contain
+/// anything, including brackets.
 fn stat_field(pid: i32, field: usize) -> Option<u64> {
     let stat = stat(pid)?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -78,7 +78,7 @@ fn all() -> Vec<i32> {
         .collect()
 }
 
-/// Children of all threads of a process. Kernels have told them since 4.2.
+/// Children of all threads of a process, available since Linux 4.2.
 fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let mut found = Vec::new();
@@ -90,7 +90,7 @@ fn children(pid: i32) -> Vec<i32> {
     found
 }
 
-/// What descends from a process, without itself.
+/// All descendants of a process, without itself.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
     let mut found = children(root);
     let mut at = 0;
@@ -105,16 +105,16 @@ pub(crate) fn descendants(root: i32) -> Vec<i32> {
     found
 }
 
-/// Sends a signal to all that descends from this process.
+/// Sends a signal to all descendants of this process.
 pub(crate) fn signal_descendants(root: i32, signal: Signal) {
     for pid in descendants(root).into_iter().filter_map(Pid::from_raw) {
-        // One that has ended by now needs none.
+        // Fails if it has ended by now.
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Memory that the descendants of a process have to themselves, roughly: what is resident and no
-/// file's. Pages that a fork shares count for both.
+/// Approximate private memory of a process's descendants: resident pages not backed by files. Pages
+/// that are shared by a fork count for both.
 pub(crate) fn memory_of_descendants(root: i32, page_bytes: u64) -> u64 {
     let of = |pid: i32| {
         let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
@@ -125,8 +125,7 @@ pub(crate) fn memory_of_descendants(root: i32, page_bytes: u64) -> u64 {
     descendants(root).into_iter().filter_map(of).sum()
 }
 
-/// Kills every process that has a variable of one of these values in its environment. Gives their
-/// number.
+/// Kills every process whose environment variable has one of these values. Returns their number.
 pub(crate) fn kill_marked(variable: &str, values: &BTreeSet<&str>) -> usize {
     let has_mark = |variable_of: &[u8]| {
         let text = std::str::from_utf8(variable_of).ok();
@@ -146,7 +145,7 @@ pub(crate) fn kill_marked(variable: &str, values: &BTreeSet<&str>) -> usize {
         .count()
 }
 
-/// The number of this process.
+/// The pid of this process.
 pub(crate) fn own_pid() -> i32 {
     getpid().as_raw_nonzero().get()
 }
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_told_from_a_later_one_of_its_number() {
+    fn a_process_is_distinguished_from_a_later_one_with_its_pid() {
         let mut child = std::process::Command::new("sleep")
             .arg("100")
             .spawn()
@@ -191,7 +190,7 @@ mod tests {
         let other = BTreeSet::from(["another"]);
         assert_eq!(kill_marked("TREADLE_MARK", &other), 0);
         let marks = BTreeSet::from(["another", mark.as_str()]);
-        // Until it has begun, it shows its parent's environment.
+        // Until it has started, its environment is its parent's.
         while kill_marked("TREADLE_MARK", &marks) == 0 {
             std::thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! What a supervisor does between the beginning of an action and the end of its last process.
+//! The supervisor's loop between the start of an action and the end of its last process.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -9,34 +9,34 @@ use super::messages::{ProcessOrder, Report};
 use super::pens::kill_all_in;
 use super::tree::{memory_of_descendants, own_pid, signal_descendants};
 
-/// Between two looks at processes that are to be gone.
+/// Pause between two checks whether killed processes are gone.
 const KILL_LOOK: Duration = Duration::from_millis(5);
-/// How long processes have to be gone once they are killed.
+/// Timeout for killed processes to disappear.
 const KILL_MAX: Duration = Duration::from_secs(5);
-/// Memory that an action takes in a second at most, as far as looking at it goes.
+/// Assumed maximum growth of an action's memory per second, which determines when it is checked.
 const GROWTH_BYTES_PER_S: f64 = 4e9;
-/// Between two looks at the memory, at least and at most.
+/// Minimum and maximum pause between two checks of the memory.
 const MEMORY_LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// Something that a supervisor hears of.
+/// An event for a supervisor.
 pub(super) enum Event {
     /// An order and its standard input.
     Run(Box<ProcessOrder>, Vec<u8>),
-    /// The daemon wants no more of it.
+    /// A request to end the process.
     Stop,
     /// The daemon is gone.
     Closed,
     /// A child ended.
     Gone(Pid, WaitStatus),
-    /// There are no children any more.
+    /// No children are left.
     AllGone,
 }
 
 enum Phase {
     Running,
-    /// It was asked to end.
+    /// It was requested to end.
     Ending(Instant),
-    /// It is killed until all of it is gone.
+    /// It is being killed until no process is left.
     Killing(Instant),
     Over,
 }
@@ -47,10 +47,10 @@ pub(super) struct Watch<'o> {
     phase: Phase,
     time_is_up: Option<Instant>,
     memory_look: Option<Instant>,
-    /// Why it was ended before it ended itself.
+    /// Why it was ended, if it did not end by itself.
     cause: Option<Report>,
     status: Option<WaitStatus>,
-    /// Whether nothing is left, and the daemon is there.
+    /// Whether no process is left and the daemon still exists.
     is_clean: bool,
 }
 
@@ -74,7 +74,7 @@ impl<'o> Watch<'o> {
         matches!(self.phase, Phase::Over)
     }
 
-    /// Waits for the next thing to happen, and does what follows from it.
+    /// Waits for the next event and handles it.
     pub(super) fn step(&mut self, events: &Receiver<Event>) {
         let now = Instant::now();
         let event = match self.wakes_at(now) {
@@ -90,7 +90,7 @@ impl<'o> Watch<'o> {
             Ok(Event::AllGone) => self.phase = Phase::Over,
             Ok(Event::Stop) => self.end(Report::Stopped),
             Err(RecvTimeoutError::Timeout) => self.look(Instant::now()),
-            // A daemon that orders another one meanwhile is not one to listen to.
+            // A daemon must not send another order meanwhile.
             Ok(Event::Closed | Event::Run(..)) | Err(RecvTimeoutError::Disconnected) => {
                 self.is_clean = false;
                 self.end(Report::Stopped);
@@ -114,7 +114,7 @@ impl<'o> Watch<'o> {
             Phase::Running => self.look_at_memory(now),
             Phase::Ending(_) => self.kill(),
             Phase::Killing(give_up_at) if now >= give_up_at => {
-                let cause = "its processes can't be ended; they may be left".to_owned();
+                let cause = "its processes could not be ended and may still be running".to_owned();
                 self.cause = Some(Report::Failed(cause));
                 self.is_clean = false;
                 self.phase = Phase::Over;
@@ -124,7 +124,7 @@ impl<'o> Watch<'o> {
         }
     }
 
-    /// The next look comes before it can have gone far beyond its bound.
+    /// Schedules the next check before the memory can have grown far beyond its limit.
     fn look_at_memory(&mut self, now: Instant) {
         let Some(max) = self.order.memory_bytes_max else {
             return;
@@ -140,18 +140,18 @@ impl<'o> Watch<'o> {
         self.memory_look = Some(now + room.clamp(MEMORY_LOOK.0, MEMORY_LOOK.1));
     }
 
-    /// Asks all its processes to end.
+    /// Requests all its processes to end.
     fn end(&mut self, cause: Report) {
         if !matches!(self.phase, Phase::Running) {
             return;
         }
         let now = Instant::now();
-        // The command may time itself out at the same moment.
+        // The command may reach its own timeout at the same moment.
         let is_late = self.time_is_up.is_some_and(|at| at <= now);
         self.cause = Some(if is_late { Report::TimedOut } else { cause });
         self.phase = Phase::Ending(now + Duration::from_millis(self.order.grace_ms));
         signal_descendants(own_pid(), Signal::TERM);
-        // One that is stopped would not notice.
+        // A stopped process would not receive it.
         signal_descendants(own_pid(), Signal::CONT);
     }
 
@@ -169,7 +169,7 @@ impl<'o> Watch<'o> {
         signal_descendants(own_pid(), Signal::KILL);
     }
 
-    /// How it ended, and whether nothing is left and the daemon is there.
+    /// How it ended, and whether no process is left and the daemon still exists.
     pub(super) fn report(self) -> (Report, bool) {
         let status = self.status;
         let code = status.and_then(WaitStatus::exit_status);

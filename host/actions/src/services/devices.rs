@@ -1,4 +1,4 @@
-//! Where services are, and who changes what is there.
+//! The places of services, and locks for changes to them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use treadle_core::actions::Chunk;
 pub(crate) enum Place {
     /// On devices.
     Devices(Chunk),
-    /// A service without devices is where it is alone.
+    /// A service without devices has its own place.
     Alone(String),
 }
 
@@ -34,7 +34,7 @@ impl Place {
         }
     }
 
-    /// Its parts, in one order for everybody.
+    /// Its parts, always in the same order.
     fn parts(&self) -> Vec<Self> {
         let Self::Devices(chunk) = self else {
             return vec![self.clone()];
@@ -57,7 +57,8 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A lock for each part of a place: one change at a time. There are as many as devices and services.
+/// A lock for each part of a place, so that only one change happens at a time. Their number is that
+/// of devices and services.
 #[derive(Debug, Default)]
 pub(super) struct Locks(Mutex<BTreeMap<Place, Arc<tokio::sync::Mutex<()>>>>);
 

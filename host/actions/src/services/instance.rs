@@ -15,16 +15,16 @@ use crate::markers::Markers;
 use crate::process::{Ended, MARK, ProcessOrder, Report, Stop, Supervisors, inherited, mark};
 use crate::requests::{Answer, Message, Requests, Server};
 
-/// Between two looks whether a service is ready.
+/// Pause between two checks whether a service is ready.
 pub(super) const READY_LOOK: Duration = Duration::from_millis(50);
-/// Bytes that are kept of what a service writes.
+/// Bytes kept of a service's output.
 const OUTPUT_BYTES_MAX: usize = 16 << 10;
-/// Bytes of that which a cause has room for.
+/// Bytes of that output in an error message.
 const WORDS_MAX: usize = 400;
 
-/// What services are started with.
+/// The resources that services are started with.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct InstanceContext {
     pub(crate) supervisors: Arc<Supervisors>,
     pub(crate) markers: Arc<Markers>,
     pub(crate) requests: Arc<Requests>,
@@ -48,12 +48,12 @@ struct Process {
 }
 
 impl Instance {
-    /// Brings a service to its place; it is not ready yet.
+    /// Starts a service in its place, without waiting until it is ready.
     pub(super) async fn start(
         declared: Arc<Declared>,
         place: &Place,
         restores: bool,
-        with: &Surroundings,
+        with: &InstanceContext,
     ) -> Result<Self, String> {
         let mut instance = Self {
             place: place.clone(),
@@ -80,8 +80,8 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Takes it away.
-    pub(super) async fn stop(&mut self, with: &Surroundings) -> Result<(), String> {
+    /// Stops it.
+    pub(super) async fn stop(&mut self, with: &InstanceContext) -> Result<(), String> {
         if let Some(process) = self.process.take() {
             let _ = process.stop.send(Stop::Shutdown);
             let _ = process.task.await;
@@ -93,7 +93,7 @@ impl Instance {
         }
     }
 
-    /// Where it answers.
+    /// Its address.
     pub(super) fn server(&self) -> Server {
         let Declared { tenant, spec } = &*self.declared;
         match &spec.url {
@@ -116,7 +116,7 @@ impl Instance {
         process.is_some_and(|process| process.task.is_finished())
     }
 
-    /// How it ended and what it wrote last.
+    /// How it ended, and its last output.
     pub(super) async fn last_words(&mut self) -> String {
         match self.process.take() {
             Some(process) => match process.task.await {
@@ -131,7 +131,7 @@ impl Instance {
         &self.declared.spec
     }
 
-    fn environment(&self, mark: &str, with: &Surroundings) -> BTreeMap<String, String> {
+    fn environment(&self, mark: &str, with: &InstanceContext) -> BTreeMap<String, String> {
         let mut env = inherited(&with.inherit);
         env.extend(self.spec().env.clone());
         let mut set = |name: &str, value: String| {
@@ -152,7 +152,7 @@ impl Instance {
         command: &[String],
         run_max: Option<Duration>,
         stop: watch::Receiver<Stop>,
-        with: &Surroundings,
+        with: &InstanceContext,
     ) -> impl Future<Output = Ended> + use<> {
         let mark = mark();
         let order = ProcessOrder {
@@ -190,14 +190,18 @@ impl Instance {
                 },
             };
             if !matches!(ended.report, Report::Stopped | Report::Exited(0)) {
-                tracing::warn!(service = name, "a service ended: {}", words(&ended));
+                tracing::warn!(
+                    service = name,
+                    "a service ended unexpectedly: {}",
+                    words(&ended)
+                );
             }
             ended
         }
     }
 
-    async fn command(&self, command: &[String], with: &Surroundings) -> Result<(), String> {
-        // The sender stays until the end: dropping it would be a reason to stop.
+    async fn command(&self, command: &[String], with: &InstanceContext) -> Result<(), String> {
+        // Dropping the sender would stop the command, so it is kept until the end.
         let (_stop, stopped) = watch::channel(Stop::Not);
         let limit = Some(self.spec().ready_max());
         let ended = self.run(command, limit, stopped, with).await;
@@ -209,7 +213,7 @@ impl Instance {
         Err(format!("{command} of {name}: {}", words(&ended)))
     }
 
-    async fn control(&self, url: &str, what: &str, with: &Surroundings) -> Result<(), String> {
+    async fn control(&self, url: &str, what: &str, with: &InstanceContext) -> Result<(), String> {
         let Declared { tenant, spec } = &*self.declared;
         let json = serde_json::json!({
             "service": spec.name,
@@ -229,7 +233,7 @@ impl Instance {
     }
 }
 
-/// A port that the system has given to nobody: each is given out once in a while only.
+/// A free port chosen by the system, which does not soon choose it again.
 fn free_port() -> std::io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
@@ -248,7 +252,7 @@ fn words(ended: &Ended) -> String {
         Report::OutOfMemory => "it ran out of memory".to_owned(),
         Report::Stopped => "it was stopped".to_owned(),
         Report::Failed(cause) => cause.clone(),
-        Report::Lost => "what supervised it is gone".to_owned(),
+        Report::Lost => "its supervisor is gone".to_owned(),
     };
     if last.is_empty() {
         how

@@ -1,4 +1,4 @@
-//! A service as a job declares it.
+//! The declaration of a service by a job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,62 +8,62 @@ use treadle_core::actions::NODE_DEVICES;
 
 use crate::body::{BodyError, check_command, check_env, check_name, read, split_url};
 
-/// Longest time that a service may take to get ready or to go, in seconds.
+/// Maximum time that a service may take to start or stop, in seconds.
 const READY_S_MAX: u64 = 3_600;
 
-/// A service, as JSON declares it. How long it is used and where is the scheduler's to say.
+/// The JSON declaration of a service. The scheduler decides when and where it is used.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSpec {
     /// Its name: letters, digits, `-`, `.` and `_`.
     pub name: String,
-    /// How it comes and goes.
+    /// How it is started and stopped.
     pub lifecycle: Lifecycle,
-    /// Where it answers: scheme, host and port, which the tenant must be allowed to reach. Without
-    /// it, it is a service of this machine at the port that `TREADLE_PORT` names, and which changes
-    /// from one start to the next.
+    /// Its address: scheme, host and port, which the tenant must be allowed to reach. Without it,
+    /// the service runs on this machine at the port in `TREADLE_PORT`, which changes with each
+    /// start.
     #[serde(default)]
     pub url: Option<String>,
-    /// The path that answers 2xx once it is ready.
+    /// The path that returns 2xx when it is ready.
     pub ready_path: String,
-    /// How long it may take to get ready, or to go, in seconds.
+    /// How long it may take to start or to stop, in seconds.
     pub ready_s_max: u64,
     /// Variables of its environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// On how many devices it runs, ascending; on any number without it.
+    /// The numbers of devices that it can run on, ascending; any number if empty.
     #[serde(default)]
     pub gpus: Vec<u64>,
-    /// Memory that each of them must have.
+    /// Memory that each device must have.
     #[serde(default)]
     pub gpu_memory_bytes: u64,
-    /// Whether who declared it may run commands on this machine where jobs may not.
+    /// Whether its owner may run commands on this machine although jobs may not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_operator: bool,
 }
 
-/// How a service comes and goes.
+/// How a service is started and stopped.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Lifecycle {
-    /// A process that is the service, and ends with it.
+    /// The service is a process, and ends with it.
     Process {
         /// The program and its arguments.
         command: Vec<String>,
     },
-    /// Commands that bring it and take it away, and end by themselves. What they leave running on
-    /// this machine ends with them.
+    /// Commands that start and stop the service, and end by themselves. Processes that they leave
+    /// on this machine end with the service.
     Commands {
-        /// Brings it the first time.
+        /// Starts it the first time.
         start: Vec<String>,
-        /// Takes it away.
+        /// Stops it.
         stop: Vec<String>,
-        /// Brings it again; `start` where there is none.
+        /// Starts it again after a stop; `start` if empty.
         #[serde(default)]
         restore: Option<Vec<String>>,
     },
-    /// A server that takes `POST` of `/start`, `/stop` and `/restore` with the service, its devices
-    /// and its port.
+    /// A server that accepts `POST` to `/start`, `/stop` and `/restore` with the service, its
+    /// devices and its port.
     Control {
         /// Scheme, host and port, which the tenant must be allowed to reach.
         url: String,
@@ -71,10 +71,10 @@ pub enum Lifecycle {
 }
 
 impl ServiceSpec {
-    /// Reads and checks a declaration.
+    /// Parses and checks a declaration.
     ///
     /// # Errors
-    /// The first field that is wrong.
+    /// The first invalid field.
     pub fn parse(json: &[u8]) -> Result<Self, BodyError> {
         let spec: Self = read(json, "send one JSON object")?;
         spec.check()?;
@@ -106,7 +106,7 @@ impl ServiceSpec {
         if let Some(url) = &self.url {
             check_base("url", url)?;
         }
-        let problem = "is no path; send one such as /health";
+        let problem = "is not a valid path; send one such as /health";
         let path = split_url("ready_path", &format!("http://h{}", self.ready_path));
         if !self.ready_path.starts_with('/') || path.is_err() {
             return Err(BodyError::new("ready_path", problem));
@@ -159,7 +159,7 @@ mod tests {
         let control = with("lifecycle", r#"{"control":{"url":"https://h"}}"#);
         assert!(control.is_ok(), "{control:?}");
         for (field, value, told) in [
-            ("name", "\"\"", "`name` is no name"),
+            ("name", "\"\"", "`name` is not a valid name"),
             ("colour", "1", "`colour` is not known"),
             (
                 "lifecycle",
@@ -182,7 +182,11 @@ mod tests {
                 "`lifecycle.control.url` is more",
             ),
             ("url", "\"h\"", "`url` can't be used"),
-            ("ready_path", "\"health\"", "`ready_path` is no path"),
+            (
+                "ready_path",
+                "\"health\"",
+                "`ready_path` is not a valid path",
+            ),
             ("ready_s_max", "0", "`ready_s_max` is 0"),
             ("gpus", "[1,3]", "`gpus` must be some of"),
             ("gpus", "[2,1]", "`gpus` must be some of"),

@@ -71,7 +71,7 @@ async fn what_the_machine_lacks_is_no_fault_of_the_action() {
     std::fs::remove_dir_all(stage.path().join("markers")).unwrap();
     let (outcome, _) = stage.shell("true").await;
     assert!(
-        cause(&outcome).starts_with("it can't be put on record"),
+        cause(&outcome).starts_with("could not record its start"),
         "{outcome:?}"
     );
 }

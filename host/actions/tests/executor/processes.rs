@@ -111,7 +111,10 @@ async fn what_is_executed_is_bounded_and_no_attempt_runs_twice() {
     execute(&stage, 3);
     let (action, outcome, _) = stage.end_of_any().await;
     assert_eq!(action, ActionId(3));
-    assert!(cause(&outcome).starts_with("2 actions run"), "{outcome:?}");
+    assert!(
+        cause(&outcome).starts_with("2 actions are running"),
+        "{outcome:?}"
+    );
     stage.executor.stop(ActionId(1), 1);
     assert_eq!(stage.end_of_any().await.0, ActionId(1));
     execute(&stage, 1);

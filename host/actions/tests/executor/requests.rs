@@ -87,7 +87,7 @@ async fn a_tenant_reaches_what_is_listed_and_nothing_else() {
     let metadata = "http://169.254.169.254/latest".to_owned();
     let own = "http://127.0.0.1:1/".to_owned();
     for (list, url, told) in [
-        (vec![], &here, "tenant default may reach nothing"),
+        (vec![], &here, "tenant default may not reach any server"),
         (vec!["127.0.0.1:1"], &here, "is not among `actions.egress`"),
         (vec!["localhost"], &by_name, "is in a private network"),
         (vec!["0.0.0.0/0"], &metadata, "is never connected to"),

@@ -173,7 +173,7 @@ async fn a_declaration_reaches_no_further_than_its_tenant() {
     let body = json!({ "service": { "name": "judge", "path": "/score" } });
     for (tenant, told) in [
         ("default", "there is no service judge"),
-        ("another", "tenant another may reach nothing"),
+        ("another", "tenant another may not reach any server"),
     ] {
         stage.start_with(&body, |order| order.tenant = tenant.to_owned());
         let (outcome, _) = stage.end().await;

@@ -58,7 +58,7 @@ async fn what_can_not_be_started_is_told() {
     let mut exec = script("true");
     exec.cwd = "/no/where".to_owned();
     let nowhere = run(&sandbox, exec).await.expect_err("no folder");
-    assert_eq!(nowhere.to_string(), "cwd: /no/where is no folder");
+    assert_eq!(nowhere.to_string(), "cwd: /no/where is not a folder");
     stage.stand_in.state.without_shell();
     let without = run(&sandbox, script("true")).await.expect_err("no shell");
     let told = without.to_string();

@@ -81,7 +81,7 @@ fn spawn(
         let metadata = std::fs::metadata(&cwd)
             .map_err(|error| io::Error::other(format!("cwd: {cwd}: {error}")))?;
         if !metadata.is_dir() {
-            return Err(io::Error::other(format!("cwd: {cwd} is no folder")));
+            return Err(io::Error::other(format!("cwd: {cwd} is not a folder")));
         }
         let mut process = Command::new(program);
         process

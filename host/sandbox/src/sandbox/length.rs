@@ -21,7 +21,7 @@ pub(super) fn check(exec: &Exec, memory_bytes: u64) -> Result<(), String> {
         if word.len() > word_max {
             let bytes = word.len();
             return Err(format!(
-                "word {number} of the command has {bytes} bytes, and may have {word_max}; {REMEDY}"
+                "word {number} of the command has {bytes} bytes, the limit is {word_max}; {REMEDY}"
             ));
         }
     }
@@ -33,7 +33,7 @@ pub(super) fn check(exec: &Exec, memory_bytes: u64) -> Result<(), String> {
         if bytes > word_max {
             let name: String = name.chars().take(64).collect();
             return Err(format!(
-                "the variable `{name}` has {bytes} bytes with its name, and may have {word_max}; \
+                "the variable `{name}` has {bytes} bytes with its name, the limit is {word_max}; \
                  {REMEDY}"
             ));
         }
@@ -45,7 +45,7 @@ pub(super) fn check(exec: &Exec, memory_bytes: u64) -> Result<(), String> {
     let max = ALL_BYTES_MAX.min(memory_max);
     if all > max {
         return Err(format!(
-            "the command and its variables have {all} bytes, and may have {max} in a sandbox with \
+            "the command and its variables have {all} bytes, the limit is {max} in a sandbox with \
              {memory_bytes} bytes of memory; {REMEDY}"
         ));
     }
@@ -78,13 +78,13 @@ mod tests {
             (
                 words(&vec![max; 50]),
                 2 << 30,
-                Some("and may have 6291456".to_owned()),
+                Some("the limit is 6291456".to_owned()),
             ),
             (words(&[4; 100]), 8 << 20, None),
             (
                 words(&[100_000; 22]),
                 8 << 20,
-                Some("and may have 2097152".to_owned()),
+                Some("the limit is 2097152".to_owned()),
             ),
         ] {
             let checked = check(&exec, memory);

@@ -262,7 +262,7 @@ async fn a_command_that_is_too_long_is_refused_with_the_limit_and_a_remedy() {
             .await
             .unwrap_err()
             .to_string();
-        assert!(error.contains("and may have "), "{error}");
+        assert!(error.contains("the limit is "), "{error}");
         assert!(
             error.ends_with("write it to a file, or send it as the command's input"),
             "{error}"
