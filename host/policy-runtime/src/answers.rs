@@ -1,4 +1,4 @@
-//! Checks of what policies answer. Each names what is wrong and where, in the terms of the
+//! Checks of policies' answers. Each error names the fault and its place, in the terms of the
 //! contract.
 
 use std::fmt::Display;
@@ -13,7 +13,7 @@ pub(crate) fn length(name: &str, found: usize, rows: usize) -> Check {
     Err(format!("{name}: {found} values for {rows} rows"))
 }
 
-/// One entry per row, each acceptable at its row.
+/// One valid entry per row.
 pub(crate) fn each<T: Copy + Display>(
     name: &str,
     values: &[T],
@@ -22,8 +22,8 @@ pub(crate) fn each<T: Copy + Display>(
     acceptable: impl Fn(usize, T) -> bool,
 ) -> Check {
     length(name, values.len(), rows)?;
-    // All of them first, without a way out of the loop, which takes several values at
-    // once; which one is wrong matters only when one is.
+    // Checks all values first, in a loop without an early exit, which the compiler vectorizes;
+    // which one is wrong only matters if one is.
     let all = values
         .iter()
         .enumerate()
@@ -63,7 +63,7 @@ pub(crate) fn shares(name: &str, values: &[f64], rows: usize) -> Check {
     })
 }
 
-/// Rows of a table of so many.
+/// Row numbers of a table with `table` rows.
 pub(crate) fn rows_of(name: &str, values: &[u32], rows: usize, table: usize) -> Check {
     let expected = format_args!("a row below {table}");
     each(name, values, rows, expected, |_, value| {

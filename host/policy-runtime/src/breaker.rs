@@ -1,11 +1,11 @@
-//! When to stop asking a policy that keeps failing, and when to try it again.
+//! When to stop calling a policy that keeps failing, and when to try it again.
 //!
-//! Three faults in ten seconds open the breaker: the policy is not asked. After a
-//! backoff it is half open: the policy may be asked again, the first success closes
-//! the breaker, the first fault opens it for twice as long. A policy whose breaker
-//! opened five times in ten minutes should be rolled back.
+//! Three faults in ten seconds open the breaker: the policy is not called. After a backoff it is
+//! half open: the policy may be called again, the first success closes the breaker, the first fault
+//! opens it for twice as long. A policy whose breaker opened five times in ten minutes should be
+//! rolled back.
 //!
-//! There is no clock in here: every method takes the time.
+//! The breaker has no clock: every method takes the time.
 
 use std::collections::VecDeque;
 
@@ -39,17 +39,17 @@ impl Default for BreakerLimits {
     }
 }
 
-/// Whether to ask the policy.
+/// Whether to call the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
-    /// Ask it.
+    /// Call it.
     Closed,
-    /// Do not ask it before this time.
+    /// Do not call it before this time.
     Open {
         /// When it becomes half open.
         until_ms: u64,
     },
-    /// Ask it once and record how it went.
+    /// Call it once and record the outcome.
     HalfOpen,
 }
 
@@ -73,7 +73,7 @@ impl Breaker {
         }
     }
 
-    /// Whether to ask the policy at this time.
+    /// Whether to call the policy at this time.
     pub fn state(&self, now_ms: u64) -> BreakerState {
         match self.open_until_ms {
             None => BreakerState::Closed,
@@ -82,10 +82,10 @@ impl Breaker {
         }
     }
 
-    /// A call failed.
+    /// Records a fault.
     pub fn record_fault(&mut self, now_ms: u64) {
         match self.state(now_ms) {
-            // A call that was under way when the breaker opened.
+            // The call was under way when the breaker opened.
             BreakerState::Open { .. } => {}
             BreakerState::HalfOpen => self.open(now_ms),
             BreakerState::Closed => {
@@ -102,8 +102,8 @@ impl Breaker {
         }
     }
 
-    /// A call succeeded. While the breaker is open this changes nothing: the call
-    /// was under way when it opened.
+    /// Records a success. While the breaker is open this changes nothing: the call was under way
+    /// when it opened.
     pub fn record_success(&mut self, now_ms: u64) {
         if self.state(now_ms) == BreakerState::HalfOpen {
             self.open_until_ms = None;

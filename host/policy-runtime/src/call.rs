@@ -1,16 +1,16 @@
-//! What a call carries besides its columns.
+//! What a call has besides its columns.
 
-/// The surroundings of one decision. With equal columns, configuration and state,
-/// equal surroundings give equal answers.
+/// The context of one decision. With equal columns, configuration and state, equal contexts give
+/// equal answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallContext {
     /// The time of the decision on the job's clock, in milliseconds. It does not advance during the
     /// call.
     pub now_ms: u64,
-    /// Picks the random stream of this call, together with the binding's seed.
+    /// Seed of this call's random stream, together with the binding's seed.
     pub seed: u64,
-    /// Time for the answer in milliseconds; `None` for the world's own deadline. A
-    /// deterministic engine counts fuel instead and does not look at it.
+    /// Time limit of the answer in milliseconds; `None` for the world's own deadline. A
+    /// deterministic engine limits fuel instead and ignores it.
     pub deadline_ms: Option<u64>,
 }
 

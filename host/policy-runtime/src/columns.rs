@@ -1,8 +1,8 @@
-//! The columns that a policy can ask for beyond those of the records of its world.
+//! The columns that a policy can ask for beyond the records of its world.
 
 use treadle_model::World;
 
-/// Of prediction policies: what is known of a program. -1 where it is not known.
+/// Columns of prediction policies: data on a program, -1 if unknown.
 pub const PROGRAM_COLUMNS: [&str; 6] = [
     "prompt-tokens",
     "last-output-tokens",
@@ -11,11 +11,11 @@ pub const PROGRAM_COLUMNS: [&str; 6] = [
     "returned",
     "ended",
 ];
-/// The column `ended` among these: whether what remained of a program is all that there was, or
-/// what there was at least. Policies that do not ask for it learn only from programs that ended.
+/// Index of the column `ended`: whether the remaining lengths of a program are exact or lower
+/// limits. Policies that do not ask for it learn only from programs that ended.
 pub const ENDED_COLUMN: usize = 5;
 
-/// Of eviction policies: what caches are expected to cost. An unbounded time is infinite;
+/// Columns of eviction policies: the expected costs of caches. An unbounded time is infinite;
 /// predicted tokens are -1 without a prediction.
 pub const COST_COLUMNS: [&str; 7] = [
     "idle-ms",
@@ -27,8 +27,8 @@ pub const COST_COLUMNS: [&str; 7] = [
     "price-ms",
 ];
 
-/// The columns that policies of a world can ask for; `None` where it is asked by clients, with
-/// columns of their own.
+/// The columns that policies of a world can ask for; `None` if clients ask the world, with columns
+/// of their own.
 pub fn columns_of(world: World) -> Option<&'static [&'static str]> {
     match world {
         World::Prediction => Some(&PROGRAM_COLUMNS),

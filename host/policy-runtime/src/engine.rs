@@ -16,10 +16,10 @@ use crate::sandbox::Sandbox;
 use crate::ticker::Ticker;
 use crate::worlds::host;
 
-/// So many times the fuel of a decision are for starting an instance and for calls
-/// that scheduling does not wait for.
+/// Factor on a decision's fuel for starting an instance and for calls that scheduling does not wait
+/// for.
 const BACKGROUND_FUEL: u64 = 100;
-/// Fuel that starts the smallest policy.
+/// Fuel that suffices to start the smallest policy.
 const FUEL_MIN: u64 = 10_000;
 
 /// The settings that code is compiled for.
@@ -27,7 +27,7 @@ const FUEL_MIN: u64 = 10_000;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
     pub(crate) stack_bytes_max: usize,
-    /// Fuel ends a call and not the clock, and NaN has one pattern.
+    /// Calls are limited by fuel instead of time, and NaN has one pattern.
     pub(crate) is_deterministic: bool,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Core {
     pub(crate) budget: Budget,
 }
 
-/// What ends a call that goes on for too long.
+/// The limit on calls.
 pub(crate) enum Budget {
-    /// The clock.
+    /// Time.
     Time(Ticker),
-    /// The number of instructions.
+    /// Number of instructions.
     Fuel { per_call: u64 },
 }
 
@@ -80,11 +80,11 @@ pub struct PolicyEngine {
 }
 
 impl PolicyEngine {
-    /// An engine with these bounds for every policy, which compiles in this process.
+    /// Creates an engine that compiles in this process, with these limits for every policy.
     ///
     /// # Errors
-    /// A bound too small to run anything, or a machine on which the engine or its
-    /// thread does not start.
+    /// A limit too small to run anything, or a machine on which the engine or its thread does not
+    /// start.
     pub fn new(limits: Limits) -> Result<Self, RuntimeError> {
         Self::with(limits, false, |engine| {
             let ticker = Ticker::start(engine.clone()).map_err(RuntimeError::Ticker)?;
@@ -92,14 +92,13 @@ impl PolicyEngine {
         })
     }
 
-    /// An engine on which the same calls give the same bits on any machine, for
-    /// replay and for comparing policies. A call ends when it has used
-    /// `fuel_per_call`, about one unit per instruction; starting an instance and
-    /// calls that scheduling does not wait for get a hundred times as much. NaN has
-    /// one pattern, and no clock is looked at. Such an engine is slower.
+    /// Creates an engine on which the same calls give the same bits on any machine, for replay and
+    /// for comparing policies. A call ends when it has used `fuel_per_call`, about one unit per
+    /// instruction; starting an instance and calls that scheduling does not wait for get a hundred
+    /// times as much. NaN has one pattern, and no clock is read. Such an engine is slower.
     ///
     /// # Errors
-    /// As [`new`](Self::new); fuel that starts nothing.
+    /// As [`new`](Self::new); also fuel that is too little to start anything.
     pub fn deterministic(limits: Limits, fuel_per_call: u64) -> Result<Self, RuntimeError> {
         if fuel_per_call < FUEL_MIN {
             return Err(RuntimeError::Limit {
@@ -145,31 +144,30 @@ impl PolicyEngine {
         self
     }
 
-    /// The bounds of this engine.
+    /// The limits of this engine.
     pub fn limits(&self) -> &Limits {
         &self.core.limits
     }
 
-    /// Checks what an upload is, without compiling or running anything of it: size,
-    /// validity, imports, world. The first part of [`inspect`](Self::inspect).
+    /// Checks an upload without compiling or running any of it: size, validity, imports, world. The
+    /// first part of [`inspect`](Self::inspect).
     ///
     /// # Errors
-    /// A refusal that says what is wrong, where, and what to do.
+    /// A refusal with the fault, its place and the remedy.
     pub fn examine(&self, bytes: &[u8]) -> Result<Candidate, UploadRefusal> {
         inspect::examine(&self.core.limits, bytes)
     }
 
-    /// Takes an upload, a core module with embedded WIT or a component, through
-    /// every check. Takes tens of milliseconds and more: not for an async thread.
+    /// Takes an upload, a core module with embedded WIT or a component, through every check. Takes
+    /// tens of milliseconds and more, so don't call it on an async thread.
     ///
     /// # Errors
-    /// A refusal that says what is wrong, where, and what to do.
+    /// A refusal with the fault, its place and the remedy.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, UploadRefusal> {
         inspect::inspect(self, bytes)
     }
 
-    /// Compiles a component that [`inspect`](Self::inspect) gave, once for any number of
-    /// instances.
+    /// Compiles a component from [`inspect`](Self::inspect), once for any number of instances.
     ///
     /// # Errors
     /// [`LoadError::Compile`] and [`LoadError::Component`].
@@ -184,8 +182,7 @@ impl PolicyEngine {
     /// Compiles a component and starts one instance of it.
     ///
     /// # Errors
-    /// The component is of no world, refuses its configuration, or fails when
-    /// started.
+    /// The component has no known world, refuses its configuration, or fails to start.
     pub fn load(
         &self,
         component_bytes: &[u8],

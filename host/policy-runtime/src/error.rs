@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by who can fix it.
+//! Errors, grouped by who can fix them.
 
 use serde::Serialize;
 use thiserror::Error;
@@ -8,29 +8,29 @@ use crate::compiler::CompileFault;
 /// The engine could not be set up.
 #[derive(Debug, Error)]
 pub enum RuntimeError {
-    /// A bound in [`Limits`](crate::Limits) is too small to run anything.
+    /// A limit in [`Limits`](crate::Limits) is too small to run anything.
     #[error("limit {field} is {value}; give at least {min}")]
     Limit {
         /// The field of `Limits`.
         field: &'static str,
-        /// What it was.
+        /// Its value.
         value: u64,
-        /// The least that is accepted.
+        /// The minimum.
         min: u64,
     },
     /// The WebAssembly engine refused its configuration on this machine.
     #[error("the WebAssembly engine does not start: {0}")]
     Engine(String),
-    /// The thread that keeps the deadlines could not be started.
+    /// The deadline thread could not be started.
     #[error("the deadline thread does not start: {0}; allow the process another thread")]
     Ticker(#[source] std::io::Error),
 }
 
-/// A component that was inspected before could not be made to run.
+/// An inspected component could not be started.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The bytes do not compile, or are not a component of a world.
-    #[error("the component does not load: {0}; load only what an inspection gave")]
+    #[error("the component does not load: {0}; load only the output of an inspection")]
     Component(String),
     /// The component could not be compiled.
     #[error("the component does not compile: {0}; inspect the policy again")]
@@ -43,7 +43,7 @@ pub enum LoadError {
         /// `Limits::config_bytes_max`.
         max: usize,
     },
-    /// The snapshot to begin with is larger than the limit.
+    /// The initial snapshot is larger than the limit.
     #[error("the snapshot has {found} bytes; give at most {max}")]
     SnapshotTooLarge {
         /// Size found.
@@ -71,16 +71,16 @@ pub enum PolicyFault {
     /// It used up its fuel and was stopped; only on a deterministic engine.
     #[error("stopped after its {fuel} units of fuel")]
     Fuel {
-        /// What it was given for the call.
+        /// Its fuel for the call.
         fuel: u64,
     },
     /// It panicked or did something forbidden.
     #[error("trapped: {detail}")]
     Trap {
-        /// The panic message where the policy logged one, else the engine's message.
+        /// The panic message if the policy logged one, otherwise the engine's message.
         detail: String,
     },
-    /// It asked for more memory than the limit, and could not go on without.
+    /// It exceeded the memory limit, and could not go on.
     #[error("needs more than its {max} bytes of memory")]
     Memory {
         /// `Limits::memory_bytes_max`.
@@ -92,7 +92,7 @@ pub enum PolicyFault {
     /// Its answer has the wrong length, a value out of range, or cannot be read.
     #[error("bad answer: {detail}")]
     BadOutput {
-        /// What is wrong with it.
+        /// The fault.
         detail: String,
     },
     /// It answered with an error of its own: code and message.
@@ -101,11 +101,11 @@ pub enum PolicyFault {
     /// It leaves this question to the host's built-in default. Not its fault.
     #[error("the policy leaves this question to the built-in default")]
     NotSupported,
-    /// The caller's columns contradict each other or exceed the limits. The policy
-    /// was not asked; not its fault.
+    /// The caller's columns contradict each other or exceed the limits. The policy was not called,
+    /// and is not at fault.
     #[error("bad columns: {detail}")]
     BadInput {
-        /// Which column, and what is wrong with it.
+        /// The column and the fault.
         detail: String,
     },
 }
@@ -126,24 +126,24 @@ impl PolicyFault {
         }
     }
 
-    /// Whether the policy is to blame, so that a breaker should count it.
+    /// Whether the policy is at fault, so that a breaker should count it.
     pub fn is_policys_fault(&self) -> bool {
         !matches!(self, Self::NotSupported | Self::BadInput { .. })
     }
 }
 
-/// Why an upload was not accepted.
+/// Why an upload was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Error)]
 #[error("{code}: {what} ({place}); {remedy}")]
 pub struct UploadRefusal {
     /// Stable, lower-case words joined by hyphens.
     pub code: &'static str,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
     /// Where in the upload: a byte, a section, an import, a call.
     #[serde(rename = "where")]
     pub place: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 

@@ -1,4 +1,4 @@
-//! Runs guest code: its bounds are set before, the outcome is classified after.
+//! Runs guest code: sets its limits before, classifies the outcome after.
 
 use treadle_plugin::PolicyError;
 use wasmtime::{Store, Trap};
@@ -11,7 +11,7 @@ use crate::sandbox::Sandbox;
 use crate::ticker::TICK_MS;
 use crate::worlds::host::Failure;
 
-/// Lengths to which a policy's own words are cut.
+/// Maximum lengths of a policy's own texts.
 const CODE_BYTES_MAX: usize = 64;
 const MESSAGE_BYTES_MAX: usize = 1024;
 const CAUSE_BYTES_MAX: usize = 512;
@@ -28,7 +28,7 @@ pub(crate) fn guarded<T>(
     let answer = match &core.budget {
         Budget::Time(ticker) => {
             let deadline_ms = deadline_ms(core, context, urgency);
-            // One more, because the tick under way is partly over.
+            // One more, because the current tick is partly over.
             store.set_epoch_deadline((deadline_ms / TICK_MS).saturating_add(1));
             let running = ticker.run();
             let answer = run(store);
@@ -66,7 +66,7 @@ fn deadline_ms(core: &Core, context: &CallContext, urgency: Urgency) -> u64 {
     })
 }
 
-/// An error that the policy answered with.
+/// Converts an error that the policy answered with.
 fn said(failure: Failure) -> PolicyFault {
     if failure.code == PolicyError::NOT_SUPPORTED {
         return PolicyFault::NotSupported;
@@ -101,7 +101,7 @@ fn classify(
                 .take_last_error()
                 .unwrap_or_else(|| trap.to_string()),
         },
-        // No trap: the engine could not read what the guest handed over.
+        // No trap: the engine could not read the guest's value.
         None => PolicyFault::BadOutput {
             detail: cut(error.root_cause().to_string(), CAUSE_BYTES_MAX),
         },

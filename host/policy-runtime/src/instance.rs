@@ -1,5 +1,4 @@
-//! One instance of a policy of any world: how it is started, called, judged and
-//! replaced.
+//! One instance of a policy of any world: how it is started, called, checked and replaced.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::sandbox::{Belongings, Sandbox};
 use crate::state::BindingState;
 use crate::worlds::host::Failure;
 
-/// What a policy says about itself.
+/// A policy's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Description {
     /// Lower-case words joined by hyphens.
@@ -27,27 +26,27 @@ pub struct Description {
     pub summary: String,
     /// Functions of its world that it answers.
     pub functions: Vec<String>,
-    /// Columns that its calls are to carry in `extra`, in this order.
+    /// Columns that it requests in `extra`, in this order.
     pub columns: Vec<String>,
-    /// A JSON Schema of its configuration; empty where it gives none.
+    /// A JSON Schema of its configuration; empty if it gives none.
     pub config_schema: String,
 }
 
 impl Description {
-    /// Whether the policy answers a function of its world.
+    /// Whether the policy implements a function of its world.
     pub fn answers(&self, function: &str) -> bool {
         self.functions.iter().any(|known| known == function)
     }
 }
 
-/// What a guest's function gives: outside an engine error, inside an answer or the
-/// policy's own error.
+/// The result of a guest's function: outside an engine error, inside an answer or the policy's own
+/// error.
 pub(crate) type Answer<T> = wasmtime::Result<Result<T, Failure>>;
 
-/// What is wrong with an answer, and where.
+/// The result of checking an answer; the error names the fault and its place.
 pub(crate) type Check = Result<(), String>;
 
-/// The generated bindings of a world, as far as all worlds are alike.
+/// The generated bindings of a world, as far as all worlds have in common.
 pub(crate) trait Bindings: Sized + Send {
     /// The bindings before instantiation: names checked, code compiled.
     type Pre: Clone + Send + Sync;
@@ -60,7 +59,7 @@ pub(crate) trait Bindings: Sized + Send {
     fn restore(&self, store: &mut Store<Sandbox>, snapshot: &[u8]) -> Answer<()>;
 }
 
-/// What can be asked of an instance of any world.
+/// Operations on an instance of any world.
 pub(crate) trait Lifecycle: Send {
     fn description(&self) -> &Description;
     fn restarts(&self) -> u64;
@@ -81,21 +80,21 @@ struct Live<B> {
     start_bytes: usize,
 }
 
-/// An instance that is replaced when its store has died.
+/// An instance that is replaced when its store is no longer usable.
 pub(crate) struct Instance<B: Bindings> {
     core: Arc<Core>,
     pre: B::Pre,
     description: Description,
     live: Option<Live<B>>,
-    /// Here while nothing lives, else in the store, so that they outlive restarts.
+    /// Here while no store lives, otherwise in the store, so that they outlive restarts.
     belongings: Option<Belongings>,
-    /// The last snapshot taken or taken over; a replacement begins with it.
+    /// The last snapshot taken or restored; a replacement starts with it.
     snapshot: Vec<u8>,
     restarts: u64,
 }
 
 impl<B: Bindings> Instance<B> {
-    /// Starts an instance and asks what it is.
+    /// Starts an instance and asks for its description.
     pub(crate) fn start(
         core: Arc<Core>,
         pre: B::Pre,
@@ -121,8 +120,8 @@ impl<B: Bindings> Instance<B> {
         Ok(instance)
     }
 
-    /// Runs `ask` under a deadline, starting the instance where it is not running,
-    /// and checks the answer. After a fault the instance is dropped.
+    /// Runs `ask` under a deadline, starting the instance if it is not running, and checks the
+    /// answer. After a fault the instance is dropped.
     pub(crate) fn ask<T>(
         &mut self,
         context: &CallContext,
@@ -149,9 +148,8 @@ impl<B: Bindings> Instance<B> {
         answer
     }
 
-    /// Checks the caller's columns for a function, and whether the policy answers that:
-    /// `entries` are their lengths; `check` is given the number of extra columns that the
-    /// policy asked for.
+    /// Checks the caller's columns for a function, and whether the policy implements it: `entries`
+    /// are their lengths; `check` gets the number of extra columns that the policy requested.
     pub(crate) fn admit(
         &self,
         function: &str,
@@ -181,7 +179,7 @@ impl<B: Bindings> Instance<B> {
         self.belongings.map(|kept| kept.state).unwrap_or_default()
     }
 
-    /// Drops what runs; the next call restarts.
+    /// Drops the running instance; the next call restarts it.
     fn discard(&mut self) {
         if let Some(live) = self.live.take() {
             self.belongings = Some(live.store.into_data().belongings);
@@ -194,7 +192,7 @@ impl<B: Bindings> Instance<B> {
         of_live.or(self.belongings.as_ref())
     }
 
-    /// A running instance, with the last snapshot where it takes that.
+    /// The running instance, or a new one with the last snapshot if the policy accepts it.
     fn revive(&mut self, context: &CallContext) -> Result<Live<B>, PolicyFault> {
         let mut live = self.begin(context)?;
         if self.snapshot.is_empty() {
@@ -211,7 +209,7 @@ impl<B: Bindings> Instance<B> {
             return Ok(live);
         };
         self.snapshot = Vec::new();
-        let message = format!("begins without the snapshot of its predecessor: {fault}");
+        let message = format!("starts without its predecessor's snapshot: {fault}");
         live.store.data_mut().write_log(LogLevel::Warn, &message);
         if !ends_the_instance(&fault) {
             return Ok(live);
@@ -220,7 +218,7 @@ impl<B: Bindings> Instance<B> {
         self.begin(context)
     }
 
-    /// A running, configured instance that knows nothing yet.
+    /// A new, configured instance without learnt state.
     fn begin(&mut self, context: &CallContext) -> Result<Live<B>, PolicyFault> {
         let core = Arc::clone(&self.core);
         let Some(belongings) = self.belongings.take() else {
@@ -254,14 +252,14 @@ impl<B: Bindings> Instance<B> {
     }
 }
 
-/// Never seen: an instance has a store, or what a store is made from.
+/// Unreachable: an instance always has a store, or the parts of one.
 fn nothing_to_start_from() -> PolicyFault {
     PolicyFault::Trap {
-        detail: "nothing to start from; bind the policy again".to_owned(),
+        detail: "nothing to restart from; bind the policy again".to_owned(),
     }
 }
 
-/// Whether the store is dead, or its guest not to be trusted, after this fault.
+/// Whether the store is unusable, or its guest not trustworthy, after this fault.
 fn ends_the_instance(fault: &PolicyFault) -> bool {
     !matches!(
         fault,

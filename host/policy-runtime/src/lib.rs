@@ -1,21 +1,19 @@
 //! Runs policies as sandboxed WebAssembly components.
 //!
-//! [`PolicyEngine::inspect`] takes an upload through every check and gives a
-//! component that may run, or an [`UploadRefusal`] that says what to do.
-//! [`PolicyEngine::compile`] makes a [`PolicyModule`] of it, whatever its world, and
-//! that a [`PolicyInstance`], which is asked through the handle of its world, such as
-//! [`EvictionInstance`]. An instance belongs to one thread at a time and is called
-//! synchronously; each call has a deadline, bounded memory and stack, and its answer
-//! is checked. A call that goes wrong gives a [`PolicyFault`]; the caller then
-//! decides by its built-in default, and the instance replaces itself before its next
-//! call. What a policy stores, [`BindingState`], outlives its instances. [`Breaker`]
-//! says when to stop asking a policy at all.
+//! [`PolicyEngine::inspect`] takes an upload through every check and gives a component that may
+//! run, or an [`UploadRefusal`] with the remedy. [`PolicyEngine::compile`] turns it into a
+//! [`PolicyModule`], whatever its world, and that starts a [`PolicyInstance`], which is called
+//! through the handle of its world, such as [`EvictionInstance`]. An instance belongs to one thread
+//! at a time and is called synchronously; each call has a deadline, bounded memory and stack, and
+//! its answer is checked. A failed call gives a [`PolicyFault`]; the caller then uses its built-in
+//! default, and the instance replaces itself before its next call. A policy's stored state,
+//! [`BindingState`], outlives its instances. [`Breaker`] decides when to stop calling a policy.
 //!
-//! [`PolicyEngine::deterministic`] counts instructions instead of time, so that the
-//! same calls give the same bits.
+//! [`PolicyEngine::deterministic`] counts instructions instead of time, so that the same calls give
+//! the same bits.
 //!
-//! This crate knows nothing of programs, workers and jobs, nor when to ask which
-//! policy; no type of the WebAssembly engine leaves it.
+//! This crate does not deal with programs, workers and jobs, nor with when to call which policy; no
+//! type of the WebAssembly engine leaves it.
 
 mod answers;
 mod artifacts;

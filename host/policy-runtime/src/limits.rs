@@ -1,13 +1,13 @@
-//! Bounds on what a policy may use.
+//! Limits on what a policy may use.
 
 use crate::error::RuntimeError;
 
-/// Bounds on what one policy instance, and one upload, may use.
+/// Limits on what one policy instance, and one upload, may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Linear memory of an instance, all its memories together. An instance that
-    /// has come to three quarters of it is replaced after the call, because linear
-    /// memory never shrinks. Default 64 MiB, which Python and JavaScript need.
+    /// Linear memory of an instance, all its memories together. An instance that has reached three
+    /// quarters of it is replaced after the call, because linear memory never shrinks. Default 64
+    /// MiB, which Python and JavaScript need.
     pub memory_bytes_max: usize,
     /// Stack of a call. Default 512 KiB.
     pub stack_bytes_max: usize,
@@ -22,8 +22,7 @@ pub struct Limits {
     /// restoring an instance, all of the worlds `prediction` and `reward`, `migrate` of
     /// `placement`, and `parallelism` of `allocation`. Default 2,000.
     pub background_deadline_ms: u64,
-    /// Rows of a call, and so of its answer; entries of its other columns too.
-    /// Default 8,192.
+    /// Rows of a call, and so of its answer; also entries of its other columns. Default 8,192.
     pub output_rows_max: usize,
     /// Extra columns that a policy may ask for. Default 64.
     pub extra_columns_max: usize,
@@ -48,7 +47,7 @@ pub struct Limits {
     pub log_lines_per_s: u32,
     /// Length of a log line; longer ones are cut. Default 1 KiB.
     pub log_line_bytes_max: usize,
-    /// Log lines kept for people to look at. Default 256.
+    /// Number of stored log lines. Default 256.
     pub log_lines_kept_max: usize,
 }
 
@@ -78,7 +77,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Checks that every bound leaves room for something.
+    /// Checks that no limit is too small.
     pub(crate) fn check(&self) -> Result<(), RuntimeError> {
         let least = [
             ("memory_bytes_max", self.memory_bytes_max as u64, 1 << 16),
@@ -102,8 +101,8 @@ impl Limits {
         Ok(())
     }
 
-    /// Bytes that the guest may hand to the host at once: the largest answer, value or
-    /// text, and some room for what surrounds it.
+    /// Bytes that the guest may pass to the host at once: the largest answer, value or text, and
+    /// some room for its encoding.
     pub(crate) fn hostcall_bytes_max(&self) -> usize {
         // Rewards have a total and their parts; estimates have three lists.
         let lists = self.reward_parts_max.saturating_add(1).max(3);

@@ -1,4 +1,4 @@
-//! Follows a policy's log as it is written, without ever holding the policy up.
+//! Follows a policy's log as it is written, without ever blocking the policy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::policy_log::LogLine;
 
-/// Where instances send their log lines. Clones feed the same tail; a line for which
-/// there is no room is dropped and counted.
+/// Where instances send their log lines. Clones feed the same tail; a line without room is dropped
+/// and counted.
 #[derive(Debug, Clone)]
 pub struct LogSink {
     lines: SyncSender<LogLine>,
@@ -38,7 +38,7 @@ impl LogSink {
         (sink, tail)
     }
 
-    /// Never waits.
+    /// Offers a line without waiting.
     pub(crate) fn offer(&self, line: &LogLine) {
         if self.lines.try_send(line.clone()).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -52,12 +52,12 @@ impl LogTail {
         self.lines.recv_timeout(timeout).ok()
     }
 
-    /// All lines that are there, oldest first.
+    /// All unread lines, oldest first.
     pub fn drain(&self) -> Vec<LogLine> {
         self.lines.try_iter().collect()
     }
 
-    /// Lines that found no room so far.
+    /// Number of dropped lines so far.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

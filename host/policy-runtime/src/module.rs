@@ -22,19 +22,19 @@ use crate::worlds::priority::{self, PriorityInstance};
 use crate::worlds::reward::{self, RewardInstance};
 use crate::worlds::world_of;
 
-/// With what an instance begins.
+/// The start parameters of an instance.
 #[derive(Debug, Clone)]
 pub struct InstanceOptions {
     /// The configuration, a JSON object. Default `{}`.
     pub config_json: String,
-    /// The binding's seed: picks its random streams. Default 0.
+    /// The binding's seed of its random streams. Default 0.
     pub seed: u64,
-    /// What the binding has stored; empty at first.
+    /// The binding's stored state; empty at first.
     pub state: BindingState,
-    /// What a predecessor gave as its snapshot; empty for none. A policy that does not take it
-    /// begins without it and logs that.
+    /// A predecessor's snapshot; empty for none. A policy that does not accept it starts without
+    /// it, which is logged.
     pub snapshot: Vec<u8>,
-    /// Where log lines go besides the lines that are kept.
+    /// A further destination of log lines.
     pub log_sink: Option<LogSink>,
 }
 
@@ -45,7 +45,7 @@ impl Default for InstanceOptions {
 }
 
 impl InstanceOptions {
-    /// With this configuration, and else nothing.
+    /// Only a configuration; everything else is the default.
     pub fn configured(config_json: impl Into<String>) -> Self {
         Self {
             config_json: config_json.into(),
@@ -57,7 +57,7 @@ impl InstanceOptions {
     }
 }
 
-/// A compiled policy. Cheap to clone; makes any number of instances.
+/// A compiled policy. Cheap to clone; starts any number of instances.
 #[derive(Clone)]
 pub struct PolicyModule {
     core: Arc<Core>,
@@ -66,7 +66,7 @@ pub struct PolicyModule {
 }
 
 impl PolicyModule {
-    /// From code that was compiled for this engine.
+    /// Wraps code that was compiled for this engine.
     pub(crate) fn of(core: &Arc<Core>, component: &Component) -> Result<Self, LoadError> {
         let ty = component.component_type();
         let mut exports = ty.exports(&core.engine).map(|(name, _)| name);
@@ -85,10 +85,10 @@ impl PolicyModule {
         })
     }
 
-    /// What the policy says about itself. Starts an instance the first time.
+    /// The policy's description. Starts an instance the first time.
     ///
     /// # Errors
-    /// The policy fails when started with its defaults.
+    /// The policy fails to start with its defaults.
     pub fn description(&self) -> Result<&Description, LoadError> {
         if let Some(known) = self.description.get() {
             return Ok(known);
@@ -99,7 +99,7 @@ impl PolicyModule {
             .get_or_init(|| instance.description().clone()))
     }
 
-    /// The world that it answers for.
+    /// Its world.
     pub fn world(&self) -> World {
         self.prepared.world()
     }
@@ -107,8 +107,8 @@ impl PolicyModule {
     /// Starts an instance.
     ///
     /// # Errors
-    /// The configuration does not fit the policy's schema, the policy refuses it, or it fails
-    /// when started.
+    /// The configuration does not fit the policy's schema, the policy refuses it, or it fails to
+    /// start.
     pub fn instance(&self, options: &InstanceOptions) -> Result<PolicyInstance, LoadError> {
         let limits = &self.core.limits;
         let (found, max) = (options.config_json.len(), limits.config_bytes_max);
@@ -184,14 +184,14 @@ macro_rules! policies {
         /// A running policy. Called synchronously by one thread at a time.
         pub enum PolicyInstance {
             $(
-                #[doc = concat!("Of the world `", stringify!($world), "`.")]
+                #[doc = concat!("A policy of the world `", stringify!($world), "`.")]
                 $variant($instance),
             )*
         }
 
         impl PolicyInstance {
             $(
-                #[doc = concat!("To be asked, if it is of the world `", stringify!($world), "`.")]
+                #[doc = concat!("The instance to call, if its world is `", stringify!($world), "`.")]
                 pub fn $as_mut(&mut self) -> Option<&mut $instance> {
                     match self {
                         Self::$variant(instance) => Some(instance),
@@ -200,7 +200,7 @@ macro_rules! policies {
                 }
             )*
 
-            /// The world that it answers for.
+            /// Its world.
             pub fn world(&self) -> World {
                 match self {
                     $(Self::$variant(_) => World::$variant,)*
@@ -219,7 +219,7 @@ macro_rules! policies {
                 }
             }
 
-            /// What the binding has stored, for its successor.
+            /// The binding's stored state, for its successor.
             pub fn into_state(self) -> BindingState {
                 match self {
                     $(Self::$variant(instance) => instance.0.into_state(),)*
@@ -239,17 +239,17 @@ policies! {
 }
 
 impl PolicyInstance {
-    /// What the policy reports about itself.
+    /// The policy's description.
     pub fn description(&self) -> &Description {
         self.alike().description()
     }
 
-    /// How often the instance was replaced, after faults or for its memory.
+    /// Number of replacements, after faults or for its memory.
     pub fn restarts(&self) -> u64 {
         self.alike().restarts()
     }
 
-    /// Linear memory that it has at present; 0 while it waits to be replaced.
+    /// Its present linear memory; 0 while it waits to be replaced.
     pub fn memory_bytes(&self) -> usize {
         self.alike().memory_bytes()
     }
@@ -259,13 +259,13 @@ impl PolicyInstance {
         self.alike().log_lines()
     }
 
-    /// What the binding has stored.
+    /// The binding's stored state.
     pub fn state(&self) -> &BindingState {
         static EMPTY: BindingState = BindingState::EMPTY;
         self.alike().state().unwrap_or(&EMPTY)
     }
 
-    /// Gives the policy what another version of it has stored.
+    /// Sets the stored state, from another version of the policy.
     pub fn set_state(&mut self, state: BindingState) {
         self.alike_mut().set_state(state);
     }
@@ -276,8 +276,8 @@ impl PolicyInstance {
         self.alike().fuel_used()
     }
 
-    /// Starts the replacement of an instance that is gone, so that the next call need
-    /// not wait for it. Does nothing while the instance runs.
+    /// Starts the replacement of a dropped instance, so that the next call need not wait for it.
+    /// Does nothing while the instance runs.
     ///
     /// # Errors
     /// A fault of the start; the next call tries again.
@@ -285,20 +285,19 @@ impl PolicyInstance {
         self.alike_mut().warm(context)
     }
 
-    /// What the policy has learnt, empty when it keeps nothing. A replacement of this
-    /// instance begins with the last snapshot that was taken or restored.
+    /// The policy's learnt state; empty if it keeps none. A replacement of this instance starts
+    /// with the last snapshot that was taken or restored.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn snapshot(&mut self, context: &CallContext) -> Result<Vec<u8>, PolicyFault> {
         self.alike_mut().snapshot(context)
     }
 
-    /// Gives the policy what a predecessor had learnt.
+    /// Restores a predecessor's learnt state.
     ///
     /// # Errors
-    /// A fault, [`PolicyFault::PolicyError`] where the policy cannot read it: it goes
-    /// on without.
+    /// A fault, or [`PolicyFault::PolicyError`] if the policy cannot read it: it continues without.
     pub fn restore(&mut self, context: &CallContext, snapshot: &[u8]) -> Result<(), PolicyFault> {
         self.alike_mut().restore(context, snapshot)
     }

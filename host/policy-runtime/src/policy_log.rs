@@ -1,5 +1,5 @@
-//! What policies write to their log: limited in rate, cut in length, the last lines
-//! kept, all forwarded to `tracing`.
+//! Logs of policies: limited in rate, cut in length, the last lines stored, all forwarded to
+//! `tracing`.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::limits::Limits;
 use crate::log_sink::LogSink;
 
-/// How much a line matters.
+/// Severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
@@ -30,11 +30,11 @@ pub enum LogLevel {
 pub struct LogLine {
     /// The time of the decision during which it was written.
     pub now_ms: u64,
-    /// How much it matters.
+    /// Its severity.
     pub level: LogLevel,
     /// The text, cut to `Limits::log_line_bytes_max`.
     pub message: String,
-    /// Lines dropped by the rate limit since the line before.
+    /// Lines dropped by the rate limit since the previous line.
     pub dropped_before: u64,
 }
 

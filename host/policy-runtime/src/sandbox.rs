@@ -1,5 +1,5 @@
-//! What surrounds a running guest: its memory limiter, its clock, its random stream,
-//! its log and its state.
+//! The environment of a running guest: its memory limiter, its clock, its random stream, its log
+//! and its state.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::limits::Limits;
 use crate::policy_log::{LogLevel, PolicyLog};
 use crate::state::BindingState;
 
-/// Core instances, memories and tables of one component. Toolchains make a few of
+/// Maximum number of core instances, memories and tables of one component. Toolchains make a few of
 /// each; scripts' runtimes make more.
 const CORE_INSTANCES_MAX: usize = 64;
 const MEMORIES_MAX: usize = 16;
 const TABLES_MAX: usize = 32;
 
-/// What a binding has, whichever instance runs: it goes from store to store.
+/// The data of a binding, which passes from store to store.
 pub(crate) struct Belongings {
     pub(crate) log: PolicyLog,
     pub(crate) state: BindingState,
@@ -34,7 +34,7 @@ pub(crate) struct Sandbox {
     pub(crate) now_ms: u64,
     pub(crate) random: SplitMix64,
     memory: Memory,
-    /// The last line of level error in this call: where a guest reports why it panics.
+    /// The last line of level error in this call, with which a guest reports the cause of a panic.
     last_error: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Sandbox {
         }
     }
 
-    /// Before a call.
+    /// Prepares a call.
     pub(crate) fn begin(&mut self, context: &CallContext) {
         self.now_ms = context.now_ms;
         self.random = stream(self.belongings.seed, context.seed);
@@ -147,14 +147,14 @@ impl ResourceLimiter for Memory {
     }
 }
 
-/// The random stream of one call. The binding's seed is mixed first, so that nearby
-/// seeds of bindings and calls do not meet in one stream.
+/// The random stream of one call. The binding's seed is hashed first, so that nearby seeds of
+/// bindings and calls do not lead to the same stream.
 fn stream(binding_seed: u64, call_seed: u64) -> SplitMix64 {
     let mixed = SplitMix64::new(binding_seed).next_u64();
     SplitMix64::new(mixed ^ call_seed)
 }
 
-/// The new sum when one of its parts grows, `None` when it would exceed `max`.
+/// The new sum if one of its parts grows, `None` if it would exceed `max`.
 fn grown(sum: usize, current: usize, desired: usize, max: usize) -> Option<usize> {
     let sum = sum.checked_add(desired.checked_sub(current)?)?;
     (sum <= max).then_some(sum)

@@ -1,13 +1,13 @@
-//! Configurations against the JSON Schema that a policy gives of them: the part of draft 2020-12
-//! that the SDKs write. What else a schema says is for people and forms; the policy's own
-//! `configure` decides after it.
+//! Checks configurations against the JSON Schema of a policy: the part of draft 2020-12 that the
+//! SDKs generate. Other parts of a schema are for display and forms; the policy's own `configure`
+//! has the last word.
 
 use serde_json::{Map, Value};
 
 /// Checks a configuration, a JSON object; an empty schema allows everything.
 ///
 /// # Errors
-/// What is wrong, naming the key and the remedy.
+/// The fault, with its key and the remedy.
 pub(crate) fn check(schema: &str, config: &str) -> Result<(), String> {
     if schema.is_empty() {
         return Ok(());
@@ -21,7 +21,7 @@ pub(crate) fn check(schema: &str, config: &str) -> Result<(), String> {
 /// Checks a schema itself: an object whose defaults fit it.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault.
 pub(crate) fn check_schema(schema: &str) -> Result<(), String> {
     if schema.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! What a binding's policy keeps between calls, restarts and versions: the values of
-//! the host functions `state-get`, `state-set` and `state-delete`.
+//! The state of a binding's policy between calls, restarts and versions: the values of the host
+//! functions `state-get`, `state-set` and `state-delete`.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use thiserror::Error;
 
 use crate::limits::Limits;
 
-/// First bytes of the saved form: a name and a version of the form.
+/// First bytes of the saved form: name and version of the format.
 const MARK: &[u8; 8] = b"tdlstat1";
 
-/// Values by key. It outlives the instance: take it with
-/// [`PolicyInstance::into_state`](crate::PolicyInstance::into_state) and give it to
-/// the successor in [`InstanceOptions`](crate::InstanceOptions).
+/// Values by key. The state outlives the instance: take it with
+/// [`PolicyInstance::into_state`](crate::PolicyInstance::into_state) and pass it to the successor
+/// in [`InstanceOptions`](crate::InstanceOptions).
 ///
-/// Bounded by `Limits::state_bytes_max`, `state_keys_max` and `state_key_bytes_max`.
+/// Limited by `Limits::state_bytes_max`, `state_keys_max` and `state_key_bytes_max`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BindingState {
     entries: BTreeMap<String, Vec<u8>>,
-    /// Keys and values together.
+    /// Size of keys and values together.
     bytes: usize,
     revision: u64,
 }
@@ -51,7 +51,7 @@ pub enum StateError {
     /// The bytes are not a saved state.
     #[error("byte {at} of the saved state cannot be read; begin with an empty one")]
     Damaged {
-        /// Where reading ended.
+        /// Offset at which reading failed.
         at: usize,
     },
 }
@@ -90,7 +90,7 @@ impl BindingState {
         self.bytes
     }
 
-    /// Grows by one with every change, so that it shows when to save.
+    /// Grows by one with every change, to show when to save.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -98,7 +98,7 @@ impl BindingState {
     /// Stores a value. Nothing changes on an error.
     ///
     /// # Errors
-    /// A bound of `limits` would be exceeded.
+    /// A limit would be exceeded.
     pub fn set(&mut self, key: &str, value: Vec<u8>, limits: &Limits) -> Result<(), StateError> {
         if key.len() > limits.state_key_bytes_max {
             return Err(StateError::Key {
@@ -146,7 +146,7 @@ impl BindingState {
         saved.extend_from_slice(MARK);
         for (key, value) in self.iter() {
             for part in [key.as_bytes(), value] {
-                // Bounded by the limits far below 32 bits.
+                // The limits keep it far below 32 bits.
                 saved.extend_from_slice(&(part.len() as u32).to_le_bytes());
                 saved.extend_from_slice(part);
             }
@@ -157,7 +157,7 @@ impl BindingState {
     /// Reads the saved form.
     ///
     /// # Errors
-    /// Damage, or more than `limits` allow.
+    /// Damaged data, or more than `limits` allow.
     pub fn from_bytes(saved: &[u8], limits: &Limits) -> Result<Self, StateError> {
         let mut rest = saved
             .strip_prefix(MARK)
@@ -178,7 +178,7 @@ impl BindingState {
     }
 }
 
-/// The next part with its length before it.
+/// The next length-prefixed part.
 fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, after) = rest.split_first_chunk()?;
     let (part, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;

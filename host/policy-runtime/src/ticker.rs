@@ -1,5 +1,5 @@
 //! The thread that advances the engine's epoch, so that calls past their deadline are stopped. It
-//! sleeps permanently when nothing has run for a while.
+//! parks when nothing has run for a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use wasmtime::Engine;
 
 /// Length of a tick.
 pub(crate) const TICK_MS: u64 = 1;
-/// Ticks without a call after which the thread parks. Waking it costs a caller
-/// microseconds, so it must not happen between the calls of a busy stretch.
+/// Ticks without a call after which the thread parks. Waking it costs a caller microseconds, so it
+/// must not happen between the calls of a busy period.
 const IDLE_TICKS_MAX: u32 = 50;
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ pub(crate) struct Ticker {
     handle: Option<JoinHandle<()>>,
 }
 
-/// While it lives, ticks come.
+/// Keeps the thread ticking while it lives.
 pub(crate) struct Running<'a>(&'a Shared);
 
 impl Drop for Running<'_> {
@@ -58,7 +58,7 @@ impl Ticker {
         })
     }
 
-    /// To be called before guest code runs.
+    /// Starts ticking; call it before guest code runs.
     pub(crate) fn run(&self) -> Running<'_> {
         self.shared.started.fetch_add(1, Ordering::SeqCst);
         if self.shared.parked.load(Ordering::SeqCst) {
@@ -67,7 +67,7 @@ impl Ticker {
         Running(&self.shared)
     }
 
-    /// Whether the thread sleeps permanently.
+    /// Whether the thread is parked.
     #[cfg(test)]
     pub(crate) fn is_parked(&self) -> bool {
         self.shared.parked.load(Ordering::SeqCst)
@@ -99,8 +99,8 @@ fn tick(engine: &Engine, shared: &Shared) {
         if idle_ticks < IDLE_TICKS_MAX {
             continue;
         }
-        // A caller counts itself and then looks at `parked`; here it is the other
-        // way around, so one of the two sees the other.
+        // A caller counts itself and then reads `parked`; here it is the other way around, so one
+        // of the two sees the other.
         shared.parked.store(true, Ordering::SeqCst);
         while shared.started.load(Ordering::SeqCst) == seen && !shared.stop.load(Ordering::SeqCst) {
             thread::park();

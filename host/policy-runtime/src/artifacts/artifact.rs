@@ -1,5 +1,5 @@
-//! A compiled policy with what is needed to trust it: for which component and engine
-//! it was made, and a checksum.
+//! A compiled policy with the data needed to trust it: the component and engine that it was made
+//! for, and a checksum.
 
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
@@ -15,9 +15,9 @@ const HEAD_BYTES: usize = MAGIC.len() + 3 * 32;
 /// Why bytes are not a compiled policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Damage {
-    #[error("it has no head of a compiled policy")]
+    #[error("its header is not that of a compiled policy")]
     Head,
-    #[error("it was made from another component or for another engine")]
+    #[error("it was compiled from another component or for another engine")]
     Key,
     #[error("its checksum is wrong")]
     Checksum,
@@ -38,12 +38,12 @@ impl ArtifactKey {
         }
     }
 
-    /// The engine's settings, in hexadecimal.
+    /// The digest of the engine's settings, in hexadecimal.
     pub(crate) fn engine_hex(&self) -> String {
         hex(&self.engine)
     }
 
-    /// Both digests; of the engine's, half is enough to distinguish them.
+    /// Both digests; half of the engine's is enough to distinguish engines.
     pub(crate) fn file_stem(&self) -> String {
         format!("{}-{}", hex(&self.component), hex(&self.engine[..16]))
     }
@@ -74,15 +74,15 @@ fn hex(bytes: &[u8]) -> String {
     hex
 }
 
-/// A compiled policy whose checksum is right. There are two ways to one: to compile,
-/// and to read what was compiled.
+/// A compiled policy with a valid checksum. It comes either from the compiler or from a stored
+/// file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Artifact {
     sealed: Vec<u8>,
 }
 
 impl Artifact {
-    /// Seals what the compiler gave.
+    /// Seals the compiler's output.
     pub(crate) fn seal(code: &[u8], key: &ArtifactKey) -> Self {
         let mut sealed = Vec::with_capacity(HEAD_BYTES + code.len());
         sealed.extend_from_slice(&MAGIC);
@@ -93,7 +93,7 @@ impl Artifact {
         Self { sealed }
     }
 
-    /// Reads what was sealed, and checks all of it.
+    /// Parses sealed bytes, and checks all of them.
     pub(crate) fn parse(sealed: Vec<u8>, key: &ArtifactKey) -> Result<Self, Damage> {
         let head = sealed.get(..HEAD_BYTES).ok_or(Damage::Head)?;
         let (magic, head) = head.split_at(MAGIC.len());

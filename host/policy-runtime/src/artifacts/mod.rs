@@ -1,9 +1,9 @@
 //! Compiled policies on disk, so that a restart compiles nothing twice.
 //!
-//! A file is named by the SHA-256 of its component and by the settings of the engine
-//! that it was compiled for. It is written under another name and renamed, checked
-//! before it is loaded, and removed when it has been used longest ago and room is
-//! needed. The folder belongs to this user alone: what lies there is run.
+//! A file is named by the SHA-256 of its component and by the settings of the engine that it was
+//! compiled for. It is written under another name and renamed, checked before it is loaded, and
+//! evicted in order of last use if room is needed. The folder must belong to this user, because its
+//! files are executed.
 
 mod artifact;
 pub(crate) mod trusted;
@@ -23,13 +23,13 @@ pub(crate) use artifact::{Artifact, ArtifactKey};
 const ENDING: &str = "cwasm";
 /// Ending of a file that is being written.
 const UNFINISHED: &str = "part";
-/// An unfinished file of this age was left by a process that is gone.
+/// Age at which an unfinished file must belong to a process that is gone.
 const UNFINISHED_AGE_MAX: Duration = Duration::from_hours(1);
 
 /// The folder for compiled policies cannot be used.
 #[derive(Debug, Error)]
 pub enum ArtifactStoreError {
-    /// It could not be made, read or made private.
+    /// It could not be created, read or made private.
     #[error("artifact folder {folder}: {source}; give a folder that the daemon may write")]
     Folder {
         /// The folder.
@@ -38,20 +38,20 @@ pub enum ArtifactStoreError {
         #[source]
         source: std::io::Error,
     },
-    /// Another user owns it, who could put code there.
+    /// It belongs to another user, who could put code there.
     #[error("artifact folder {0} belongs to another user; give a folder of the daemon's own")]
     Foreign(PathBuf),
-    /// The bound leaves room for nothing.
+    /// The limit is too small for any policy.
     #[error("artifact_bytes_max is {found}; give at least {min}")]
     Bound {
-        /// The bound.
+        /// The limit.
         found: u64,
-        /// The least that is accepted.
+        /// The minimum.
         min: u64,
     },
 }
 
-/// Compiled policies in a folder, bounded in bytes.
+/// Compiled policies in a folder, limited in bytes.
 #[derive(Debug)]
 pub struct ArtifactStore {
     folder: PathBuf,
@@ -63,15 +63,15 @@ pub struct ArtifactStore {
 }
 
 impl ArtifactStore {
-    /// The least bound that is accepted, in bytes.
+    /// The smallest accepted limit, in bytes.
     pub const BYTES_MIN: u64 = 1 << 20;
 
-    /// Opens the folder, which is made where it is missing and private in any case,
-    /// for at most `bytes_max` bytes.
+    /// Opens the folder, creating it if it is missing and making it private, for at most
+    /// `bytes_max` bytes.
     ///
     /// # Errors
-    /// The folder cannot be made private, belongs to another user, or the bound is
-    /// below [`BYTES_MIN`](Self::BYTES_MIN).
+    /// The folder cannot be made private, belongs to another user, or the limit is below
+    /// [`BYTES_MIN`](Self::BYTES_MIN).
     pub fn open(folder: &Path, bytes_max: u64) -> Result<Self, ArtifactStoreError> {
         if bytes_max < Self::BYTES_MIN {
             return Err(ArtifactStoreError::Bound {
@@ -116,33 +116,33 @@ impl ArtifactStore {
             Ok(bytes) => bytes?,
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "a compiled policy cannot be read");
+                tracing::warn!(path = %path.display(), %error, "reading a compiled policy failed");
                 return None;
             }
         };
         match Artifact::parse(bytes, key) {
             Ok(artifact) => Some(artifact),
             Err(damage) => {
-                tracing::warn!(path = %path.display(), %damage, "a compiled policy is damaged; it is compiled again");
+                tracing::warn!(path = %path.display(), %damage, "a compiled policy is damaged; compiling it again");
                 let _ = fs::remove_file(&path);
                 None
             }
         }
     }
 
-    /// Keeps a compiled policy. The store is a convenience: where it cannot be written, that is
-    /// logged and the policy runs all the same.
+    /// Stores a compiled policy. The store is only a cache: if it cannot be written, that is logged
+    /// and the policy runs all the same.
     pub(crate) fn put(&self, key: &ArtifactKey, artifact: &Artifact) {
         if artifact.sealed().len() as u64 > self.bytes_max {
             return;
         }
         let path = self.path(key);
         if let Err(error) = self.write(&path, artifact.sealed()) {
-            tracing::warn!(path = %path.display(), %error, "a compiled policy cannot be kept");
+            tracing::warn!(path = %path.display(), %error, "storing a compiled policy failed");
         }
     }
 
-    /// `None` for a file that is too large to be one of this store.
+    /// Reads a file; `None` if it is too large to be one of this store.
     fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
         let mut file = File::open(path)?;
         let mut bytes = Vec::new();
@@ -152,7 +152,8 @@ impl ArtifactStore {
         if bytes.len() as u64 > self.bytes_max {
             return Ok(None);
         }
-        // The time of change records when it was used; failing that, it is evicted earlier.
+        // The modification time records the last use; if it can't be set, the file is evicted
+        // earlier.
         let _ = file.set_modified(SystemTime::now());
         Ok(Some(bytes))
     }
@@ -173,8 +174,7 @@ impl ArtifactStore {
         written
     }
 
-    /// Removes what was used longest ago until `room` bytes are free, and what others
-    /// left unfinished.
+    /// Evicts the least recently used files until `room` bytes are free, and old unfinished ones.
     fn make_room(&self, room: u64) -> std::io::Result<()> {
         let mut files = self.files()?;
         files.sort_by(|a, b| (b.used, &b.path).cmp(&(a.used, &a.path)));
@@ -188,7 +188,7 @@ impl ArtifactStore {
         Ok(())
     }
 
-    /// The finished files. Unfinished ones of some age are removed on the way.
+    /// The finished files. Removes old unfinished ones.
     fn files(&self) -> std::io::Result<Vec<Kept>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {

@@ -1,4 +1,4 @@
-//! What is kept, what is found again, and what is not trusted.
+//! What is stored, found again, and rejected.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +22,7 @@ fn store(bytes_max: u64) -> (tempfile::TempDir, ArtifactStore) {
     (folder, store)
 }
 
-/// As if last used so long ago.
+/// Sets the last use to `ago_s` seconds ago.
 fn age(store: &ArtifactStore, key: &ArtifactKey, ago_s: u64) {
     let file = File::open(store.path(key)).unwrap();
     let used = SystemTime::now() - Duration::from_secs(ago_s);
@@ -70,13 +70,13 @@ fn what_was_used_longest_ago_makes_room() {
         store.put(&key(name), &Artifact::seal(&code, &key(name)));
         age(&store, &key(name), ago_s);
     }
-    // Used again, so that another is the oldest.
+    // Uses it again, so that another is the oldest.
     assert!(store.get(&key("a")).is_some());
     store.put(&key("d"), &Artifact::seal(&code, &key("d")));
     let kept = ["a", "b", "c", "d"].map(|name| store.get(&key(name)).is_some());
     assert_eq!(kept, [true, false, true, true]);
     assert!(store.bytes().unwrap() <= 4 * MIB as u64);
-    // What is larger than the whole store is not kept, and evicts nothing.
+    // A policy larger than the whole store is not stored, and evicts nothing.
     let large = Artifact::seal(&vec![7; 5 * MIB], &key("e"));
     store.put(&key("e"), &large);
     assert_eq!(store.files().unwrap().len(), 3);
@@ -132,7 +132,7 @@ fn a_damaged_file_is_found_and_removed() {
         Ok(())
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
-    // A file under another's name is none of that name.
+    // A file under another's name is rejected.
     let renamed = Artifact::parse(artifact.sealed().to_vec(), &key("b"));
     assert_eq!(renamed, Err(Damage::Key));
 }

@@ -1,4 +1,4 @@
-//! The child's side: limits itself, reads, compiles, answers.
+//! The child's side: sets its own limits, reads, compiles, and answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
@@ -10,19 +10,19 @@ use super::order::{LINE_BYTES_MAX, Order};
 use super::{CompileFault, compile};
 use crate::artifacts::{Artifact, ArtifactKey};
 
-/// Exit code where the order, not the component, is at fault.
+/// Exit code if the order is at fault, not the component.
 pub(crate) const EXIT_UNAVAILABLE: u8 = 3;
-/// Exit code where the component does not compile.
+/// Exit code if the component does not compile.
 pub(crate) const EXIT_FAILED: u8 = 4;
-/// Compiling can wait: on a busy machine it gets about a tenth of a processor.
+/// Compiling is not urgent: on a busy machine it gets about a tenth of a processor.
 const NICENESS: i32 = 10;
 /// Standard input, output and error; no further file is opened.
 const FILES_MAX: u64 = 3;
 
-/// The program of a [`CompilerCommand`](super::CompilerCommand): reads an order and a component,
-/// limits itself, compiles, and writes the code. Prints on standard error why it did not. Call it
-/// first thing in a process that does nothing else and has no other thread: the limits hold for the
-/// whole process, permanently.
+/// The main function of a [`CompilerCommand`](super::CompilerCommand): reads an order and a
+/// component, limits itself, compiles, and writes the code. Prints the reason for a failure on
+/// standard error. Call it first thing in a process that does nothing else and has no other thread:
+/// the limits hold for the whole process, permanently.
 pub fn compiler_main(stdin: impl Read, mut stdout: impl Write) -> ExitCode {
     let answer = order_of(stdin)
         .map_err(|detail| (EXIT_UNAVAILABLE, detail))
@@ -63,7 +63,7 @@ fn order_of(stdin: impl Read) -> Result<(Order, Vec<u8>), String> {
 fn limit(order: &Order) -> rustix::io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    // At the first of the two the process gets a signal that shows the cause.
+    // The soft limit sends a signal that shows the cause.
     let set = |resource, soft, hard| {
         let (current, maximum) = (Some(soft), Some(hard));
         setrlimit(resource, Rlimit { current, maximum })

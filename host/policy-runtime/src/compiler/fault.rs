@@ -7,38 +7,38 @@ use crate::error::UploadRefusal;
 /// Why a component was not compiled.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CompileFault {
-    /// It took too long.
+    /// It exceeded its time limit.
     #[error("compiling takes longer than {limit}")]
     Timeout {
         /// Which limit: seconds on the clock or on a processor.
         limit: String,
     },
-    /// It took too much memory.
+    /// It exceeded its memory limit.
     #[error("compiling takes more than {max} bytes of memory")]
     Memory {
         /// `CompilerLimits::memory_bytes_max`.
         max: u64,
     },
-    /// The code is larger than what is kept.
+    /// The code exceeds the limit.
     #[error("the compiled code has more than {max} bytes")]
     ArtifactTooLarge {
         /// `CompilerLimits::artifact_bytes_max`.
         max: u64,
     },
-    /// The compiler does not accept it, or failed on it.
+    /// The compiler rejects it, or failed on it.
     #[error("does not compile: {detail}")]
     Failed {
         /// The compiler's message.
         detail: String,
     },
-    /// Too many others wait to be compiled.
-    #[error("{waiting_max} other components wait to be compiled")]
+    /// Too many other components wait to be compiled.
+    #[error("the compile queue is full ({waiting_max} components)")]
     Busy {
         /// `CompilerLimits::waiting_max`.
         waiting_max: usize,
     },
     /// The child process does not work. Not the component's fault.
-    #[error("the compiler process does not work: {detail}")]
+    #[error("the compiler process failed: {detail}")]
     Unavailable {
         /// What happened.
         detail: String,
@@ -58,7 +58,7 @@ impl CompileFault {
         }
     }
 
-    /// Whether the component is to blame, so that trying again is useless.
+    /// Whether the component is at fault, so that retrying is useless.
     pub fn is_components_fault(&self) -> bool {
         !matches!(self, Self::Busy { .. } | Self::Unavailable { .. })
     }

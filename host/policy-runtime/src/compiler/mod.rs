@@ -1,9 +1,9 @@
 //! From a checked component to code that runs.
 //!
 //! Some components take minutes and gigabytes to compile, by accident or on purpose, and no check
-//! of their bytes shows which. So a daemon compiles in a child process with limits of its own, few
-//! at a time and at low priority: whatever happens there, scheduling goes on. Tools and tests may
-//! compile in their own process.
+//! of their bytes shows which. So a daemon compiles in child processes with limits of their own,
+//! few at a time and at low priority: whatever happens there, scheduling goes on. Tools and tests
+//! may compile in their own process.
 
 mod child;
 mod fault;
@@ -31,18 +31,18 @@ mod supervisor;
 /// Bounds on compiling one component, and on how many are compiled at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompilerLimits {
-    /// Time that a child may take. It runs at low priority, so this is more than its
-    /// time on a processor. Default 120.
+    /// Wall-clock time of a child. It runs at low priority, so this is more than its processor
+    /// time. Default 120.
     pub wall_s_max: u64,
-    /// Time on a processor that a child may take. Default 60.
+    /// Processor time of a child. Default 60.
     pub cpu_s_max: u64,
     /// Address space of a child. Default 2 GiB.
     pub memory_bytes_max: u64,
     /// Compiled code of one component. Default 256 MiB.
     pub artifact_bytes_max: u64,
-    /// Children at once. Default 1.
+    /// Maximum number of concurrent children. Default 1.
     pub children_max: usize,
-    /// Components that wait for a child; more are refused. Default 8.
+    /// Maximum number of components that wait for a child. Default 8.
     pub waiting_max: usize,
 }
 
@@ -77,13 +77,13 @@ impl CompilerLimits {
     }
 }
 
-/// A program that calls [`compiler_main`] with its standard input and output, and
-/// writes nothing else there. A daemon names itself and a hidden subcommand.
+/// A program that calls [`compiler_main`] with its standard input and output, and writes nothing
+/// else there. A daemon uses itself with a hidden subcommand.
 #[derive(Debug, Clone)]
 pub struct CompilerCommand {
     /// Path of the program.
     pub program: PathBuf,
-    /// What makes it compile.
+    /// The arguments that make it compile.
     pub args: Vec<OsString>,
 }
 
@@ -107,8 +107,8 @@ struct Children {
 }
 
 impl Compiler {
-    /// Compiles in this process, without limits: for tools that their author runs on
-    /// their own policies, and for tests.
+    /// Compiles in this process, without limits: for tools that authors run on their own policies,
+    /// and for tests.
     pub fn in_process() -> Self {
         Self {
             place: CompileIn::Here,
@@ -119,7 +119,7 @@ impl Compiler {
     /// Compiles in child processes.
     ///
     /// # Errors
-    /// A bound that is too small to compile anything.
+    /// A limit that is too small to compile anything.
     pub fn in_children(
         command: CompilerCommand,
         limits: CompilerLimits,
@@ -136,13 +136,13 @@ impl Compiler {
         })
     }
 
-    /// Keeps what it compiles, and looks there first.
+    /// Stores compiled policies, and looks them up there first.
     pub fn with_artifacts(mut self, artifacts: ArtifactStore) -> Self {
         self.artifacts = Some(Arc::new(artifacts));
         self
     }
 
-    /// Bytes of compiled policies that are kept on disk.
+    /// Bytes of compiled policies that are stored on disk.
     pub fn artifact_bytes(&self) -> u64 {
         let kept = self.artifacts.as_ref().map(|kept| kept.bytes());
         kept.and_then(Result::ok).unwrap_or(0)
@@ -166,7 +166,7 @@ impl Compiler {
                 let _slot = children.slots.take().ok_or(CompileFault::Busy {
                     waiting_max: limits.waiting_max,
                 })?;
-                // Another one may have compiled it while this one waited.
+                // Another caller may have compiled it in the meantime.
                 if let Some(component) = self.kept(engine, &key) {
                     return Ok(component);
                 }
@@ -189,13 +189,13 @@ impl Compiler {
         let artifact = self.artifacts.as_ref()?.get(key)?;
         trusted::component(engine, &artifact)
             .inspect_err(
-                |error| tracing::warn!(%error, "a kept policy does not load; it is compiled again"),
+                |error| tracing::warn!(%error, "a stored policy does not load; compiling it again"),
             )
             .ok()
     }
 }
 
-/// Compiles, whatever it takes.
+/// Compiles without limits.
 fn compile(engine: &Engine, bytes: &[u8]) -> Result<Vec<u8>, CompileFault> {
     engine
         .precompile_component(bytes)

@@ -1,4 +1,4 @@
-//! How many compile at once, and how many may wait for that.
+//! Limits on concurrent compilations and on their queue.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -6,9 +6,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Slots {
     taken: Mutex<Taken>,
     freed: Condvar,
-    /// Slots that may be taken.
+    /// Number of slots.
     most: usize,
-    /// Callers that may wait for one.
+    /// Maximum number of waiting callers.
     most_waiting: usize,
 }
 
@@ -18,7 +18,7 @@ struct Taken {
     waiting: usize,
 }
 
-/// Gives its slot back when dropped.
+/// Releases its slot when dropped.
 pub(crate) struct Slot<'s>(&'s Slots);
 
 impl Slots {
@@ -31,8 +31,8 @@ impl Slots {
         }
     }
 
-    /// Waits for a slot; `None` where too many wait already. Waiting ends, because every holder of
-    /// a slot has a time limit.
+    /// Waits for a slot; `None` if too many callers wait already. The wait ends, because every
+    /// holder of a slot has a time limit.
     pub(crate) fn take(&self) -> Option<Slot<'_>> {
         let mut taken = self.lock();
         if taken.slots >= self.most {

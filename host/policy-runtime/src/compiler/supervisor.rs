@@ -1,5 +1,4 @@
-//! The parent's side: starts a child, feeds it, reads its answer, and ends it when its
-//! time is over.
+//! The parent's side: starts a child, feeds it, reads its answer, and kills it at its deadline.
 
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -13,25 +12,25 @@ use super::child::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use super::order::Order;
 use super::{CompileFault, CompilerCommand, CompilerLimits};
 
-/// Bytes that are kept of the child's message.
+/// Maximum length of the child's message.
 const WORDS_BYTES_MAX: u64 = 2_048;
-/// The message of the language's runtime before it aborts for want of memory.
+/// Messages of the language's runtime before it aborts for lack of memory.
 const OUT_OF_MEMORY: [&str; 3] = [
     "memory allocation of",
     "out of memory",
     "Cannot allocate memory",
 ];
-/// Between looks whether a child whose answer is complete has ended.
+/// Poll interval for the end of a child whose answer is complete.
 const EXIT_LOOK: Duration = Duration::from_millis(1);
 
-/// What a child gave back.
+/// The result of a child.
 struct Answer {
     status: ExitStatus,
     sealed: Vec<u8>,
     words: String,
 }
 
-/// Has a child compile `component`; gives the sealed code, unchecked.
+/// Has a child compile `component`; returns the sealed code, unchecked.
 pub(crate) fn run(
     command: &CompilerCommand,
     limits: &CompilerLimits,
@@ -50,7 +49,7 @@ fn unavailable(what: &str, error: &std::io::Error) -> CompileFault {
     }
 }
 
-/// A child that is ended and reaped when dropped, however that comes about.
+/// A child that is killed and reaped when dropped.
 struct Running {
     child: Child,
 }
@@ -59,10 +58,10 @@ impl Running {
     fn start(command: &CompilerCommand) -> Result<Self, CompileFault> {
         let child = Command::new(&command.program)
             .args(&command.args)
-            // It needs nothing of the daemon's surroundings, least of all its secrets.
+            // It needs nothing of the daemon's environment, least of all its secrets.
             .env_clear()
             .current_dir("/")
-            // A group of its own, so that what it starts ends with it.
+            // A process group of its own, so that its own children end with it.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -72,8 +71,8 @@ impl Running {
         Ok(Self { child })
     }
 
-    /// Threads feed and read the child, so that one which does neither read nor write
-    /// cannot stop this one. They end with the child's pipes.
+    /// Threads feed and read the child, so that a child that does neither cannot block this one.
+    /// They end with the child's pipes.
     fn ask(
         &mut self,
         limits: &CompilerLimits,
@@ -124,7 +123,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Reaped already: the id may be another's by now.
+        // Already reaped: the id may belong to another process by now.
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
@@ -139,7 +138,7 @@ impl Drop for Running {
 
 fn feed(mut stdin: ChildStdin, line: String, component: Vec<u8>) -> Result<(), CompileFault> {
     thread("compiler-feed", move || {
-        // A child that ends early shows why by its exit code.
+        // A child that ends early gives the reason by its exit code.
         let _ = stdin
             .write_all(line.as_bytes())
             .and_then(|()| stdin.write_all(&component));
@@ -157,7 +156,7 @@ fn read(stdout: ChildStdout, bytes_max: u64) -> Result<Receiver<Vec<u8>>, Compil
     Ok(receiver)
 }
 
-/// The beginning of its output; the rest is read and dropped.
+/// Reads the beginning of its output; the rest is dropped.
 fn read_words(mut stderr: ChildStderr) -> Result<Receiver<Vec<u8>>, CompileFault> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread("compiler-words", move || {
@@ -185,7 +184,7 @@ fn within(receiver: &Receiver<Vec<u8>>, deadline: Instant) -> Option<Vec<u8>> {
     }
 }
 
-/// What the way in which a child ended shows about the component.
+/// What the child's end says about the component.
 fn classify(answer: Answer, limits: &CompilerLimits) -> Result<Vec<u8>, CompileFault> {
     let Answer {
         status,
@@ -209,7 +208,7 @@ fn classify(answer: Answer, limits: &CompilerLimits) -> Result<Vec<u8>, CompileF
         (_, Some(Signal::XCPU)) => CompileFault::Timeout {
             limit: format!("{} s on a processor", limits.cpu_s_max),
         },
-        // Only the system kills it, when the machine is short of memory.
+        // Only the system kills it, if the machine is short of memory.
         (_, Some(Signal::KILL)) => memory,
         (Some(code), _) if words.contains("panicked") => CompileFault::Failed {
             detail: format!("the compiler gave up (exit code {code}): {words}"),

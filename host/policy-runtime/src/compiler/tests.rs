@@ -21,7 +21,7 @@ fn what_was_compiled_is_found_again() {
     let compiler = Compiler::in_process().with_artifacts(artifacts());
     assert!(compiler.component(&engine(), SETTINGS, EMPTY).is_ok());
     assert!(compiler.artifact_bytes() > 0);
-    // A compiler that cannot compile finds it all the same.
+    // A compiler that cannot compile finds the stored policy all the same.
     let command = CompilerCommand {
         program: "/nonexistent".into(),
         args: Vec::new(),

@@ -1,4 +1,4 @@
-//! Checks of an upload as bytes: size, validity, what it says about its making.
+//! Checks of an upload as bytes: size, validity, producers.
 
 use wasm_metadata::Producers;
 use wasmparser::{Encoding, Parser, Validator, WasmFeatures};
@@ -43,14 +43,14 @@ pub(crate) fn check_size(limits: &Limits, bytes: &[u8]) -> Refused<()> {
     Ok(())
 }
 
-/// Validates everything, and tells whether it is a module or a component.
+/// Validates the bytes, and returns whether they are a module or a component.
 pub(crate) fn check_valid(bytes: &[u8]) -> Refused<Encoding> {
     let mut features = WasmFeatures::default();
     features.remove(WasmFeatures::THREADS | WasmFeatures::MEMORY64);
     Validator::new_with_features(features)
         .validate_all(bytes)
         .map_err(|error| invalid(&error))?;
-    // Validation has seen the head.
+    // Validation has checked the header.
     let is_component = Parser::is_component(bytes);
     Ok(if is_component {
         Encoding::Component
@@ -77,7 +77,7 @@ pub(crate) fn invalid(error: &wasmparser::BinaryReaderError) -> UploadRefusal {
     )
 }
 
-/// The tools named in the upload. Only told, never relied on, so damage is ignored.
+/// The tools named in the upload. Only for display, so damage is ignored.
 pub(crate) fn producers(bytes: &[u8]) -> Vec<String> {
     let Ok(Some(producers)) = Producers::from_wasm(bytes) else {
         return Vec::new();

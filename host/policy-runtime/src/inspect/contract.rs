@@ -15,10 +15,10 @@ use crate::worlds::{Contract, IMPORTS, PACKAGE, WORLDS};
 
 pub(super) static CONTRACT: LazyLock<Contract> = LazyLock::new(Contract::parse);
 
-/// Sections with WIT that a module may have; each library with bindings adds one.
+/// Maximum number of WIT sections in a module; each library with bindings adds one.
 const CONTRACTS_MAX: usize = 16;
 
-/// A core module with embedded WIT becomes a component.
+/// Turns a core module with embedded WIT into a component.
 pub(crate) fn componentize(module: &[u8]) -> Refused<Vec<u8>> {
     let mut contracts = 0;
     for payload in Parser::new(0).parse_all(module) {
@@ -62,8 +62,8 @@ pub(crate) fn componentize(module: &[u8]) -> Refused<Vec<u8>> {
         })
 }
 
-/// Imports of a core module still have the names of the interfaces, perhaps after a
-/// mark of the naming scheme.
+/// Imports of a core module have the names of the interfaces, possibly after a prefix of the naming
+/// scheme.
 fn check_core_import(module: &str) -> Refused<()> {
     let name = module.strip_prefix("cm32p2|").unwrap_or(module);
     let is_internal = name.starts_with('[') || name.starts_with('$');
@@ -73,7 +73,7 @@ fn check_core_import(module: &str) -> Refused<()> {
     check_import(name)
 }
 
-/// Refuses every import of a component but the interfaces of the host.
+/// Refuses every import of a component except the host's interfaces.
 pub(crate) fn check_imports(component: &[u8]) -> Refused<()> {
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(component) {

@@ -1,4 +1,4 @@
-//! Checks of what a policy says about itself: it names files, metrics and log lines.
+//! Checks of a policy's description, from which files, metrics and log lines are named.
 
 use treadle_model::World;
 
@@ -82,14 +82,14 @@ pub(crate) fn check_description(world: &str, limits: &Limits, said: &Description
     check_columns(world, &said.columns)
 }
 
-/// The host knows the columns that are asked for, and each is asked for once.
+/// Checks that the host knows each requested column, and that each is requested once.
 fn check_columns(world: &str, asked: &[String]) -> Refused<()> {
     let known = World::from_name(world).and_then(columns_of);
     let is_unknown = |name: &&String| known.is_some_and(|known| !known.contains(&name.as_str()));
     let mut columns = asked.iter().enumerate();
     let again = |(at, name): &(usize, &String)| asked[..*at].contains(name);
     let (what, name) = if let Some(name) = asked.iter().find(is_unknown) {
-        ("which there is not", name)
+        ("which does not exist", name)
     } else if let Some((_, name)) = columns.find(again) {
         ("twice", name)
     } else {
@@ -97,9 +97,9 @@ fn check_columns(world: &str, asked: &[String]) -> Refused<()> {
     };
     let name: String = name.chars().take(64).collect();
     let remedy = match known {
-        Some([]) => format!("policies of the world {world} are given no extra columns: name none"),
-        Some(known) => format!("name each once of {}", known.join(", ")),
-        None => "name each column once".to_owned(),
+        Some([]) => format!("policies of the world {world} get no extra columns; list none"),
+        Some(known) => format!("list each at most once, out of {}", known.join(", ")),
+        None => "list each column once".to_owned(),
     };
     Err(UploadRefusal::new(
         "unknown-column",
@@ -109,7 +109,7 @@ fn check_columns(world: &str, asked: &[String]) -> Refused<()> {
     ))
 }
 
-/// A semantic version that a file name can hold.
+/// A semantic version that is valid in a file name.
 fn is_version(version: &str) -> bool {
     version.len() <= 64 && semver::Version::parse(version).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Giving a module by hand the contract that toolchains embed.
+//! Embedding the contract in a module by hand, as toolchains do.
 
 use wit_component::{StringEncoding, embed_component_metadata};
 
@@ -6,11 +6,11 @@ use super::contract::CONTRACT;
 use crate::error::UploadRefusal;
 use crate::worlds::WORLDS;
 
-/// Adds the WIT of a world to a core module, as bindings do, so that a module written
-/// by hand can be uploaded.
+/// Adds the WIT of a world to a core module, as bindings do, so that a module written by hand can
+/// be uploaded.
 ///
 /// # Errors
-/// There is no such world, or the bytes are no module.
+/// The world does not exist, or the bytes are not a core module.
 pub fn embed_contract(module: &[u8], world: &str) -> Result<Vec<u8>, UploadRefusal> {
     let mut worlds = CONTRACT.worlds.iter();
     let Some(&(_, id)) = worlds.find(|(name, _)| *name == world) else {

@@ -1,4 +1,4 @@
-//! The way of an upload: from bytes of unknown origin to a component that may run.
+//! Inspection of an upload: from bytes of unknown origin to a component that may run.
 
 mod bytes;
 mod contract;
@@ -23,18 +23,18 @@ pub use embed::embed_contract;
 
 type Refused<T> = Result<T, UploadRefusal>;
 
-/// An upload that was accepted.
+/// An accepted upload.
 #[derive(Debug, Clone, Serialize)]
 pub struct Inspection {
     /// SHA-256 of the upload, in hexadecimal.
     pub digest: String,
     /// The world it targets.
     pub world: String,
-    /// What the policy says about itself.
+    /// The policy's own description.
     #[serde(flatten)]
     pub description: Description,
-    /// Tools that made it, as far as it says, such as `language Rust` or
-    /// `processed-by wit-bindgen-rust 0.61.1`.
+    /// Tools that made it, as far as it names them, such as `language Rust` or `processed-by
+    /// wit-bindgen-rust 0.61.1`.
     pub producers: Vec<String>,
     /// Interfaces that it imports.
     pub imports: Vec<String>,
@@ -42,21 +42,21 @@ pub struct Inspection {
     pub exports: Vec<String>,
     /// Time to compile it.
     pub compile_ms: u64,
-    /// How long the calls of the trial run took.
+    /// Durations of the trial run's calls.
     pub smoke: Vec<SmokeTiming>,
     /// The component, for [`PolicyEngine::load`](crate::PolicyEngine::load).
     #[serde(skip)]
     pub component: Vec<u8>,
 }
 
-/// An upload that is what it should be, as far as can be told without running it.
+/// An upload that is acceptable as far as can be determined without running it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Candidate {
     /// SHA-256 of the upload, in hexadecimal.
     pub digest: String,
     /// The world it targets.
     pub world: String,
-    /// Tools that made it, as far as it says.
+    /// Tools that made it, as far as it names them.
     pub producers: Vec<String>,
     /// Interfaces that it imports.
     pub imports: Vec<String>,

@@ -1,8 +1,7 @@
-//! An upload names interfaces of one package only: `treadle:policy` in the version that there is.
+//! An upload may name interfaces of only one package: `treadle:policy` in the present version.
 //!
-//! Checked before the upload's WIT is decoded. The decoder orders packages by what
-//! they use from each other and does not return when that is a circle; with one
-//! package there is none.
+//! This is checked before the upload's WIT is decoded. The decoder orders packages by their
+//! dependencies and does not return if these are circular; with one package that is impossible.
 
 use wasmparser::{
     ComponentExternName, ComponentType, ComponentTypeDeclaration, InstanceTypeDeclaration, Parser,
@@ -14,8 +13,7 @@ use super::bytes::invalid;
 use crate::error::UploadRefusal;
 use crate::worlds::{PACKAGE, VERSION};
 
-/// Imports, exports and types with a name, all together. The contract has about a
-/// hundred.
+/// Maximum number of imports, exports and named types. The contract has about a hundred.
 const NAMES_MAX: usize = 10_000;
 
 /// Checks a valid component, or the encoded WIT in a module's custom section.
@@ -32,7 +30,7 @@ pub(crate) fn check(component: &[u8]) -> Refused<()> {
                     seen.ty(&ty.map_err(|error| invalid(&error))?)?;
                 }
             }
-            // What nested components pass among themselves is their own affair.
+            // Names passed among nested components are not checked.
             Payload::ComponentImportSection(section) if depth == 0 => {
                 for import in section {
                     seen.name(&import.map_err(|error| invalid(&error))?.name)?;
@@ -55,7 +53,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Recursion is bounded: the parser refuses types nested too deep.
+    /// Recursion is bounded: the parser refuses deeply nested types.
     fn ty(&mut self, ty: &ComponentType<'_>) -> Refused<()> {
         match ty {
             ComponentType::Component(items) => items.iter().try_for_each(|item| match item {
@@ -114,7 +112,7 @@ impl Seen {
     }
 }
 
-/// The decoder takes seconds for what no contract is like.
+/// The decoder would take seconds for such an upload, and no contract is like that.
 pub(crate) fn too_large(what: String) -> UploadRefusal {
     UploadRefusal::new(
         "contract-too-large",

@@ -1,4 +1,4 @@
-//! The keys that are trusted, and the check against them.
+//! Trusted keys, and the check of signatures against them.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::guarded::cut;
 
 const PLACE: &str = "the signature beside the upload";
 
-/// Who signed an upload.
+/// The signer of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SignedBy {
     /// The name under which the key is trusted.
@@ -34,14 +34,13 @@ pub struct TrustedKeys {
 }
 
 impl TrustedKeys {
-    /// Most keys.
+    /// Maximum number of keys.
     pub const KEYS_MAX: usize = 64;
 
-    /// Keys with the names by which people know them; each key is 32 bytes in
-    /// hexadecimal or base64.
+    /// Creates the set from names and keys; each key is 32 bytes in hexadecimal or base64.
     ///
     /// # Errors
-    /// A text that is no key, a weak key, or too many keys.
+    /// An invalid or weak key, or too many keys.
     pub fn new<'k>(keys: impl IntoIterator<Item = (&'k str, &'k str)>) -> Result<Self, KeyError> {
         let mut trusted = Vec::new();
         for (name, text) in keys {
@@ -66,12 +65,12 @@ impl TrustedKeys {
         Ok(Self { keys: trusted })
     }
 
-    /// How many there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -138,13 +137,13 @@ fn mismatch(digest: &str) -> UploadRefusal {
     )
 }
 
-/// Bytes in hexadecimal or base64, of one of these lengths.
+/// Decodes bytes in hexadecimal or base64 that have one of these lengths.
 pub(super) fn bytes_of(text: &str, lengths: &[usize]) -> Option<Vec<u8>> {
     let text = text.trim();
     if text.len() > TEXT_BYTES_MAX {
         return None;
     }
-    // No length of keys and signatures is that of another in the other writing.
+    // No length of keys and signatures in one encoding is a valid length in the other.
     let base64 = || {
         [STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD]
             .iter()

@@ -1,9 +1,9 @@
-//! Detached signatures of uploads: who vouches for a policy.
+//! Detached signatures of uploads.
 //!
-//! A signature is Ed25519 over the text `treadle-policy-sha256:` and the upload's
-//! SHA-256 in hexadecimal, so that it can be made and checked with other tools too. It
-//! is written as the public key and the signature together (96 bytes), or as the
-//! signature alone (64 bytes), in hexadecimal or base64.
+//! A signature is Ed25519 over the text `treadle-policy-sha256:` and the upload's SHA-256 in
+//! hexadecimal, so that other tools can create and check it too. It is written as the public key
+//! and the signature together (96 bytes), or as only the signature (64 bytes), in hexadecimal or
+//! base64.
 
 mod keys;
 
@@ -21,16 +21,16 @@ use keys::{bytes_of, hex};
 
 const PUBLIC_BYTES: usize = 32;
 const SIGNATURE_BYTES: usize = 64;
-/// Longest text of a signature that is looked at.
+/// Maximum length of a signature's text.
 const TEXT_BYTES_MAX: usize = 512;
-/// So that a signature for something else is none for a policy.
+/// Prefix of the signed text, so that a signature for another purpose is not valid for a policy.
 const PURPOSE: &str = "treadle-policy-sha256:";
 
 /// Which uploads need a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignaturePolicy {
-    /// None; but one that is given must be right.
+    /// None; but a given signature must be valid.
     #[default]
     UnsignedAllowed,
     /// All.
@@ -38,11 +38,11 @@ pub enum SignaturePolicy {
 }
 
 impl SignaturePolicy {
-    /// Checks what came with an upload, which has this digest (see
-    /// [`upload_digest`]); gives who signed, if it is signed.
+    /// Checks the signature of an upload with this digest (see [`upload_digest`]); returns the
+    /// signer, if it is signed.
     ///
     /// # Errors
-    /// `signature-missing`, and what [`TrustedKeys::verify`] refuses.
+    /// `signature-missing`, and the refusals of [`TrustedKeys::verify`].
     pub fn check(
         self,
         keys: &TrustedKeys,
@@ -62,11 +62,11 @@ impl SignaturePolicy {
     }
 }
 
-/// A key pair cannot be made or read.
+/// A key pair cannot be created or read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// The machine gives no randomness.
-    #[error("the machine gives no random bytes: {0}; try again")]
+    /// The machine has no source of randomness.
+    #[error("no random bytes from the system: {0}; try again")]
     Randomness(String),
     /// The text is not a key.
     #[error("{what} is not a key: give 32 bytes in hexadecimal or base64")]
@@ -83,19 +83,19 @@ pub enum KeyError {
     /// Too many keys.
     #[error("{found} trusted keys; give at most {max}")]
     TooMany {
-        /// How many.
+        /// Number of keys.
         found: usize,
-        /// The bound.
+        /// The limit.
         max: usize,
     },
 }
 
-/// The key that signs. Shown and logged as nothing.
+/// The signing key, which is never shown or logged.
 #[derive(Clone)]
 pub struct SecretKey(SigningKey);
 
 impl SecretKey {
-    /// Reads what [`to_text`](Self::to_text) gave.
+    /// Parses the output of [`to_text`](Self::to_text).
     ///
     /// # Errors
     /// [`KeyError::Malformed`]; the text is not repeated.
@@ -108,12 +108,12 @@ impl SecretKey {
         Ok(Self(SigningKey::from_bytes(&bytes)))
     }
 
-    /// In hexadecimal, for a file that its owner alone may read.
+    /// The key in hexadecimal, for a file that only its owner may read.
     pub fn to_text(&self) -> String {
         hex(self.0.as_bytes())
     }
 
-    /// The key that others check with, in hexadecimal.
+    /// The public key for verification, in hexadecimal.
     pub fn public_key(&self) -> String {
         hex(self.0.verifying_key().as_bytes())
     }
@@ -125,7 +125,7 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// A new key from the randomness of the machine.
+/// Creates a key from the machine's randomness.
 ///
 /// # Errors
 /// [`KeyError::Randomness`].
@@ -142,7 +142,7 @@ pub fn sign(digest: &str, key: &SecretKey) -> String {
     key.public_key() + &hex(&signature.to_bytes())
 }
 
-/// SHA-256 of an upload in hexadecimal: what is signed, and what names it everywhere.
+/// SHA-256 of an upload in hexadecimal: the signed digest, and the upload's id everywhere.
 pub fn upload_digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }

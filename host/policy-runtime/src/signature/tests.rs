@@ -1,4 +1,4 @@
-//! Right signatures, and every way of being wrong.
+//! Valid signatures, and every kind of invalid one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -57,7 +57,7 @@ fn invalid_signatures_are_distinguished() {
     assert_eq!(code(&keys, &digest, &stranger), "signature-unknown-key");
     // Without its key, the signer is unknown.
     assert_eq!(code(&keys, &digest, &stranger[64..]), "signature-mismatch");
-    // A trusted key that another's signature claims.
+    // A trusted key, claimed for another's signature.
     let claimed = secret(1).public_key() + &stranger[64..];
     assert_eq!(code(&keys, &digest, &claimed), "signature-mismatch");
     let none = TrustedKeys::default();
@@ -130,8 +130,7 @@ fn the_digest_is_sha256_in_hexadecimal() {
     );
 }
 
-/// As OpenSSL signs the text that the documentation gives, so that signatures made
-/// elsewhere stay good.
+/// An OpenSSL signature of the documented text, so that signatures made elsewhere stay valid.
 #[test]
 fn openssl_signs_alike() {
     let public = "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c";

@@ -77,7 +77,7 @@ fn prediction(trial: &mut Trial<'_>, policy: &mut PredictionInstance, rows: &Row
     trial.time("learn", Background, |context| {
         policy.learn(context, &finished)
     })?;
-    // What it answers after it has learnt must be sound too.
+    // Its answers after learning must be valid too.
     trial.time("predict after learn", Background, |context| {
         policy.predict(context, &live)
     })
@@ -114,7 +114,7 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
         extra: &rows.extra,
     };
     trial.time("assign", Hot, |context| policy.assign(context, &assign))?;
-    // As many workers as there are rows.
+    // As many workers as rows.
     let route = RouteColumns {
         tokens: 10_000,
         cached_tokens: &rows.output_tokens,
@@ -205,7 +205,7 @@ fn eviction(trial: &mut Trial<'_>, policy: &mut EvictionInstance, rows: &Rows) -
     retention(trial, policy, rows)
 }
 
-/// With room and without, and where caches cannot leave.
+/// With and without room, and with caches that cannot leave.
 fn retention(trial: &mut Trial<'_>, policy: &mut EvictionInstance, rows: &Rows) -> Tried {
     let nowhere = vec![u64::MAX; rows.tokens.len()];
     for (free_tokens, wanted_tokens, other_places) in [

@@ -1,5 +1,4 @@
-//! The trial run of an upload: every function, on generated programs, at several
-//! lengths.
+//! The trial run of an upload: every function, on generated programs, at several lengths.
 
 mod calls;
 mod rows;
@@ -16,10 +15,10 @@ use crate::module::PolicyInstance;
 use rows::Rows;
 
 const ROWS: [usize; 3] = [0, 1, 100];
-/// The fastest of so many calls counts, because a busy machine slows some.
+/// Number of calls of which the fastest counts, because a busy machine slows some.
 const REPEATS: usize = 5;
 
-/// How long a call of the trial run took.
+/// The duration of a call of the trial run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SmokeTiming {
     /// The function.
@@ -30,15 +29,15 @@ pub struct SmokeTiming {
     pub best_ns: u64,
 }
 
-/// A trial run under way.
+/// A running trial.
 struct Trial<'a> {
     limits: &'a Limits,
     rows: usize,
     timings: Vec<SmokeTiming>,
 }
 
-/// Runs all functions, or reports which failed and how. A function that the policy leaves to the
-/// host is passed over.
+/// Runs all functions, or reports which failed and how. Functions that the policy leaves to the
+/// host are skipped.
 pub(crate) fn run(
     policy: &mut PolicyInstance,
     limits: &Limits,
@@ -97,7 +96,7 @@ impl Trial<'_> {
     }
 }
 
-/// What a fault in a trial run means for the author.
+/// The refusal for a fault in a trial run.
 pub(crate) fn refusal(fault: &PolicyFault, place: String) -> UploadRefusal {
     let (code, remedy) = match fault {
         PolicyFault::Timeout { .. } | PolicyFault::Fuel { .. } => (

@@ -1,5 +1,4 @@
-//! Generated columns for the trial run: programs, workers and texts as a busy cluster
-//! has them.
+//! Generated columns for the trial run: programs, workers and texts like those of a busy cluster.
 
 use treadle_plugin::Phase;
 use treadle_plugin::random::SplitMix64;
@@ -19,19 +18,19 @@ pub(super) struct Rows {
     pub(super) thirds: Vec<u32>,
     /// 1 for the first eighth of the rows.
     pub(super) candidates: Vec<u8>,
-    /// None to four options for each row, and one entry more for their number.
+    /// Zero to four options for each row, and one final entry with their number.
     pub(super) option_start: Vec<u32>,
     pub(super) option_units: Vec<u32>,
-    /// The time with so many, -1 where it is not known.
+    /// The duration with each option, -1 if unknown.
     pub(super) option_us: Vec<f64>,
     pub(super) option_load_us: Vec<f64>,
     pub(super) answers: Vec<String>,
     pub(super) references: Vec<String>,
-    /// As many columns as the policy asks for, one after the other.
+    /// As many columns as the policy requests, concatenated.
     pub(super) extra: Vec<f32>,
 }
 
-/// What actions can do with.
+/// Options of actions.
 #[derive(Default)]
 struct Options {
     start: Vec<u32>,
@@ -40,7 +39,8 @@ struct Options {
 }
 
 impl Options {
-    /// So many options for each row, twice the units from one to the next, and the time with one.
+    /// Generates this number of options for each row, each with twice the units of the previous
+    /// one, from the duration with one unit.
     fn draw(&mut self, counts: &[u64], alone_us: &[u64]) {
         self.start.push(0);
         for (count, alone_us) in counts.iter().zip(alone_us) {

@@ -23,10 +23,10 @@ use raw::exports::treadle::policy::allocation_policy as given;
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 
 impl AllocationInstance {
-    /// For each waiting action the option with which it starts, -1 to let it wait.
+    /// The option with which each waiting action starts, -1 to let it wait.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn arrange(
         &mut self,
         context: &CallContext,
@@ -56,10 +56,10 @@ impl AllocationInstance {
         )
     }
 
-    /// How many workers of each degree of tensor parallelism to run.
+    /// The number of workers to run for each degree of tensor parallelism.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn parallelism(
         &mut self,
         context: &CallContext,
@@ -124,9 +124,9 @@ fn check_arrangement(options: &[i32], actions: &ActionColumns<'_>) -> Check {
     Ok(())
 }
 
-/// Takes a chunk. Chunks are split in halves and never put together; so for each size what is
-/// taken of that size and above has to fit into the free chunks of that size and above, which is
-/// enough because sizes are powers of two.
+/// Takes a chunk. Chunks are only split in halves, never joined; so for each size, the chunks taken
+/// of that size and above must fit into the free ones of that size and above, which is enough
+/// because sizes are powers of two.
 fn fits(chunk: u32, taken: &mut [u64; SIZES.len()], free: [u32; SIZES.len()]) -> bool {
     let mut there = 0;
     for level in (0..SIZES.len()).rev() {
@@ -144,7 +144,7 @@ fn fits(chunk: u32, taken: &mut [u64; SIZES.len()], free: [u32; SIZES.len()]) ->
 fn check_parallelism(counts: &[u32], degrees: &ParallelismColumns<'_>) -> Check {
     answers::length("workers", counts.len(), degrees.len())?;
     let pairs = counts.iter().zip(degrees.degree);
-    // Wide enough for any number of rows of any counts.
+    // Wide enough for any number of rows and counts.
     let gpus: u128 = pairs
         .map(|(&count, &degree)| u128::from(count) * u128::from(degree))
         .sum();
@@ -154,7 +154,7 @@ fn check_parallelism(counts: &[u32], degrees: &ParallelismColumns<'_>) -> Check 
             degrees.gpus
         ));
     }
-    // A degree of 0 needs no device, so the sum does not bound its count.
+    // A degree of 0 needs no device, so the sum does not limit its count.
     answers::each(
         "workers",
         counts,

@@ -1,4 +1,4 @@
-//! What is alike in the bindings of all worlds.
+//! The common part of all worlds' bindings.
 
 /// Generates the bindings of a world, private to its file as the module `raw`, and the
 /// handle of a running policy. `Guest` is the generated world.

@@ -23,11 +23,10 @@ world! {
 use raw::exports::treadle::policy::eviction_policy as given;
 
 impl EvictionInstance {
-    /// For each acting program the share of its tokens that counts against capacity,
-    /// within 0 and 1.
+    /// For each acting program the share of its tokens that counts against capacity, from 0 to 1.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn weigh(
         &mut self,
         context: &CallContext,
@@ -48,10 +47,10 @@ impl EvictionInstance {
         )
     }
 
-    /// For each active program its score; the highest is paused first.
+    /// A score for each active program; the highest is paused first.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn pause_order(
         &mut self,
         context: &CallContext,
@@ -79,10 +78,10 @@ impl EvictionInstance {
         )
     }
 
-    /// For each waiting program its score; the highest is restored first.
+    /// A score for each waiting program; the highest is restored first.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn restore_order(
         &mut self,
         context: &CallContext,
@@ -110,10 +109,10 @@ impl EvictionInstance {
         )
     }
 
-    /// For each program that acts at a worker what becomes of its cache.
+    /// A cache action for each acting program at a worker.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn retain(
         &mut self,
         context: &CallContext,

@@ -1,4 +1,4 @@
-//! What the host offers to policies, `treadle:policy/host`, once for all worlds.
+//! The host functions for policies, `treadle:policy/host`, shared by all worlds.
 
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
@@ -24,7 +24,7 @@ pub(crate) mod raw {
 
 use raw::treadle::policy::{host, types};
 
-/// An error that a policy answers with, or is answered with.
+/// An error that a policy returns or gets.
 pub(crate) use types::PolicyError as Failure;
 
 impl From<treadle_plugin::PolicyError> for Failure {
@@ -36,7 +36,7 @@ impl From<treadle_plugin::PolicyError> for Failure {
     }
 }
 
-/// Phases as the contract has them.
+/// Phases in the contract's type.
 pub(crate) fn phases(phases: &[treadle_plugin::Phase]) -> Vec<types::Phase> {
     let known = |phase: &treadle_plugin::Phase| match phase {
         treadle_plugin::Phase::Reasoning => types::Phase::Reasoning,
@@ -56,7 +56,7 @@ impl From<types::CacheAction> for treadle_plugin::CacheAction {
     }
 }
 
-/// What every instance is linked to.
+/// The linker of every instance.
 pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Sandbox>> {
     let mut linker = Linker::new(engine);
     raw::Offered::add_to_linker::<_, HasSelf<_>>(&mut linker, |sandbox| sandbox)?;

@@ -25,7 +25,7 @@ impl PlacementInstance {
     /// A worker for each program that is about to be placed.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn assign(
         &mut self,
         context: &CallContext,
@@ -59,10 +59,10 @@ impl PlacementInstance {
         )
     }
 
-    /// For each worker its score for one step; the highest that has room takes it.
+    /// A score of each worker for one step; the highest that has room takes it.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn route(
         &mut self,
         context: &CallContext,
@@ -88,10 +88,10 @@ impl PlacementInstance {
         )
     }
 
-    /// The worker on which each placed program should be; its own for staying.
+    /// The worker on which each placed program should be; its own to stay.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn migrate(
         &mut self,
         context: &CallContext,
@@ -130,7 +130,7 @@ fn workers<'a>(workers: &WorkerColumns<'a>) -> given::WorkerColumns<'a> {
     record!(given::WorkerColumns of workers { capacity_tokens, used_tokens, running, token_us, step_us, prefill_us })
 }
 
-/// The caller's rows of workers: there is one to choose, and all that are named exist.
+/// Checks the caller's rows of workers: there is at least one, and all named rows exist.
 fn check_workers(
     column: &str,
     rows: &[u32],
@@ -139,7 +139,7 @@ fn check_workers(
 ) -> Result<(), PolicyFault> {
     let known = |&row: &u32| (row as usize) < workers.len() || (or_nowhere && row == NOWHERE);
     let detail = if workers.is_empty() && !rows.is_empty() {
-        "no worker to choose from; ask when there is one".to_owned()
+        "no worker to choose from; retry once there is one".to_owned()
     } else if let Some(at) = rows.iter().position(|row| !known(row)) {
         format!(
             "column {column} names worker {} of {} in row {at}",

@@ -23,7 +23,7 @@ impl PredictionInstance {
     /// Estimates for live programs.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn predict(
         &mut self,
         context: &CallContext,
@@ -51,10 +51,10 @@ impl PredictionInstance {
         })
     }
 
-    /// Teaches it the outcomes of programs that have finished.
+    /// Passes the outcomes of ended programs to the policy.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn learn(
         &mut self,
         context: &CallContext,

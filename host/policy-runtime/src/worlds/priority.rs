@@ -21,10 +21,10 @@ world! {
 use raw::exports::treadle::policy::priority_policy as given;
 
 impl PriorityInstance {
-    /// For each waiting program its score; the highest goes first.
+    /// A score for each waiting program; the highest goes first.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn score(
         &mut self,
         context: &CallContext,
@@ -47,11 +47,10 @@ impl PriorityInstance {
         )
     }
 
-    /// For each running step whether it is preempted for a waiting one; at most as many as are
-    /// waiting.
+    /// For each running step whether it is preempted for a waiting one; at most as many as wait.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn preempt(
         &mut self,
         context: &CallContext,
@@ -83,7 +82,7 @@ fn check_preempt(gives_way: &[bool], steps: &PreemptColumns<'_>) -> Check {
     let waiting = steps.waiting_score.len();
     if giving > waiting {
         return Err(format!(
-            "preempt: {giving} steps to preempt, expected at most the {waiting} that are waited for"
+            "preempt: {giving} steps to preempt, expected at most the {waiting} that wait"
         ));
     }
     Ok(())

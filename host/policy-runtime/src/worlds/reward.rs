@@ -1,4 +1,4 @@
-//! The world `reward`: what a finished program is worth.
+//! The world `reward`: the value of a finished program.
 
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
@@ -19,14 +19,14 @@ world! {
 
 use raw::exports::treadle::policy::reward_policy as given;
 
-/// Length of the name of a part.
+/// Maximum length of a part's name.
 const PART_NAME_BYTES_MAX: usize = 64;
 
 impl RewardInstance {
     /// Rewards of finished programs.
     ///
     /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
+    /// A fault; the next call starts from a fresh instance if needed.
     pub fn score(
         &mut self,
         context: &CallContext,
@@ -67,7 +67,7 @@ fn texts(column: &[String]) -> Vec<&str> {
     column.iter().map(String::as_str).collect()
 }
 
-/// Texts are bounded in all: the guest takes a copy of them.
+/// Limits the total size of texts, because the guest copies them.
 fn check_texts(programs: &AnswerColumns<'_>, max: usize) -> Result<(), PolicyFault> {
     let texts = programs.answer.iter().chain(programs.reference);
     let bytes: usize = texts.map(String::len).sum();

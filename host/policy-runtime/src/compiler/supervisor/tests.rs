@@ -74,7 +74,7 @@ fn a_child_that_does_not_end_is_ended_and_all_that_it_started() {
         .parse()
         .unwrap();
     let started = Pid::from_raw(started).unwrap();
-    // Killed with the group; gone as soon as the system has come to it.
+    // Killed with the group, as soon as the system gets to it.
     let is_gone = || {
         let path = format!("/proc/{}/stat", started.as_raw_nonzero());
         std::fs::read_to_string(path).map_or(true, |state| state.contains(") Z "))
