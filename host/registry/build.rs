@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Where the reference policies are; those in Rust have a manifest there.
+/// The folder of the reference policies; those in Rust have a manifest there.
 const POLICIES: &str = "plugins";
 
 fn main() {
@@ -55,7 +55,7 @@ fn copy_guest(root: &Path, out: &Path, file: &str) {
     }
 }
 
-/// The names in a folder, in order; nothing if it is none.
+/// The names in a folder, sorted; nothing if it is not a folder.
 fn names_in(folder: &Path) -> Option<Vec<String>> {
     let entries = std::fs::read_dir(folder).ok()?;
     let mut names: Vec<String> = entries

@@ -1,8 +1,8 @@
-//! Measures what a call into the sandbox costs, beside the same policy natively.
+//! Measures the cost of a call into the sandbox, compared with the same policy natively.
 //!
-//! `cargo run --release -p treadle-policy-runtime --example call_cost`, after
-//! `make guests`. Prints nanoseconds per call, median and 99th percentile. Arguments
-//! are the numbers of rows to measure; default 1, 100, 1000 and 6400.
+//! `cargo run --release -p treadle-policy-runtime --example call_cost`, after `make guests`. Prints
+//! nanoseconds per call, median and 99th percentile. Arguments are the numbers of rows to measure;
+//! default 1, 100, 1000 and 6400.
 
 use std::error::Error;
 use std::time::Instant;
@@ -23,7 +23,7 @@ const CONFIG: &str = r#"{"decay": "exponential", "half_life_s": 5}"#;
 fn main() -> Result<(), Box<dyn Error>> {
     let upload =
         std::fs::read(GUEST).map_err(|error| format!("{GUEST}: {error}; run `make guests`"))?;
-    // The deadline is not what is measured.
+    // The deadline is not part of the measurement.
     let engine = PolicyEngine::new(Limits {
         hot_deadline_ms: 1_000,
         ..Limits::default()

@@ -1,4 +1,4 @@
-//! The contract's text changes on purpose only, and an upload is of its version.
+//! The contract's text changes only on purpose, and an upload has its version.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What a policy says about itself: functions, columns, and the schema of its configuration.
+//! A policy's description: functions, columns, and the schema of its configuration.
 
 use treadle_model::World;
 use treadle_policy_runtime::{
@@ -98,7 +98,7 @@ fn calls_carry_the_columns_that_are_asked_for_and_no_others() {
         };
         policy.as_eviction_mut().unwrap().weigh(&CONTEXT, &programs)
     };
-    // It answers nothing for one row, so that it was asked shows in its fault.
+    // It gives no values for one row, so the fault shows that it was called.
     assert!(matches!(
         weigh(&[1.0, 2.0]),
         Err(PolicyFault::BadOutput { .. })

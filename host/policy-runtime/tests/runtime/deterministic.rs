@@ -12,7 +12,7 @@ fn engine() -> PolicyEngine {
 
 #[test]
 fn the_same_calls_give_the_same_bits_and_use_the_same_fuel() {
-    // Mixes random numbers and the clock through a loop whose length they decide.
+    // Mixes random numbers and the clock in a loop whose length depends on them.
     let mix = "(local.set $i (i32.wrap_i64 (i64.and (call $random) (i64.const 1023))))
         (loop $more
           (f64.store (i32.const 700) (f64.div (f64.const 1)

@@ -14,7 +14,7 @@ const TIMEOUT: PolicyFault = PolicyFault::Timeout {
     deadline_ms: HOT_DEADLINE_MS,
 };
 
-/// The fault of the peculiar call, after checking that calls before and after work.
+/// The fault of the peculiar call, after checking that calls before and after it work.
 fn fault(peculiarity: &str) -> PolicyFault {
     let engine = engine();
     let mut instance = load(&engine, &policy(peculiarity));
@@ -43,8 +43,7 @@ fn a_spinning_guest_is_stopped_every_time() {
         let fault = weigh(&mut instance, TRIGGER_ROWS).unwrap_err();
         assert_eq!(fault, TIMEOUT);
         let took = begin.elapsed();
-        // Hardly more than the deadline on a quiet machine; the bound is for a
-        // crowded one.
+        // Hardly more than the deadline on an idle machine; the bound allows for a busy one.
         assert!(
             took >= Duration::from_millis(HOT_DEADLINE_MS - 1) && took < Duration::from_secs(2)
         );
@@ -224,7 +223,7 @@ fn a_flood_of_log_lines_is_cut_and_survives_a_restart() {
     ));
     assert_eq!(weigh(&mut instance, 1), Ok(vec![1.0]));
     let lines = instance.log_lines();
-    // A burst of 20, and what the rate lets through on a slow machine.
+    // A burst of 20, and what the rate allows on a slow machine.
     assert!((20..60).contains(&lines.len()), "{} lines", lines.len());
     assert_eq!(lines[0].message, "does not like seven rows");
     assert_eq!((lines[0].level, lines[0].now_ms), (LogLevel::Info, 2_500));

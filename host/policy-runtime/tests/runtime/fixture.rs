@@ -31,7 +31,7 @@ pub(crate) const WIT: [(&str, &str); 9] = [
 /// The number of rows at which the peculiarity shows.
 pub(crate) const TRIGGER_ROWS: usize = 7;
 
-/// The surroundings of every call here.
+/// The context of every call here.
 pub(crate) const CONTEXT: CallContext = CallContext {
     now_ms: 2_500,
     seed: 3,
@@ -45,7 +45,7 @@ pub(crate) fn policy(peculiarity: &str) -> Vec<u8> {
     policy_of(peculiarity, str::to_owned)
 }
 
-/// As [`policy`], with the WIT edited.
+/// Like [`policy`], with the WIT edited.
 pub(crate) fn policy_of(peculiarity: &str, edit: impl Fn(&str) -> String) -> Vec<u8> {
     let wat = include_str!("policy.wat").replace("(;PECULIARITY;)", peculiarity);
     let (resolve, package) = resolve(edit);
@@ -76,7 +76,7 @@ pub(crate) fn embed(wat: &str, resolve: &Resolve, package: PackageId, world: &st
     module
 }
 
-/// Longer than the default, so that a crowded machine stops no call that is fine.
+/// Longer than the default, so that a busy machine stops no valid call.
 pub(crate) const HOT_DEADLINE_MS: u64 = 50;
 
 pub(crate) fn limits() -> Limits {
@@ -104,7 +104,7 @@ pub(crate) fn load_with(
     engine.load(&inspection.component, options).expect("loads")
 }
 
-/// Asks for weights of so many programs.
+/// Calls `weigh` with this number of rows.
 pub(crate) fn weigh(policy: &mut PolicyInstance, rows: usize) -> Result<Vec<f64>, PolicyFault> {
     weigh_in(policy, rows, &CONTEXT)
 }

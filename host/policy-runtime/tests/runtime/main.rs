@@ -1,5 +1,5 @@
-//! The runtime from outside: faults, uploads, what the host offers, every world, and
-//! the same scores with and without the sandbox.
+//! The runtime from outside: faults, uploads, host functions, every world, and equal scores with
+//! and without the sandbox.
 
 mod contract;
 mod description;

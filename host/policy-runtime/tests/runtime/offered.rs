@@ -1,4 +1,4 @@
-//! What the host offers to a policy: random numbers, the configuration, a state.
+//! Host functions: random numbers, the configuration, the state.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use treadle_policy_runtime::{
 
 use crate::fixture::{CONTEXT, TRIGGER_ROWS, engine, limits, load_with, policy, weigh, weigh_in};
 
-/// Answers the next random number, brought to within 0 and 1.
+/// Answers the next random number, scaled to 0 to 1.
 const DRAW: &str = "(return (call $answer (local.get 1)
     (f64.mul (f64.convert_i64_u (i64.shr_u (call $random) (i64.const 11)))
       (f64.const 0x1p-53))))";

@@ -10,7 +10,7 @@ use wit_parser::{Function, Resolve, WorldItem};
 
 use crate::fixture::{embed, engine, resolve};
 
-/// What a function answers, whatever it is asked.
+/// What a function answers, whatever its input.
 pub(crate) enum Reply {
     /// Success without a value.
     Done,
@@ -20,7 +20,7 @@ pub(crate) enum Reply {
     NotSupported,
 }
 
-/// A list of numbers or texts, as it lies in memory.
+/// A list of numbers or texts, in its memory layout.
 pub(crate) enum List {
     Numbers { bytes: Vec<u8>, entries: usize },
     Texts(Vec<&'static str>),
@@ -56,10 +56,10 @@ pub(crate) fn list(list: List) -> Reply {
     Reply::Lists(vec![list])
 }
 
-/// Where data lies; what the host passes comes after it.
+/// Address of the data; the host's arguments come after it.
 const DATA: usize = 1 << 12;
 const HEAP: usize = 1 << 16;
-/// Where results lie.
+/// Address of results.
 const RESULT: usize = 512;
 
 /// The data segment.
@@ -92,7 +92,7 @@ impl Data {
     }
 }
 
-/// Instructions that write a result: a list after another from `at` on.
+/// Instructions that write a result: one list after another from `at` on.
 fn body(data: &mut Data, at: usize, lists: &[List]) -> String {
     let mut body = String::new();
     for (index, list) in lists.iter().enumerate() {
@@ -141,21 +141,21 @@ fn function(resolve: &Resolve, interface: &str, function: &Function, body: &str)
     )
 }
 
-/// What a module says about itself besides its name.
+/// A module's description besides its name.
 #[derive(Default)]
 pub(crate) struct Described {
-    /// Functions that it answers; those with a reply where there are none.
+    /// Functions that it names; if empty, those with a reply.
     pub(crate) functions: Vec<&'static str>,
     pub(crate) columns: Vec<&'static str>,
     pub(crate) schema: &'static str,
 }
 
-/// A module of `world` that describes and answers those functions that have a reply.
+/// A module of `world` that names and answers the functions that have a reply.
 pub(crate) fn scripted(world: World, replies: &[(&'static str, Reply)]) -> Vec<u8> {
     scripted_as(world, &Described::default(), replies)
 }
 
-/// As [`scripted`], with more of a description.
+/// Like [`scripted`], with more of a description.
 pub(crate) fn scripted_as(
     world: World,
     described: &Described,
@@ -234,8 +234,7 @@ pub(crate) fn running(world: World, module: &[u8]) -> PolicyInstance {
     policy
 }
 
-/// Asks twice: the answer is bad, for the reason `told`, each time from a fresh
-/// instance.
+/// Calls twice: the answer is invalid, for the reason `told`, each time from a fresh instance.
 pub(crate) fn refused<T: std::fmt::Debug>(
     mut policy: PolicyInstance,
     told: &str,

@@ -1,4 +1,4 @@
-//! What a policy has learnt goes over to its replacement.
+//! A policy's learnt state passes to its replacement.
 
 use treadle_policy_runtime::{InstanceOptions, LoadError, PolicyFault, PolicyInstance};
 
@@ -20,7 +20,7 @@ fn trap(policy: &mut PolicyInstance) {
 
 #[test]
 fn a_replacement_begins_with_the_last_snapshot() {
-    // The fixture logs what it is to restore.
+    // The fixture logs the snapshot that it restores.
     let mut policy = load(&engine(), &policy(TRAP));
     trap(&mut policy);
     assert_eq!(weigh(&mut policy, 1), Ok(vec![1.0]));

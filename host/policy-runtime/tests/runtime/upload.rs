@@ -138,7 +138,7 @@ fn another_shape_of_the_world_is_refused() {
 
 #[test]
 fn packages_that_use_each_other_are_refused_before_they_are_ordered() {
-    // The WIT decoder recurses without end on such a circle.
+    // The WIT decoder recurses forever on such a cycle.
     let mut upload = policy("");
     let name = b"treadle:policy/host@1.0.0";
     let last = upload.windows(name.len()).rposition(|at| at == name);

@@ -80,7 +80,7 @@ fn what_starts_is_an_option_and_fits_into_what_is_free() {
         ([-2, 0, 0, 0, 0], "-2 in row 0"),
         ([0, 0, 0, 0, 1], "1 in row 4"),
         ([1, 1, 0, 0, 0], "5 units of 4 from pool 0 by row 1"),
-        // Two chunks of 1 make none of 2.
+        // Two chunks of 1 do not make one of 2.
         (
             [0, 0, 1, 1, 0],
             "a chunk of 2 too many from pool 1 by row 4",
@@ -169,7 +169,7 @@ fn columns_that_contradict_each_other_are_not_asked_about() {
     }
 }
 
-/// The column is named, and the policy is not asked.
+/// The error names the column, and the policy is not called.
 fn refused_column(wrong: &ActionColumns<'_>, column: &str) {
     let mut policy = arranges(&[-1; 5]);
     let policy = policy.as_allocation_mut().unwrap();

@@ -1,4 +1,4 @@
-//! `retain`; the other functions are asked by most tests here.
+//! `retain`; most other tests call the other functions.
 
 use treadle_model::World;
 use treadle_policy_runtime::{CacheAction, PolicyFault, PolicyInstance, RetentionColumns};

@@ -1,4 +1,4 @@
-//! Every world: answers that are taken, and answers that are refused.
+//! Every world: answers that are accepted and answers that are refused.
 
 mod allocation;
 mod eviction;
