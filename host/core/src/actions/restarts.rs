@@ -27,7 +27,8 @@ impl Actions {
         }
     }
 
-    /// Of what was started before and was not heard of since, nobody knows whether it ran.
+    /// Ends or retries actions that were started before and not reported since, as it is unknown
+    /// whether they ran.
     pub(crate) fn actions_recovered(&mut self) {
         let run = self.state.run;
         let lost = self.state.live.iter().filter(|(_, action)| {
