@@ -21,9 +21,9 @@ class GrantColumns(Columns):
     waited_ms: Sequence[int]
     """Time in the queue, in milliseconds."""
     expected_ms: Sequence[float]
-    """Expected run time with `units_min`, -1 where it is not known."""
+    """Expected run time with `units_min`, -1 if unknown."""
     free_units: Sequence[int]
-    """What each pool has left; one entry per pool."""
+    """Free units of each pool; one entry per pool."""
     extra: Extra
     """Further columns by their names."""
 
@@ -39,19 +39,19 @@ class ParallelismColumns(Columns):
     token_us: Sequence[float]
     """Time per output token of one program alone, in microseconds."""
     step_us: Sequence[float]
-    """What each further program adds to that for all, in microseconds, -1 where it is not known."""
+    """Time that each further program adds to this, in microseconds, -1 if unknown."""
     prefill_us: Sequence[float]
-    """Time for a token of a prompt, in microseconds, -1 where it is not known."""
+    """Time per prompt token, in microseconds, -1 if unknown."""
     capacity_tokens: Sequence[int]
     """KV cache of one worker of that degree."""
     expected_tokens: Sequence[int]
     """Expected length of each program that is to run."""
     prompt_tokens: int
-    """Context that a program has beside what it generates and what tools return."""
+    """Context of a program in addition to generated tokens and tool results."""
     growth: float
-    """Tokens by which contexts grow with each generated one, -1 where it is not known."""
+    """Growth of contexts in tokens per generated token, -1 if unknown."""
     tool_us: float
-    """Time in tools for each generated token, in microseconds, -1 where it is not known."""
+    """Time in tools per generated token, in microseconds, -1 if unknown."""
 
     def __len__(self) -> int:
         return len(self.degree)

@@ -61,7 +61,7 @@ class RetentionColumns(Columns):
     """Programs that act at one worker, one row each; times in milliseconds."""
 
     capacity_tokens: int
-    """Tokens that the worker holds; `NEVER` where that is not known."""
+    """Tokens that the worker holds; `NEVER` if unknown."""
     free_tokens: int
     """Tokens left below the worker's low watermark; below 0 when it holds more."""
     wanted_tokens: int
@@ -75,11 +75,11 @@ class RetentionColumns(Columns):
     soonest_ms: Sequence[int]
     """Time in which one in ten of such calls ended."""
     back_ms: Sequence[int]
-    """Time to bring the cache back from host memory; `NEVER` where it cannot go there."""
+    """Time to bring the cache back from host memory; `NEVER` if it can't be offloaded."""
     moved_ms: Sequence[int]
-    """Time to move the cache to another worker; `NEVER` where it cannot be moved."""
+    """Time to move the cache to another worker; `NEVER` if it can't be moved."""
     prefill_ms: Sequence[int]
-    """Time to compute the cache again; 0 where the worker's pace is not known."""
+    """Time to compute the cache again; 0 if the worker's speed is unknown."""
     steps: Sequence[int]
     """LLM calls finished so far."""
     extra: Extra
@@ -105,7 +105,7 @@ class Policy(policy.Policy):
         raise NotImplementedError
 
     def retain(self, programs: RetentionColumns) -> Sequence[CacheAction]:
-        """What becomes of each cache; what cannot be carried out counts as `KEEP`."""
+        """The action for each cache; one that can't be carried out counts as `KEEP`."""
         raise PolicyError.not_supported()
 
 

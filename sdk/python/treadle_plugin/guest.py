@@ -15,7 +15,7 @@ try:
     from wit_world.imports.types import Description
     from wit_world.imports.types import PolicyError as Failure
 except ImportError:
-    # Outside a component, in tests, these stand for the generated ones.
+    # Outside a component, in tests, these replace the generated bindings.
     @dataclass
     class Description:  # type: ignore[no-redef]
         name: str

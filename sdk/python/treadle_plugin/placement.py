@@ -16,7 +16,7 @@ class WorkerColumns(Columns):
     """Workers, one row each."""
 
     capacity_tokens: Sequence[int]
-    """KV cache, in tokens; 0 where it is not known."""
+    """KV cache, in tokens; 0 if unknown."""
     used_tokens: Sequence[int]
     """Tokens that it is charged for."""
     running: Sequence[int]
@@ -25,9 +25,9 @@ class WorkerColumns(Columns):
     """Time that it takes for a token while it runs one step, in microseconds; -1 until enough
     steps were seen."""
     step_us: Sequence[float]
-    """What each further step that it runs adds to that for all of them, in microseconds; -1 alike."""
+    """Time that each further step adds to this, in microseconds; -1 if unknown."""
     prefill_us: Sequence[float]
-    """Time that it takes for a token of a prompt, in microseconds; -1 alike."""
+    """Time per prompt token, in microseconds; -1 if unknown."""
 
 
 @dataclass(slots=True)
@@ -39,14 +39,14 @@ class AssignColumns(Columns):
     tokens: Sequence[int]
     """Context that the place must hold."""
     remaining_tokens: Sequence[float]
-    """Predicted tokens still to be generated, -1 where nothing was predicted."""
+    """Predicted tokens still to be generated, -1 without a prediction."""
     last_worker: Sequence[int]
     """Where it was placed last, `NOWHERE` for nowhere."""
     growth: Sequence[float]
-    """Tokens by which contexts of its job grow with each generated one, what tools return included;
-    -1 before that was seen."""
+    """Growth of its job's contexts in tokens per generated token, including tool results; -1 if
+    unknown."""
     tool_us: Sequence[float]
-    """Time that its job spends in tools for each generated token, in microseconds; -1 alike."""
+    """Time in tools of its job per generated token, in microseconds; -1 if unknown."""
     workers: WorkerColumns
     """The workers to choose from."""
     extra: Extra
@@ -79,14 +79,14 @@ class MigrateColumns(Columns):
     tokens: Sequence[int]
     """Context length."""
     remaining_tokens: Sequence[float]
-    """Predicted tokens still to be generated, -1 where nothing was predicted."""
+    """Predicted tokens still to be generated, -1 without a prediction."""
     phase: Sequence[Phase]
     """While a program acts, a move is hidden."""
     growth: Sequence[float]
-    """Tokens by which contexts of its job grow with each generated one, what tools return included;
-    -1 before that was seen."""
+    """Growth of its job's contexts in tokens per generated token, including tool results; -1 if
+    unknown."""
     tool_us: Sequence[float]
-    """Time that its job spends in tools for each generated token, in microseconds; -1 alike."""
+    """Time in tools of its job per generated token, in microseconds; -1 if unknown."""
     workers: WorkerColumns
     """The workers to choose from."""
     extra: Extra

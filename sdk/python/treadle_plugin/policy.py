@@ -9,7 +9,7 @@ from .errors import PolicyError
 try:
     from wit_world.imports.types import CacheAction, Phase
 except ImportError:
-    # Outside a component, in tests, these stand for the generated ones.
+    # Outside a component, in tests, these replace the generated bindings.
     class Phase(Enum):  # type: ignore[no-redef]
         """What a program does."""
 
@@ -19,7 +19,7 @@ except ImportError:
         """An action (a tool call) runs."""
 
     class CacheAction(Enum):  # type: ignore[no-redef]
-        """What becomes of the KV cache of a program that acts."""
+        """What to do with the KV cache of an acting program."""
 
         KEEP = 0
         """It stays, and so does the program's place."""
@@ -37,9 +37,9 @@ class NoConfig:
 
 
 class Policy:
-    """A policy of any world. The base class of its world says what it decides.
+    """A policy of any world. The base class of its world defines its decisions.
 
-    An instance is asked by one call at a time. It may keep what it likes between
+    An instance gets one call at a time. It may keep any state between
     calls, but can be replaced at any moment: what must outlive it goes into `snapshot`
     or `host.state_set`. An exception of any kind ends a call; the host then decides by
     its built-in default and counts a fault. A method of the world that is not written is
@@ -53,7 +53,7 @@ class Policy:
     summary: ClassVar[str] = ""
     """One sentence; the first line of the class's documentation unless given."""
     columns: ClassVar[Sequence[str]] = ()
-    """Columns that calls are to carry in `extra`, by their names."""
+    """Names of the columns that calls must carry in `extra`."""
     Config: ClassVar[type] = NoConfig
     """A dataclass in which every field has a default; see `treadle_plugin.config`."""
 

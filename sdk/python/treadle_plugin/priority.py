@@ -21,9 +21,9 @@ class QueueColumns(Columns):
     waited_ms: Sequence[int]
     """Time in the queue, in milliseconds."""
     remaining_tokens: Sequence[float]
-    """Predicted tokens still to be generated, -1 where nothing was predicted."""
+    """Predicted tokens still to be generated, -1 without a prediction."""
     remaining_tool_s: Sequence[float]
-    """Predicted seconds still in tools, -1 where nothing was predicted."""
+    """Predicted seconds still in tools, -1 without a prediction."""
     extra: Extra
     """Further columns by their names."""
 
@@ -48,7 +48,7 @@ class Policy(policy.Policy):
         raise NotImplementedError
 
     def preempt(self, steps: PreemptColumns) -> Sequence[bool]:
-        """For each running step, whether it is to give way; at most as many as wait."""
+        """For each running step, whether to preempt it; at most as many as programs wait."""
         raise PolicyError.not_supported()
 
 

@@ -10,25 +10,25 @@ columns! {
     /// for them.
     ActionColumns
     rows {
-        /// The row of `pools` that its key resource is: the one that it can use more or less of.
+        /// The row in `pools` of its key resource: the one whose amount is variable.
         pool: u32,
-        /// 1 for a candidate: the first rows that all fit together, in every resource, with the
-        /// least that each can do with.
+        /// 1 for a candidate. Candidates are the first rows that fit together in every resource,
+        /// each with its smallest option.
         candidate: u8,
         /// Time in the queue, in microseconds.
         waited_us: u64,
     }
     beside {
-        /// Where the options of each row begin in the three lists below; one entry more than
-        /// rows. [`ActionColumns::options`] gives those of a row.
+        /// Index of each row's first option in the three lists below; one entry more than rows.
+        /// [`ActionColumns::options`] returns the range of a row.
         option_start: &'a [u32],
         /// Units of the key resource, ascending within a row.
         option_units: &'a [u32],
-        /// Expected run time with so many, in microseconds; -1 where it is not known.
+        /// Expected run time with these units, in microseconds; -1 if unknown.
         option_us: &'a [f64],
-        /// Time to get its service onto the devices first, in microseconds.
+        /// Time to load its service onto the devices first, in microseconds.
         option_load_us: &'a [f64],
-        /// What the actions draw from.
+        /// The resources that actions use.
         pools: PoolColumns<'a>,
         /// Running actions.
         running: RunningColumns<'a>,
@@ -42,7 +42,7 @@ columns! {
 }
 
 impl ActionColumns<'_> {
-    /// Where the options of a row are in `option_units`, `option_us` and `option_load_us`.
+    /// The range of a row's options in `option_units`, `option_us` and `option_load_us`.
     pub fn options(&self, row: usize) -> Range<usize> {
         self.option_start[row] as usize..self.option_start[row + 1] as usize
     }
@@ -52,8 +52,7 @@ impl ActionColumns<'_> {
         self.candidate[row] != 0
     }
 
-    /// What an option takes from start to end: to get the service onto the devices and to run,
-    /// in microseconds. `None` where it is not known.
+    /// Total time of an option, to load the service and to run, in microseconds. `None` if unknown.
     pub fn option_time_us(&self, option: usize) -> Option<f64> {
         let run_us = self.option_us[option];
         (run_us >= 0.0).then(|| run_us + self.option_load_us[option].max(0.0))
@@ -92,16 +91,15 @@ impl ActionColumns<'_> {
     }
 }
 
-/// What actions draw from, one row each.
+/// Resources of actions, one row each.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PoolColumns<'a> {
-    /// Units that are free; where they come in chunks, what these add up to.
+    /// Free units; for chunked pools the sum of the free chunks.
     pub free_units: &'a [u32],
-    /// 1 where units are devices that come in chunks of 1, 2, 4 and 8. An action then gets one
-    /// chunk, of the least of these sizes that has its units; a larger one is split, smaller
-    /// ones are never put together.
+    /// 1 if units are devices in chunks of 1, 2, 4 and 8. An action then gets one chunk, of the
+    /// smallest size with its units; larger chunks are split, smaller ones are never merged.
     pub chunked: &'a [u8],
-    /// Free chunks of 1, 2, 4 and 8 devices: four entries per pool, 0 where it is not chunked.
+    /// Free chunks of 1, 2, 4 and 8 devices: four entries per pool, 0 if it is not chunked.
     pub free_chunks: &'a [u32],
 }
 
@@ -116,7 +114,7 @@ impl PoolColumns<'_> {
         self.free_units.is_empty()
     }
 
-    /// Free chunks of 1, 2, 4 and 8 devices; `None` where the pool's units come one by one.
+    /// Free chunks of 1, 2, 4 and 8 devices; `None` if the pool is not chunked.
     pub fn chunks(&self, pool: usize) -> Option<[u32; 4]> {
         let of_pool = |size: usize| self.free_chunks[pool * 4 + size];
         (self.chunked[pool] != 0).then(|| std::array::from_fn(of_pool))
@@ -135,11 +133,11 @@ impl PoolColumns<'_> {
 /// Running actions, one row each.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunningColumns<'a> {
-    /// The row of the pools that it draws from.
+    /// The row of its pool.
     pub pool: &'a [u32],
-    /// What it holds.
+    /// Units that it holds.
     pub units: &'a [u32],
-    /// Time that it is expected to run yet, in microseconds.
+    /// Expected remaining run time, in microseconds.
     pub left_us: &'a [u64],
 }
 
@@ -164,32 +162,28 @@ impl RunningColumns<'_> {
     }
 }
 
-/// Degrees of tensor parallelism, one row each, and what is to run. Carries no extra
-/// columns.
+/// Degrees of tensor parallelism, one row each, and the expected programs. Has no extra columns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ParallelismColumns<'a> {
-    /// Devices to share out.
+    /// Devices to distribute.
     pub gpus: u32,
-    /// Degrees that can be had, ascending.
+    /// Available degrees, ascending.
     pub degree: &'a [u32],
     /// Time per output token of one program alone, in microseconds.
     pub token_us: &'a [f64],
-    /// What each further program adds to that for all of them, in microseconds; -1 where it is not
-    /// known.
+    /// Time that each further program adds to this, in microseconds; -1 if unknown.
     pub step_us: &'a [f64],
-    /// Time for a token of a prompt, in microseconds; -1 alike.
+    /// Time per prompt token, in microseconds; -1 if unknown.
     pub prefill_us: &'a [f64],
     /// KV cache of one worker of that degree, in tokens.
     pub capacity_tokens: &'a [u64],
-    /// Expected length of each program that is to run, in tokens; one entry per
-    /// program.
+    /// Expected length of each program, in tokens; one entry per program.
     pub expected_tokens: &'a [u64],
-    /// Context that a program has beside what it generates and what tools return.
+    /// Context of a program in addition to generated tokens and tool results.
     pub prompt_tokens: u64,
-    /// Tokens by which contexts grow with each generated one, what tools return included; -1 where
-    /// it is not known.
+    /// Growth of contexts in tokens per generated token, including tool results; -1 if unknown.
     pub growth: f64,
-    /// Time in tools for each generated token, in microseconds; -1 alike.
+    /// Time in tools per generated token, in microseconds; -1 if unknown.
     pub tool_us: f64,
 }
 
@@ -218,12 +212,12 @@ impl ParallelismColumns<'_> {
 
 /// A policy of the world `allocation`.
 pub trait AllocationPolicy: Policy {
-    /// Functions of the contract that it answers: what is implemented here.
+    /// Functions of the contract that the policy implements.
     const FUNCTIONS: &'static [&'static str] = &["arrange"];
 
-    /// For each row the option with which it starts now, as an index within the row's options;
-    /// -1 to let it wait. What starts from one pool fits into what is free there, which
-    /// [`Arrangement`](crate::Arrangement) sees to. Scheduling waits for the answer.
+    /// For each row the option with which it starts now, as an index within the row's options; -1
+    /// to let it wait. Actions that start must fit into the free units of their pool, which
+    /// [`Arrangement`](crate::Arrangement) ensures. Scheduling waits for the answer.
     ///
     /// # Errors
     /// Any [`PolicyError`]; the host then decides by its built-in default.

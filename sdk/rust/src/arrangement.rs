@@ -1,4 +1,4 @@
-//! What the answer of `arrange` has to keep to: what is free, one by one and in chunks.
+//! Builds answers to `arrange` that fit into the free units and chunks.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -8,21 +8,21 @@ use crate::{ActionColumns, PoolColumns};
 /// Sizes of chunks of devices.
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 
-/// What one pool has left.
+/// The remaining units of one pool.
 ///
-/// Devices are handed out in the smallest chunk that has them, which is split where it is
-/// larger. Since sizes are powers of two, some actions fit together, in whatever order they
-/// come, if and only if for each size those of that size and above fit into the chunks of that
-/// size and above. So it is enough to count what these have left.
+/// Devices are granted in the smallest chunk that has them, which is split if it is larger. Because
+/// sizes are powers of two, some actions fit together, in any order, if and only if for each size
+/// those of that size and above fit into the chunks of that size and above. So it is enough to
+/// count what these have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeUnits {
     chunked: bool,
-    /// Units in chunks of at least 1, 2, 4 and 8; where they are not chunked the first alone.
+    /// Units in chunks of at least 1, 2, 4 and 8; for a pool without chunks only the first counts.
     left: [u64; 4],
 }
 
 impl FreeUnits {
-    /// What is free in a pool.
+    /// The free units of a pool.
     pub fn of(pools: &PoolColumns<'_>, pool: usize) -> Self {
         let Some(chunks) = pools.chunks(pool) else {
             return Self::plain(pools.free_units[pool]);
@@ -30,7 +30,7 @@ impl FreeUnits {
         Self::chunked(chunks)
     }
 
-    /// So many units, each like the other.
+    /// A pool of interchangeable units.
     pub fn plain(units: u32) -> Self {
         Self {
             chunked: false,
@@ -38,7 +38,7 @@ impl FreeUnits {
         }
     }
 
-    /// So many chunks of 1, 2, 4 and 8 devices.
+    /// A pool with these numbers of chunks of 1, 2, 4 and 8 devices.
     pub fn chunked(chunks: [u32; 4]) -> Self {
         let units = |size: usize| u64::from(chunks[size]) * u64::from(SIZES[size]);
         Self {
@@ -47,13 +47,13 @@ impl FreeUnits {
         }
     }
 
-    /// How many units are left.
+    /// The number of remaining units.
     pub fn units(&self) -> u64 {
         self.left[0]
     }
 
-    /// What an action with so many units takes: a whole chunk where there are chunks. `None`
-    /// where there is no chunk of its size.
+    /// Units that an action with this demand takes: a whole chunk, if there are chunks. `None` if
+    /// no size of chunk is large enough.
     pub fn taken(&self, units: u32) -> Option<u32> {
         if !self.chunked || units == 0 {
             return Some(units);
@@ -61,13 +61,13 @@ impl FreeUnits {
         SIZES.into_iter().find(|size| *size >= units)
     }
 
-    /// Whether an action with so many units fits.
+    /// Whether an action with this demand fits.
     pub fn fits(&self, units: u32) -> bool {
         let mut after = *self;
         after.take(units)
     }
 
-    /// Takes what an action with so many units needs, if it is there.
+    /// Takes the units for an action with this demand, if they are free.
     pub fn take(&mut self, units: u32) -> bool {
         let Some(taken) = self.taken(units) else {
             return false;
@@ -84,7 +84,7 @@ impl FreeUnits {
         fits
     }
 
-    /// Gives back what was taken for so many units.
+    /// Returns the units of an action with this demand.
     pub fn give_back(&mut self, units: u32) {
         if let Some(taken) = self.taken(units) {
             let levels = self.levels(taken);
@@ -94,7 +94,7 @@ impl FreeUnits {
         }
     }
 
-    /// How many of the counts an action of that size is part of.
+    /// The number of counts that an action of this size is part of.
     fn levels(&self, taken: u32) -> usize {
         if self.chunked {
             SIZES.iter().filter(|size| **size <= taken).count()
@@ -104,7 +104,7 @@ impl FreeUnits {
     }
 }
 
-/// An answer of `arrange` in the making, which takes nothing that is not free.
+/// An answer to `arrange` under construction, which takes only free units.
 #[derive(Debug, Clone)]
 pub struct Arrangement<'a> {
     actions: ActionColumns<'a>,
@@ -113,7 +113,7 @@ pub struct Arrangement<'a> {
 }
 
 impl<'a> Arrangement<'a> {
-    /// One in which all rows wait.
+    /// An answer in which all rows wait.
     pub fn new(actions: &ActionColumns<'a>) -> Self {
         let pools = 0..actions.pools.len();
         Self {
@@ -125,14 +125,13 @@ impl<'a> Arrangement<'a> {
         }
     }
 
-    /// What a pool has left.
+    /// The remaining units of a pool.
     pub fn free(&self, pool: usize) -> &FreeUnits {
         &self.free[pool]
     }
 
-    /// Starts a row with one of its options, by its index within the row; or starts it with
-    /// that one instead of the one that it had. `false`, and all as before, where that does not
-    /// fit or there is no such option.
+    /// Starts a row with an option, by its index within the row, or changes its option. Returns
+    /// `false` and changes nothing if that does not fit or there is no such option.
     pub fn start(&mut self, row: usize, option: usize) -> bool {
         let Some(at) = self.actions.options(row).nth(option) else {
             return false;
@@ -150,7 +149,7 @@ impl<'a> Arrangement<'a> {
         false
     }
 
-    /// Starts the candidates of each pool in order, each with the option that `choose` gives for
+    /// Starts the candidates of each pool in order, each with the option that `choose` returns for
     /// its row, up to the first that does not fit.
     pub fn in_order(&mut self, choose: impl Fn(usize) -> usize) {
         let mut ended = vec![false; self.free.len()];
@@ -162,14 +161,14 @@ impl<'a> Arrangement<'a> {
         }
     }
 
-    /// Gives the units left over to the rows that start, each time where they save most time per
+    /// Distributes remaining units to the rows that start, each time where they save most time per
     /// unit.
     pub fn share_out(&mut self) {
         let rows = 0..self.actions.len();
         let mut steps: BinaryHeap<Step> = rows.filter_map(|row| self.step(row)).collect();
         while let Some(step) = steps.pop() {
             self.start(step.row, step.option);
-            // Where it no longer fits, a smaller one may.
+            // If it no longer fits, a smaller option may.
             steps.extend(self.step(step.row));
         }
     }
@@ -179,7 +178,7 @@ impl<'a> Arrangement<'a> {
         self.chosen
     }
 
-    /// What a row that starts would best have instead, of what fits now.
+    /// The best larger option of a row that starts, among those that fit now.
     fn step(&self, row: usize) -> Option<Step> {
         let actions = &self.actions;
         let chosen = usize::try_from(self.chosen[row]).ok()?;
@@ -204,17 +203,17 @@ impl<'a> Arrangement<'a> {
     }
 }
 
-/// More units for a row.
+/// A larger option for a row.
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    /// Time that each of them saves.
+    /// Time saved per additional unit.
     saved_us: f64,
     row: usize,
     option: usize,
 }
 
 impl Ord for Step {
-    /// The first row goes first where they save the same, and the smaller option.
+    /// On equal savings the first row wins, and the smaller option.
     fn cmp(&self, other: &Self) -> Ordering {
         let saved = self.saved_us.total_cmp(&other.saved_us);
         saved
@@ -242,7 +241,7 @@ mod tests {
     use super::*;
     use crate::random::SplitMix64;
 
-    /// Hands out devices as the host does: the smallest chunk that has them, split in halves.
+    /// Grants devices as the host does: from the smallest sufficient chunk, split in halves.
     fn hand_out(chunks: &mut [u32; 4], units: u32) -> bool {
         let Some(level) = SIZES.iter().position(|size| *size >= units) else {
             return false;

@@ -1,13 +1,12 @@
-//! What the columns of all worlds have in common.
+//! Common parts of the columns of all worlds.
 //!
-//! The host, native policies and guests share these structures: a column is a slice,
-//! so that nothing is copied on the way to a policy but what the sandbox needs.
+//! The host, native policies and guests share these structures: a column is a slice, so that
+//! nothing is copied on the way to a policy except by the sandbox.
 
 use crate::PolicyError;
 
-/// Makes a structure of columns: those of `rows` have one entry per row, those of
-/// `beside` have other shapes. `check` says what else must hold, as a function of the
-/// columns.
+/// Defines a structure of columns: those in `rows` have one entry per row, those in `beside` have
+/// other shapes. `check` is a function that checks further conditions on the columns.
 macro_rules! columns {
     (
         $(#[$meta:meta])*
@@ -42,13 +41,13 @@ macro_rules! columns {
                 self.$first.is_empty()
             }
 
-            /// The `index`th of the extra columns, `None` when there are not so many.
+            /// The extra column with this index; `None` if there are fewer.
             pub fn extra_column(&self, index: usize) -> Option<&'a [f32]> {
                 $crate::columns::extra_column(self.extra, self.len(), index)
             }
 
-            /// Checks that all columns are of one length and that `extra` holds so many
-            /// columns. A guest is only asked what passes.
+            /// Checks that all columns have the same length and that `extra` has this many columns.
+            /// Guests only get calls that pass.
             ///
             /// # Errors
             /// [`PolicyError::invalid_input`](crate::PolicyError::invalid_input),

@@ -1,5 +1,5 @@
-//! Typed configurations: their keys, defaults and bounds are written once, and from that
-//! come what is read, what is refused, and the JSON Schema that the policy gives of itself.
+//! Typed configurations: their keys, defaults and bounds are written once, and parsing, error
+//! messages and the policy's JSON Schema follow from them.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -10,17 +10,17 @@ use crate::PolicyError;
 
 /// The configuration of a policy. Made by [`config!`](crate::config!).
 pub trait Config: Default {
-    /// The defaults, with what a JSON object says instead.
+    /// The defaults, overridden by the keys of a JSON object.
     ///
     /// # Errors
-    /// What is wrong, naming the key: it is not known, or its value is of another kind or
-    /// out of bounds.
+    /// The problem, naming the key: it is unknown, or its value has the wrong type or is out of
+    /// bounds.
     fn read(given: &Map<String, Value>) -> Result<Self, String>;
 
-    /// A JSON Schema of it.
+    /// The JSON Schema of the configuration.
     fn schema() -> Value;
 
-    /// The defaults, with what a JSON object says instead.
+    /// The defaults, overridden by the keys of a JSON object.
     ///
     /// # Errors
     /// [`PolicyError::invalid_config`], naming the key.
@@ -32,27 +32,27 @@ pub trait Config: Default {
     }
 }
 
-/// A kind of value that a key of a configuration can have.
+/// A type of values in configurations.
 pub trait ConfigValue: Sized {
-    /// What bounds are given in.
+    /// The type of its bounds.
     type Bound: PartialOrd + Display + Into<Value> + Clone;
 
-    /// The value, if it is of this kind.
+    /// Converts the value, if it has this type.
     ///
     /// # Errors
     /// What is expected instead, such as `a number`.
     fn of(value: &Value) -> Result<Self, String>;
 
-    /// As JSON, for the schema's default.
+    /// The value as JSON, for the schema's default.
     fn json(&self) -> Value;
 
-    /// What bounds are put on: a number itself, the length of a list; `None` where there is
-    /// nothing to bound.
+    /// The number that bounds apply to: a number itself, or the length of a list; `None` if there
+    /// is none.
     fn measure(&self) -> Option<Self::Bound> {
         None
     }
 
-    /// A JSON Schema of the kind, with these bounds.
+    /// The JSON Schema of the type, with these bounds.
     fn schema(bounds: Option<&RangeInclusive<Self::Bound>>) -> Value;
 }
 
@@ -169,7 +169,7 @@ impl<T: ConfigValue> ConfigValue for Vec<T> {
     }
 }
 
-/// Reads the value of a key, within its bounds.
+/// Parses the value of a key, and checks its bounds.
 #[doc(hidden)]
 pub fn value<T: ConfigValue>(
     key: &str,
@@ -187,7 +187,7 @@ pub fn value<T: ConfigValue>(
     }
 }
 
-/// The schema of a key.
+/// The JSON Schema of a key.
 #[doc(hidden)]
 pub fn property<T: ConfigValue>(
     description: &str,
@@ -200,7 +200,7 @@ pub fn property<T: ConfigValue>(
     schema
 }
 
-/// The schema of a configuration with these keys.
+/// The JSON Schema of a configuration with these keys.
 #[doc(hidden)]
 pub fn object(properties: Map<String, Value>) -> Value {
     json!({
@@ -211,7 +211,7 @@ pub fn object(properties: Map<String, Value>) -> Value {
     })
 }
 
-/// The refusal of a key that is not among these.
+/// The error for an unknown key.
 #[doc(hidden)]
 pub fn unknown(key: &str, known: &[&str]) -> String {
     match known {
@@ -220,12 +220,12 @@ pub fn unknown(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// Declares a [`Config`]: for each key its meaning, its kind, its default, and its bounds
-/// where it has some.
+/// Declares a [`Config`]: for each key its description, type and default, and its bounds if it has
+/// some.
 ///
 /// ```
 /// treadle_plugin::config! {
-///     /// What the policy does.
+///     /// Configuration of the policy.
 ///     pub struct Config {
 ///         /// Tokens that a second in the queue makes up for.
 ///         age_weight: f64 = 1_000.0, 0.0..=1e9;
@@ -308,8 +308,8 @@ macro_rules! config {
     };
 }
 
-/// Declares an enum that a key of a [`config!`](crate::config!) can have, with the names of
-/// its choices there.
+/// Declares an enum as the type of a [`config!`](crate::config!) key, with the names of its choices
+/// in JSON.
 #[macro_export]
 macro_rules! choice {
     (
@@ -350,7 +350,7 @@ macro_rules! choice {
 }
 
 config! {
-    /// The configuration of a policy that has none.
+    /// The configuration of a policy without keys.
     pub struct NoConfig {}
 }
 

@@ -1,4 +1,4 @@
-//! Why a policy could not answer.
+//! Errors of policies.
 
 use thiserror::Error;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 pub struct PolicyError {
     /// Lower-case words joined by hyphens.
     pub code: String,
-    /// What is wrong and what to do about it.
+    /// What is wrong, and the remedy.
     pub message: String,
 }
 

@@ -46,17 +46,16 @@ columns! {
 }
 
 columns! {
-    /// Programs that act at one worker, one row each. Where something cannot be done
-    /// its time is [`u64::MAX`].
+    /// Programs that act at one worker, one row each. A time is [`u64::MAX`] if the operation is
+    /// impossible.
     RetentionColumns
     rows {
         /// Context length in tokens.
         tokens: u64,
         /// Time in the tool call so far, in milliseconds.
         phase_ms: u64,
-        /// Time that the tool call is expected to last yet, in milliseconds: the mean
-        /// of what remained of earlier calls of this job and tool that had lasted as
-        /// long.
+        /// Expected remaining time of the tool call, in milliseconds: the mean of what remained of
+        /// earlier calls of this job and tool that had lasted as long.
         idle_ms: u64,
         /// Time in which one in ten of such calls ended, in milliseconds.
         soonest_ms: u64,
@@ -64,23 +63,22 @@ columns! {
         back_ms: u64,
         /// Time to move the cache to another worker, in milliseconds.
         moved_ms: u64,
-        /// Time to compute the cache again, in milliseconds; 0 where the worker's pace
-        /// is not known.
+        /// Time to compute the cache again, in milliseconds; 0 if the worker's speed is unknown.
         prefill_ms: u64,
         /// LLM calls finished so far.
         steps: u32,
     }
     beside {
-        /// Tokens that the worker holds, [`u64::MAX`] where that is not known.
+        /// Tokens that the worker holds, [`u64::MAX`] if unknown.
         capacity_tokens: u64,
-        /// Tokens left below the worker's low watermark; below 0 when it holds more.
+        /// Tokens left below the worker's low watermark; negative if it holds more.
         free_tokens: i64,
-        /// Tokens that all programs without a place need that wait for one.
+        /// Tokens that waiting programs without a place need.
         wanted_tokens: u64,
     }
 }
 
-/// What becomes of the KV cache of an acting program.
+/// What to do with the KV cache of an acting program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum CacheAction {
     /// It stays, and so does the program's place.
@@ -90,15 +88,15 @@ pub enum CacheAction {
     Offload,
     /// It goes to a worker with room.
     Migrate,
-    /// It is given up, and computed again when the program comes back.
+    /// It is dropped, and computed again when the program comes back.
     Drop,
 }
 
 impl CacheAction {
-    /// All of them, as the contract orders them.
+    /// All actions, in the order of the contract.
     pub const ALL: [Self; 4] = [Self::Keep, Self::Offload, Self::Migrate, Self::Drop];
 
-    /// Its name in the contract.
+    /// The action's name in the contract.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Keep => "keep",
@@ -109,10 +107,10 @@ impl CacheAction {
     }
 }
 
-/// A policy of the world `eviction`. Answers depend on nothing but the
-/// configuration, the columns and [`host::now_ms`](crate::host::now_ms).
+/// A policy of the world `eviction`. Answers depend only on the configuration, the columns and
+/// [`host::now_ms`](crate::host::now_ms).
 pub trait EvictionPolicy: Policy {
-    /// Functions of the contract that it answers: what is implemented here.
+    /// Functions of the contract that the policy implements.
     const FUNCTIONS: &'static [&'static str] = &["weigh", "pause-order", "restore-order"];
 
     /// The share of each acting program's tokens that counts against capacity:
@@ -136,9 +134,8 @@ pub trait EvictionPolicy: Policy {
     /// Any [`PolicyError`]; the host then decides by its built-in default.
     fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError>;
 
-    /// What becomes of the cache of each acting program. What cannot be carried out
-    /// counts as [`CacheAction::Keep`]. The default leaves it to the host, which keeps
-    /// all caches.
+    /// The action for the cache of each acting program. An impossible one counts as
+    /// [`CacheAction::Keep`]. The default leaves the decision to the host, which keeps all caches.
     ///
     /// # Errors
     /// Any [`PolicyError`]; all caches then stay.

@@ -1,16 +1,15 @@
 //! Logarithms and powers that give the same bits on every machine.
 //!
-//! Those of the standard library come from the platform's, so that a native build and a
-//! component may differ in the last bit. These use only operations that IEEE 754 rounds
-//! the same way everywhere.
+//! Those of the standard library depend on the platform, so a native build and a component may
+//! differ in the last bit. These only use operations that IEEE 754 rounds identically everywhere.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
 const MANTISSA_BITS: u32 = 52;
 const EXPONENT_BIAS: i64 = 1_023;
 
-/// Base-2 logarithm, within 1e-14 of the true one; 0 and what is below count as the
-/// smallest normal number, what is not a number as infinity.
+/// Base-2 logarithm, within 1e-14 of the true one; 0 and negative numbers count as the smallest
+/// normal number, NaN as infinity.
 pub fn log2(value: f64) -> f64 {
     if value.is_nan() || value == f64::INFINITY {
         return f64::INFINITY;
@@ -33,8 +32,8 @@ pub fn log2(value: f64) -> f64 {
     exponent as f64 + 2.0 * ratio * sum * LOG2_E
 }
 
-/// 2 to a power, with a relative error below 1e-14; powers are cut to -1022 to 1023, what
-/// is not a number counts as 0.
+/// 2 to a power, with a relative error below 1e-14; powers are clamped to -1022 to 1023, and NaN
+/// counts as 0.
 pub fn exp2(power: f64) -> f64 {
     let power = if power.is_nan() { 0.0 } else { power };
     let power = power.clamp(-1_022.0, 1_023.0);

@@ -1,6 +1,5 @@
-//! Tests of a policy that need nothing but its type: they put generated columns to
-//! it, from usual ones to the extremes, and check that every answer is one that the
-//! host accepts. Native builds only.
+//! Tests that need only the policy's type: they call it with generated columns, from usual to
+//! extreme ones, and check that the host would accept every answer. Native builds only.
 //!
 //! ```
 //! # use treadle_plugin::{NoConfig, Policy, PolicyError, PriorityPolicy, QueueColumns};
@@ -21,7 +20,7 @@
 //! Harness::new("{}").by_row().priority::<ShortestFirst>();
 //! ```
 //!
-//! The tables in here are public, for tests of a policy's own properties.
+//! The tables in this module are public, for tests of a policy's own properties.
 
 mod actions;
 mod checks;
@@ -40,13 +39,13 @@ use crate::{Policy, PolicyError, host};
 
 use checks::Check;
 
-/// Row counts of the first cases; those after have any number up to `ROWS_MAX`.
+/// Row counts of the first cases; later ones have up to `ROWS_MAX`.
 const FIRST_ROWS: [usize; 3] = [0, 1, 2];
 const ROWS_MAX: u64 = 48;
 const CASES: u64 = 200;
 
-/// Runs a policy of any world on generated columns. Each check panics, and so fails
-/// the test, with the configuration, the number of the case and what is wrong.
+/// Calls a policy of any world with generated columns. A failed check panics, which fails the test,
+/// with the configuration, the number of the case and the problem.
 #[derive(Debug, Clone, Copy)]
 pub struct Harness<'c> {
     config: &'c str,
@@ -55,7 +54,7 @@ pub struct Harness<'c> {
 }
 
 impl<'c> Harness<'c> {
-    /// Checks with this configuration.
+    /// A harness for this configuration.
     pub fn new(config: &'c str) -> Self {
         Self {
             config,
@@ -64,25 +63,25 @@ impl<'c> Harness<'c> {
         }
     }
 
-    /// Demands too that the answer for a row is the same wherever the row stands.
-    /// Holds for scores and estimates; assignments, arrangements and the like depend on
-    /// the order of the rows, so it does not apply to them.
+    /// Also requires that the answer for a row does not depend on its position. This applies to
+    /// scores and estimates; assignments, arrangements and the like depend on the order of the
+    /// rows.
     #[must_use]
     pub fn by_row(mut self) -> Self {
         self.by_row = true;
         self
     }
 
-    /// Another number of cases than 200.
+    /// Sets the number of cases; the default is 200.
     #[must_use]
     pub fn cases(mut self, cases: u64) -> Self {
         self.cases = cases;
         self
     }
 
-    /// What holds for policies of every world: an unknown key is refused by name, the
-    /// defaults and the given configuration are accepted, a snapshot can be taken
-    /// over, and a spoilt one does no harm.
+    /// Checks for policies of every world: an unknown key is refused by name, the defaults and the
+    /// given configuration are accepted, a snapshot can be restored, and a damaged one does no
+    /// harm.
     fn policy<P: Policy>(&self) {
         let Err(refusal) = P::configure(r#"{"no_such_key": 1}"#) else {
             panic!("an unknown key is accepted; refuse it by name");
@@ -101,7 +100,7 @@ impl<'c> Harness<'c> {
         P::configure(config).unwrap_or_else(|error| panic!("{config} is refused: {error}"))
     }
 
-    /// Puts each case to a new policy.
+    /// Runs each case with a new policy.
     fn run<P: Policy>(&self, mut check: impl FnMut(&mut Case<P>) -> Check) {
         self.policy::<P>();
         for number in 0..self.cases {
@@ -133,8 +132,8 @@ impl<'c> Harness<'c> {
     }
 }
 
-/// One case: a policy, its twin if answers must not depend on the order of rows, and
-/// what the columns are drawn from.
+/// One case: a policy, a twin if answers must not depend on the order of rows, and the random
+/// source of the columns.
 struct Case<P> {
     policy: P,
     twin: Option<P>,
@@ -146,8 +145,8 @@ struct Case<P> {
 }
 
 impl<P: Policy> Case<P> {
-    /// Asks the policy, and its twin with the rows in another order: the same rows
-    /// must be given the same values.
+    /// Calls the policy, and its twin with the rows in another order: equal rows must get equal
+    /// values.
     fn ask<T, V: Copy>(
         &mut self,
         what: &str,
@@ -173,14 +172,14 @@ impl<P: Policy> Case<P> {
         Ok(Some(answer))
     }
 
-    /// Takes the policy's snapshot over into a new policy; then gives a spoilt one.
+    /// Restores the policy's snapshot in a new policy; then tries a damaged one.
     fn snapshot(&mut self) -> Check {
         let snapshot = self.policy.snapshot().map_err(|error| error.to_string())?;
         let Some(half) = snapshot.len().checked_div(2).filter(|half| *half > 0) else {
             return Ok(());
         };
         let mut successor = P::configure(&self.config).map_err(|error| error.to_string())?;
-        // It may be refused or not, but must neither panic nor spoil the policy.
+        // It may be refused, but must neither panic nor break the policy.
         let _ = successor.restore(&snapshot[..half]);
         let _ = successor.restore(&[0xff; 64]);
         successor
@@ -200,11 +199,11 @@ fn answered<T>(what: &str, answer: Result<T, PolicyError>) -> Result<Option<T>, 
     }
 }
 
-/// An answer to a function that need not be answered.
+/// An answer to an optional function.
 fn optional<T>(what: &str, functions: &[&str], answer: Option<T>) -> Result<Option<T>, String> {
     if answer.is_some() && !functions.contains(&what) {
         return Err(format!(
-            "{what} is answered but not in FUNCTIONS, so that the host will not ask it; name it there"
+            "{what} is implemented but not in FUNCTIONS, so the host will not call it; add it there"
         ));
     }
     Ok(answer)

@@ -1,22 +1,22 @@
-//! What treadle offers to a policy: a log, the time of the decision, a random stream,
-//! the configuration and a store of values. There is nothing else.
+//! The host's functions for policies: a log, the time of the decision, a random stream, the
+//! configuration and a key-value store. There is nothing else.
 //!
-//! In a guest these are the imports of `treadle:policy/host`. In a native build they
-//! are twins of the same behaviour that belong to the thread and are set with
-//! [`set_now_ms`], [`set_seed`], [`set_config`] and [`clear_state`].
+//! In a guest these are the imports of `treadle:policy/host`. In a native build they are
+//! equivalents that are local to the thread, and set with [`set_now_ms`], [`set_seed`],
+//! [`set_config`] and [`clear_state`].
 
-/// How much a line of the log matters.
+/// The severity of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// Every detail.
     Trace,
     /// For the author of the policy.
     Debug,
-    /// Worth knowing.
+    /// Normal events of interest.
     Info,
-    /// Unusual, and handled.
+    /// Unusual, but handled.
     Warn,
-    /// Went wrong.
+    /// Failures.
     Error,
 }
 

@@ -1,7 +1,7 @@
-//! What a policy author needs to write a treadle policy in Rust.
+//! The SDK for treadle policies in Rust.
 //!
-//! The columns and traits in here are shared by guests, by policies that are linked
-//! natively, and by the host. The crate knows nothing of the host.
+//! The columns and traits are shared by guests, by natively linked policies, and by the host. The
+//! crate does not depend on the host.
 //!
 //! The rest of this page is the crate's `README.md`.
 #![doc = include_str!("../README.md")]

@@ -1,6 +1,6 @@
-//! What a program does.
+//! The phase of a program.
 
-/// What a program does.
+/// The phase of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Phase {
     /// It has an LLM call in flight or ready to be sent.

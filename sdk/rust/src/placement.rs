@@ -4,24 +4,24 @@
 use crate::columns::{check_length, columns};
 use crate::{Phase, Policy, PolicyError};
 
-/// In a column of workers: none.
+/// Represents no worker in a column of workers.
 pub const NOWHERE: u32 = u32::MAX;
 
 /// Workers, one row each.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WorkerColumns<'a> {
-    /// KV cache in tokens, 0 where it is not known.
+    /// KV cache in tokens, 0 if unknown.
     pub capacity_tokens: &'a [u64],
-    /// Tokens that each is charged for.
+    /// Tokens that each worker is charged for.
     pub used_tokens: &'a [u64],
-    /// Steps that each runs.
+    /// Number of steps that each worker runs.
     pub running: &'a [u32],
-    /// Time that each takes for a token while it runs one step, in microseconds; -1 until
-    /// enough steps were seen.
+    /// Time per token while a worker runs one step, in microseconds; -1 until there are enough
+    /// samples.
     pub token_us: &'a [f64],
-    /// What each further step adds to that for all of them, in microseconds; -1 alike.
+    /// Time that each further step adds to this, in microseconds; -1 if unknown.
     pub step_us: &'a [f64],
-    /// Time that each takes for a token of a prompt, in microseconds; -1 alike.
+    /// Time per prompt token, in microseconds; -1 if unknown.
     pub prefill_us: &'a [f64],
 }
 
@@ -50,22 +50,21 @@ impl WorkerColumns<'_> {
 }
 
 columns! {
-    /// Programs that are about to get a place, one row each.
+    /// Programs that are about to be placed, one row each.
     AssignColumns
     rows {
         /// An opaque number, the same for programs of one group: samples of one task.
         group: u64,
-        /// Context that the place must hold, in tokens.
+        /// Context that must fit, in tokens.
         tokens: u64,
-        /// Predicted tokens still to be generated, -1 where nothing was predicted.
+        /// Predicted tokens still to be generated, -1 without a prediction.
         remaining_tokens: f64,
-        /// Where the program was placed last, [`NOWHERE`] for nowhere.
+        /// The worker of its last placement, or [`NOWHERE`].
         last_worker: u32,
-        /// Tokens by which contexts of its job grow with each generated one, what tools
-        /// return included; -1 before that was seen.
+        /// Growth of its job's contexts in tokens per generated token, including tool results; -1
+        /// if unknown.
         growth: f64,
-        /// Time that its job spends in tools for each generated token, in microseconds; -1
-        /// alike.
+        /// Time in tools of its job per generated token, in microseconds; -1 if unknown.
         tool_us: f64,
     }
     beside {
@@ -79,7 +78,7 @@ columns! {
     /// Workers that could take one step, one row each.
     RouteColumns
     rows {
-        /// How much of the step's context each is believed to hold, in tokens.
+        /// Tokens of the step's context that each worker is believed to have cached.
         cached_tokens: u64,
     }
     beside {
@@ -98,19 +97,18 @@ columns! {
     /// Placed programs, one row each.
     MigrateColumns
     rows {
-        /// Where the program is.
+        /// Its current worker.
         at_worker: u32,
         /// Context length in tokens.
         tokens: u64,
-        /// Predicted tokens still to be generated, -1 where nothing was predicted.
+        /// Predicted tokens still to be generated, -1 without a prediction.
         remaining_tokens: f64,
-        /// While a program acts, a move is hidden.
+        /// Its phase; a move during an action delays no step.
         phase: Phase,
-        /// Tokens by which contexts of its job grow with each generated one, what tools
-        /// return included; -1 before that was seen.
+        /// Growth of its job's contexts in tokens per generated token, including tool results; -1
+        /// if unknown.
         growth: f64,
-        /// Time that its job spends in tools for each generated token, in microseconds; -1
-        /// alike.
+        /// Time in tools of its job per generated token, in microseconds; -1 if unknown.
         tool_us: f64,
     }
     beside {
@@ -122,18 +120,18 @@ columns! {
 
 /// A policy of the world `placement`.
 pub trait PlacementPolicy: Policy {
-    /// Functions of the contract that it answers: what is implemented here.
+    /// Functions of the contract that the policy implements.
     const FUNCTIONS: &'static [&'static str] = &["assign"];
 
-    /// A worker for each program that is about to get a place. The host takes
-    /// another where the program does not fit.
+    /// A worker for each program that is about to be placed. The host chooses another if the
+    /// program does not fit.
     ///
     /// # Errors
     /// Any [`PolicyError`]; the host then decides by its built-in default.
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError>;
 
-    /// A finite score for each worker for one step; the highest that has room takes
-    /// it, on equal scores the first. The default leaves it to the host.
+    /// A finite score for each worker for one step; the highest with room is chosen, on equal
+    /// scores the first. The default leaves the decision to the host.
     ///
     /// # Errors
     /// Any [`PolicyError`]; the host then decides by its built-in default.
@@ -142,8 +140,8 @@ pub trait PlacementPolicy: Policy {
         Err(PolicyError::not_supported())
     }
 
-    /// The worker on which each placed program should be; its own for staying. The
-    /// default leaves it to the host.
+    /// The worker on which each placed program should be; its current one to stay. The default
+    /// leaves the decision to the host.
     ///
     /// # Errors
     /// Any [`PolicyError`]; the host then decides by its built-in default.

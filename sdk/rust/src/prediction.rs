@@ -1,4 +1,4 @@
-//! The world `prediction`: how much of each program is still to come.
+//! The world `prediction`: how much of each program remains.
 
 use std::ops::Range;
 
@@ -23,19 +23,19 @@ columns! {
 }
 
 columns! {
-    /// Programs that have finished: what was known at some step, and what then came.
-    /// A program gives several rows, one for each step looked at.
+    /// Finished programs: what was known at some step, and what followed. A program has one row for
+    /// each step at which it was observed.
     FinishedColumns
     rows {
         /// An opaque number, the same for programs of one group: samples of one task.
         group: u64,
         /// Context length in tokens.
         tokens: u64,
-        /// Tokens generated until then, all steps together.
+        /// Tokens generated up to that step, all steps together.
         output_tokens: u64,
-        /// LLM calls finished until then.
+        /// LLM calls finished up to that step.
         steps: u32,
-        /// Time in tools until then, in milliseconds.
+        /// Time in tools up to that step, in milliseconds.
         tool_ms: u64,
         /// Tokens that were generated after that step.
         remaining_tokens: u64,
@@ -45,9 +45,8 @@ columns! {
 }
 
 impl FinishedColumns<'_> {
-    /// Rows of one program each, as far as the columns show it: neighbours with the same
-    /// group and the same tokens in the end, at growing steps; two rows at one step are before and
-    /// after its tool returned.
+    /// Groups consecutive rows by program, as far as the columns show it: the same group and total
+    /// tokens, at increasing steps; two rows at one step are before and after its tool returned.
     pub fn programs(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         let mut start = 0;
         std::iter::from_fn(move || {
@@ -71,7 +70,7 @@ impl FinishedColumns<'_> {
         })
     }
 
-    /// Tokens that the program of a row generated in the end.
+    /// Total tokens that the program of a row generated.
     pub fn total_tokens(&self, row: usize) -> u64 {
         self.output_tokens[row].saturating_add(self.remaining_tokens[row])
     }
@@ -88,10 +87,10 @@ pub struct Estimates {
     pub remaining_tool_s: Vec<f64>,
 }
 
-/// A policy of the world `prediction`. It is asked while a program's tool runs, and again when that
-/// has returned; no step waits for the answer.
+/// A policy of the world `prediction`. It is called while a program's tool runs, and again when
+/// that has returned; no step waits for the answer.
 pub trait PredictionPolicy: Policy {
-    /// Functions of the contract that it answers: what is implemented here.
+    /// Functions of the contract that the policy implements.
     const FUNCTIONS: &'static [&'static str] = &["predict"];
 
     /// Estimates for live programs.
@@ -100,10 +99,10 @@ pub trait PredictionPolicy: Policy {
     /// Any [`PolicyError`]; the host then decides by its built-in default.
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError>;
 
-    /// Learns from programs that have finished. The default leaves it.
+    /// Learns from finished programs. The default learns nothing.
     ///
     /// # Errors
-    /// Any [`PolicyError`]; what was learnt before stays.
+    /// Any [`PolicyError`]; the previously learnt state stays.
     fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
         let _ = programs;
         Err(PolicyError::not_supported())

@@ -1,5 +1,5 @@
-//! The world `priority`: which program goes first among those that wait for a
-//! place, and whether a running step gives way.
+//! The world `priority`: the order of programs that wait for a place, and which running steps are
+//! preempted.
 
 use crate::columns::columns;
 use crate::{Policy, PolicyError};
@@ -16,23 +16,21 @@ columns! {
         steps: u32,
         /// Time in the queue, in milliseconds.
         waited_ms: u64,
-        /// Predicted tokens still to be generated, -1 where nothing was predicted.
+        /// Predicted tokens still to be generated, -1 without a prediction.
         remaining_tokens: f64,
-        /// Predicted seconds still to be spent in tools, -1 where nothing was
-        /// predicted.
+        /// Predicted seconds still to be spent in tools, -1 without a prediction.
         remaining_tool_s: f64,
     }
 }
 
-/// Running steps, one row each, and beside them what waits. Carries no extra columns.
+/// Running steps, one row each, and the waiting programs. Has no extra columns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PreemptColumns<'a> {
-    /// What `score` gave for the program of each running step.
+    /// The score of each running step's program.
     pub running_score: &'a [f64],
     /// How long each step has run, in milliseconds.
     pub running_ms: &'a [u64],
-    /// What `score` gave for each waiting program; its length is the number of
-    /// programs that wait.
+    /// The score of each waiting program; its length is the number of waiting programs.
     pub waiting_score: &'a [f64],
 }
 
@@ -58,7 +56,7 @@ impl PreemptColumns<'_> {
 
 /// A policy of the world `priority`.
 pub trait PriorityPolicy: Policy {
-    /// Functions of the contract that it answers: what is implemented here.
+    /// Functions of the contract that the policy implements.
     const FUNCTIONS: &'static [&'static str] = &["score"];
 
     /// A finite score for each waiting program. The highest goes first; on equal
@@ -68,8 +66,8 @@ pub trait PriorityPolicy: Policy {
     /// Any [`PolicyError`]; the host then decides by its built-in default.
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError>;
 
-    /// For each running step, whether it is to give way to a waiting one; at most as
-    /// many may as are waiting. The default leaves it to the host.
+    /// For each running step, whether to preempt it for a waiting one; at most as many as programs
+    /// wait. The default leaves the decision to the host.
     ///
     /// # Errors
     /// Any [`PolicyError`]; the host then decides by its built-in default.

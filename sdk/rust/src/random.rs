@@ -1,7 +1,7 @@
-//! The random stream of a policy. The host, native policies and tests draw from the
-//! same generator, so that a recorded decision can be repeated anywhere.
+//! The random stream of a policy. The host, native policies and tests use the same generator, so
+//! that a recorded decision is repeatable anywhere.
 
-/// SplitMix64: 64 bits of state, every seed a stream of full period.
+/// SplitMix64: 64 bits of state; every seed gives a stream of full period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SplitMix64 {
     state: u64,

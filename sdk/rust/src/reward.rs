@@ -9,7 +9,7 @@ columns! {
     rows {
         /// The program's final answer.
         answer: String,
-        /// What it is compared with; empty where there is none.
+        /// The expected answer; empty if there is none.
         reference: String,
         /// Tokens generated, all steps together.
         output_tokens: u64,
@@ -31,7 +31,7 @@ pub struct Scores {
 
 /// A policy of the world `reward`.
 pub trait RewardPolicy: Policy {
-    /// Functions of the contract that it answers: what is implemented here.
+    /// Functions of the contract that the policy implements.
     const FUNCTIONS: &'static [&'static str] = &["score"];
 
     /// Rewards of finished programs.

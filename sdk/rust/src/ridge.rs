@@ -1,17 +1,17 @@
-//! A linear regression that learns row by row, in a few numbers whatever the count of
-//! rows, and gives the same bits on every machine.
+//! Linear ridge regression that learns row by row, in constant memory, with the same bits on every
+//! machine.
 //!
-//! It keeps the sums of the normal equations and solves them when asked. Coefficients
-//! are drawn towards a prior, so that few rows, or columns that say nothing, do no harm.
+//! It keeps the sums of the normal equations and solves them on request. Coefficients are
+//! regularised towards a prior, so that few rows, or uninformative columns, do no harm.
 
 /// Sums over rows of `D` features and `T` targets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ridge<const D: usize, const T: usize> {
-    /// Rows, those forgotten not counted.
+    /// Number of rows, without forgotten ones.
     rows: f64,
-    /// Of products of features; what is above the diagonal stays 0.
+    /// Sums of products of features.
     features: [[f64; D]; D],
-    /// Of products of targets with features.
+    /// Sums of products of targets with features.
     targets: [[f64; D]; T],
 }
 
@@ -26,12 +26,12 @@ impl<const D: usize, const T: usize> Default for Ridge<D, T> {
 }
 
 impl<const D: usize, const T: usize> Ridge<D, T> {
-    /// Rows that count.
+    /// The effective number of rows.
     pub fn rows(&self) -> f64 {
         self.rows
     }
 
-    /// Adds a row. The newest `memory` rows or so count. All numbers are finite.
+    /// Adds a row. About the newest `memory` rows count. All numbers must be finite.
     pub fn add(&mut self, features: &[f64; D], targets: &[f64; T], memory: f64) {
         if self.rows >= memory {
             self.scale(1.0 - 1.0 / memory.max(1.0));
@@ -57,9 +57,9 @@ impl<const D: usize, const T: usize> Ridge<D, T> {
         }
     }
 
-    /// Coefficients for each target: those that fit the rows best, where being off the
-    /// `prior` by one costs as much as `strength` squared errors of one, feature by
-    /// feature; each is above 0.
+    /// Coefficients for each target: those that fit the rows best, where a deviation from `prior`
+    /// by one costs as much as `strength` squared errors of one, for each feature. Strengths must
+    /// be above 0.
     pub fn fit(&self, prior: &[[f64; D]; T], strength: &[f64; D]) -> [[f64; D]; T] {
         let mut matrix = self.features;
         for (place, strength) in strength.iter().enumerate() {
@@ -100,7 +100,7 @@ impl<const D: usize, const T: usize> Ridge<D, T> {
         std::iter::once(self.rows).chain(sums.copied())
     }
 
-    /// The same from such numbers; `None` if there are too few.
+    /// Restores from these numbers; `None` if there are too few.
     pub fn from_numbers(numbers: &mut impl Iterator<Item = f64>) -> Option<Self> {
         let mut ridge = Self {
             rows: numbers.next()?,
@@ -114,7 +114,7 @@ impl<const D: usize, const T: usize> Ridge<D, T> {
     }
 }
 
-/// Sum of the products, in the order of the places.
+/// Dot product, summed in order.
 pub fn dot<const D: usize>(a: &[f64; D], b: &[f64; D]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

@@ -13,9 +13,9 @@ export interface GrantColumns {
   readonly unitsMax: readonly number[];
   /** Time in the queue, in milliseconds. */
   readonly waitedMs: readonly number[];
-  /** Expected run time with `unitsMin`, -1 where it is not known. */
+  /** Expected run time with `unitsMin`, -1 if unknown. */
   readonly expectedMs: readonly number[];
-  /** What each pool has left; one entry per pool. */
+  /** Free units of each pool; one entry per pool. */
   readonly freeUnits: readonly number[];
   /** Further columns by their names. */
   readonly extra: Extra;
@@ -29,19 +29,19 @@ export interface ParallelismColumns {
   readonly degree: readonly number[];
   /** Time per output token of one program alone, in microseconds. */
   readonly tokenUs: readonly number[];
-  /** What each further program adds to that for all, in microseconds, -1 where it is not known. */
+  /** Time that each further program adds to this, in microseconds, -1 if unknown. */
   readonly stepUs: readonly number[];
-  /** Time for a token of a prompt, in microseconds, -1 where it is not known. */
+  /** Time per prompt token, in microseconds, -1 if unknown. */
   readonly prefillUs: readonly number[];
   /** KV cache of one worker of that degree. */
   readonly capacityTokens: readonly number[];
   /** Expected length of each program that is to run. */
   readonly expectedTokens: readonly number[];
-  /** Context that a program has beside what it generates and what tools return. */
+  /** Context of a program in addition to generated tokens and tool results. */
   readonly promptTokens: number;
-  /** Tokens by which contexts grow with each generated one, -1 where it is not known. */
+  /** Growth of contexts in tokens per generated token, -1 if unknown. */
   readonly growth: number;
-  /** Time in tools for each generated token, in microseconds, -1 where it is not known. */
+  /** Time in tools per generated token, in microseconds, -1 if unknown. */
   readonly toolUs: number;
 }
 

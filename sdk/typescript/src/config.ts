@@ -64,7 +64,7 @@ export function configured<K extends Keys>(keys: K, json: string): Values<K> {
   return config as Values<K>;
 }
 
-/** What is wanted instead of a value that does not fit. */
+/** The expected value, for an error message. */
 function unfit(value: unknown, schema: Readonly<Record<string, unknown>>): string | undefined {
   const kind = schema.type === "integer" ? "number" : schema.type;
   if (typeof value !== kind || (schema.type === "integer" && !Number.isInteger(value))) {

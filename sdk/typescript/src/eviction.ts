@@ -42,7 +42,7 @@ export interface WaitingColumns {
 }
 
 /**
- * What becomes of the KV cache of an acting program: it stays, and so does the program's place; it
+ * What to do with the KV cache of an acting program: it stays, and so does the program's place; it
  * goes to host memory, and comes back with the program; it goes to a worker with room; it is given
  * up, and computed again when the program comes back.
  */
@@ -58,17 +58,17 @@ export interface RetentionColumns {
   readonly idleMs: readonly number[];
   /** Time in which one in ten of such calls ended. */
   readonly soonestMs: readonly number[];
-  /** Time to bring the cache back from host memory; `Infinity` where it cannot go there. */
+  /** Time to bring the cache back from host memory; `Infinity` if it can't be offloaded. */
   readonly backMs: readonly number[];
-  /** Time to move the cache to another worker; `Infinity` where it cannot be moved. */
+  /** Time to move the cache to another worker; `Infinity` if it can't be moved. */
   readonly movedMs: readonly number[];
-  /** Time to compute the cache again; 0 where the worker's pace is not known. */
+  /** Time to compute the cache again; 0 if the worker's speed is unknown. */
   readonly prefillMs: readonly number[];
   /** LLM calls finished so far. */
   readonly steps: readonly number[];
   /** Further columns by their names. */
   readonly extra: Extra;
-  /** Tokens that the worker holds; `Infinity` where that is not known. */
+  /** Tokens that the worker holds; `Infinity` if unknown. */
   readonly capacityTokens: number;
   /** Tokens left below the worker's low watermark; below 0 when it holds more. */
   readonly freeTokens: number;
@@ -84,7 +84,7 @@ export interface EvictionPolicy<C extends Keys, S> extends Definition<C, S> {
   pauseOrder(columns: ActiveColumns, self: Self<C, S>): readonly number[];
   /** A finite score for each program; the highest is restored first. */
   restoreOrder(columns: WaitingColumns, self: Self<C, S>): readonly number[];
-  /** What becomes of each cache; what cannot be carried out counts as `keep`. */
+  /** The action for each cache; one that can't be carried out counts as `keep`. */
   retain?(columns: RetentionColumns, self: Self<C, S>): readonly CacheAction[];
 }
 
@@ -110,7 +110,7 @@ export function defineEviction<C extends Keys, S = undefined>(
   return { plugin: slot.plugin(), evictionPolicy };
 }
 
-/** The largest number of the contract stands for no bound; single numbers may be of the kind bigint. */
+/** The contract's largest number means no limit; single numbers may be of type bigint. */
 function bounded(columns: RetentionColumns): RetentionColumns {
   const [capacityTokens, freeTokens] = [unbounded(Number(columns.capacityTokens)), Number(columns.freeTokens)];
   const [backMs, movedMs] = [columns.backMs.map(unbounded), columns.movedMs.map(unbounded)];

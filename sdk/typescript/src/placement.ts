@@ -12,13 +12,13 @@ export interface AssignColumns {
   readonly group: readonly number[];
   /** Context that the place must hold. */
   readonly tokens: readonly number[];
-  /** Predicted tokens still to be generated, -1 where nothing was predicted. */
+  /** Predicted tokens still to be generated, -1 without a prediction. */
   readonly remainingTokens: readonly number[];
   /** Where it was placed last, `NOWHERE` for nowhere. */
   readonly lastWorker: readonly number[];
-  /** Tokens by which contexts of its job grow with each generated one, what tools return included; -1 before that was seen. */
+  /** Growth of its job's contexts in tokens per generated token, including tool results; -1 if unknown. */
   readonly growth: readonly number[];
-  /** Time that its job spends in tools for each generated token, in microseconds; -1 alike. */
+  /** Time in tools of its job per generated token, in microseconds; -1 if unknown. */
   readonly toolUs: readonly number[];
   /** The workers to choose from. */
   readonly workers: WorkerColumns;
@@ -44,13 +44,13 @@ export interface MigrateColumns {
   readonly atWorker: readonly number[];
   /** Context length. */
   readonly tokens: readonly number[];
-  /** Predicted tokens still to be generated, -1 where nothing was predicted. */
+  /** Predicted tokens still to be generated, -1 without a prediction. */
   readonly remainingTokens: readonly number[];
   /** While a program acts, a move is hidden. */
   readonly phase: readonly Phase[];
-  /** Tokens by which contexts of its job grow with each generated one, what tools return included; -1 before that was seen. */
+  /** Growth of its job's contexts in tokens per generated token, including tool results; -1 if unknown. */
   readonly growth: readonly number[];
-  /** Time that its job spends in tools for each generated token, in microseconds; -1 alike. */
+  /** Time in tools of its job per generated token, in microseconds; -1 if unknown. */
   readonly toolUs: readonly number[];
   /** The workers to choose from. */
   readonly workers: WorkerColumns;
@@ -60,7 +60,7 @@ export interface MigrateColumns {
 
 /** Workers, one row each. */
 export interface WorkerColumns {
-  /** KV cache, in tokens; 0 where it is not known. */
+  /** KV cache, in tokens; 0 if unknown. */
   readonly capacityTokens: readonly number[];
   /** Tokens that each is charged for. */
   readonly usedTokens: readonly number[];
@@ -68,9 +68,9 @@ export interface WorkerColumns {
   readonly running: readonly number[];
   /** Time that it takes for a token while it runs one step, in microseconds; -1 until enough steps were seen. */
   readonly tokenUs: readonly number[];
-  /** What each further step that it runs adds to that for all of them, in microseconds; -1 alike. */
+  /** Time that each further step adds to this, in microseconds; -1 if unknown. */
   readonly stepUs: readonly number[];
-  /** Time that it takes for a token of a prompt, in microseconds; -1 alike. */
+  /** Time per prompt token, in microseconds; -1 if unknown. */
   readonly prefillUs: readonly number[];
 }
 

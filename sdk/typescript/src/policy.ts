@@ -28,7 +28,7 @@ export interface Definition<C extends Keys, S> {
   readonly summary: string;
   /** The keys of the configuration. */
   readonly config: C;
-  /** Columns that calls are to carry in `extra`, by their names. */
+  /** Names of the columns that calls must carry in `extra`. */
   readonly columns?: readonly string[];
   /** Throws `PolicyError.invalidConfig` if values contradict each other. */
   check?(config: Values<C>): void;

@@ -13,9 +13,9 @@ export interface QueueColumns {
   readonly steps: readonly number[];
   /** Time in the queue, in milliseconds. */
   readonly waitedMs: readonly number[];
-  /** Predicted tokens still to be generated, -1 where nothing was predicted. */
+  /** Predicted tokens still to be generated, -1 without a prediction. */
   readonly remainingTokens: readonly number[];
-  /** Predicted seconds still in tools, -1 where nothing was predicted. */
+  /** Predicted seconds still in tools, -1 without a prediction. */
   readonly remainingToolS: readonly number[];
   /** Further columns by their names. */
   readonly extra: Extra;
@@ -35,7 +35,7 @@ export interface PreemptColumns {
 export interface PriorityPolicy<C extends Keys, S> extends Definition<C, S> {
   /** A finite score for each program; the highest goes first. */
   score(columns: QueueColumns, self: Self<C, S>): readonly number[];
-  /** For each running step, whether it is to give way; at most as many as wait. */
+  /** For each running step, whether to preempt it; at most as many as programs wait. */
   preempt?(columns: PreemptColumns, self: Self<C, S>): readonly boolean[];
 }
 

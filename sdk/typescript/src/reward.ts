@@ -7,7 +7,7 @@ import { type Definition, type Extra, type Given, type Plugin, type Self, Slot }
 export interface AnswerColumns {
   /** The program's final answer. */
   readonly answer: readonly string[];
-  /** What it is compared with; empty where there is none. */
+  /** The expected answer; empty if there is none. */
   readonly reference: readonly string[];
   /** Tokens generated, all steps together. */
   readonly outputTokens: readonly number[];

@@ -9,7 +9,7 @@ from treadle_plugin import PolicyError, key, placement
 class Config:
     """Keys of the configuration."""
 
-    stay: bool = key(True, "Whether a program goes back to its last worker where it has room.")
+    stay: bool = key(True, "Whether a program returns to its last worker if that has room.")
 
 
 class MostRoom(placement.Policy):

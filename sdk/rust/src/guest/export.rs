@@ -1,6 +1,6 @@
-//! The macros that make a crate a policy. They add nothing to a native build.
+//! The macros that export a crate as a policy. They add nothing to a native build.
 
-/// Exports a type as a component; the macros of the worlds are made of it.
+/// Exports a type as a component; used by the macros of the worlds.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __export_policy {

@@ -31,7 +31,7 @@ pub fn config() -> String {
     host::config()
 }
 
-/// A value that was stored, if there is one.
+/// A stored value, if there is one.
 pub fn state_get(key: &str) -> Option<Vec<u8>> {
     host::state_get(key)
 }
@@ -39,8 +39,7 @@ pub fn state_get(key: &str) -> Option<Vec<u8>> {
 /// Stores a value.
 ///
 /// # Errors
-/// `state-full` when the bound on bytes or keys would be exceeded; nothing changes
-/// then.
+/// `state-full` if the limit on bytes or keys would be exceeded; nothing changes then.
 pub fn state_set(key: &str, value: &[u8]) -> Result<(), PolicyError> {
     host::state_set(key, value).map_err(|failure| PolicyError::new(failure.code, failure.message))
 }

@@ -1,9 +1,8 @@
-//! The guest's side of the component boundary. Reached through the macros of the
-//! worlds; not for direct use.
+//! The guest's side of the component boundary. Used by the macros of the worlds; not for direct
+//! use.
 //!
-//! Each world has a `Guest<P>` that implements the exports for any policy `P`, so that
-//! the macros have nothing to do but to name the policy. The macros are there in every
-//! build, the rest in guests only.
+//! Each world has a `Guest<P>` that implements the exports for any policy `P`, so the macros only
+//! have to name the policy. The macros exist in every build, the rest only in guests.
 
 mod export;
 

@@ -1,4 +1,4 @@
-//! The interface `plugin`, which all policies export, and the types of all.
+//! The interface `plugin`, which all policies export, and the shared types.
 
 use std::marker::PhantomData;
 
@@ -20,7 +20,7 @@ impl From<PolicyError> for Failure {
     }
 }
 
-/// Phases as policies have them.
+/// Converts phases to the policies' type.
 pub(super) fn phases(phases: Vec<types::Phase>) -> Vec<crate::Phase> {
     let known = |phase| match phase {
         types::Phase::Reasoning => crate::Phase::Reasoning,

@@ -1,4 +1,4 @@
-//! Where an instance keeps its policy.
+//! The storage of an instance's policy.
 
 use std::cell::{OnceCell, RefCell};
 use std::thread::LocalKey;
@@ -14,17 +14,17 @@ pub trait Exported: Policy + 'static {
     const VERSION: &'static str;
     /// Description of the package.
     const SUMMARY: &'static str;
-    /// Functions of its world that it answers.
+    /// Functions of its world that it implements.
     const ANSWERED: &'static [&'static str];
 
-    /// Where the instance keeps it.
+    /// The instance's storage of the policy.
     fn slot() -> &'static LocalKey<Slot<Self>>;
 
-    /// Asks the policy that was configured, if the check of the columns has passed.
+    /// Calls the configured policy, if the check of the columns has passed.
     ///
     /// # Errors
-    /// What the check found; `failed` when `configure` has not succeeded before, else what
-    /// `ask` gives.
+    /// The error of the check; `failed` if `configure` has not succeeded before; otherwise the
+    /// error of `ask`.
     fn ask<T>(
         check: Result<(), PolicyError>,
         ask: impl FnOnce(&mut Self) -> Result<T, PolicyError>,
@@ -41,7 +41,7 @@ pub struct Slot<P> {
 }
 
 impl<P> Slot<P> {
-    /// Nothing configured yet.
+    /// An empty slot.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self {
@@ -50,8 +50,8 @@ impl<P> Slot<P> {
         }
     }
 
-    /// Replaces the policy. The first call also sends panics to the log, because a
-    /// guest has no standard error.
+    /// Replaces the policy. The first call also sends panics to the log, because guests have no
+    /// standard error.
     pub fn set(&self, policy: P) {
         self.panics_logged.get_or_init(|| {
             std::panic::set_hook(Box::new(|panic| {
@@ -65,7 +65,7 @@ impl<P> Slot<P> {
         match self.policy.borrow_mut().as_mut() {
             Some(policy) => ask(policy),
             None => Err(PolicyError::failed(
-                "asked before a successful configure; call plugin.configure first",
+                "called before a successful configure; call plugin.configure first",
             )),
         }
     }

@@ -7,41 +7,41 @@ use crate::{ActionColumns, FreeUnits, PoolColumns, RunningColumns};
 /// Most options of a row.
 const OPTIONS_MAX: u64 = 6;
 
-/// Waiting actions, what they draw from, and what runs.
+/// Waiting actions, their resources, and running actions.
 #[derive(Debug, Clone, Default)]
 pub struct Actions {
     /// The pool of each row.
     pub pool: Vec<u32>,
     /// 1 for the first rows that all fit together.
     pub candidate: Vec<u8>,
-    /// Time in the queue.
+    /// Time in the queue, in microseconds.
     pub waited_us: Vec<u64>,
-    /// Where the options of each row begin, and their number.
+    /// Index of each row's first option, and the number of options.
     pub option_start: Vec<u32>,
-    /// Units of an option.
+    /// Units of each option.
     pub option_units: Vec<u32>,
-    /// Run time with it.
+    /// Run time with each option, in microseconds.
     pub option_us: Vec<f64>,
-    /// Time to get the service there first.
+    /// Time to load the service first, in microseconds.
     pub option_load_us: Vec<f64>,
-    /// What each pool has free.
+    /// Free units of each pool.
     pub free_units: Vec<u32>,
-    /// Whether it comes in chunks.
+    /// Whether each pool is chunked.
     pub chunked: Vec<u8>,
-    /// The chunks.
+    /// Free chunks of each pool.
     pub free_chunks: Vec<u32>,
     /// The pool of each running action.
     pub running_pool: Vec<u32>,
-    /// What it holds.
+    /// Units that each holds.
     pub running_units: Vec<u32>,
-    /// How long it runs yet.
+    /// Remaining run time of each, in microseconds.
     pub running_left_us: Vec<u64>,
     /// Extra columns, one after the other.
     pub extra: Vec<f32>,
 }
 
 impl Actions {
-    /// Actions that draw from so many pools, at least one, half of them chunked.
+    /// Draws actions on `pools` pools, at least one, half of them chunked.
     pub fn draw(random: &mut SplitMix64, rows: usize, extra_columns: usize, pools: usize) -> Self {
         let mut table = Self::default();
         for _ in 0..pools {
@@ -65,7 +65,7 @@ impl Actions {
         table.extra = (0..rows * extra_columns)
             .map(|_| draw::extra(random))
             .collect();
-        // Now and then another resource ends them sooner.
+        // Occasionally another resource limits them sooner.
         let most = match draw::below(random, 4) {
             0 => draw::below(random, rows as u64 + 1) as usize,
             _ => rows,
@@ -74,7 +74,7 @@ impl Actions {
         table
     }
 
-    /// Marks the first rows that fit together, at most so many, as candidates.
+    /// Marks the first rows that fit together as candidates, at most `rows_max`.
     pub fn mark_candidates(&mut self, rows_max: usize) {
         self.candidate = vec![0; self.pool.len()];
         let columns = self.columns();
@@ -91,7 +91,7 @@ impl Actions {
         self.candidate[..candidates].fill(1);
     }
 
-    /// What a policy is given.
+    /// The columns for a policy.
     pub fn columns(&self) -> ActionColumns<'_> {
         ActionColumns {
             pool: &self.pool,
@@ -136,7 +136,7 @@ impl Actions {
             self.option_us.push(draw::predicted(random));
             let load_us = draw::predicted(random).max(0.0);
             self.option_load_us.push(load_us);
-            // Powers of two mostly, as the host offers them.
+            // Mostly powers of two, as the host offers them.
             let more = match draw::below(random, 4) {
                 0 => draw::count(random).max(1),
                 _ => units.max(1),

@@ -1,8 +1,8 @@
-//! What the host demands of an answer, written down apart from the host.
+//! The host's requirements on answers, written independently of the host.
 
 use crate::{ActionColumns, Estimates, ParallelismColumns, PreemptColumns, Scores};
 
-/// Says what is wrong.
+/// The problem, if a check fails.
 pub(super) type Check = Result<(), String>;
 
 pub(super) fn length(what: &str, found: usize, rows: usize) -> Check {
@@ -84,8 +84,8 @@ pub(super) fn preempt(gives_way: &[bool], steps: &PreemptColumns<'_>) -> Check {
     Err(format!("preempt: {giving} give way to {waiting}"))
 }
 
-/// Takes what each row starts with, from chunks as the host hands them out: of the smallest one
-/// that has it, split in halves.
+/// Takes the units of each row that starts, from chunks as the host grants them: the smallest
+/// sufficient one, split in halves.
 pub(super) fn arrangement(chosen: &[i32], actions: &ActionColumns<'_>) -> Check {
     let expected = "-1, or an option of the row";
     each("arrange", chosen, actions.len(), expected, |row, option| {

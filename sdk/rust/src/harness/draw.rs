@@ -1,4 +1,4 @@
-//! Values for the columns: mostly of usual size, some 0, some as large as can be.
+//! Random values for the columns: mostly of usual size, some 0, some extreme.
 
 use crate::random::SplitMix64;
 use crate::{NOWHERE, Phase};
@@ -39,7 +39,7 @@ pub fn phase(random: &mut SplitMix64) -> Phase {
     }
 }
 
-/// A group; few, so that many programs share one.
+/// One of few groups, so that many programs share one.
 pub fn group(random: &mut SplitMix64) -> u64 {
     match below(random, 8) {
         0 => random.next_u64(),
@@ -71,7 +71,7 @@ pub fn token_us(random: &mut SplitMix64) -> f64 {
     1.0 + below(random, 100_000) as f64 / 4.0
 }
 
-/// An entry of an extra column: anything, numbers that are not finite included.
+/// An entry of an extra column: any number, including non-finite ones.
 pub fn extra(random: &mut SplitMix64) -> f32 {
     match below(random, 12) {
         0 => f32::NAN,
@@ -81,7 +81,7 @@ pub fn extra(random: &mut SplitMix64) -> f32 {
     }
 }
 
-/// One of so many workers, or [`NOWHERE`].
+/// A worker, or [`NOWHERE`].
 pub fn worker_or_nowhere(random: &mut SplitMix64, workers: usize) -> u32 {
     match below(random, workers as u64 + 1) as usize {
         worker if worker < workers => worker as u32,

@@ -1,4 +1,4 @@
-//! Tables that own their columns, drawn at random, for the tests of policies.
+//! Random tables that own their columns, for tests of policies.
 
 use super::draw;
 use crate::random::SplitMix64;
@@ -24,7 +24,7 @@ macro_rules! tables {
         }
 
         impl $table {
-            /// A table of so many rows and extra columns.
+            /// Draws a table with this many rows and extra columns.
             pub fn draw(random: &mut SplitMix64, rows: usize, extra_columns: usize) -> Self {
                 Self {
                     $($column: (0..rows).map(|_| $draw(random)).collect(),)*
@@ -46,9 +46,9 @@ macro_rules! tables {
                 }
             }
 
-            /// What a policy is given; what stands beside the rows is empty.
+            /// The columns for a policy; columns beside the rows are empty.
             pub fn columns(&self) -> $columns<'_> {
-                // Some have nothing but rows.
+                // Some tables only have rows.
                 #[allow(clippy::needless_update)]
                 $columns {
                     $($column: &self.$column,)*
@@ -118,7 +118,7 @@ tables! {
         phase_ms: u64 = draw::amount,
     }
 
-    /// Acting programs of one worker, and what their caches cost.
+    /// Acting programs of one worker, with the costs of their caches.
     Retention => RetentionColumns {
         tokens: u64 = draw::amount,
         phase_ms: u64 = draw::amount,
@@ -159,22 +159,22 @@ tables! {
 /// Workers.
 #[derive(Debug, Clone, Default)]
 pub struct Workers {
-    /// KV cache in tokens, 0 where it is not known.
+    /// KV cache in tokens, 0 if unknown.
     pub capacity_tokens: Vec<u64>,
     /// Tokens that each is charged for.
     pub used_tokens: Vec<u64>,
     /// Steps that each runs.
     pub running: Vec<u32>,
-    /// Time that each takes for a token alone, in microseconds; -1 where not known.
+    /// Time per token while a step runs alone, in microseconds; -1 if unknown.
     pub token_us: Vec<f64>,
-    /// What each further step adds to that, in microseconds; -1 where not known.
+    /// Time that each further step adds to this, in microseconds; -1 if unknown.
     pub step_us: Vec<f64>,
-    /// Time that each takes for a token of a prompt, in microseconds; -1 where not known.
+    /// Time per prompt token, in microseconds; -1 if unknown.
     pub prefill_us: Vec<f64>,
 }
 
 impl Workers {
-    /// Workers with empty caches that run nothing, and of whose speed nothing is known.
+    /// Idle workers with empty caches and unknown speeds.
     pub fn idle(capacity_tokens: &[u64]) -> Self {
         let workers = capacity_tokens.len();
         Self {
@@ -187,7 +187,7 @@ impl Workers {
         }
     }
 
-    /// So many workers.
+    /// Draws workers.
     pub fn draw(random: &mut SplitMix64, workers: usize) -> Self {
         Self {
             capacity_tokens: (0..workers).map(|_| draw::amount(random)).collect(),
@@ -212,7 +212,7 @@ impl Workers {
         }
     }
 
-    /// What a policy is given.
+    /// The columns for a policy.
     pub fn columns(&self) -> WorkerColumns<'_> {
         WorkerColumns {
             capacity_tokens: &self.capacity_tokens,
@@ -226,7 +226,7 @@ impl Workers {
 }
 
 impl Assign {
-    /// Programs that were on these workers before, or nowhere.
+    /// Draws programs that were on these workers before, or nowhere.
     pub fn draw_with(
         random: &mut SplitMix64,
         rows: usize,
@@ -240,7 +240,7 @@ impl Assign {
         table
     }
 
-    /// What a policy is given.
+    /// The columns for a policy.
     pub fn columns_with<'a>(&'a self, workers: &'a Workers) -> AssignColumns<'a> {
         AssignColumns {
             workers: workers.columns(),
@@ -250,7 +250,7 @@ impl Assign {
 }
 
 impl Migrate {
-    /// Programs on these workers, of which there is at least one.
+    /// Draws programs on these workers, of which there must be at least one.
     pub fn draw_with(
         random: &mut SplitMix64,
         rows: usize,
@@ -264,7 +264,7 @@ impl Migrate {
         table
     }
 
-    /// What a policy is given.
+    /// The columns for a policy.
     pub fn columns_with<'a>(&'a self, workers: &'a Workers) -> MigrateColumns<'a> {
         MigrateColumns {
             workers: workers.columns(),
@@ -278,7 +278,7 @@ impl Migrate {
 pub struct Route {
     /// Context length of the step's program.
     pub tokens: u64,
-    /// How much of it each worker is believed to hold.
+    /// Tokens of it that each worker is believed to have cached.
     pub cached_tokens: Vec<u64>,
     /// The workers.
     pub workers: Workers,
@@ -287,7 +287,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// A step and so many workers, of which none holds more than the step has.
+    /// Draws a step and workers, none of which caches more than the step's context.
     pub fn draw(random: &mut SplitMix64, workers: usize, extra_columns: usize) -> Self {
         let tokens = draw::amount(random);
         let extra = 0..workers * extra_columns;
@@ -315,7 +315,7 @@ impl Route {
         }
     }
 
-    /// What a policy is given.
+    /// The columns for a policy.
     pub fn columns(&self) -> RouteColumns<'_> {
         RouteColumns {
             cached_tokens: &self.cached_tokens,
@@ -326,7 +326,7 @@ impl Route {
     }
 }
 
-/// Running steps, and the scores of what waits.
+/// Running steps, and the scores of waiting programs.
 #[derive(Debug, Clone, Default)]
 pub struct Preempt {
     /// Scores of the programs of running steps.
@@ -338,7 +338,7 @@ pub struct Preempt {
 }
 
 impl Preempt {
-    /// So many running steps and waiting programs.
+    /// Draws running steps and waiting programs.
     pub fn draw(random: &mut SplitMix64, running: usize, waiting: usize) -> Self {
         Self {
             running_score: (0..running).map(|_| draw::finite(random)).collect(),
@@ -347,7 +347,7 @@ impl Preempt {
         }
     }
 
-    /// What a policy is given.
+    /// The columns for a policy.
     pub fn columns(&self) -> PreemptColumns<'_> {
         PreemptColumns {
             running_score: &self.running_score,
@@ -357,33 +357,33 @@ impl Preempt {
     }
 }
 
-/// Devices, degrees of tensor parallelism, and what is to run.
+/// Devices, degrees of tensor parallelism, and expected programs.
 #[derive(Debug, Clone, Default)]
 pub struct Parallelism {
-    /// Devices to share out.
+    /// Devices to distribute.
     pub gpus: u32,
     /// Degrees, ascending.
     pub degree: Vec<u32>,
-    /// Time per output token of one program alone.
+    /// Time per output token of one program alone, in microseconds.
     pub token_us: Vec<f64>,
-    /// What each further program adds to that for all.
+    /// Time that each further program adds to this, in microseconds.
     pub step_us: Vec<f64>,
-    /// Time for a token of a prompt.
+    /// Time per prompt token, in microseconds.
     pub prefill_us: Vec<f64>,
     /// KV cache of one worker of that degree.
     pub capacity_tokens: Vec<u64>,
     /// Expected length of each program.
     pub expected_tokens: Vec<u64>,
-    /// Context that a program has beside them.
+    /// Context of a program in addition to its expected length.
     pub prompt_tokens: u64,
-    /// Tokens by which contexts grow with each generated one.
+    /// Growth of contexts in tokens per generated token.
     pub growth: f64,
-    /// Time in tools for each generated token.
+    /// Time in tools per generated token, in microseconds.
     pub tool_us: f64,
 }
 
 impl Parallelism {
-    /// So many degrees, at most 8: the powers of two; and so many programs.
+    /// Draws degrees, at most 8, which are powers of two, and programs.
     pub fn draw(random: &mut SplitMix64, degrees: usize, programs: usize) -> Self {
         let degrees = degrees.min(8);
         Self {
@@ -400,7 +400,7 @@ impl Parallelism {
         }
     }
 
-    /// What a policy is given.
+    /// The columns for a policy.
     pub fn columns(&self) -> ParallelismColumns<'_> {
         ParallelismColumns {
             gpus: self.gpus,

@@ -33,8 +33,8 @@ impl<P: crate::Policy> Case<P> {
 }
 
 impl Harness<'_> {
-    /// Checks a policy of the world `prediction`: estimates before and after it has
-    /// learnt, and from its snapshot.
+    /// Checks a policy of the world `prediction`: estimates before and after learning, and from its
+    /// snapshot.
     pub fn prediction<P: PredictionPolicy>(&self) {
         self.run::<P>(|case| {
             predict(case)?;
@@ -140,7 +140,7 @@ impl Harness<'_> {
     }
 }
 
-const UNANSWERED: &str = "the policy leaves the one decision that its world is about to the host";
+const UNANSWERED: &str = "the policy leaves the only decision of its world to the host";
 
 fn predict<P: PredictionPolicy>(case: &mut Case<P>) -> Check {
     let (table, moved) = case.tables(Live::draw, Live::permuted);

@@ -1,5 +1,5 @@
-//! The native twins of the host's functions. All belong to the thread, so that tests
-//! that run side by side don't see one another.
+//! Native equivalents of the host's functions. They are local to the thread, so that concurrent
+//! tests are independent.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use super::Level;
 use crate::PolicyError;
 use crate::random::SplitMix64;
 
-/// Bytes that [`state_set`] keeps in a native build, keys and values together.
+/// Limit on the bytes that [`state_set`] stores in a native build, keys and values together.
 pub const STATE_BYTES_MAX: usize = 1 << 20;
-/// Keys that [`state_set`] keeps in a native build.
+/// Limit on the keys that [`state_set`] stores in a native build.
 pub const STATE_KEYS_MAX: usize = 1024;
 
 thread_local! {
@@ -43,7 +43,7 @@ pub fn config() -> String {
     CONFIG.with_borrow(Clone::clone)
 }
 
-/// A value that was stored, if there is one.
+/// A stored value, if there is one.
 pub fn state_get(key: &str) -> Option<Vec<u8>> {
     STATE.with_borrow(|state| state.get(key).cloned())
 }
@@ -51,8 +51,7 @@ pub fn state_get(key: &str) -> Option<Vec<u8>> {
 /// Stores a value.
 ///
 /// # Errors
-/// `state-full` when the bound on bytes or keys would be exceeded; nothing changes
-/// then.
+/// `state-full` if the limit on bytes or keys would be exceeded; nothing changes then.
 pub fn state_set(key: &str, value: &[u8]) -> Result<(), PolicyError> {
     STATE.with_borrow_mut(|state| {
         let others = || state.iter().filter(|(other, _)| *other != key);
@@ -75,23 +74,23 @@ pub fn state_delete(key: &str) -> bool {
     STATE.with_borrow_mut(|state| state.remove(key).is_some())
 }
 
-/// Sets the time that [`now_ms`] gives in this thread. Native builds only.
+/// Sets the result of [`now_ms`] in this thread. Native builds only.
 pub fn set_now_ms(now_ms: u64) {
     NOW_MS.set(now_ms);
 }
 
-/// Begins the random stream of this thread anew, as the host does before each call.
-/// Native builds only.
+/// Restarts the random stream of this thread, as the host does before each call. Native builds
+/// only.
 pub fn set_seed(seed: u64) {
     RANDOM.set(SplitMix64::new(seed));
 }
 
-/// Sets what [`config`] gives in this thread. Native builds only.
+/// Sets the result of [`config`] in this thread. Native builds only.
 pub fn set_config(json: &str) {
     CONFIG.with_borrow_mut(|config| json.clone_into(config));
 }
 
-/// Forgets all stored values of this thread. Native builds only.
+/// Removes all stored values of this thread. Native builds only.
 pub fn clear_state() {
     STATE.with_borrow_mut(BTreeMap::clear);
 }

@@ -7,7 +7,7 @@ export const { plugin, placementPolicy } = definePlacement({
   version: "0.1.0",
   summary: "A program goes back to its last worker, else to the one with the most room",
   config: {
-    stay: flag(true, "Whether a program goes back to its last worker where it has room."),
+    stay: flag(true, "Whether a program returns to its last worker if that has room."),
   },
 
   assign({ tokens, lastWorker, workers }, { config }) {

@@ -200,7 +200,7 @@ impl PriorityPolicy for ForgetsToSay {
 }
 
 #[test]
-#[should_panic(expected = "preempt is answered but not in FUNCTIONS")]
+#[should_panic(expected = "preempt is implemented but not in FUNCTIONS")]
 fn what_is_answered_must_be_named() {
     Harness::new("{}").priority::<ForgetsToSay>();
 }
