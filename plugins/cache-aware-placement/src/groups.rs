@@ -1,8 +1,8 @@
-//! Which worker holds a group's prompt: the one that was given its first program.
+//! Records which worker holds a group's prompt: the one that got its first program.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Most groups that are remembered; the oldest are forgotten.
+/// Maximum number of groups; the oldest are forgotten.
 const GROUPS_MAX: usize = 65_536;
 
 /// Groups and their workers.
@@ -14,8 +14,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Forgets everything where the number of workers is another than before: their
-    /// rows may have changed.
+    /// Forgets everything if the number of workers has changed, as their rows may have changed.
     pub(crate) fn of_workers(&mut self, workers: usize) {
         if self.workers != workers {
             *self = Self {
@@ -30,8 +29,8 @@ impl Groups {
         self.by_group.get(&group).copied()
     }
 
-    /// Remembers where the group's first program was placed.
-    pub(crate) fn given(&mut self, group: u64, worker: u32) {
+    /// Records where the group's first program was placed.
+    pub(crate) fn record(&mut self, group: u64, worker: u32) {
         if self.by_group.contains_key(&group) {
             return;
         }

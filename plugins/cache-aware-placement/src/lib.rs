@@ -13,14 +13,15 @@ use treadle_plugin::{
 use groups::Groups;
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// Whether a group's prompt counts as cache: if not, new programs go where most is free.
+        /// Whether a group's cached prompt counts; if not, new programs go where most memory is
+        /// free.
         prompts: bool = true;
     }
 }
 
-/// The policy. Between calls it keeps which worker has been given which group.
+/// The policy. It records which worker got which group first.
 #[derive(Debug, Clone, Default)]
 pub struct CacheAwarePlacement {
     config: Config,
@@ -69,7 +70,7 @@ impl PlacementPolicy for CacheAwarePlacement {
                 PolicyError::invalid_input("there are no workers; ask when there is one")
             })?;
             free[worker as usize] -= programs.tokens[row] as f64;
-            self.groups.given(group, worker);
+            self.groups.record(group, worker);
             places.push(worker);
         }
         Ok(places)

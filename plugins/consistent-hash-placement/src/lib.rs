@@ -13,7 +13,7 @@ use treadle_plugin::{
 };
 
 treadle_plugin::choice! {
-    /// What is hashed.
+    /// The hashed key.
     pub enum Key {
         /// The group and the program's index in it.
         Program = "program",
@@ -23,7 +23,7 @@ treadle_plugin::choice! {
 }
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
         /// What is hashed: the group and the `program`'s index in it, or the `group` alone, so that
         /// all its programs are on one worker.
@@ -31,7 +31,7 @@ treadle_plugin::config! {
     }
 }
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct ConsistentHashPlacement {
     config: Config,

@@ -1,9 +1,9 @@
-//! The configuration.
+//! The configuration of the policy.
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// Whether units left over are shared out.
+        /// Whether remaining units are distributed to actions that they make faster.
         elastic: bool = true;
     }
 }

@@ -1,10 +1,10 @@
 //! The default allocation.
 //!
-//! - **Units of actions**: the candidates of each pool start in order with the least that
-//!   each can do with. Units left over go, step by step, where each saves most time.
-//! - **Degrees of parallelism**: a batch ends with its longest program, which a worker
-//!   of a high degree runs fastest; the many short ones need throughput. Of all mixes
-//!   of two degrees the one is chosen that ends soonest by the given figures.
+//! - **Units of actions**: the candidates of each pool start in order, each with its smallest
+//!   option. Remaining units go, step by step, where each saves most time.
+//! - **Degrees of parallelism**: a batch ends with its longest program, which runs fastest on a
+//!   worker with a high degree; the many short ones need throughput. Of all mixes of two degrees
+//!   the one with the earliest end by the given figures is chosen.
 
 mod config;
 mod parallelism;
@@ -15,10 +15,10 @@ use treadle_plugin::{
     ActionColumns, AllocationPolicy, Arrangement, ParallelismColumns, Policy, PolicyError,
 };
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct DefaultAllocation {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
 }
 

@@ -1,4 +1,4 @@
-//! How many workers of which degree of tensor parallelism.
+//! The number of workers of each degree of tensor parallelism.
 //!
 //! A mix gives the longest programs to workers of one degree and the rest to workers
 //! of another. Its end is the later of the two sides; a side ends when its longest
@@ -7,12 +7,12 @@
 
 use treadle_plugin::ParallelismColumns;
 
-/// Most numbers of workers that are tried for a pair of degrees.
+/// Maximum numbers of workers that are tried for a pair of degrees.
 const STEPS_MAX: u32 = 128;
-/// Degrees that are considered; there are no more powers of two among sensible ones.
+/// Maximum number of degrees considered; more powers of two make no sense.
 const DEGREES_MAX: usize = 16;
 
-/// Workers of each degree; the devices that they need are at most those there are.
+/// The number of workers of each degree, within the available devices.
 pub(crate) fn mix(degrees: &ParallelismColumns<'_>) -> Vec<u32> {
     let load = Programs::of(degrees);
     let mut best = (f64::INFINITY, vec![0; degrees.len()]);
@@ -44,7 +44,7 @@ pub(crate) fn mix(degrees: &ParallelismColumns<'_>) -> Vec<u32> {
     best.1
 }
 
-/// Workers of a degree that so many devices make.
+/// Number of workers of a degree on this many devices.
 fn workers(degrees: &ParallelismColumns<'_>, row: usize, gpus: u32) -> u32 {
     gpus.checked_div(degrees.degree[row]).unwrap_or(0)
 }

@@ -1,20 +1,21 @@
-//! The configuration.
+//! The configuration of the policy.
 
 /// Largest share of load that can be configured.
 const SHARE_MAX: f64 = 100.0;
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// How far above the mean load a worker still takes programs back, as a share of a worker.
+        /// How far a worker may be above the mean load and still take programs back, as a share of
+        /// a worker.
         load_slack: f64 = 0.2, 0.0..=SHARE_MAX;
-        /// Load that each further program of the same group counts for.
+        /// Load that each further program of the same group counts as.
         spread: f64 = 0.05, 0.0..=SHARE_MAX;
-        /// Load that a wholly cached context outweighs when a step is routed.
+        /// Load that a fully cached context outweighs when a step is routed.
         affinity: f64 = 0.5, 0.0..=SHARE_MAX;
-        /// How far above the mean load a worker gives acting programs away.
+        /// How far above the mean load a worker starts to move acting programs away.
         migrate_slack: f64 = 0.3, 0.0..=SHARE_MAX;
-        /// Most programs that one answer moves.
+        /// Maximum number of programs that one answer moves.
         moves_max: u32 = 8;
     }
 }

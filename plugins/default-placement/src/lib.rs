@@ -18,10 +18,10 @@ use treadle_plugin::{
 
 use load::Load;
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct DefaultPlacement {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
 }
 

@@ -2,17 +2,17 @@
 
 use treadle_plugin::WorkerColumns;
 
-/// Predictions beyond this many tokens count as this many.
+/// Predictions are cut to this many tokens.
 const REMAINING_TOKENS_MAX: f64 = 1e6;
 
-/// Used and whole KV cache of each worker, in tokens.
+/// Used and total KV cache of each worker, in tokens.
 pub(crate) struct Load {
     used: Vec<f64>,
     capacity: Vec<f64>,
 }
 
 impl Load {
-    /// A worker of unknown capacity counts as one of the largest known.
+    /// Workers of unknown capacity count as the largest known one.
     pub(crate) fn of(workers: &WorkerColumns<'_>) -> Self {
         let largest = workers.capacity_tokens.iter().copied().max().unwrap_or(0);
         let known = |&tokens: &u64| if tokens == 0 { largest } else { tokens };
@@ -39,12 +39,12 @@ impl Load {
         self.used[worker] / self.capacity[worker]
     }
 
-    /// The same with so many tokens more.
+    /// Share that is used after adding tokens.
     pub(crate) fn share_with(&self, worker: usize, tokens: f64) -> f64 {
         (self.used[worker] + tokens) / self.capacity[worker]
     }
 
-    /// Whether so many tokens more have room.
+    /// Whether additional tokens fit.
     pub(crate) fn fits(&self, worker: usize, tokens: f64) -> bool {
         self.used[worker] + tokens <= self.capacity[worker]
     }
@@ -63,7 +63,7 @@ impl Load {
     }
 }
 
-/// What a program's placement will hold: its context and what is predicted to come.
+/// Tokens that a program's placement will need: its context and its predicted tokens.
 pub(crate) fn need(tokens: u64, remaining_tokens: f64) -> f64 {
     // Also 0 without a prediction.
     tokens as f64 + remaining_tokens.clamp(0.0, REMAINING_TOKENS_MAX)

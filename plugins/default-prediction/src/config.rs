@@ -1,20 +1,20 @@
-//! The configuration.
+//! The configuration of the policy.
 
-/// Groups that can be remembered; beyond, a snapshot would not be stored.
+/// Largest allowed number of groups; with more, the snapshot would be too large to store.
 const GROUPS_MAX: u32 = 16_384;
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
         /// Guess of the remaining tokens before anything is learnt.
         remaining_tokens: f64 = 1_000.0, 0.0..=1e9;
         /// Guess of the remaining seconds in tools before anything is learnt.
         remaining_tool_s: f64 = 10.0, 0.0..=1e9;
-        /// Programs of a group that the whole job counts for.
+        /// Weight of the whole job in a group's figures, in programs.
         job_weight: f64 = 4.0, 0.0..=1e6;
-        /// After so many rows old ones begin to be forgotten.
+        /// Number of rows after which old ones are gradually forgotten.
         memory: u32 = 256, 1..=1_000_000;
-        /// Groups that are remembered.
+        /// Maximum number of groups.
         groups_max: u32 = 2_048, 1..=GROUPS_MAX;
     }
 }

@@ -1,13 +1,12 @@
-//! The default prediction: what remained of the finished programs at the same stage.
+//! The default prediction: the mean of what finished programs still needed at the same stage.
 //!
-//! A stage is a range of finished LLM calls. For each stage the policy keeps a running
-//! mean and 90th percentile of the tokens that remained, and the mean of the time in
-//! tools, once for each prompt (group) and once for the whole job. A group's figures
-//! count by how many programs they come from; the job's fill in with the weight of
-//! `job_weight` programs, and what is configured with the weight of one.
+//! A stage is a range of finished LLM calls. For each stage the policy has a running mean and 90th
+//! percentile of the remaining tokens, and the mean of the remaining time in tools, for each prompt
+//! (group) and for the whole job. A group's figures are weighted by its number of programs; the
+//! job's figures count as `job_weight` further programs, and the configured guess as one.
 //!
-//! The groups learnt from last are kept, `groups_max` of them; a snapshot holds all
-//! that was learnt.
+//! The groups that were updated last are stored, up to `groups_max`; a snapshot contains the whole
+//! learnt state.
 
 mod config;
 mod groups;
@@ -32,7 +31,7 @@ pub struct DefaultPrediction {
 }
 
 impl DefaultPrediction {
-    /// With a configuration, and nothing learnt.
+    /// A policy that has learnt nothing.
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -40,7 +39,7 @@ impl DefaultPrediction {
         }
     }
 
-    /// Figures of the whole job, filled in with what is configured.
+    /// Figures of the whole job, completed with the configured guess.
     fn job(&self) -> Stages {
         let guess = Running::guess(
             self.config.remaining_tokens,
@@ -49,7 +48,7 @@ impl DefaultPrediction {
         self.job.map(|stage| stage.filled_with(&guess, 1.0))
     }
 
-    /// Figures of a group, filled in with those of the job.
+    /// Figures of a group, completed with those of the job.
     fn group(&self, group: u64, job: &Stages) -> Stages {
         let Some(of_group) = self.groups.get(group) else {
             return *job;
@@ -87,7 +86,7 @@ impl PredictionPolicy for DefaultPrediction {
             remaining_tool_s: column(),
         };
         let job = self.job();
-        // Programs of a group mostly come together.
+        // Programs of a group mostly are consecutive.
         let mut present = (None, job);
         for (&group, &steps) in programs.group.iter().zip(programs.steps) {
             if present.0 != Some(group) {

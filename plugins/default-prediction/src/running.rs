@@ -1,4 +1,4 @@
-//! Running figures of what remained, in a few numbers whatever their count.
+//! Running means and percentiles in constant memory.
 //!
 //! Only operations that IEEE 754 rounds the same way everywhere, so that the native
 //! build and the component give the same bits.
@@ -18,7 +18,7 @@ pub(crate) fn stage(steps: u32) -> usize {
 /// Figures of what remained: finite and not negative.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Running {
-    /// Rows that they come from, those forgotten not counted.
+    /// Effective number of rows.
     pub(crate) count: f64,
     /// Mean of the tokens.
     pub(crate) tokens: f64,
@@ -40,7 +40,7 @@ impl Running {
         }
     }
 
-    /// Takes a row into account. The newest `memory` rows or so count.
+    /// Adds a row. About the newest `memory` rows count.
     pub(crate) fn add(&mut self, tokens: f64, tool_ms: f64, memory: f64) {
         if self.count == 0.0 {
             *self = Self {
@@ -64,7 +64,7 @@ impl Running {
         };
     }
 
-    /// These figures with others replacing `weight` rows.
+    /// These figures combined with `weight` rows of others.
     pub(crate) fn filled_with(&self, others: &Self, weight: f64) -> Self {
         if self.count == 0.0 {
             return *others;

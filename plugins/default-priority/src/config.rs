@@ -1,23 +1,23 @@
-//! The configuration.
+//! The configuration of the policy.
 
 /// Longest time that can be configured, 30 days.
 const SECONDS_MAX: f64 = 2_592_000.0;
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// Time that one generated token takes, in milliseconds.
+        /// Time to generate one token, in milliseconds.
         token_ms: f64 = 20.0, 0.0..=1e6;
-        /// Seconds of work that a second in the queue counts for.
+        /// Seconds of work that a second in the queue counts as.
         ageing: f64 = 1.0, 0.0..=1e6;
         /// Work of a program without a prediction, in seconds.
         unknown_s: f64 = 60.0, 0.0..=SECONDS_MAX;
-        /// Most predicted work that counts, in seconds.
+        /// Maximum of predicted work, in seconds.
         remaining_s_max: f64 = 600.0, 0.0..=SECONDS_MAX;
-        /// How much a waiting program must be ahead to preempt a running step, in seconds; null for
-        /// never.
+        /// How far ahead a waiting program must be to preempt a running step, in seconds; null to
+        /// never preempt.
         preempt_margin_s: Option<f64> = None, 0.0..=SECONDS_MAX;
-        /// Steps that have run longer keep running, in milliseconds.
+        /// Run time beyond which steps are never preempted, in milliseconds.
         preempt_run_ms_max: u64 = 2_000;
     }
 }

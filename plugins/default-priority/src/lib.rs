@@ -2,9 +2,9 @@
 //!
 //! A batch of rollouts ends with its last program, so the program with the most work left goes
 //! first (longest processing time first). Every second in the queue counts as `ageing` seconds of
-//! work, and no more than `remaining_s_max` of predicted work counts, so that no program waits for
-//! ever behind long programs or a wild prediction. Programs without a prediction count as
-//! `unknown_s`: without any prediction, the order is first come, first served.
+//! work, and predicted work is cut to `remaining_s_max`, so no program waits forever behind long
+//! programs or a wild prediction. Programs without a prediction count as `unknown_s`: without any
+//! prediction, the order is first come, first served.
 
 mod config;
 mod preempt;
@@ -13,10 +13,10 @@ pub use config::Config;
 
 use treadle_plugin::{Policy, PolicyError, PreemptColumns, PriorityPolicy, QueueColumns};
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct DefaultPriority {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
 }
 

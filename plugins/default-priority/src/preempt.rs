@@ -1,5 +1,5 @@
-//! Which running steps are preempted: each for one waiting program, the least urgent step for the
-//! most urgent program, as long as that gains more than the margin.
+//! Which running steps are preempted: the least urgent step for the most urgent waiting program,
+//! and so on, as long as that gains more than the margin.
 
 use treadle_plugin::PreemptColumns;
 

@@ -1,13 +1,13 @@
 //! Whether an answer equals its reference.
 
-/// Words that come before a final answer, in lower case; the last one counts.
+/// Markers of a final answer, in lower case; the last one in a text counts.
 const MARKS: [&str; 3] = ["####", "answer is", "answer:"];
-/// What a final answer may be wrapped in.
+/// Characters around a final answer that are ignored.
 const WRAPPING: &[char] = &['$', '.', ',', ':', ';', '!', '?', '"', '\'', '`', '*'];
-/// Longest text that can be a number.
+/// Maximum length of a number.
 const NUMBER_BYTES_MAX: usize = 64;
 
-/// In which way an answer equals its reference.
+/// How an answer equals its reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Compared {
     pub(crate) text: bool,
@@ -36,7 +36,7 @@ pub(crate) fn compare(answer: &str, reference: &str, tolerance: f64) -> Compared
     }
 }
 
-/// In lower case, blanks as one space, without what wraps it.
+/// Normalises a text: lower case, single spaces, without surrounding punctuation.
 fn normal(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     for word in text.split_whitespace() {
@@ -57,12 +57,12 @@ fn normal(text: &str) -> String {
     }
 }
 
-/// Without what wraps it.
+/// Removes surrounding punctuation.
 fn unwrapped(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || WRAPPING.contains(&c))
 }
 
-/// The part of a normal text that is marked as the final answer, else all of it.
+/// The part of a normalised text that is marked as the final answer, or else all of it.
 fn marked(text: &str) -> &str {
     if let Some(boxed) = last_boxed(text) {
         return boxed;
@@ -74,7 +74,7 @@ fn marked(text: &str) -> &str {
     }
 }
 
-/// What the last `\boxed{..}` holds, braces inside it included.
+/// The content of the last `\boxed{..}`, including nested braces.
 fn last_boxed(text: &str) -> Option<&str> {
     const OPENING: &str = "\\boxed{";
     let inside = &text[text.rfind(OPENING)? + OPENING.len()..];
@@ -92,8 +92,8 @@ fn last_boxed(text: &str) -> Option<&str> {
     None
 }
 
-/// A finite number: decimal, a fraction `a/b`, or percent; commas between digits are
-/// left out.
+/// Parses a finite number: decimal, a fraction `a/b`, or percent; commas between digits are
+/// ignored.
 fn number(text: &str) -> Option<f64> {
     if text.len() > NUMBER_BYTES_MAX {
         return None;

@@ -1,11 +1,11 @@
-//! The configuration.
+//! The configuration of the policy.
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// Difference of numbers that counts as none, as a share of the reference.
+        /// Tolerance when numbers are compared, as a share of the reference.
         tolerance: f64 = 1e-6, 0.0..=1.0;
-        /// What is taken off for each thousand generated tokens.
+        /// Penalty for each thousand generated tokens.
         length_penalty: f64 = 0.0, 0.0..=1e3;
     }
 }

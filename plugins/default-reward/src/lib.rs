@@ -1,9 +1,9 @@
 //! The default reward.
 //!
-//! An answer earns 1 if it equals its reference: as text, without regard to case, blanks and
-//! punctuation around it, or as a number. Of a long answer the part counts that is marked as the
-//! final one (`\boxed{..}`, `####`, "answer is"). The parts `text` and `number` show which of the
-//! two it was; `length`, there with `length_penalty`, is what a long way to the answer costs.
+//! An answer earns 1 if it equals its reference: as text, ignoring case and surrounding blanks and
+//! punctuation, or as a number. In a long answer only the part marked as the final one counts
+//! (`\boxed{..}`, `####`, "answer is"). The parts `text` and `number` show which comparison
+//! matched; `length`, present with `length_penalty`, is the penalty for a long answer.
 
 mod answer;
 mod config;
@@ -14,10 +14,10 @@ use treadle_plugin::{AnswerColumns, Policy, PolicyError, RewardPolicy, Scores};
 
 use answer::Compared;
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct DefaultReward {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
 }
 

@@ -3,7 +3,7 @@
 
 use treadle_plugin::{AnswerColumns, NoConfig, Policy, PolicyError, RewardPolicy, Scores};
 
-/// The policy. It keeps nothing between calls.
+/// The policy. It is stateless.
 #[derive(Debug, Clone, Default)]
 pub struct ExactMatchReward;
 

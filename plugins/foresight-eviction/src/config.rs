@@ -1,14 +1,15 @@
-//! The configuration.
+//! The configuration of the policy.
 
-/// Factors beyond this are a slip of the pen.
+/// Largest allowed factor.
 const FACTOR_MAX: f64 = 1_000_000.0;
 /// Longest turn, an hour.
 const TURN_MS_MAX: u64 = 3_600_000;
 
 treadle_plugin::choice! {
-    /// Which program comes back first.
+    /// Which program is restored first.
     pub enum Restore {
-        /// The one that has waited longest; within one turn the one with most to generate yet.
+        /// The one that has waited longest; among equal waits the one with most tokens left to
+        /// generate.
         Waiting = "waiting",
         /// The shorter context, as in eq. 10 of `ThunderAgent`.
         Shortest = "shortest",
@@ -16,20 +17,20 @@ treadle_plugin::choice! {
 }
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// A cache is offloaded, or moved, when its tool call is expected to last longer than so
-        /// many times the way out and back.
+        /// A cache is offloaded, or moved, if its tool call is expected to last longer than this
+        /// factor times the transfer out and back.
         hold: f64 = 1.0, 0.0..=FACTOR_MAX;
-        /// Without a way out it is dropped when the call is expected to last longer than so many
-        /// times what computing a whole worker's memory takes. An engine that computes a prompt
-        /// goes on with its other requests meanwhile, more slowly: less than all of its memory is
-        /// idle.
+        /// A cache that can't be transferred is dropped if the call is expected to last longer than
+        /// this factor times the time to compute a whole worker's memory. Below 1, because an
+        /// engine that computes a prompt continues its other requests, more slowly.
         drop: f64 = 0.8, 0.0..=FACTOR_MAX;
-        /// What comes back first: the longest `waiting`, or the `shortest` context.
+        /// Which program is restored first: the longest `waiting`, or the one with the `shortest`
+        /// context.
         restore: Restore = Restore::Waiting;
-        /// Waits that differ by less are equal, in milliseconds; of these the program with most to
-        /// generate yet comes back first.
+        /// Waits that differ by less count as equal, in milliseconds; among these the program with
+        /// most tokens left to generate is restored first.
         turn_ms: u64 = 1_000, 1..=TURN_MS_MAX;
     }
 }

@@ -1,16 +1,15 @@
-//! treadle's own: what a cache costs while its program's tool runs, against what it
-//! costs to have it back.
+//! treadle's own eviction policy: it compares the cost of keeping a cache while its program's tool
+//! runs with the cost of getting it back.
 //!
-//! For each acting program the rest of its tool call is expected from calls of the
-//! same job and tool that had lasted as long: a hazard, where `ThunderAgent` (Appendix
-//! E.1) lets every weight decay alike. Against that stands the price of parting with
-//! the cache: the way to host memory and back, to another worker, or computing it
-//! again on a worker whose other programs then wait (`retain.rs`). Waiting programs
-//! come back in the order in which they came; within one turn those with most to
-//! generate yet go first, so that the last one of a batch starts early.
+//! For each acting program the remaining time of its tool call is estimated from calls of the same
+//! job and tool that had lasted as long: a hazard, where `ThunderAgent` (Appendix E.1) lets all
+//! weights decay alike. The alternative is the cost of giving the cache up: the transfer to host
+//! memory and back, to another worker, or recomputation on a worker whose other programs are slowed
+//! down (`retain.rs`). Waiting programs are restored in order of arrival; among equal waits those
+//! with most tokens left to generate go first, so that the last one of a batch starts early.
 //!
-//! The host asks for cache actions where `kv.retention` is on. Elsewhere a program stays placed
-//! until memory overflows, and then the one goes whose memory is idle longest.
+//! The host only asks for cache actions if `kv.retention` is on. Otherwise a program stays placed
+//! until memory overflows, and then the one is paused whose memory will be idle longest.
 //!
 //! The crate is built twice: as a component, and natively for the simulator.
 
@@ -24,14 +23,14 @@ use treadle_plugin::{
     RetentionColumns, WaitingColumns,
 };
 
-/// Above any score of a program that acts.
+/// Above the score of every acting program.
 const REASONING: f64 = -1e18;
-/// Waits count up to this many turns.
+/// Waits are cut to this many turns.
 const TURNS_MAX: u64 = 1 << 30;
-/// Tokens to come count up to this; it is a turn's whole range.
+/// Remaining tokens are cut to this, the range within one turn.
 const REMAINING_MAX: f64 = (1_u64 << 22) as f64;
 
-/// The policy. It keeps nothing between calls but its configuration: what tools take
+/// The policy. It is stateless apart from its configuration: the times of tools
 /// is learnt by the host, for all policies.
 #[derive(Debug, Clone, Default)]
 pub struct ForesightEviction {
@@ -49,11 +48,11 @@ impl Policy for ForesightEviction {
     }
 }
 
-/// Places of the extra columns.
+/// Indices of the extra columns.
 const PRICE_MS: usize = 0;
 const REMAINING_TOKENS: usize = 1;
 
-/// An extra column that was not given is a mistake of the caller.
+/// The error for a missing extra column, which is a mistake of the caller.
 fn missing() -> PolicyError {
     PolicyError::invalid_input("an extra column is missing; pass those of COLUMNS")
 }
@@ -61,13 +60,13 @@ fn missing() -> PolicyError {
 impl EvictionPolicy for ForesightEviction {
     const FUNCTIONS: &'static [&'static str] = &["weigh", "pause-order", "restore-order", "retain"];
 
-    /// A placement is held until something is decided about it.
+    /// A placement is kept until a decision about it.
     fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         Ok(vec![1.0; programs.len()])
     }
 
-    /// The time for which a pause frees memory. Memory and what coming back costs both grow with
-    /// the context, so that its length does not matter.
+    /// The time for which a pause frees memory. The freed memory and the cost of restoring both
+    /// grow with the context, so its length does not matter.
     fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         let price = programs.extra_column(PRICE_MS).ok_or_else(missing)?;
         let score = |row: usize| {
@@ -109,7 +108,7 @@ impl EvictionPolicy for ForesightEviction {
     }
 }
 
-/// Without a price nothing is dearer than any other; scores must be finite.
+/// Replaces non-finite scores, which the host does not accept.
 fn finite(score: f64) -> f64 {
     if score.is_finite() { score } else { f64::MAX }
 }

@@ -1,4 +1,4 @@
-//! The configuration.
+//! The configuration of the policy.
 
 use std::ops::RangeInclusive;
 
@@ -7,50 +7,50 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use treadle_plugin::ConfigValue;
 
-/// Most plans that are looked at one by one.
+/// Largest allowed `plans_max`.
 pub(crate) const PLANS_MAX: u64 = 1_000_000;
-/// Most entries of `classes`.
+/// Maximum number of `classes`.
 const CLASSES_MAX: u64 = 64;
-/// Most context of a program beside its expected tokens.
+/// Largest allowed `prompt_tokens`.
 pub(crate) const PROMPT_TOKENS_MAX: f64 = 1e9;
 
 treadle_plugin::choice! {
-    /// When a worker ends.
+    /// Model of when a worker ends.
     pub enum Goal {
         /// Formula 2 of the paper.
         Paper = "paper",
         /// The batch shrinks as programs finish.
         Drained = "drained",
-        /// That, and contexts grow, and memory bounds the batch.
+        /// As `Drained`, and contexts grow, and memory limits the batch.
         Fluid = "fluid",
     }
 }
 
 treadle_plugin::choice! {
-    /// How plans are searched.
+    /// Search method for plans.
     pub enum Search {
-        /// One by one where there are few, else by annealing.
+        /// Exhaustive if there are few plans, else annealing.
         Auto = "auto",
         /// Algorithm 2.
         Annealing = "annealing",
-        /// One by one.
+        /// Exhaustive.
         Exhaustive = "exhaustive",
     }
 }
 
-/// What was measured for a degree of parallelism.
+/// Measurements of a degree of parallelism.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Class {
     /// The degree.
     pub degree: u32,
-    /// Time per token of one program alone, in microseconds; `None` for the call's own figure.
+    /// Time per token of one program alone, in microseconds; `None` for the call's figure.
     #[serde(default)]
     pub token_us: Option<f64>,
     /// Points of batch size and factor; `None` for the default profile.
     #[serde(default)]
     pub interference: Option<Vec<(u32, f64)>>,
-    /// What an iteration takes, for `"fluid"`.
+    /// Duration of an iteration, for `"fluid"`.
     #[serde(default)]
     pub pace: Option<Iteration>,
 }
@@ -84,7 +84,7 @@ impl ConfigValue for Class {
 }
 
 impl Class {
-    /// The profile; the default one where none was given.
+    /// The interference profile; the default one if none is configured.
     ///
     /// # Errors
     /// What is wrong with the points.
@@ -96,7 +96,7 @@ impl Class {
         )
     }
 
-    /// Says what is wrong with the numbers.
+    /// Checks the numbers; the error describes the problem.
     fn check(&self) -> Result<(), String> {
         let paces = self.pace.iter().flat_map(Iteration::bounds);
         let pace =
@@ -119,29 +119,31 @@ impl Class {
 }
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// When a worker ends: `paper`, formula 2 of the paper; `drained`, the batch shrinks as
-        /// programs finish; `fluid`, that, and contexts grow, and memory bounds the batch.
+        /// Model of when a worker ends: `paper`, formula 2 of the paper; `drained`, the batch
+        /// shrinks as programs finish; `fluid`, contexts also grow, and memory limits the batch.
         objective: Goal = Goal::Paper;
-        /// How plans are searched: `auto`, one by one where there are few, else by annealing;
-        /// `annealing`, Algorithm 2; `exhaustive`, one by one.
+        /// Search method for plans: `auto`, exhaustive if there are few, else annealing;
+        /// `annealing`, Algorithm 2; `exhaustive`.
         search: Search = Search::Auto;
-        /// Most plans that `auto` looks at one by one.
+        /// Maximum number of plans for which `auto` is exhaustive.
         plans_max: u64 = 4_096, 0..=PLANS_MAX;
-        /// Temperature after a step, as a share of that before.
+        /// Temperature after a step, as a share of the one before.
         cooling: f64 = 0.997, 0.0..=0.9999;
-        /// Temperature at the end, as a share of the first.
+        /// Final temperature, as a share of the first.
         epsilon: f64 = 0.001, 1e-4..=1.0;
-        /// Of the annealing; null for the host's random stream.
+        /// Seed of the annealing; null for the host's random stream.
         seed: Option<u64> = None;
-        /// KV memory of a program beside its expected tokens; null for what the host knows.
+        /// Context of a program in addition to its expected tokens; null for the host's figure.
         prompt_tokens: Option<f64> = None, 0.0..=PROMPT_TOKENS_MAX;
-        /// Tokens by which a context grows with each generated one, for `fluid`; null alike.
+        /// Growth of a context in tokens per generated token, for `fluid`; null for the host's
+        /// figure.
         growth: Option<f64> = None, 0.0..=1e3;
-        /// Time in tools for each generated token, in microseconds, for `fluid`; null alike.
+        /// Time in tools per generated token, in microseconds, for `fluid`; null for the host's
+        /// figure.
         tool_us: Option<f64> = None, 0.0..=1e9;
-        /// What was measured for degrees of parallelism; what the host has seen without it.
+        /// Measurements of degrees of parallelism; without them the host's figures are used.
         classes: Vec<Class> = Vec::new(), 0..=CLASSES_MAX;
     }
 }

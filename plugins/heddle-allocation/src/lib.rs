@@ -1,17 +1,17 @@
-//! Heddle's resource manager (§6): degrees of tensor parallelism such that the longest
-//! programs get fast workers and the many short ones get many workers.
+//! Heddle's resource manager (§6): degrees of tensor parallelism such that the longest programs get
+//! fast workers and the many short ones get many workers.
 //!
-//! A plan is as good as the best split of the programs over its workers, the fastest
-//! first (`heddle-partition`). Where there are few plans all are looked at; else they
-//! are searched by annealing (Algorithm 2), which starts from the best plan of one
-//! degree, so that none of these is better than the answer.
+//! A plan is as good as the best split of the programs over its workers, the fastest first
+//! (`heddle-partition`). If there are few plans, all are evaluated; else they are searched by
+//! annealing (Algorithm 2), which starts from the best plan with a single degree, so the answer is
+//! never worse than that.
 //!
-//! Without `interference` a batch of 128 takes twice as long as one program. A worker
-//! runs at most as many programs at once as its KV cache holds of mean length; the
-//! members of a larger group take turns.
+//! Without `interference` a batch of 128 takes twice as long as one program. A worker runs at most
+//! as many programs of mean length at once as its KV cache holds; the members of a larger group
+//! take turns.
 //!
-//! The paper does not treat units of actions. They are shared out as `default-allocation` does it:
-//! the least for each in order, what is left where it saves most time.
+//! The paper does not cover units of actions. They are distributed as in `default-allocation`: each
+//! candidate gets its smallest option in order, and remaining units go where they save most time.
 
 mod anneal;
 mod cluster;
@@ -25,15 +25,15 @@ use treadle_plugin::{
     ActionColumns, AllocationPolicy, Arrangement, ParallelismColumns, Policy, PolicyError, host,
 };
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct HeddleAllocation {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
 }
 
 impl HeddleAllocation {
-    /// The best plan that was found and when its latest worker ends, in microseconds.
+    /// The best plan found, and the end of its latest worker, in microseconds.
     pub fn plan(&self, cluster: &Cluster, seed: u64) -> (Vec<u32>, f64) {
         let plans_max = match self.config.search {
             Search::Annealing => 0,

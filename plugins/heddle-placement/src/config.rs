@@ -1,4 +1,4 @@
-//! The configuration.
+//! The configuration of the policy.
 
 use std::ops::RangeInclusive;
 
@@ -7,37 +7,37 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use treadle_plugin::ConfigValue;
 
-/// Most entries of `classes`.
+/// Maximum number of `classes`.
 const CLASSES_MAX: u64 = 64;
 
 treadle_plugin::choice! {
-    /// When a worker ends.
+    /// Model of when a worker ends.
     pub enum Objective {
         /// Formula 2 of the paper.
         Paper = "paper",
         /// The batch shrinks as programs finish.
         Drained = "drained",
-        /// That, and contexts grow, and memory bounds the batch.
+        /// As `Drained`, and contexts grow, and memory limits the batch.
         Fluid = "fluid",
-        /// That, unless there is more work than the longest programs take: then all lengths are
-        /// mixed.
+        /// As `Fluid`, unless there is more work than the longest programs take: then all lengths
+        /// are mixed.
         Mixed = "mixed",
     }
 }
 
 impl Objective {
-    /// Whether contexts are reckoned with.
+    /// Whether the model includes contexts.
     pub(crate) fn is_fluid(self) -> bool {
         matches!(self, Self::Fluid | Self::Mixed)
     }
 }
 
 treadle_plugin::choice! {
-    /// Which worker takes the longest group.
+    /// Which worker gets the longest group.
     pub enum Order {
         /// The fastest worker.
         Speed = "speed",
-        /// The one that makes the latest end the earliest.
+        /// The one for which the latest end is earliest.
         Any = "any",
     }
 }
@@ -45,11 +45,11 @@ treadle_plugin::choice! {
 treadle_plugin::choice! {
     /// How moves are chosen.
     pub enum Migrate {
-        /// What makes the worker that ends last end sooner.
+        /// Moves that make the worker that ends last end sooner.
         Makespan = "makespan",
         /// By rank in the plan's scaled group sizes (§5.3).
         Scaled = "scaled",
-        /// Not at all.
+        /// No moves.
         Never = "never",
     }
 }
@@ -100,7 +100,7 @@ impl ConfigValue for Class {
 }
 
 impl Class {
-    /// The profile; the default one where none was given.
+    /// The interference profile; the default one if none is configured.
     ///
     /// # Errors
     /// What is wrong with the points.
@@ -111,7 +111,7 @@ impl Class {
         )
     }
 
-    /// Says what is wrong with the numbers.
+    /// Checks the numbers; the error describes the problem.
     fn check(&self) -> Result<(), String> {
         let paces = self.pace.iter().flat_map(Iteration::bounds);
         let pace =
@@ -129,38 +129,39 @@ impl Class {
 }
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// When a worker ends: `paper`, formula 2 of the paper; `drained`, the batch shrinks as
-        /// programs finish; `fluid`, that, and contexts grow, and memory bounds the batch;
-        /// `mixed`, that, unless there is more work than the longest programs take: then all
+        /// Model of when a worker ends: `paper`, formula 2 of the paper; `drained`, the batch
+        /// shrinks as programs finish; `fluid`, contexts also grow, and memory limits the batch;
+        /// `mixed`, as `fluid`, unless there is more work than the longest programs take: then all
         /// lengths are mixed.
         objective: Objective = Objective::Paper;
-        /// Which worker takes the longest group: the fastest (`speed`), or the one that makes the
-        /// latest end the earliest (`any`).
+        /// Which worker gets the longest group: the fastest (`speed`), or the one for which the
+        /// latest end is earliest (`any`).
         order: Order = Order::Speed;
         /// Length of a program without a prediction, in tokens.
         default_tokens: f64 = 4_096.0, 1.0..=1e9;
-        /// How moves are chosen: `makespan`, what makes the worker that ends last end sooner;
+        /// How moves are chosen: `makespan`, so that the worker that ends last ends sooner;
         /// `scaled`, by rank in the plan's scaled group sizes (§5.3); `never`.
         migrate: Migrate = Migrate::Makespan;
-        /// What a move must be worth, as a share.
+        /// Minimum gain of a move, as a share.
         gain: f64 = 0.1, 0.001..=1.0;
-        /// Most programs that one answer moves.
+        /// Maximum number of programs that one answer moves.
         moves_max: u32 = 8;
-        /// Whether programs that reason may be named too: they move in their next tool call.
+        /// Whether reasoning programs may be chosen too: they move in their next tool call.
         ahead: bool = true;
-        /// Tokens by which a context grows with each generated one, tools included; null for what
-        /// jobs were seen to do.
+        /// Growth of a context in tokens per generated token, including tool results; null for the
+        /// jobs' measured growth.
         growth: Option<f64> = None, 0.0..=1e3;
-        /// Time in tools for each generated token, in microseconds, for `fluid`; null for what jobs
-        /// were seen to do.
+        /// Time in tools per generated token, in microseconds, for `fluid`; null for the jobs'
+        /// measured time.
         tool_us: Option<f64> = None, 0.0..=1e9;
-        /// Tokens that no program generates more than, for `mixed`; null where that is not known.
+        /// Upper limit on the tokens that a program generates, for `mixed`; null if unknown.
         longest_tokens: Option<f64> = None, 1.0..=1e9;
-        /// Kinds of workers. Without any, workers are as fast as they were seen to be.
+        /// Kinds of workers. Without any, the measured speeds of workers are used.
         classes: Vec<Class> = Vec::new(), 0..=CLASSES_MAX;
-        /// Programs at once, as a multiple of those that the KV cache holds; null for no bound.
+        /// Limit on concurrent programs, as a multiple of those that the KV cache holds; null for
+        /// no limit.
         kv_bound: Option<f64> = None, 0.01..=1e6;
     }
 }

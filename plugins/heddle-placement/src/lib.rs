@@ -45,7 +45,7 @@ const REMAINING_TOKENS_MAX: f64 = 1e12;
 /// The policy. Between calls it keeps the plan and the lengths that it was made for.
 #[derive(Debug, Clone, Default)]
 pub struct HeddlePlacement {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
     plan: Option<Plan>,
 }

@@ -1,4 +1,4 @@
-//! What programs of the same prompt have shown, for the prompts seen last.
+//! Figures of programs with the same prompt, for the most recent prompts.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,22 +28,22 @@ impl Mean {
     }
 }
 
-/// Sightings of live programs that a group remembers.
-const SIGHTINGS_MAX: usize = 48;
+/// Maximum number of observations of live programs per group.
+const OBSERVATIONS_MAX: usize = 48;
 /// Fractions in which sums are kept, so that they do not depend on the order of what is
 /// summed.
 const FIXED: f64 = 65_536.0;
 
-/// A live program as it was seen after a step.
+/// An observation of a live program after a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Sighting {
-    /// How far it has come beyond others after as many steps, as a logarithm in fractions.
+pub(crate) struct Observation {
+    /// How far it is ahead of others after the same number of steps, as a logarithm in fractions.
     ahead: i64,
     /// Whether its last tool call succeeded, if that is known.
     tool_ok: Option<bool>,
 }
 
-impl Sighting {
+impl Observation {
     pub(crate) fn new(ahead: f64, tool_ok: Option<bool>) -> Self {
         Self {
             ahead: (ahead * FIXED) as i64,
@@ -76,14 +76,14 @@ impl Sighting {
 pub(crate) struct Group {
     /// Generated tokens of the finished programs of earlier rollouts, as logarithms.
     pub(crate) total: Mean,
-    /// The same of the rollout that is under way.
+    /// Generated tokens of the finished programs of the current rollout, as logarithms.
     pub(crate) fresh: Mean,
-    /// How far live programs have come beyond others after as many steps, as logarithms.
+    /// How far live programs are ahead of others after the same number of steps, as logarithms.
     pub(crate) ahead: Mean,
     /// Share of tool calls that failed, as far as it is known.
     pub(crate) failed: Mean,
-    /// What the last two come from, the oldest first.
-    sightings: VecDeque<Sighting>,
+    /// The observations that the last two are computed from, the oldest first.
+    observations: VecDeque<Observation>,
 }
 
 impl Group {
@@ -95,28 +95,28 @@ impl Group {
         self.total.add(sum, fresh.count, memory);
     }
 
-    /// Takes note of a live program; beyond a bound the oldest sighting is forgotten.
-    pub(crate) fn see(&mut self, sighting: Sighting) {
-        if self.sightings.len() >= SIGHTINGS_MAX {
-            self.sightings.pop_front();
+    /// Records an observation of a live program; beyond the limit the oldest is forgotten.
+    pub(crate) fn see(&mut self, observation: Observation) {
+        if self.observations.len() >= OBSERVATIONS_MAX {
+            self.observations.pop_front();
         }
-        self.sightings.push_back(sighting);
+        self.observations.push_back(observation);
     }
 
-    /// What it remembers of live programs, the oldest first.
-    pub(crate) fn sightings(&self) -> impl ExactSizeIterator<Item = Sighting> + '_ {
-        self.sightings.iter().copied()
+    /// The observations of live programs, the oldest first.
+    pub(crate) fn observations(&self) -> impl ExactSizeIterator<Item = Observation> + '_ {
+        self.observations.iter().copied()
     }
 
-    /// Computes what follows from the sightings.
+    /// Recomputes the figures that follow from the observations.
     pub(crate) fn summarise(&mut self) {
         let mean = |sum: f64, count: usize| Mean {
             count: count as f64,
             value: sum / count.max(1) as f64,
         };
-        let ahead: i64 = self.sightings.iter().map(|seen| seen.ahead).sum();
-        self.ahead = mean(ahead as f64 / FIXED, self.sightings.len());
-        let known = || self.sightings.iter().filter_map(|seen| seen.tool_ok);
+        let ahead: i64 = self.observations.iter().map(|seen| seen.ahead).sum();
+        self.ahead = mean(ahead as f64 / FIXED, self.observations.len());
+        let known = || self.observations.iter().filter_map(|seen| seen.tool_ok);
         self.failed = mean(known().filter(|ok| !ok).count() as f64, known().count());
     }
 }
@@ -191,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_sightings_count() {
+    fn the_newest_observations_count() {
         let mut group = Group::default();
         for number in 0..100 {
             let ok = (number % 2 == 0).then_some(number % 4 == 0);
-            let sighting = Sighting::new(f64::from(number), ok);
-            assert_eq!(Sighting::from_word(sighting.word()), sighting);
-            group.see(sighting);
+            let observation = Observation::new(f64::from(number), ok);
+            assert_eq!(Observation::from_word(observation.word()), observation);
+            group.see(observation);
         }
         group.summarise();
         assert_eq!((group.ahead.count, group.ahead.value), (48.0, 75.5));

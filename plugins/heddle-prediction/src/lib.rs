@@ -21,10 +21,10 @@
 mod config;
 mod features;
 mod groups;
-mod looks;
 mod model;
 mod rows;
 mod saved;
+mod views;
 
 pub use config::Config;
 
@@ -33,10 +33,10 @@ use treadle_plugin::{
 };
 
 use features::{Common, GroupView, TOKENS_SOFT, features, group_view, so_far};
-use groups::{Group, Groups, Sighting};
-use looks::Looks;
+use groups::{Group, Groups, Observation};
 use model::{Model, Rest, STAGES};
 use rows::Row;
+use views::ViewHistory;
 
 /// Programs that a figure common to all groups remembers.
 const COMMON_MEMORY: f64 = 4_096.0;
@@ -47,7 +47,7 @@ pub struct HeddlePrediction {
     config: Config,
     model: Model,
     common: Common,
-    looks: Looks,
+    view_history: ViewHistory,
     groups: Groups,
 }
 
@@ -63,7 +63,7 @@ impl HeddlePrediction {
         Self {
             model: Self::empty(&config),
             common: Common::default(),
-            looks: Looks::default(),
+            view_history: ViewHistory::default(),
             groups: Groups::default(),
             config,
         }
@@ -78,7 +78,7 @@ impl HeddlePrediction {
     fn observe(&mut self, rows: &[Row]) {
         // What is new when a tool has returned counts with the next step.
         let is_new = |row: &&Row| {
-            row.steps == 0 || (!row.returned && self.looks.get(row.digest()).is_none())
+            row.steps == 0 || (!row.returned && self.view_history.get(row.digest()).is_none())
         };
         let mut new: Vec<(u64, u64, &Row)> = rows
             .iter()
@@ -112,7 +112,7 @@ impl HeddlePrediction {
                 continue;
             }
             let ahead = so_far(row) - self.common.so_far[row.stage()].value;
-            group.see(Sighting::new(ahead, row.last_tool_ok));
+            group.see(Observation::new(ahead, row.last_tool_ok));
             if let Some(ok) = row.last_tool_ok {
                 let failed = f64::from(u8::from(!ok));
                 self.common.failed.add(failed, 1.0, COMMON_MEMORY);
@@ -140,7 +140,7 @@ impl Policy for HeddlePrediction {
         Ok(saved::write(
             &self.model,
             &self.common,
-            &self.looks,
+            &self.view_history,
             &self.groups,
         ))
     }
@@ -148,7 +148,7 @@ impl Policy for HeddlePrediction {
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), PolicyError> {
         let empty = Self::empty(&self.config);
         let groups_max = self.config.groups_max as usize;
-        (self.model, self.common, self.looks, self.groups) =
+        (self.model, self.common, self.view_history, self.groups) =
             saved::read(snapshot, empty, groups_max)?;
         Ok(())
     }
@@ -181,7 +181,7 @@ impl PredictionPolicy for HeddlePrediction {
         // In an order that is not that of the rows.
         views.sort_unstable_by_key(|(digest, _)| *digest);
         for (digest, view) in views {
-            self.looks.put(digest, view);
+            self.view_history.put(digest, view);
         }
         Ok(estimates)
     }
@@ -193,7 +193,7 @@ impl PredictionPolicy for HeddlePrediction {
         // became of a program must not help to estimate it.
         let learnt = (0..programs.len()).map(|index| {
             let row = Row::finished(programs, index);
-            let look = self.looks.get(row.digest()).copied();
+            let look = self.view_history.get(row.digest()).copied();
             let view = look.unwrap_or_else(|| self.view(&row, &unknown));
             let rest = Rest {
                 tokens: programs.remaining_tokens[index] as f64,

@@ -1,18 +1,23 @@
-//! The snapshot: a mark with the version of the form, the model, what is common, the
-//! looks, then group by group its number, what its finished programs came to, and what
-//! was seen of live ones, each the oldest first. All numbers have 8 bytes, the lowest first.
+//! The snapshot: a mark with the format's version, the model, the common figures, the views, then
+//! for each group its number, the totals of its finished programs, and the observations of live
+//! ones, each the oldest first. All numbers have 8 bytes, little-endian.
 
 use treadle_plugin::PolicyError;
 use treadle_plugin::ridge::Ridge;
 
 use crate::features::{Common, GroupView};
-use crate::groups::{Groups, Mean, Sighting};
-use crate::looks::Looks;
+use crate::groups::{Groups, Mean, Observation};
 use crate::model::{Model, Residuals};
+use crate::views::ViewHistory;
 
 const MARK: &[u8; 8] = b"heddle-2";
 
-pub(crate) fn write(model: &Model, common: &Common, looks: &Looks, groups: &Groups) -> Vec<u8> {
+pub(crate) fn write(
+    model: &Model,
+    common: &Common,
+    view_history: &ViewHistory,
+    groups: &Groups,
+) -> Vec<u8> {
     let mut bytes = MARK.to_vec();
     let mut put = |number: f64| bytes.extend(number.to_le_bytes());
     model.all.numbers().for_each(&mut put);
@@ -36,9 +41,9 @@ pub(crate) fn write(model: &Model, common: &Common, looks: &Looks, groups: &Grou
         .into_iter()
         .chain(common.so_far);
     common.flat_map(numbers_of).for_each(&mut put);
-    let looks = looks.oldest_first();
-    bytes.extend((looks.len() as u64).to_le_bytes());
-    for (digest, view) in looks {
+    let view_history = view_history.oldest_first();
+    bytes.extend((view_history.len() as u64).to_le_bytes());
+    for (digest, view) in view_history {
         bytes.extend(digest.to_le_bytes());
         bytes.extend(view.iter().flat_map(|value| value.to_le_bytes()));
     }
@@ -46,9 +51,9 @@ pub(crate) fn write(model: &Model, common: &Common, looks: &Looks, groups: &Grou
         bytes.extend(number.to_le_bytes());
         let totals = [group.total, group.fresh].into_iter().flat_map(numbers_of);
         bytes.extend(totals.flat_map(f64::to_le_bytes));
-        let sightings = group.sightings();
-        bytes.extend((sightings.len() as u64).to_le_bytes());
-        bytes.extend(sightings.flat_map(|seen| seen.word().to_le_bytes()));
+        let observations = group.observations();
+        bytes.extend((observations.len() as u64).to_le_bytes());
+        bytes.extend(observations.flat_map(|seen| seen.word().to_le_bytes()));
     }
     bytes
 }
@@ -95,23 +100,23 @@ impl Iterator for Numbers<'_> {
     }
 }
 
-/// What was saved, of the groups the newest `groups_max`. `empty` has the guesses that
-/// are not saved.
+/// Parses a snapshot, keeping the newest `groups_max` groups. `empty` has the guesses, which are
+/// not saved.
 pub(crate) fn read(
     bytes: &[u8],
     empty: Model,
     groups_max: usize,
-) -> Result<(Model, Common, Looks, Groups), PolicyError> {
+) -> Result<(Model, Common, ViewHistory, Groups), PolicyError> {
     let rest = bytes
         .strip_prefix(MARK)
         .ok_or_else(|| spoilt("it does not begin with the mark of version 2"))?;
     let mut numbers = Numbers { rest };
     let wrong = || spoilt("it ends early, or a figure is out of range");
     let (model, common) = read_model(&mut numbers, empty).ok_or_else(wrong)?;
-    let mut looks = Looks::default();
+    let mut view_history = ViewHistory::default();
     for _ in 0..numbers.bits().ok_or_else(wrong)? {
         let digest = numbers.bits().ok_or_else(wrong)?;
-        looks.put(digest, numbers.view().ok_or_else(wrong)?);
+        view_history.put(digest, numbers.view().ok_or_else(wrong)?);
     }
     let mut groups = Groups::default();
     while !numbers.rest.is_empty() {
@@ -120,15 +125,15 @@ pub(crate) fn read(
         let (Some(total), Some(fresh)) = (total, fresh) else {
             return Err(wrong());
         };
-        let sightings = numbers.bits().ok_or_else(wrong)?;
+        let observations = numbers.bits().ok_or_else(wrong)?;
         let group = groups.touch(number, groups_max);
         (group.total, group.fresh) = (total, fresh);
-        for _ in 0..sightings {
-            group.see(Sighting::from_word(numbers.bits().ok_or_else(wrong)?));
+        for _ in 0..observations {
+            group.see(Observation::from_word(numbers.bits().ok_or_else(wrong)?));
         }
         group.summarise();
     }
-    Ok((model, common, looks, groups))
+    Ok((model, common, view_history, groups))
 }
 
 fn read_model(numbers: &mut Numbers<'_>, mut model: Model) -> Option<(Model, Common)> {

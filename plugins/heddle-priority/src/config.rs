@@ -1,10 +1,10 @@
-//! The configuration.
+//! The configuration of the policy.
 
 /// Largest value of any key.
 const KEY_MAX: f64 = 1e9;
 
 treadle_plugin::choice! {
-    /// What a program is ranked by.
+    /// The ranking of programs.
     pub enum Rank {
         /// Predicted tokens still to be generated.
         Remaining = "remaining",
@@ -14,19 +14,18 @@ treadle_plugin::choice! {
 }
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// What a program is ranked by: `remaining`, the predicted tokens still to be generated;
-        /// `total`, these and the tokens generated so far.
+        /// The ranking of programs: `remaining`, by the predicted tokens still to be generated;
+        /// `total`, by these and the tokens generated so far.
         rank: Rank = Rank::Remaining;
-        /// Tokens that a program without a prediction counts for, beside those that it has
+        /// Tokens that a program without a prediction counts as, in addition to those that it has
         /// generated.
         default_tokens: f64 = 4_096.0, 0.0..=KEY_MAX;
-        /// Milliseconds of tool time that count as a token; null leaves tools out, as the paper
-        /// does.
+        /// Milliseconds of tool time that count as a token; null ignores tools, as in the paper.
         tool_token_ms: Option<f64> = None, 1e-3..=KEY_MAX;
-        /// How far ahead a waiting program must be to preempt a running step, in tokens; null for
-        /// never.
+        /// How far ahead a waiting program must be to preempt a running step, in tokens; null to
+        /// never preempt.
         preempt_margin_tokens: Option<f64> = Some(1_024.0), 0.0..=KEY_MAX;
     }
 }

@@ -14,10 +14,10 @@ use treadle_plugin::{Policy, PolicyError, PreemptColumns, PriorityPolicy, QueueC
 /// Predictions beyond so many tokens count as so many.
 const TOKENS_MAX: f64 = 1e12;
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct HeddlePriority {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
 }
 

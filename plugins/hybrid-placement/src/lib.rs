@@ -12,15 +12,15 @@ use treadle_plugin::{
 use groups::Groups;
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// Running steps of the busiest worker by those of the idlest, which counts as running one
-        /// at least, above which the least load decides.
+        /// Ratio of running steps between the busiest and the idlest worker (counted as at least
+        /// one) above which the least load decides.
         skew: f64 = 32.0, 1.0..=1e6;
     }
 }
 
-/// The policy. Between calls it keeps which worker has been given which group.
+/// The policy. It records which worker got which group first.
 #[derive(Debug, Clone, Default)]
 pub struct HybridPlacement {
     config: Config,
@@ -68,7 +68,7 @@ impl PlacementPolicy for HybridPlacement {
             })?;
             running[worker] = running[worker].saturating_add(1);
             used[worker] = used[worker].saturating_add(programs.tokens[row]);
-            self.groups.given(group, worker as u32);
+            self.groups.record(group, worker as u32);
             places.push(worker as u32);
         }
         Ok(places)

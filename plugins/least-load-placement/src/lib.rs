@@ -9,7 +9,7 @@ use treadle_plugin::{
 /// it breaks ties and no more.
 const STEP_LOAD: f64 = 1e-9;
 
-/// The policy. It keeps nothing between calls.
+/// The policy. It is stateless.
 #[derive(Debug, Clone, Default)]
 pub struct LeastLoadPlacement;
 

@@ -5,7 +5,7 @@
 
 use treadle_plugin::{NoConfig, Policy, PolicyError, PriorityPolicy, QueueColumns};
 
-/// The policy. It keeps nothing between calls.
+/// The policy. It is stateless.
 #[derive(Debug, Clone, Default)]
 pub struct RoundRobinPriority;
 

@@ -19,20 +19,20 @@ const TOKENS_MAX: u64 = 1 << 20;
 const KEY_MAX: f64 = 1e9;
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// Generated tokens at which level 0 ends; 0 for no levels: every token counts.
+        /// Generated tokens at which level 0 ends; 0 disables levels, so that every token counts.
         level_tokens: u64 = 512;
-        /// Wait, as a multiple of the service, from which a program goes to level 0.
+        /// Ratio of wait to service from which a program moves to level 0.
         starvation_ratio: f64 = 16.0, 0.0..=KEY_MAX;
-        /// Service that a generated token counts for, in milliseconds.
+        /// Service time that a generated token counts as, in milliseconds.
         token_ms: f64 = 20.0, 0.0..=KEY_MAX;
-        /// Whether running steps of a higher level give way.
+        /// Whether running steps of a higher level are preempted.
         preempt: bool = false;
     }
 }
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct ShortestFirstPriority {
     config: Config,

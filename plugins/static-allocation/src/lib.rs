@@ -6,17 +6,16 @@ use treadle_plugin::{
 };
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// Units of each action: its largest option that is not above them, else its smallest.
+        /// Units of each action: its largest option up to this, else its smallest.
         units: u32 = 1, 1..=u32::MAX;
-        /// Degree of tensor parallelism; the largest on offer that is not above it, else the
-        /// smallest.
+        /// Degree of tensor parallelism: the largest available one up to this, else the smallest.
         degree: u32 = 1, 1..=u32::MAX;
     }
 }
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct StaticAllocation {
     config: Config,

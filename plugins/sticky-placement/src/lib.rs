@@ -7,7 +7,7 @@ use treadle_plugin::{
     AssignColumns, MigrateColumns, NoConfig, PlacementPolicy, Policy, PolicyError, RouteColumns,
 };
 
-/// The policy. It keeps nothing between calls.
+/// The policy. It is stateless.
 #[derive(Debug, Clone, Default)]
 pub struct StickyPlacement;
 

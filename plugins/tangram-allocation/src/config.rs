@@ -1,14 +1,15 @@
-//! The configuration.
+//! The configuration of the policy.
 
 treadle_plugin::config! {
-    /// What the policy does.
+    /// Configuration of the policy.
     pub struct Config {
-        /// Options that the first of those left to wait is tried with (`depth` in §4.2).
+        /// Number of options that are tried for the first action left waiting (`depth` in §4.2).
         depth: u32 = 2, 1..=8;
-        /// Actions behind the candidates of a pool whose start is estimated one by one.
+        /// Number of actions behind a pool's candidates whose start is estimated one by one.
         horizon_rows: u32 = 128, 1..=8_192;
-        /// Most units of an action where units come one by one: this many hundredths of the pool's
-        /// units for each action that runs or waits there. 0 for no bound, as in the paper.
+        /// Maximum units of an action in pools without chunks, as a percentage of its equal share:
+        /// the pool's units divided by the actions that run or wait there. 0 for no limit, as in the
+        /// paper.
         share_percent: u32 = 100, 0..=10_000;
     }
 }

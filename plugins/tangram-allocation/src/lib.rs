@@ -42,10 +42,10 @@ pub use config::Config;
 
 use treadle_plugin::{ActionColumns, AllocationPolicy, Policy, PolicyError};
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct TangramAllocation {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
 }
 

@@ -46,7 +46,7 @@ pub enum Restore {
     },
 }
 
-/// What the policy does.
+/// Configuration of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// How weights decay.
@@ -109,9 +109,9 @@ treadle_plugin::choice! {
 }
 
 treadle_plugin::config! {
-    /// The keys of the configuration. One that is null is as the profile has it.
+    /// The keys of the configuration. A key that is null has the profile's value.
     pub struct Keys {
-        /// What the other keys start from: `treadle`, or the `paper`'s own settings.
+        /// Source of the default values: `treadle`, or the `paper`'s own settings.
         profile: Profile = Profile::Treadle;
         /// How the weight of a program falls with the time in its tool call: `none`,
         /// `exponential` or `geometric`.
@@ -124,10 +124,10 @@ treadle_plugin::config! {
         tick_ms: Option<u64> = None, 1..=TICK_MS_MAX;
         /// Time into a tool call before the decay starts, in seconds.
         hold_s: Option<f64> = None, 0.0..=SECONDS_MAX;
-        /// What comes back first: the longest `waiting`, the `shortest` context, or, with `ageing`,
-        /// the shortest after any that has waited long.
+        /// Which program is restored first: the longest `waiting`, the `shortest` context, or, with
+        /// `ageing`, the shortest after any that has waited long.
         restore: Option<RestoreKind> = None;
-        /// `ageing` only: programs that have waited longer go first, in seconds.
+        /// `ageing` only: wait after which programs go first, in seconds.
         ageing_s: Option<f64> = None, 0.0..=SECONDS_MAX;
     }
 }

@@ -18,7 +18,7 @@ use treadle_plugin::{
     ActingColumns, ActiveColumns, EvictionPolicy, Phase, Policy, PolicyError, WaitingColumns,
 };
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct ThunderAgentEviction {
     /// What to do; see [`Config`].

@@ -21,12 +21,12 @@ treadle_plugin::choice! {
 treadle_plugin::config! {
     /// The keys of the configuration.
     pub struct Keys {
-        /// For how long a cache is pinned: for a `fixed` time, or as `learnt`, while it is expected
-        /// to cost less than it saves.
+        /// How long a cache is pinned: for a `fixed` time, or as `learnt`, while it is expected to
+        /// cost less than it saves.
         ttl: Kind = Kind::Fixed;
         /// `fixed` only: time into a tool call for which a cache is pinned, in seconds; null for 2.
         ttl_s: Option<f64> = None, 0.0..=SECONDS_MAX;
-        /// `learnt` only: time that a program which lost its place waits for another, beside
+        /// `learnt` only: time that a program without its place waits for another, in addition to
         /// computing its cache, in seconds; null for 2.
         queue_s: Option<f64> = None, 0.0..=SECONDS_MAX;
     }

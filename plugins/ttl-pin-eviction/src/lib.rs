@@ -27,7 +27,7 @@ const MS_MAX: u64 = 1 << 50;
 /// Which part of such calls ends within `soonest-ms`.
 const SOONEST: f64 = 0.1;
 
-/// The policy. It keeps nothing between calls but its configuration.
+/// The policy. It is stateless apart from its configuration.
 #[derive(Debug, Clone)]
 pub struct TtlPinEviction {
     ttl: Ttl,

@@ -1,32 +1,32 @@
-//! The groups' information about programs when they were asked about, so that the regression learns
-//! from what it could know then, and not from what has become known since.
+//! The group features of programs at the time of their predictions, so that the regression learns
+//! from what it could know then, not from what became known later.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::features::GroupView;
 
-/// Looks that are remembered: more than the steps of a rollout's live programs.
-const LOOKS_MAX: usize = 65_536;
+/// Maximum number of views: more than the steps of a rollout's live programs.
+const VIEWS_MAX: usize = 65_536;
 
-/// Views by the digest of program and step.
+/// Group features by the digest of program and step.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Looks {
+pub(crate) struct ViewHistory {
     known: BTreeMap<u64, GroupView>,
     by_age: VecDeque<u64>,
 }
 
-impl Looks {
-    /// The information when this program was last asked about after this step.
+impl ViewHistory {
+    /// The features when this program was last predicted after this step.
     pub(crate) fn get(&self, digest: u64) -> Option<&GroupView> {
         self.known.get(&digest)
     }
 
-    /// Remembers a view. Beyond a bound the oldest is forgotten.
+    /// Stores a view. Beyond the limit the oldest is forgotten.
     pub(crate) fn put(&mut self, digest: u64, view: GroupView) {
         if self.known.insert(digest, view).is_none() {
             self.by_age.push_back(digest);
         }
-        if self.by_age.len() > LOOKS_MAX
+        if self.by_age.len() > VIEWS_MAX
             && let Some(oldest) = self.by_age.pop_front()
         {
             self.known.remove(&oldest);
