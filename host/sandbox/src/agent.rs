@@ -1,4 +1,4 @@
-//! What all sandboxes of an agent share.
+//! The state shared by all sandboxes of an agent.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,37 +7,37 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::config::SandboxConfig;
+use crate::creation_queue::CreationQueue;
 use crate::error::SandboxError;
 use crate::platform::Platform;
 use crate::shares::Shared;
-use crate::turns::Turns;
 
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) config: SandboxConfig,
-    /// By which sandboxes live.
+    /// The clock for the lifetimes of sandboxes.
     pub(crate) clock: Clock,
-    /// Where sandboxes are made.
+    /// The platform that sandboxes are made on.
     pub(crate) platform: Arc<dyn Platform>,
-    /// Turns of sandboxes to be made.
-    pub(crate) turns: Turns,
-    /// What became of sandboxes that were asked for.
+    /// Limits how many sandboxes are made at once.
+    pub(crate) creations: CreationQueue,
+    /// Counters of requested sandboxes.
     pub(crate) preparations: Preparations,
-    /// Tenants whose sandboxes have more on disk than their share.
+    /// Tenants whose sandboxes exceed their share of the disk.
     pub(crate) beyond: Mutex<BTreeMap<String, Beyond>>,
 }
 
-/// A tenant whose sandboxes have more on disk than its share.
+/// A tenant whose sandboxes exceed its share of the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beyond {
     pub(crate) has: u64,
     pub(crate) most: u64,
-    /// With so much another one is stopped.
+    /// The size at which another sandbox is stopped.
     pub(crate) next: u64,
 }
 
 impl Agent {
-    /// Whether a tenant's sandboxes may begin to write.
+    /// Whether a tenant's sandboxes may start writing.
     pub(crate) fn check_share(&self, tenant: &str) -> Result<(), SandboxError> {
         let beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
         match beyond.get(tenant) {
@@ -52,7 +52,7 @@ impl Agent {
     }
 }
 
-/// What became of sandboxes that were asked for.
+/// Counters of requested sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct Preparations {
     prepared: AtomicU64,
@@ -60,25 +60,25 @@ pub(crate) struct Preparations {
     failed: AtomicU64,
 }
 
-/// What became of sandboxes that were asked for, since the agent began.
+/// Counts of requested sandboxes since the agent started.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
-    /// Those that became ready.
+    /// Sandboxes that became ready.
     pub prepared: u64,
-    /// How long that took, from when they were asked for, all together.
+    /// Total time from their requests until they were ready.
     pub prepared_in: Duration,
-    /// Those that could not be made.
+    /// Sandboxes that could not be made.
     pub failed: u64,
 }
 
 impl Preparations {
-    /// One became ready, so long after it was asked for.
+    /// Counts a sandbox that became ready `took_us` after its request.
     pub(crate) fn prepared(&self, took_us: u64) {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         self.prepared_us.fetch_add(took_us, Ordering::Relaxed);
     }
 
-    /// One could not be made.
+    /// Counts a sandbox that could not be made.
     pub(crate) fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }

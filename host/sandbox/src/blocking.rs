@@ -1,10 +1,10 @@
-//! Work that is done to its end, and work that waits for the disk.
+//! Runs work to completion, and blocking work.
 
 use std::io;
 
 use crate::error::SandboxError;
 
-/// Runs something to its end, though its caller may be gone before.
+/// Runs work to completion, even if the caller stops waiting.
 pub(crate) async fn whole<T: Send + 'static>(
     work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
 ) -> Result<T, SandboxError> {
@@ -13,7 +13,7 @@ pub(crate) async fn whole<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(failed(error)))
 }
 
-/// Runs what waits for the disk aside.
+/// Runs blocking work on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

@@ -1,5 +1,5 @@
 //! The socket between an agent and the first process of a sandbox. A message is a datagram with
-//! descriptors beside it. What may be long, an order, is a file in memory and one of them.
+//! file descriptors. Long messages (orders) are memory files, passed as descriptors.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
@@ -15,14 +15,14 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Bytes of a datagram at most.
+/// Maximum size of a datagram.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 8 << 10;
-/// Bytes of an order at most; its command, its environment and what JSON adds.
+/// Maximum size of an order: its command, its environment and the overhead of JSON.
 const ORDER_BYTES_MAX: u64 = 16 << 20;
-/// Descriptors beside a message at most.
+/// Maximum number of descriptors of a message.
 const DESCRIPTORS_MAX: usize = 4;
 
-/// Both ends, closed when another program is executed.
+/// Both ends, with close-on-exec.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     Ok(socketpair(family, kind, SocketFlags::CLOEXEC, None)?)
@@ -36,19 +36,19 @@ pub(crate) fn send(
 ) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() > DATAGRAM_BYTES_MAX {
-        return Err(io::Error::other("a message is longer than it may be"));
+        return Err(io::Error::other("a message exceeds the size limit"));
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !beside.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(beside)) {
-        return Err(io::Error::other("too many descriptors go with a message"));
+        return Err(io::Error::other("a message has too many file descriptors"));
     }
     let buffers = [IoSlice::new(&bytes)];
     retry_on_intr(|| sendmsg(to, &buffers, &mut ancillary, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
-/// Receives a short message; `None` once the other end is closed.
+/// Receives a short message; `None` when the other end is closed.
 pub(crate) fn receive<T: DeserializeOwned>(
     from: BorrowedFd<'_>,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
@@ -56,7 +56,7 @@ pub(crate) fn receive<T: DeserializeOwned>(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut buffers = [IoSliceMut::new(&mut bytes)];
-    // Those inside may send the first process signals that it has handlers for.
+    // Processes inside may send the first process signals that it handles.
     let received =
         retry_on_intr(|| recvmsg(from, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC))?;
     let mut beside = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) fn receive<T: DeserializeOwned>(
     Ok(Some((message, beside)))
 }
 
-/// A long message, as a file in memory.
+/// Writes a long message to a memory file.
 pub(crate) fn long(message: &impl Serialize) -> io::Result<OwnedFd> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() as u64 > ORDER_BYTES_MAX {
@@ -97,7 +97,7 @@ pub(crate) fn read_long<T: DeserializeOwned>(file: OwnedFd) -> io::Result<T> {
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// A file in memory with these bytes, to be read from its beginning.
+/// A memory file with these bytes, positioned at its beginning.
 pub(crate) fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("input", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
@@ -105,7 +105,7 @@ pub(crate) fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Sends a long message, with further descriptors beside it.
+/// Sends a long message with further descriptors.
 pub(crate) fn send_long(
     to: BorrowedFd<'_>,
     message: &impl Serialize,
@@ -117,7 +117,7 @@ pub(crate) fn send_long(
     send(to, &(), &all)
 }
 
-/// Receives a long message; `None` once the other end is closed.
+/// Receives a long message; `None` when the other end is closed.
 pub(crate) fn receive_long<T: DeserializeOwned>(
     from: BorrowedFd<'_>,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {

@@ -1,6 +1,6 @@
-//! The agent's clock, by which sandboxes live. It counts while the machine runs, goes on from agent to
-//! agent, and stands still while the machine is off; nobody sets it. The wall clock is for those who
-//! look.
+//! The agent's clock for the lifetimes of sandboxes. It runs while the machine runs, continues
+//! across restarts of the agent, stops while the machine is off, and can't be set. The wall clock
+//! is used only for display.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -12,18 +12,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// The name of the record in the agent's folder.
+/// Name of the file in the agent's folder.
 const FILE: &str = "clock.json";
 
 /// The clocks of a machine.
 pub trait MachineClock: Debug + Send + Sync {
-    /// Which run of the machine this is.
+    /// Id of the machine's current boot.
     fn boot(&self) -> String;
 
-    /// How long the machine has run, in microseconds.
+    /// Time since boot, in microseconds.
     fn running_us(&self) -> u64;
 
-    /// Microseconds since 1970, as far as anybody has told the machine.
+    /// The wall clock: microseconds since 1970.
     fn wall_us(&self) -> u64;
 }
 
@@ -48,20 +48,20 @@ impl MachineClock for ThisMachine {
     }
 }
 
-/// Microseconds since 1970 by this machine's wall clock: for those who look.
+/// This machine's wall clock in microseconds since 1970, for display.
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_micros() as u64
 }
 
-/// What both clocks were at one time.
+/// A reading of both clocks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Mark {
-    /// The run of the machine.
+    /// Id of the boot.
     boot: String,
-    /// How long that had run.
+    /// Time since boot.
     running_us: u64,
-    /// The agent's clock then.
+    /// The agent's clock at that time.
     agent_us: u64,
 }
 
@@ -74,8 +74,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The clock of the agent that has this folder: it goes on from where that of the agent before
-    /// was. Of another run of the machine it is known to about a minute.
+    /// Opens the clock of the agent with this folder, continuing the previous agent's. After a
+    /// reboot, its time is known to about a minute.
     pub(crate) fn open(folder: &Path, machine: Arc<dyn MachineClock>) -> io::Result<Self> {
         let noted = match fs::read(folder.join(FILE)) {
             Ok(text) => serde_json::from_slice::<Mark>(&text).ok(),
@@ -103,7 +103,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Microseconds that it has counted.
+    /// The current time in microseconds.
     pub(crate) fn now_us(&self) -> u64 {
         let ran = self.machine.running_us();
         self.base.agent_us + ran.saturating_sub(self.base.running_us)
@@ -114,14 +114,14 @@ impl Clock {
         self.machine.wall_us()
     }
 
-    /// What the wall clock shows when this one is at a time, in microseconds since 1970.
+    /// The wall clock's time at a time of this clock, in microseconds since 1970.
     pub(crate) fn wall_at(&self, at_us: u64) -> u64 {
         let (now, wall) = (self.now_us(), self.wall_us());
         wall.saturating_add(at_us.saturating_sub(now))
             .saturating_sub(now.saturating_sub(at_us))
     }
 
-    /// Puts on record what it is at, for the agent after a restart of the machine.
+    /// Records the current time, for the agent after a reboot.
     pub(crate) fn note(&self) -> io::Result<()> {
         let mark = Mark {
             running_us: self.machine.running_us(),
@@ -141,7 +141,7 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// Clocks that tests set: run, time since its beginning, and the wall clock.
+    /// Clocks that tests set: boot, time since boot, and wall clock.
     #[derive(Debug)]
     pub(crate) struct Hands(pub(crate) Mutex<(u32, u64, u64)>);
 
@@ -193,13 +193,13 @@ pub(crate) mod tests {
         assert_eq!(clock.wall_at(began), 5_000_000_000_000_000 - 500);
         drop(clock);
 
-        // An agent that was away for a while, without a word at its end.
+        // An agent that was away for a while, without a final record.
         hands.turn(|hands| hands.1 += 1_000);
         let clock = open();
         assert_eq!(clock.now_us(), began + 1_500);
         hands.turn(|hands| hands.1 += 100);
         clock.note().unwrap();
-        // What it counts after its last note is lost with the machine.
+        // Time after the last record is lost in a reboot.
         hands.turn(|hands| hands.1 += 7);
         hands.turn(|hands| (hands.0, hands.1) = (2, 3));
         assert_eq!(open().now_us(), began + 1_600);

@@ -1,4 +1,4 @@
-//! What an agent is given by its operator.
+//! The operator's configuration of an agent.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,56 +10,55 @@ use crate::images::ImageSources;
 use crate::shares::{Shares, Undivided};
 use crate::wire::Guard;
 
-/// What an agent is given by its operator.
+/// The operator's configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct SandboxConfig {
-    /// A program that calls [`sandbox_main`](crate::sandbox_main) and does nothing else, with what
-    /// makes it do so.
+    /// A program that only calls [`sandbox_main`](crate::sandbox_main), and its arguments.
     pub program: (PathBuf, Vec<OsString>),
-    /// A folder of this agent's own: images and the files of sandboxes.
+    /// This agent's folder for images and the files of sandboxes.
     pub folder: PathBuf,
-    /// A cgroup of version 2 that is delegated to the agent; without one it makes its own.
+    /// A cgroup of version 2 that is delegated to the agent; it makes its own if absent.
     pub cgroup: Option<PathBuf>,
     /// Cores that actions run on.
     pub cores: Vec<u32>,
-    /// Sandboxes at once.
+    /// Maximum number of sandboxes.
     pub sandboxes_max: usize,
-    /// Sandboxes that are made at once; others wait.
+    /// Maximum number of sandboxes made at once; others wait.
     pub creations_max: usize,
-    /// Memory of a sandbox that asks for no other.
+    /// Default memory of a sandbox.
     pub memory_bytes: u64,
-    /// Processes and threads of a sandbox.
+    /// Maximum number of processes and threads of a sandbox.
     pub processes_max: u64,
-    /// What a sandbox writes to disk at most.
+    /// Maximum number of bytes that a sandbox may write to disk.
     pub disk_bytes_max: u64,
-    /// What images and snapshots take of the disk before those go that were not used for the
-    /// longest; 0 for no bound.
+    /// Disk space for images and snapshots, beyond which the least recently used are removed; 0 for
+    /// no limit.
     pub images_bytes_max: u64,
-    /// What snapshots and other copies of sandboxes' files take of the disk at most.
+    /// Disk space for snapshots and other copies of sandboxes' files.
     pub copies_bytes_max: u64,
-    /// What the files of all sandboxes take of the disk before one is stopped; 0 for nine tenths of
+    /// Disk space for the files of all sandboxes, beyond which one is stopped; 0 for nine tenths of
     /// the disk.
     pub files_bytes_max: u64,
-    /// What a tenant may have of all that is shared.
+    /// The tenants' shares of common limits.
     pub shares: Arc<dyn Shares>,
-    /// What of this machine may become an image.
+    /// The files of this machine that may become images.
     pub image_sources: ImageSources,
-    /// Snapshots at once.
+    /// Maximum number of snapshots.
     pub snapshots_max: usize,
-    /// The first of 65,536 users of the machine that are the users of sandboxes; no others may be.
+    /// The first of 65,536 user ids of the machine for sandboxes, used by nothing else.
     pub uid: u32,
-    /// How long a sandbox lives that says nothing else, from when it is ready.
+    /// Default lifetime of a sandbox, from when it is ready.
     pub ttl: Duration,
-    /// What names of sandboxes end with, in the letters of names: which agent's they are.
+    /// Suffix of the names of this agent's sandboxes.
     pub mark: String,
     /// The clocks of the machine.
     pub clock: Arc<dyn MachineClock>,
-    /// Protections that are left out, to prove by a test that they are needed.
+    /// Protections to leave out, so that a test can prove that they are needed.
     pub without: Vec<Guard>,
 }
 
 impl SandboxConfig {
-    /// A configuration with the usual bounds.
+    /// A configuration with default limits.
     pub fn new(program: (PathBuf, Vec<OsString>), folder: PathBuf, cores: Vec<u32>) -> Self {
         Self {
             program,

@@ -1,5 +1,5 @@
-//! What copies of sandboxes' files take of the disk, and whose they are. A copy lies under snapshots and
-//! under forked sandboxes, and counts until its folder is removed.
+//! Disk usage of copies of sandboxes' files, by tenant. A copy is a layer under snapshots and
+//! forked sandboxes, and counts until its folder is removed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,34 +8,33 @@ use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::shares::Shared;
 
-/// A copy.
+/// The size and tenant of a copy.
 #[derive(Clone, Debug)]
 struct Copy {
     tenant: String,
     bytes: u64,
 }
 
-/// All copies of an agent, by the name of their layer.
+/// All copies of an agent, by layer.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(Mutex<BTreeMap<String, Copy>>);
 
 impl Copies {
-    /// One is there, or its size is known now.
+    /// Adds a copy, or updates its size.
     pub(crate) fn put(&self, layer: &str, tenant: &str, bytes: u64) {
         let tenant = tenant.to_owned();
         self.lock().insert(layer.to_owned(), Copy { tenant, bytes });
     }
 
-    /// It is gone from the disk, or was not made.
+    /// Removes a copy that is deleted or was not made.
     pub(crate) fn gone(&self, layer: &str) {
         self.lock().remove(layer);
     }
 
-    /// Counts one that is about to be made, of about so many bytes, or one that turned out to have so
-    /// many.
+    /// Reserves an estimated size for a copy, or updates it.
     ///
     /// # Errors
-    /// Its tenant, or all of them, would have more than they may.
+    /// If it exceeds its tenant's share or the limit for all tenants.
     pub(crate) fn take(
         &self,
         layer: &str,
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_count_until_they_are_gone_and_no_tenant_has_more_than_its_share() {
+    fn copies_count_until_removed_and_within_the_tenants_share() {
         let program = (std::path::PathBuf::new(), Vec::new());
         let mut config = SandboxConfig::new(program, std::path::PathBuf::new(), vec![0]);
         config.copies_bytes_max = 100;

@@ -1,86 +1,86 @@
-//! Why something can't be done with sandboxes.
+//! Errors of sandboxes.
 
 use std::io;
 
 use crate::shares::Shared;
 
-/// Why something can't be done with sandboxes.
+/// Errors of operations on sandboxes.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// This machine can't have sandboxes.
+    /// This machine does not support sandboxes.
     #[error("this machine can't run sandboxes: {0}")]
     Machine(io::Error),
-    /// As many as may be are there.
-    #[error("{0} sandboxes are there, as many as may be; remove some, or try again later")]
+    /// The limit on sandboxes is reached.
+    #[error("sandbox limit reached ({0}); remove one, or try again later")]
     Full(usize),
-    /// A tenant has its share.
+    /// A tenant has used its share.
     #[error(
-        "the tenant `{tenant}` has {has} of {most} {}, its share; {}{}",
+        "the tenant `{tenant}` has reached its share of {}: {has} of {most}; {}{}",
         of.what(), of.remedy(), raise(tenant, *of)
     )]
     BeyondShare {
-        /// Whose share it is.
+        /// The tenant.
         tenant: String,
-        /// Of what.
+        /// The shared resource.
         of: Shared,
-        /// How much it has.
+        /// The amount that the tenant uses.
         has: u64,
-        /// How much it may have.
+        /// The tenant's share.
         most: u64,
     },
-    /// Snapshots and copies take as much of the disk as they may.
+    /// Snapshots and copies have used their disk space.
     #[error(
-        "snapshots and copies of sandboxes take {0} bytes of the {1} that they may; remove snapshots or forked sandboxes, or raise sandboxes.copies_bytes_max"
+        "snapshots and copies of sandboxes use {0} of {1} bytes; remove snapshots or forked sandboxes, or raise sandboxes.copies_bytes_max"
     )]
     CopiesFull(u64, u64),
-    /// Where sandboxes are made there is no room for another one.
+    /// The platform has no room for another sandbox.
     #[error("there is no room for another sandbox: {0}; remove some, or try again later")]
     NoRoom(String),
-    /// Where this sandbox is made nobody can do that: what, why, and the remedy.
+    /// The platform does not support the operation; the text includes the remedy.
     #[error("{0}")]
     Unsupported(String),
-    /// No such sandbox, or it has gone.
+    /// The sandbox does not exist, or was removed.
     #[error("there is no sandbox {0}")]
     Unknown(String),
-    /// No such image.
+    /// The image does not exist.
     #[error("there is no image or snapshot {0}; import an image first")]
     ImageUnknown(String),
-    /// As many snapshots as may be are there.
-    #[error("{0} snapshots are there, as many as may be; remove some")]
+    /// The limit on snapshots is reached.
+    #[error("snapshot limit reached ({0}); remove one")]
     SnapshotsFull(usize),
-    /// No such snapshot, or it has gone.
+    /// The snapshot does not exist, or was removed.
     #[error("there is no snapshot {0}")]
     SnapshotUnknown(String),
     /// It could not be prepared.
     #[error("the sandbox could not be prepared: {0}")]
     Preparation(String),
-    /// Its first process is gone, and all others with it.
+    /// Its first process has ended, and all others with it.
     #[error("the sandbox's processes have ended")]
     Gone,
     /// A command can't be started.
     #[error("{0}")]
     Command(String),
-    /// A value is out of its bounds: which one, and the remedy.
+    /// An invalid value: its name, the problem and the remedy.
     #[error("`{0}` {1}")]
     Value(&'static str, String),
-    /// A file can't be reached: its path, and why.
+    /// A file operation failed.
     #[error("{path}: {error}")]
     File {
-        /// As the caller wrote it.
+        /// The path as written by the caller.
         path: String,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// The system's error.
+    /// An error of the system.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
 }
 
-/// How a tenant gets another share, where it can.
+/// How the tenant's share can be raised, if it can.
 fn raise(tenant: &str, of: Shared) -> String {
     of.limit().map_or_else(String::new, |limit| {
         format!(
-            ", or have an admin of the daemon set its limit: treadle access tenants set {tenant} --limit {limit}=N"
+            ", or ask an admin of the daemon to raise its limit: treadle access tenants set {tenant} --limit {limit}=N"
         )
     })
 }

@@ -1,5 +1,5 @@
-//! Files of a sandbox, from outside. A path is looked up by the kernel within the sandbox's root:
-//! links stay inside, and only what lies in an overlay is opened, neither `/proc` nor devices.
+//! Access to a sandbox's files from outside. The kernel resolves paths within the sandbox's root:
+//! links stay inside, and only files of an overlay are opened, neither `/proc` nor devices.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,41 +15,41 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
-/// Entries of a listing at most.
+/// Maximum number of entries in a listing.
 const ENTRIES_MAX: usize = 100_000;
-/// Bytes of all paths of a listing.
+/// Maximum size of all paths of a listing.
 const LISTED_BYTES_MAX: usize = 16 << 20;
-/// How deep a folder is removed. One below the other stays open meanwhile.
+/// Maximum depth of a removed folder. One descriptor per level stays open meanwhile.
 const DEPTH_MAX: usize = 128;
 
-/// What the kernel calls the file system of overlays.
+/// The kernel's magic number for overlay file systems.
 const OVERLAY: i64 = 0x794c_7630;
 
-/// What a path leads to.
+/// A file, folder or link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
     /// Its last part.
     pub name: String,
-    /// From the root on.
+    /// Path from the root.
     pub path: String,
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Permissions, without the kind.
+    /// Permission bits.
     pub mode: u32,
     /// User and group inside.
     pub owner: (u32, u32),
     /// Seconds since 1970, and nanoseconds.
     pub modified: (i64, u32),
-    /// Where a link leads.
+    /// Target of a link.
     pub target: Option<String>,
 }
 
-/// What a file is.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FileKind {
-    /// A file with bytes.
+    /// A regular file.
     File,
     /// A folder.
     Folder,
@@ -63,21 +63,21 @@ pub enum FileKind {
 #[derive(Clone, Copy)]
 pub(crate) struct Files<'a> {
     pub(crate) root: BorrowedFd<'a>,
-    /// The first user of the machine that is one inside.
+    /// The first user id of the machine that belongs to the sandbox.
     pub(crate) uid: u32,
-    /// User and group inside that get what is made.
+    /// Owner inside the sandbox of new files.
     pub(crate) owner: (u32, u32),
-    /// Whether paths may lead anywhere, to prove by a test that they are kept within.
+    /// Whether paths may leave the root, so that a test can prove that the protection is needed.
     pub(crate) is_unbounded: bool,
 }
 
-/// A file has more bytes than were asked for.
+/// The error for a file that exceeds the requested size.
 pub(crate) fn too_long(bytes_max: u64) -> io::Error {
     let problem = format!("it has more than {bytes_max} bytes");
     io::Error::new(io::ErrorKind::FileTooLarge, problem)
 }
 
-/// The bytes of a file, which may grow meanwhile.
+/// Reads a file, which may grow meanwhile.
 pub(crate) fn bytes_of(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(bytes_max.saturating_add(1))
@@ -88,7 +88,7 @@ pub(crate) fn bytes_of(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The part of a path that leads to a file, and the file's name.
+/// Splits a path into the folder and the file's name.
 fn split(path: &str) -> io::Result<(PathBuf, String)> {
     let parts: Vec<_> = Path::new(path).components().collect();
     match parts.split_last() {
@@ -99,7 +99,7 @@ fn split(path: &str) -> io::Result<(PathBuf, String)> {
         }
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "the path names no file",
+            "the path does not name a file",
         )),
     }
 }
@@ -118,10 +118,11 @@ impl Files<'_> {
         }
         let mut flags = flags | OFlags::CLOEXEC;
         if !flags.contains(OFlags::PATH) {
-            // What is no file is opened too, before it is refused: that must neither wait nor take.
+            // Devices and pipes are opened before they are refused; that must neither block nor
+            // take a terminal.
             flags |= OFlags::NOCTTY | OFlags::NONBLOCK;
         }
-        // The kernel asks to be asked again where something is renamed meanwhile.
+        // The kernel returns EAGAIN if something is renamed meanwhile.
         for _ in 0..16 {
             match openat2(self.root, path, flags, mode, resolve) {
                 Err(Errno::AGAIN) => {}
@@ -136,7 +137,7 @@ impl Files<'_> {
         self.lookup(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
     }
 
-    /// A file, to be read, that is not too long.
+    /// Opens a file for reading, up to a size limit.
     pub(crate) fn open(&self, path: &str, bytes_max: u64) -> io::Result<File> {
         let file = regular(self.lookup(Path::new(path), OFlags::RDONLY, Mode::empty())?)?;
         if file.metadata()?.len() > bytes_max {
@@ -145,7 +146,7 @@ impl Files<'_> {
         Ok(file)
     }
 
-    /// A file to be written from its beginning, with the folders on the way.
+    /// Creates or truncates a file for writing, including missing folders.
     pub(crate) fn create(&self, path: &str, mode: u32) -> io::Result<File> {
         let (above, name) = split(path)?;
         self.make_folders(&above)?;
@@ -161,7 +162,7 @@ impl Files<'_> {
         }
     }
 
-    /// A file that is there already, or where a link leads that leads to nothing yet.
+    /// Opens an existing file, or the missing target of a link.
     fn replace(&self, path: &Path, bits: Mode) -> io::Result<File> {
         match self.lookup(path, OFlags::WRONLY, Mode::empty()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -176,7 +177,7 @@ impl Files<'_> {
         Ok(file)
     }
 
-    /// Gives a file that was made to its owner.
+    /// Sets the owner of a new file.
     fn give(&self, file: impl AsFd) -> io::Result<()> {
         let (user, group) = self.owner;
         Ok(fchown(
@@ -186,7 +187,7 @@ impl Files<'_> {
         )?)
     }
 
-    /// Makes a folder and those on the way. Gives whether it is new.
+    /// Makes a folder and its missing parents. Returns whether it is new.
     pub(crate) fn make_folders(&self, path: &Path) -> io::Result<bool> {
         match self.folder(path) {
             Ok(_) => return Ok(false),
@@ -204,7 +205,7 @@ impl Files<'_> {
         Ok(true)
     }
 
-    /// What a path leads to; a link is told as such.
+    /// The entry of a path; links are not followed.
     pub(crate) fn stat(&self, path: &str) -> io::Result<Entry> {
         let Ok((above, name)) = split(path) else {
             let root = self.folder(Path::new("/"))?;
@@ -238,7 +239,7 @@ impl Files<'_> {
         })
     }
 
-    /// What is in a folder and `depth` levels of folders below, by name.
+    /// Lists a folder and `depth` levels of subfolders, by name.
     pub(crate) fn list(&self, path: &str, depth: u32) -> io::Result<Vec<Entry>> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         let mut folders = vec![(path.trim_end_matches('/').to_owned(), depth.max(1))];
@@ -246,7 +247,7 @@ impl Files<'_> {
             let here = if path.is_empty() { "/" } else { &path };
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             let folder = match self.lookup(Path::new(here), flags, Mode::empty()) {
-                // One below that is the kernel's, or has gone since.
+                // An entry of the kernel, or one that was removed meanwhile.
                 Err(_) if !found.is_empty() => continue,
                 folder => folder?,
             };
@@ -276,7 +277,7 @@ impl Files<'_> {
         Ok(found)
     }
 
-    /// Gives a file another place.
+    /// Renames a file or folder.
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let ((from, old), (to, new)) = (split(from)?, split(to)?);
         self.make_folders(&to)?;
@@ -288,7 +289,7 @@ impl Files<'_> {
         )?)
     }
 
-    /// Removes a file, or a folder with all that is in it.
+    /// Removes a file, or a folder with its contents.
     pub(crate) fn remove(&self, path: &str) -> io::Result<()> {
         let (above, name) = split(path)?;
         remove_at(self.folder(&above)?.as_fd(), name.as_ref(), DEPTH_MAX)
@@ -316,7 +317,7 @@ fn remove_at(above: BorrowedFd<'_>, name: &OsStr, depth: usize) -> io::Result<()
         Err(Errno::ISDIR | Errno::PERM) if depth > 0 => {}
         removed => return Ok(removed?),
     }
-    // Never through a link: it may have become one since.
+    // No links are followed, in case a folder was replaced by one.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(above, name, flags, Mode::empty())?;
     for inside in names(&folder)? {
@@ -325,20 +326,23 @@ fn remove_at(above: BorrowedFd<'_>, name: &OsStr, depth: usize) -> io::Result<()
     Ok(unlinkat(above, name, AtFlags::REMOVEDIR)?)
 }
 
-/// Only what is on a sandbox's own disk.
+/// Accepts only files on a sandbox's own disk.
 fn in_overlay(file: OwnedFd) -> io::Result<OwnedFd> {
     if rustix::fs::fstatfs(&file)?.f_type == OVERLAY {
         return Ok(file);
     }
-    let problem = "it belongs to the kernel; only files on disk are reached from outside";
+    let problem = "it belongs to the kernel; only files on disk can be accessed from outside";
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
 }
 
-/// Only what has bytes on disk.
+/// Accepts only regular files.
 fn regular(file: OwnedFd) -> io::Result<File> {
     let file = File::from(file);
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file",
+        ));
     }
     Ok(file)
 }

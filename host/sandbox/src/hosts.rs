@@ -1,23 +1,23 @@
-//! How names are found inside: `localhost` and the sandbox's own name lead to itself, whatever its
-//! image has, as container runtimes have it.
+//! Name resolution inside a sandbox: `localhost` and the sandbox's own name resolve to itself,
+//! whatever its image contains, as in container runtimes.
 
 use std::io;
 
 use crate::files::{Files, bytes_of};
 
-/// Where names are looked up, and what is said of names that are nobody's there.
+/// The files for host names, and for the order of lookups.
 const HOSTS: &str = "/etc/hosts";
 const ORDER: &str = "/etc/nsswitch.conf";
-/// Without that file glibc asks the network first, of which there is none.
+/// Without that file, glibc queries the network first, which does not exist.
 const FILES_FIRST: &[u8] = b"hosts: files dns\n";
-/// What a line ends with that is the sandbox's own, and no copy's.
+/// Marks the line of the sandbox's own name, which copies must not keep.
 const OWN: &[u8] = b"# treadle";
-/// Longest file that is looked into.
+/// Largest file that is changed.
 const BYTES_MAX: u64 = 1 << 20;
-/// Permissions of what is made.
+/// Permissions of new files.
 const MODE: u32 = 0o644;
 
-/// Has the names found that must be.
+/// Adds the required names to the files.
 pub(crate) fn settle(files: Files<'_>, name: &str) -> io::Result<()> {
     let text = match files.open(HOSTS, BYTES_MAX) {
         Ok(file) => bytes_of(file, BYTES_MAX)?,
@@ -26,7 +26,7 @@ pub(crate) fn settle(files: Files<'_>, name: &str) -> io::Result<()> {
     };
     if let Some(text) = with(&text, name) {
         match write(files, HOSTS, &text) {
-            // A link that leads nowhere.
+            // A dangling link.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 files.remove(HOSTS)?;
                 write(files, HOSTS, &text)?;
@@ -44,8 +44,8 @@ fn write(files: Files<'_>, path: &str, text: &[u8]) -> io::Result<()> {
     io::Write::write_all(&mut files.create(path, MODE)?, text)
 }
 
-/// The same lines with those that are missing, and without those of the sandbox that this one is a
-/// copy of; `None` where all is well.
+/// The text with the missing lines, and without those of a sandbox that this one was copied from;
+/// `None` if nothing changes.
 fn with(text: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut all: Vec<u8> = Vec::with_capacity(text.len() + 256);
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_added_and_what_is_there_stays() {
+    fn missing_names_are_added_and_others_are_kept() {
         let own = "127.0.0.1\tlocalhost\t# treadle\n::1\tlocalhost\t# treadle\n\
                    127.0.0.1\ts1\t# treadle\n";
         for (text, expected) in [
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_stays_as_it_is() {
+    fn binary_content_is_unchanged() {
         let odd = b"\xff\xfe x\n\0\n";
         let all = with(odd, "s1").unwrap();
         assert!(all.starts_with(odd));

@@ -1,18 +1,18 @@
-//! Folders of files: copies of them, and their end.
+//! Folders of files: copying and removal.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How deep a folder is looked into while it is removed; what is deeper is brought up first. A path
-/// of so many parts is one that the kernel takes.
+/// Depth to which a folder is removed recursively; deeper folders are moved up first. A path of
+/// this depth is accepted by the kernel.
 const DEPTH_MAX: u32 = 12;
 
-/// Copies a folder that nobody writes to, with owners, links, holes and the marks of overlays.
+/// Copies an idle folder, with owners, links, holes and overlay attributes.
 ///
 /// # Errors
-/// What `cp` told.
+/// The output of `cp`.
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let copied = Command::new("cp")
         .args([
@@ -33,8 +33,8 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Err(io::Error::other(told))
 }
 
-/// Removes a folder that nobody writes to, however far that was already done. However deep it is, it
-/// takes few descriptors and little of the stack.
+/// Removes an idle folder, even if it was partly removed before. At any depth, it uses few
+/// descriptors and little stack.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     let mut brought = 0;
     loop {
@@ -46,7 +46,7 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what is in a folder, and brings what is too deep up to `top`.
+/// Removes the contents of a folder, and moves folders that are too deep to `top`.
 fn clear(folder: &Path, top: &Path, depth: u32, brought: &mut u64) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -63,7 +63,7 @@ fn clear(folder: &Path, top: &Path, depth: u32, brought: &mut u64) -> io::Result
     Ok(())
 }
 
-/// Gives a folder a place in `top`, by a name that nothing else there has.
+/// Moves a folder to `top` under a unique name.
 fn bring(folder: &Path, top: &Path, brought: &mut u64) -> io::Result<()> {
     use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
     loop {
@@ -79,7 +79,7 @@ fn bring(folder: &Path, top: &Path, brought: &mut u64) -> io::Result<()> {
     }
 }
 
-/// Makes a folder that root inside owns.
+/// Makes a folder owned by root inside.
 pub(crate) fn make_owned(folder: &Path, uid: u32) -> io::Result<()> {
     fs::create_dir(folder)?;
     std::os::unix::fs::chown(folder, Some(uid), Some(uid))
@@ -94,7 +94,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The private parts of a sandbox: one for each overlay, with what the kernel needs beside it.
+/// The private parts of a sandbox: one for each overlay, with the kernel's work folder beside it.
 pub(crate) fn parts(folder: &Path, overlay: usize) -> (PathBuf, PathBuf) {
     let part = folder.join(format!("{overlay}"));
     (part.join("files"), part.join("work"))

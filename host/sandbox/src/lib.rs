@@ -1,21 +1,21 @@
-//! Sandboxes: where a program's commands run, apart from the machine and from each other.
+//! Sandboxes: isolated environments for programs' commands.
 //!
 //! ```text
-//! let sandboxes = Sandboxes::start(config).await?;       // what an earlier daemon left is taken in
-//! let sandbox = sandboxes.create(spec).await?;           // on record; it is prepared meanwhile
+//! let sandboxes = Sandboxes::start(config).await?;       // takes over what an earlier daemon left
+//! let sandbox = sandboxes.create(spec).await?;           // recorded; prepared in the background
 //! let running = sandbox.run(Exec::new(["pytest", "-q"])).await?;
-//! let children = sandboxes.fork(&sandbox, 4, |_| {}).await?; // each has the files as they are now
+//! let children = sandboxes.fork(&sandbox, 4, |_| {}).await?; // with the current files
 //! sandboxes.remove(sandbox.id()).await;
 //! ```
 //!
 //! A sandbox has its own mounts, processes, network, host name and message queues, a private
-//! writable folder over read-only ones, and bounds on memory, processes, cores and disk. Root inside
-//! is nobody outside. Linux only, as root, with cgroups and overlayfs.
+//! writable folder over read-only ones, and limits on memory, processes, cores and disk. Root
+//! inside is an unprivileged user outside. Requires Linux, root, cgroups and overlayfs.
 //!
-//! Three processes have a part: the agent, which is this crate in a daemon; the keeper, which makes
-//! the namespaces; and the first process inside, which runs commands on the agent's orders
-//! ([`sandbox_main`] is the latter two). A sandbox's files are on disk, so that they outlive the
-//! daemon; its processes do not.
+//! Three processes are involved: the agent, which is this crate in a daemon; the keeper, which
+//! makes the namespaces; and the first process inside, which runs commands for the agent
+//! ([`sandbox_main`] is the latter two). A sandbox's files are on disk and outlive the daemon; its
+//! processes do not.
 
 mod agent;
 mod blocking;
@@ -24,6 +24,7 @@ mod channel;
 mod clock;
 mod config;
 mod copies;
+mod creation_queue;
 mod digest;
 mod error;
 mod files;
@@ -40,7 +41,6 @@ mod sandbox;
 mod sandboxes;
 mod shares;
 mod snapshot;
-mod turns;
 mod usage;
 mod wire;
 

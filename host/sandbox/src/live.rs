@@ -1,4 +1,4 @@
-//! A sandbox's processes: the keeper, and orders to the first process inside.
+//! A sandbox's processes: the keeper, and the connection to the first process inside.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,33 +28,33 @@ use crate::wire::{Guard, Order, Reply, Setup};
 
 /// `SIGKILL`.
 const KILL: i32 = 9;
-/// How long the first process has until it is ready.
+/// Timeout for the first process to become ready.
 const READY_MAX: Duration = Duration::from_secs(20);
-/// Where commands look for programs that say nothing else.
+/// Default search path of commands.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Home of root inside.
 const HOME: &str = "/root";
 /// User and group of root inside.
 const ROOT: (u32, u32) = (0, 0);
 
-/// The processes of a sandbox. All of them end once it is dropped.
+/// The processes of a sandbox, all of which end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Live {
     line: Arc<Line>,
     root: Arc<OwnedFd>,
-    /// The first user of the machine that is one inside.
+    /// The first user id of the machine that belongs to the sandbox.
     uid: u32,
-    /// Whether paths may lead anywhere, to prove by a test that they are kept within.
+    /// Whether paths may leave the root, so that a test can prove that the protection is needed.
     is_unbounded: bool,
     hearing: AbortHandle,
-    /// Taken in once it has ended, for which nobody waits.
+    /// Reaped in the background when it has ended.
     _keeper: Child,
 }
 
-/// The line to the first process.
+/// The connection to the first process.
 #[derive(Debug)]
 struct Line {
-    /// Of sequenced packets, which the runtime waits for as for datagrams.
+    /// A sequenced-packet socket, which the runtime can poll like a datagram socket.
     socket: UnixDatagram,
     state: Mutex<Pending>,
 }
@@ -68,10 +68,10 @@ struct Pending {
 }
 
 impl Live {
-    /// Starts the processes of a sandbox; `procs` are the files through which they enter its cgroups.
+    /// Starts the processes of a sandbox; `procs` are the files for entering its cgroups.
     ///
     /// # Errors
-    /// What they told, or that they told nothing in time.
+    /// The error that they report, or a timeout.
     pub(crate) async fn start(
         config: &SandboxConfig,
         setup: &Setup,
@@ -95,7 +95,7 @@ impl Live {
         channel::send_long(ours.as_fd(), setup, &[])?;
         let socket = UnixDatagram::from_std(ours.into())?;
         let ready = tokio::time::timeout(READY_MAX, receive(&socket)).await;
-        let ready = ready.map_err(|_| io::Error::other("it was not ready in time"))??;
+        let ready = ready.map_err(|_| io::Error::other("it did not become ready in time"))??;
         let root = match ready {
             Some((Reply::Ready, beside)) => beside.into_iter().next(),
             Some((Reply::Failed { cause }, _)) => return Err(io::Error::other(cause)),
@@ -117,16 +117,16 @@ impl Live {
         Ok(Arc::new(environment))
     }
 
-    /// Has the names found inside that must be, before anything runs there.
+    /// Adds the required host names, before anything runs inside.
     async fn settle(&self, name: &str) {
         let name = name.to_owned();
         let settled = self.files(ROOT, move |files| hosts::settle(files, &name));
         if let Err(error) = settled.await {
-            tracing::debug!(%error, "a sandbox has /etc/hosts of a kind that is left as it is");
+            tracing::debug!(%error, "could not change /etc/hosts of a sandbox");
         }
     }
 
-    /// Does something with its files; what is made is a user's and a group's inside.
+    /// Runs an operation on its files; new files get this owner.
     async fn files<T: Send + 'static>(
         &self,
         owner: (u32, u32),
@@ -235,7 +235,7 @@ impl Environment for Live {
     }
 }
 
-/// What the first process is told to run.
+/// The order that runs a command in the first process.
 fn spawned(id: u64, order: platform::Order) -> Order {
     let mut env = BTreeMap::from([
         ("PATH".to_owned(), PATH.to_owned()),
@@ -254,7 +254,7 @@ fn spawned(id: u64, order: platform::Order) -> Order {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // The socket closes, and all inside ends.
+        // This closes the socket, and all processes inside end.
         self.hearing.abort();
     }
 }
@@ -273,7 +273,7 @@ impl Line {
         socket.async_io(Interest::WRITABLE, send).await
     }
 
-    /// Takes in a reply. Gives a command that nobody waits for any more.
+    /// Handles a reply. Returns the id of a started command that nobody waits for any more.
     fn take(&self, reply: Reply) -> Option<u64> {
         let mut state = self.lock();
         match reply {
@@ -300,7 +300,7 @@ impl Line {
         None
     }
 
-    /// Takes in what the first process tells, until it is gone.
+    /// Handles the replies of the first process, until it is gone.
     async fn hear(self: Arc<Self>) {
         while let Ok(Some((reply, _))) = receive(&self.socket).await {
             if let Some(id) = self.take(reply) {

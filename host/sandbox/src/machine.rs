@@ -1,20 +1,20 @@
-//! Whether a machine can have sandboxes, for those who ask before they start any.
+//! Checks whether a machine supports sandboxes, before any are started.
 
 use std::fs;
 use std::path::Path;
 
 use crate::cgroup::Hierarchy;
 
-/// What was looked at, and what was found; where something is missing, what to do.
+/// A check and its result.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// What was looked at.
+    /// What was checked.
     pub what: &'static str,
-    /// What was found, or what is missing and the remedy.
+    /// The result, or the problem and the remedy.
     pub found: Result<String, (String, &'static str)>,
 }
 
-/// Looks at this machine, and changes nothing.
+/// Checks this machine, and changes nothing.
 pub fn look(cgroup: Option<&Path>) -> Vec<Look> {
     let root = if rustix::process::geteuid().is_root() {
         Ok("the daemon may make namespaces".to_owned())
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_with_its_remedy() {
+    fn missing_requirements_have_a_remedy() {
         let looks = look(Some(Path::new("/nowhere")));
         let whats: Vec<_> = looks.iter().map(|look| look.what).collect();
         assert_eq!(whats, ["root", "cgroups", "overlayfs"]);

@@ -1,4 +1,4 @@
-//! Sandboxes on this machine's kernel: namespaces, overlays, cgroups.
+//! Sandboxes in this machine's kernel: namespaces, overlays, cgroups.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,17 +24,17 @@ use crate::record::Record;
 use crate::usage;
 use crate::wire::{Guard, Setup};
 
-/// This machine's kernel.
+/// The platform of this machine's kernel.
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     config: SandboxConfig,
     cgroups: Cgroups,
     images: Images,
-    /// How many user namespaces were made.
+    /// Number of user namespaces that were made.
     made: Arc<AtomicU32>,
 }
 
-/// The place of a sandbox.
+/// The local place of a sandbox.
 #[derive(Debug)]
 struct Namespaced {
     id: String,
@@ -47,13 +47,13 @@ struct Namespaced {
 }
 
 impl Namespaces {
-    /// Opens it, once no other agent has the folder.
+    /// Opens the platform, when no other agent uses the folder.
     ///
     /// # Errors
-    /// What this machine lacks.
+    /// If the machine lacks a requirement.
     pub(crate) fn open(config: &SandboxConfig) -> io::Result<Self> {
         let folder = &config.folder;
-        // Names with these have another meaning in the options of a mount.
+        // These characters have a meaning in mount options.
         if folder.to_string_lossy().contains([',', ':', '\\']) {
             return Err(io::Error::other(format!(
                 "{}: use a path without `,:\\`",
@@ -67,7 +67,7 @@ impl Namespaces {
         let cgroups = Cgroups::open(hierarchy, &own, config.cores.clone())?;
         for id in cgroups.found() {
             if !cgroups.of(&id).remove() {
-                tracing::error!(sandbox = %id, "processes of an earlier daemon can't be ended");
+                tracing::error!(sandbox = %id, "could not end processes of an earlier daemon");
             }
         }
         Ok(Self {
@@ -82,7 +82,7 @@ impl Namespaces {
 #[async_trait]
 impl Platform for Namespaces {
     async fn take_in(&self, _kept: &BTreeSet<String>) -> Result<(), SandboxError> {
-        // That was done before anything of theirs was replaced.
+        // Done before any of its files were replaced.
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Platform for Namespaces {
         let gone = removed.map_err(failed)??;
         tokio::spawn(async move {
             if let Err(error) = blocking(move || layers::remove(&gone)).await {
-                tracing::warn!(%error, "files of an image stay until the next start");
+                tracing::warn!(%error, "could not remove files of an image; the next start retries");
             }
         });
         Ok(())
@@ -156,8 +156,8 @@ impl Namespaced {
         self.config.without.contains(&Guard::Cgroup)
     }
 
-    /// A user of the machine that no other sandbox's namespace is counted to, as long as fewer are
-    /// there than users.
+    /// A user id for the accounting of a namespace, unique while there are fewer sandboxes than
+    /// user ids.
     fn owner(&self) -> u32 {
         self.config.uid + self.made.fetch_add(1, Ordering::Relaxed) % IDS
     }
@@ -206,7 +206,7 @@ impl Place for Namespaced {
                 return Ok((setup, Vec::new()));
             }
             let cgroup = cgroups.make(&id, limits)?;
-            // Making it takes a core as an action does.
+            // Making it uses a core, like an action.
             cgroup.give(&[&[]])?;
             Ok((setup, cgroup.procs()))
         })
@@ -275,7 +275,7 @@ impl Place for Namespaced {
 fn copy_to(folder: &Path, layer: &Path) -> io::Result<()> {
     fs::create_dir(layer)?;
     for part in layers::names(folder) {
-        // Parts have numbers for names.
+        // Parts are named by numbers.
         if part.parse::<usize>().is_ok() {
             fs::create_dir(layer.join(&part))?;
             let files = folder.join(&part).join("files");

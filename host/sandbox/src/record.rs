@@ -1,5 +1,5 @@
-//! What is on disk about a sandbox. It is written before anything of the sandbox is there, so that
-//! the next agent knows after a crash whose it was.
+//! The record of a sandbox on disk. It is written before anything else of the sandbox is made, so
+//! that the next agent knows it after a crash.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,86 +11,86 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 
-/// The name of the record in a sandbox's folder.
+/// Name of the record in a sandbox's folder.
 const FILE: &str = "sandbox.json";
-/// A wall clock that differs by more from what was expected has been set.
+/// A wall clock that differs by more than this from the expected time was set.
 const WALL_SET_US: u64 = 2_000_000;
 
-/// What becomes of a sandbox whose time is over.
+/// What happens to a sandbox when it expires.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExpiry {
     /// It is removed.
     #[default]
     Remove,
-    /// It is paused, and kept until a client removes it, or for 30 days.
+    /// It is paused, and removed by a client or after 30 days.
     Pause,
 }
 
-/// What a sandbox is to be.
+/// The specification of a sandbox.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct SandboxSpec {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: String,
     /// The RL run it belongs to.
     pub job: String,
-    /// The program it belongs to, with which it ends.
+    /// The program it belongs to, and with which it ends.
     pub program: Option<String>,
-    /// What its owner wants to find it by.
+    /// Labels for its owner to find it by.
     pub labels: BTreeMap<String, String>,
-    /// What it is made of; [`SYSTEM_IMAGE`](crate::SYSTEM_IMAGE) if empty.
+    /// Its image; [`SYSTEM_IMAGE`](crate::SYSTEM_IMAGE) if empty.
     pub image: String,
-    /// Variables of all its commands.
+    /// Environment variables of all its commands.
     pub env: BTreeMap<String, String>,
-    /// How long it lives from when it is ready; as configured without it.
+    /// Its lifetime from when it is ready; the configured one if `None`.
     pub ttl: Option<Duration>,
-    /// What becomes of it then.
+    /// What happens when it expires.
     pub on_expiry: OnExpiry,
-    /// Its memory; as configured without it.
+    /// Its memory; the configured amount if `None`.
     pub memory_bytes: Option<u64>,
 }
 
-/// What is on record.
+/// The record of a sandbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// Its name.
     pub id: String,
-    /// What shows that somebody may use it who has no token of the daemon.
+    /// A secret that grants access to the sandbox without a token of the daemon.
     pub(crate) secret: String,
-    /// What it is to be.
+    /// Its specification.
     pub spec: SandboxSpec,
-    /// Copies of other sandboxes' files that lie between the image and its own, uppermost first.
+    /// Copies of other sandboxes' files between the image and its own, uppermost first.
     pub(crate) layers: Vec<String>,
-    /// Microseconds since 1970.
+    /// When it was created, in microseconds since 1970.
     pub(crate) created_at_us: u64,
-    /// The same by the agent's clock.
+    /// When it was created, by the agent's clock.
     #[serde(default)]
     pub(crate) made_us: u64,
-    /// Its time; unknown until it was ready once.
+    /// Its lifetime; unknown until it was first ready.
     #[serde(default)]
     pub(crate) life: Option<Life>,
-    /// When its time is over by the wall clock, in microseconds since 1970; for those who look, and
-    /// all that agents of 0.1.0 noted.
+    /// When it expires by the wall clock, in microseconds since 1970; for display, and the only
+    /// time recorded by agents of 0.1.0.
     #[serde(default)]
     pub(crate) expires_at_us: Option<u64>,
 }
 
-/// The time of a sandbox, by the agent's clock.
+/// The lifetime of a sandbox, by the agent's clock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Life {
-    /// When it is over.
+    /// When it expires.
     pub(crate) ends_us: u64,
-    /// How long it was when it was given.
+    /// Its duration when it was set.
     pub(crate) given_us: u64,
 }
 
 impl Record {
-    /// Whether it is not new: it was ready before, or an earlier agent was to make it.
+    /// Whether it was ready before, or was to be made by an earlier agent.
     pub fn was_ready(&self) -> bool {
         self.life.is_some()
     }
 
-    /// Gives it so long from now on.
+    /// Sets its lifetime from now on.
     pub(crate) fn live_for(&mut self, ttl: Duration, clock: &Clock) {
         let given_us = ttl.as_micros() as u64;
         let ends_us = clock.now_us().saturating_add(given_us);
@@ -98,7 +98,7 @@ impl Record {
         self.expires_at_us = Some(clock.wall_at(ends_us));
     }
 
-    /// Takes in what another agent noted, whose clock may be lost.
+    /// Converts the record of another agent, whose clock may be lost.
     pub(crate) fn take_in(&mut self, ttl: Duration, clock: &Clock) {
         let ttl = self.spec.ttl.unwrap_or(ttl);
         match (&mut self.life, self.expires_at_us) {
@@ -116,15 +116,15 @@ impl Record {
         self.made_us = self.made_us.min(clock.now_us());
     }
 
-    /// When its time is over by the wall clock, as that is now.
+    /// When it expires by the current wall clock.
     pub(crate) fn expires_at_us(&self, clock: &Clock) -> Option<u64> {
         let expires = clock.wall_at(self.life?.ends_us);
-        // The same as before, as long as nobody sets the wall clock.
+        // Unchanged while nobody sets the wall clock.
         let same = |told: &u64| told.abs_diff(expires) < WALL_SET_US;
         self.expires_at_us.filter(same).or(Some(expires))
     }
 
-    /// Puts it on record in the sandbox's folder.
+    /// Writes it to the sandbox's folder.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let (partial, path) = (folder.join("partial"), folder.join(FILE));
         let mut file = File::create(&partial)?;
@@ -134,7 +134,7 @@ impl Record {
         File::open(folder)?.sync_all()
     }
 
-    /// Takes it off the record.
+    /// Removes it.
     pub(crate) fn remove(folder: &Path) -> io::Result<()> {
         fs::remove_file(folder.join(FILE))?;
         File::open(folder)?.sync_all()

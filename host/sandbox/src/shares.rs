@@ -1,8 +1,8 @@
-//! What a tenant may have of what all tenants share.
+//! Tenants' shares of common limits.
 
 use std::fmt::Debug;
 
-/// Something that tenants share.
+/// A resource that tenants share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shared {
     /// Sandboxes at once.
@@ -16,7 +16,7 @@ pub enum Shared {
 }
 
 impl Shared {
-    /// What it is, in the plural.
+    /// Its name in the plural.
     pub(crate) fn what(self) -> &'static str {
         match self {
             Self::Sandboxes => "sandboxes",
@@ -26,7 +26,7 @@ impl Shared {
         }
     }
 
-    /// What its owner can do to have less of it.
+    /// How its owner can use less of it.
     pub(crate) fn remedy(self) -> &'static str {
         match self {
             Self::Sandboxes => "remove some",
@@ -38,7 +38,7 @@ impl Shared {
         }
     }
 
-    /// The tenant's limit that is another share than an equal one.
+    /// The name of the tenant's limit that overrides the equal share.
     pub(crate) fn limit(self) -> Option<&'static str> {
         match self {
             Self::Sandboxes => Some("sandboxes"),
@@ -49,13 +49,13 @@ impl Shared {
     }
 }
 
-/// Who knows what a tenant may have.
+/// Provides the shares of tenants.
 pub trait Shares: Debug + Send + Sync {
-    /// The most that a tenant may have of `all`, the total for all tenants.
+    /// The most that a tenant may use of `all`, the total for all tenants.
     fn most(&self, tenant: &str, of: Shared, all: u64) -> u64;
 }
 
-/// Every tenant may have all there is: there is one.
+/// Gives every tenant the total, if there is only one tenant.
 #[derive(Clone, Copy, Debug)]
 pub struct Undivided;
 

@@ -1,4 +1,4 @@
-//! What is on disk about a snapshot. It is written once its files are there.
+//! The record of a snapshot on disk. It is written when its files are complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,33 +7,33 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The files of a sandbox at one time, of which others can be made as long as it is there.
+/// The files of a sandbox at one time, for making other sandboxes.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Its name for the agent, that nobody guesses.
+    /// Its unguessable id.
     pub id: String,
-    /// What its owner calls it.
+    /// Its owner's name for it.
     pub name: Option<String>,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: String,
-    /// The RL run of the sandbox that it is of.
+    /// The RL run of its sandbox.
     pub job: String,
-    /// That sandbox.
+    /// The sandbox that it was made from.
     pub sandbox: String,
-    /// The image that lies below its files.
+    /// The image below its files.
     pub image: String,
     /// When it was made, in microseconds since 1970.
     pub created_at_us: u64,
-    /// When a sandbox was made of it last; when it was made, before that.
+    /// When a sandbox was last made of it, or when it was created.
     pub used_at_us: u64,
-    /// What it takes of the disk, beside what it shares with others.
+    /// Its size on disk, without what it shares with others.
     pub disk_bytes: u64,
-    /// Copies of sandboxes' files that lie over the image, uppermost first; the first is its own.
+    /// Copies of sandboxes' files over the image, uppermost first; the first is its own.
     pub(crate) layers: Vec<String>,
 }
 
 impl Snapshot {
-    /// Puts it on record.
+    /// Writes the record.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let partial = folder.join(format!("{}.partial", self.id));
         let mut file = File::create(&partial)?;
@@ -43,7 +43,7 @@ impl Snapshot {
         File::open(folder)?.sync_all()
     }
 
-    /// Takes one off the record.
+    /// Removes a record.
     pub(crate) fn remove(folder: &Path, id: &str) -> io::Result<()> {
         match fs::remove_file(path(folder, id)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -52,9 +52,8 @@ impl Snapshot {
         File::open(folder)?.sync_all()
     }
 
-    /// All that are on record in a folder, which is made if it is not there, and whose copies are
-    /// among `layers`. Of two of one name the older is removed: an agent that ended in between had
-    /// replaced it.
+    /// All recorded snapshots in a folder, which is made if missing, with copies among `layers`. Of
+    /// two with the same name, the older is removed: an agent stopped while replacing it.
     pub(crate) fn all(folder: &Path, layers: &[String]) -> io::Result<BTreeMap<String, Self>> {
         fs::create_dir_all(folder)?;
         let mut all: Vec<Self> = Vec::new();
@@ -69,10 +68,10 @@ impl Snapshot {
                     all.push(snapshot);
                 }
                 Ok(snapshot) => {
-                    tracing::error!(snapshot = %snapshot.id, "files of it are missing; it is left out");
+                    tracing::error!(snapshot = %snapshot.id, "ignoring a snapshot with missing files");
                 }
                 Err(error) => {
-                    tracing::error!(path = %path.display(), %error, "no snapshot; it is left as it is");
+                    tracing::error!(path = %path.display(), %error, "could not read a snapshot; leaving it unchanged");
                 }
             }
         }
@@ -89,7 +88,7 @@ impl Snapshot {
         Ok(kept)
     }
 
-    /// Whether another one has taken its name.
+    /// Whether another snapshot replaces it by taking its name.
     pub(crate) fn is_replaced_by(&self, other: &Self) -> bool {
         self.id != other.id
             && self.name.is_some()

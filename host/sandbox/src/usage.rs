@@ -1,5 +1,5 @@
-//! What a sandbox takes of the disk. Its processes go on to write meanwhile, and may be hostile: no
-//! link is followed, no depth of folders takes many descriptors, and what has lost its name counts.
+//! Measures the disk usage of a sandbox. Its processes continue to write, and may be hostile: links
+//! are not followed, deep folders use few descriptors, and deleted open files count.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,27 +13,27 @@ use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2, statat, statfs,
 };
 
-/// Bytes of a block as the system counts them.
+/// Size of a block in the system's counts.
 const BLOCK_BYTES: u64 = 512;
-/// What a file counts at least, so that empty ones are not free.
+/// Minimum size of a file, so that empty ones are not free.
 const FILE_BYTES: u64 = 4 << 10;
-/// Bytes of a path from one open folder to the next.
+/// Maximum length of a path from one open folder to the next.
 const PATH_BYTES_MAX: usize = 512;
-/// Open folders on the way to one, each at the end of such a path. Nothing but an attack is deeper.
+/// Maximum number of open folders above a folder, each after such a path. Only an attack is deeper.
 const ANCHORS_MAX: usize = 256;
-/// Open files of all threads of a sandbox. Nothing but an attack has more.
+/// Maximum number of open files of all threads of a sandbox. Only an attack has more.
 const LOOKS_MAX: u64 = 4_000_000;
-/// File systems in memory: `tmpfs` and `hugetlbfs`.
+/// Magic numbers of file systems in memory: `tmpfs` and `hugetlbfs`.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x9584_58f6];
 
-/// A folder yet to be looked into: an open one above it, the path from there, and how many there are.
+/// A folder to visit: an open folder above it, the path from there, and the number of open folders.
 type Place = (Rc<OwnedFd>, PathBuf, usize);
 
-/// Bytes on disk, of which each file counts once.
+/// Disk usage, counting each file once.
 #[derive(Default)]
 struct Total {
     bytes: u64,
-    /// Files that are met more than once, by device and number.
+    /// Files with several links, by device and inode.
     met: BTreeSet<(u64, u64)>,
 }
 
@@ -45,7 +45,7 @@ impl Total {
     }
 }
 
-/// Bytes on disk of a folder with all that is in it. What vanishes meanwhile is not counted.
+/// Disk usage of a folder and its contents. Files that vanish meanwhile are not counted.
 pub(crate) fn of_folder(folder: &Path) -> u64 {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -88,12 +88,12 @@ pub(crate) fn of_folder(folder: &Path) -> u64 {
     total.bytes
 }
 
-/// Bytes on disk of files that have no name any more, but are open in these processes or mapped.
+/// Disk usage of deleted files that are open or mapped in these processes.
 pub(crate) fn of_nameless(processes: &[i32]) -> u64 {
     let (mut total, mut looks) = (Total::default(), 0_u64);
     for process in processes {
         let process = PathBuf::from(format!("/proc/{process}"));
-        // Threads may have descriptors of their own.
+        // Threads may have separate descriptors.
         for thread in paths(&process.join("task")) {
             for file in paths(&thread.join("fd")) {
                 looks += 1;

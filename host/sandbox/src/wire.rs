@@ -1,35 +1,35 @@
-//! What an agent tells the first process of a sandbox, and what that answers.
+//! The messages between an agent and the first process of a sandbox.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What the sandbox is made of. Paths are those of the machine.
+/// The setup of a sandbox. Paths are those of the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     /// The host name inside.
     pub(crate) name: String,
     /// An empty folder to mount the root on.
     pub(crate) root: PathBuf,
-    /// The root first, then what lies within it.
+    /// The root first, then overlays within it.
     pub(crate) overlays: Vec<Overlay>,
-    /// Folders of the machine that are seen as they are, read-only: where from, where to.
+    /// Folders of the machine to mount read-only: source and target.
     pub(crate) read_only: Vec<(PathBuf, PathBuf)>,
-    /// Bytes of shared memory.
+    /// Size of shared memory.
     pub(crate) shm_bytes: u64,
-    /// The user of the machine that makes the user namespace.
+    /// The user id that makes the user namespace.
     pub(crate) owner: u32,
-    /// What no file may be longer than.
+    /// Maximum size of a file.
     pub(crate) file_bytes_max: u64,
-    /// Protections that are left out, to prove by a test that they are needed.
+    /// Protections to leave out, so that a test can prove that they are needed.
     pub(crate) without: Vec<Guard>,
 }
 
 /// A private writable folder over read-only ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Overlay {
-    /// Where it is inside, such as `/`.
+    /// Mount point inside, such as `/`.
     pub(crate) at: PathBuf,
     /// The read-only folders, uppermost first.
     pub(crate) lower: Vec<PathBuf>,
@@ -39,36 +39,36 @@ pub(crate) struct Overlay {
     pub(crate) work: PathBuf,
 }
 
-/// A protection. Each one can be left out by tests, which show what it is there for.
+/// A protection. Tests leave out each one to show what it prevents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
-    /// Root inside is nobody outside.
+    /// Root inside is an unprivileged user outside.
     UserNamespace,
-    /// Its own processes only.
+    /// Only its own processes are visible.
     PidNamespace,
-    /// Its own network, without any way out.
+    /// A separate network without a connection to others.
     NetNamespace,
-    /// Its own root folder.
+    /// A separate root folder.
     Root,
-    /// System calls that sandboxes have no use for are refused.
+    /// Unneeded system calls are refused.
     Seccomp,
-    /// No program gives its user more than that user has.
+    /// Setuid programs give no additional rights.
     NoNewPrivileges,
-    /// Files of the kernel that tell of the machine are hidden.
+    /// Kernel files that reveal information about the machine are hidden.
     MaskedProc,
-    /// Bounds by cgroups: memory, processes, cores.
+    /// Limits by cgroups: memory, processes, cores.
     Cgroup,
-    /// A bound on what it writes to disk.
+    /// A limit on the files that it writes.
     Disk,
-    /// Paths that are used from outside stay within its root.
+    /// Paths used from outside stay within its root.
     Lookup,
 }
 
-/// What the first process is to do.
+/// A request to the first process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Run a command. Its standard input, output and error output go with it.
+    /// Run a command. Sent with descriptors for standard input, output and error.
     Spawn {
         id: u64,
         command: Vec<String>,
@@ -77,20 +77,20 @@ pub(crate) enum Order {
         /// User and group inside.
         user: (u32, u32),
     },
-    /// Send a signal to a command's first process, or end all that descends from it.
+    /// Send a signal to a command's first process, or kill its whole process tree.
     Signal { id: u64, signal: i32, tree: bool },
 }
 
-/// What the first process tells.
+/// A reply of the first process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// All is in place; the root folder goes with it.
+    /// The setup is complete. Sent with a descriptor of the root folder.
     Ready,
-    /// It is not to be.
+    /// The setup failed.
     Failed { cause: String },
-    /// A command runs.
+    /// A command was started.
     Spawned { id: u64, pid: i32 },
-    /// A command can't be run.
+    /// A command could not be started.
     NotSpawned { id: u64, cause: String },
     /// A command's first process ended, by itself or by a signal.
     Ended {

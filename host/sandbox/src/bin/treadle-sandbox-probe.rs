@@ -1,4 +1,4 @@
-//! What keeps a sandbox, as a program of its own for tests; and an agent that is killed.
+//! Programs for tests: the keeper of sandboxes, and an agent to be killed.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ fn agent(folder: PathBuf) -> ExitCode {
     }
 }
 
-/// Has a sandbox that runs and one that is paused, tells their names, and waits for its end.
+/// Makes a running and a paused sandbox, prints their names, and waits to be killed.
 async fn keep(folder: PathBuf) -> Result<(), SandboxError> {
     let program = std::env::current_exe().map_err(SandboxError::Machine)?;
     let config = SandboxConfig::new((program, Vec::new()), folder, vec![0]);

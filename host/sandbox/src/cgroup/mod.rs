@@ -1,7 +1,7 @@
-//! Bounds by cgroups. Version 2 has one tree; version 1 has one for each controller, with other
-//! names for the same things. All of a sandbox is in one cgroup, from its first process on, so that
-//! nothing moves between cgroups while commands run: what an action is given is written there just
-//! before it begins.
+//! Limits by cgroups. Version 2 has one hierarchy; version 1 has one for each controller, with
+//! other file names. A sandbox's processes are all in one cgroup from the first one on, so that
+//! none moves between cgroups while commands run: an action's resources are written to the cgroup
+//! just before it begins.
 
 mod mounts;
 #[cfg(test)]
@@ -16,28 +16,28 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) use mounts::Hierarchy;
 
-/// Microseconds in which the bound on time of processors holds.
+/// Period of the limit on CPU time, in microseconds.
 const PERIOD_US: u64 = 100_000;
-/// Thousandths of a core that a sandbox has while none of its actions runs: enough for what it left
-/// in the background to answer, too little to matter.
+/// Thousandths of a core for a sandbox without running actions: enough for its background processes
+/// to answer, too little to matter.
 const IDLE_MILLI: u64 = 50;
-/// Looks at whether all processes are stopped, before stopping them is tried again.
+/// Checks whether all processes are frozen, before freezing is tried again.
 const BEGIN_AGAIN: u32 = 50;
-/// How long what was killed takes to be gone, and what is stopped to stand still.
+/// Timeout for killed processes to disappear, and for processes to freeze.
 const GONE_MAX: Duration = Duration::from_secs(5);
 
-/// What bounds a sandbox from its beginning to its end.
+/// The limits of a sandbox for its whole life.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) memory_bytes: u64,
     pub(crate) processes: u64,
 }
 
-/// Where the cgroups of sandboxes are made.
+/// The parent of the sandboxes' cgroups.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
     hierarchy: Hierarchy,
-    /// The folder of this daemon, within the hierarchy.
+    /// The folder of this daemon within the hierarchy.
     own: String,
     cores: Vec<u32>,
 }
@@ -54,7 +54,7 @@ impl Cgroups {
     /// Opens the folder `own` of a hierarchy, for actions that run on `cores`.
     ///
     /// # Errors
-    /// What can't be made or written.
+    /// If a folder or file can't be made or written.
     pub(crate) fn open(hierarchy: Hierarchy, own: &str, cores: Vec<u32>) -> io::Result<Self> {
         let own = own.to_owned();
         hierarchy.make(&own)?;
@@ -77,7 +77,7 @@ impl Cgroups {
         Ok(cgroup)
     }
 
-    /// The cgroup of this sandbox, whether it is there or not.
+    /// The cgroup of a sandbox, whether it exists or not.
     pub(crate) fn of(&self, id: &str) -> Cgroup {
         Cgroup {
             hierarchy: self.hierarchy.clone(),
@@ -86,14 +86,14 @@ impl Cgroups {
         }
     }
 
-    /// Removes the folder of this daemon, which is empty by now.
+    /// Removes the folder of this daemon, which must be empty.
     pub(crate) fn close(&self) {
         for folder in self.hierarchy.folders(&self.own) {
             let _ = fs::remove_dir(folder);
         }
     }
 
-    /// Sandboxes that have a cgroup.
+    /// Names of sandboxes that have a cgroup.
     pub(crate) fn found(&self) -> Vec<String> {
         let mut found: Vec<String> = self
             .hierarchy
@@ -112,7 +112,7 @@ impl Cgroups {
 }
 
 impl Cgroup {
-    /// Files through which a process enters it.
+    /// Files for moving a process into the cgroup.
     pub(crate) fn procs(&self) -> Vec<PathBuf> {
         let folders = self.hierarchy.folders(&self.name);
         folders
@@ -126,7 +126,7 @@ impl Cgroup {
         match &self.hierarchy {
             Hierarchy::Unified(_) => {
                 self.write("memory", "memory.max", &memory)?;
-                // Absent where the kernel has no swap.
+                // Absent if the kernel has no swap.
                 let _ = self.write("memory", "memory.swap.max", "0");
             }
             Hierarchy::Split(_) => {
@@ -137,7 +137,7 @@ impl Cgroup {
         self.write("pids", "pids.max", &limits.processes.to_string())
     }
 
-    /// Gives it what its running actions have: each one's cores, or one that may be any.
+    /// Applies the cores of the running actions; an empty list is one core, whichever.
     pub(crate) fn give(&self, grants: &[&[u32]]) -> io::Result<()> {
         let count: u64 = grants.iter().map(|cores| cores.len().max(1) as u64).sum();
         let pinned = !grants.is_empty() && grants.iter().all(|cores| !cores.is_empty());
@@ -164,7 +164,7 @@ impl Cgroup {
         self.write("cpuset", "cpuset.cpus", &set.join(","))
     }
 
-    /// Stops or resumes all of it.
+    /// Freezes or resumes all processes.
     pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
         let until = Instant::now() + GONE_MAX;
         let mut tries = 0;
@@ -179,7 +179,7 @@ impl Cgroup {
             }
             std::thread::sleep(Duration::from_millis(1));
             tries += 1;
-            // Version 1 misses processes that appear meanwhile, and may have to begin again.
+            // Version 1 may miss new processes, and then has to begin again.
             if tries % BEGIN_AGAIN == 0 && matches!(self.hierarchy, Hierarchy::Split(_)) {
                 self.tell(false)?;
             }
@@ -208,7 +208,7 @@ impl Cgroup {
         }
     }
 
-    /// Processes that the kernel ended for want of memory.
+    /// Number of processes that the kernel killed because of the memory limit.
     pub(crate) fn out_of_memory(&self) -> u64 {
         let file = match &self.hierarchy {
             Hierarchy::Unified(_) => "memory.events",
@@ -221,7 +221,7 @@ impl Cgroup {
             .unwrap_or(0)
     }
 
-    /// Bytes of memory that it has now.
+    /// Current memory use in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let file = match &self.hierarchy {
             Hierarchy::Unified(_) => "memory.current",
@@ -230,11 +230,11 @@ impl Cgroup {
         self.read("memory", file).trim().parse().unwrap_or(0)
     }
 
-    /// Ends all that is in it, and removes it. Gives whether nothing is left.
+    /// Kills all processes, and removes the cgroup. Returns whether nothing is left.
     pub(crate) fn remove(&self) -> bool {
         let until = Instant::now() + GONE_MAX;
         loop {
-            // Again and again: a copy of its files may be about to stop it.
+            // Repeated, because a copy of its files may freeze it again.
             let _ = self.freeze(false);
             if matches!(self.hierarchy, Hierarchy::Unified(_)) {
                 let _ = self.write("freezer", "cgroup.kill", "1");
@@ -256,7 +256,7 @@ impl Cgroup {
         }
     }
 
-    /// Processes that are in it, as the machine numbers them.
+    /// Pids of its processes, as the machine numbers them.
     pub(crate) fn processes(&self) -> Vec<i32> {
         let folders = self.hierarchy.folders(&self.name);
         let first = folders.first().map(|folder| pids(folder));

@@ -1,15 +1,15 @@
-//! Where the kernel's cgroups are: one tree, or one for each controller.
+//! Locations of the kernel's cgroups: one hierarchy, or one for each controller.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What sandboxes are bounded by.
+/// Controllers that sandboxes need.
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
-/// Stops and resumes; part of version 2 itself.
+/// Freezes processes; built into version 2.
 const FREEZER: &str = "freezer";
 
-/// Folders in which cgroups are made.
+/// Folders for cgroups.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Hierarchy {
     /// Version 2: one folder.
@@ -19,11 +19,11 @@ pub(crate) enum Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds what this machine has, by its table of mounts; `delegated` is a folder of version 2 that
-    /// is to be used.
+    /// Finds the hierarchies in the machine's table of mounts; `delegated` is a version 2 folder to
+    /// use instead.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing controllers.
     pub(crate) fn find(mounts: &str, delegated: Option<&Path>) -> io::Result<Self> {
         if let Some(folder) = delegated {
             return Ok(Self::Unified(folder.to_owned()));
@@ -66,7 +66,7 @@ impl Hierarchy {
         Err(io::Error::new(io::ErrorKind::NotFound, cause))
     }
 
-    /// The folder of a cgroup that has this controller.
+    /// The folder of a cgroup for this controller.
     pub(super) fn folder(&self, controller: &str, name: &str) -> PathBuf {
         match self {
             Self::Unified(root) => root.join(name),
@@ -89,7 +89,7 @@ impl Hierarchy {
         }
     }
 
-    /// Makes a cgroup in a folder that is there.
+    /// Makes a cgroup in an existing folder.
     pub(super) fn make(&self, name: &str) -> io::Result<()> {
         let told = |folder: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
@@ -113,7 +113,7 @@ impl Hierarchy {
                 fs::write(&above, wanted).map_err(|error| told(&above, error))
             }
             Self::Split(roots) => {
-                // A cpuset has nothing until it is told.
+                // A new cpuset is empty until it is set.
                 let Some((_, root)) = roots.iter().find(|(known, _)| *known == "cpuset") else {
                     return Ok(());
                 };

@@ -1,5 +1,5 @@
-//! Against plain files in the place of the kernel's: what is written is what is tested. The version
-//! that this machine has is tested by real sandboxes.
+//! Tests with plain files in place of the kernel's, checking what is written. The version of this
+//! machine is also tested by real sandboxes.
 
 use std::fs;
 use std::path::Path;

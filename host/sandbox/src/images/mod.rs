@@ -1,4 +1,4 @@
-//! What sandboxes are made of: folders that are read by many and written by none.
+//! Images of sandboxes: read-only folders shared by many.
 
 mod owners;
 mod sources;
@@ -21,9 +21,9 @@ use crate::usage;
 use crate::wire::Overlay;
 pub use sources::ImageSources;
 
-/// The image that is always there: the programs of this machine, without its data.
+/// The image that always exists: the programs of this machine, without its data.
 pub const SYSTEM_IMAGE: &str = "system";
-/// Bytes of an image's name.
+/// Maximum length of an image's name, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
 /// The images of an agent.
@@ -31,29 +31,29 @@ const NAME_BYTES_MAX: usize = 128;
 pub(crate) struct Images {
     folder: PathBuf,
     uid: u32,
-    /// Held while one comes or goes.
+    /// Held while an image is added or removed.
     changing: Arc<Mutex<()>>,
     known: Arc<Mutex<BTreeMap<String, Known>>>,
 }
 
-/// What is known of an image so far.
+/// The known size and last use of an image.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     bytes: Option<u64>,
     used_at_us: Option<u64>,
 }
 
-/// What an image looks like to a sandbox.
+/// The layers that an image provides to a sandbox.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// Where it has an overlay, and what lies below that, uppermost first.
+    /// Mount points of overlays, with their lower layers, uppermost first.
     pub(crate) overlays: Vec<(PathBuf, Vec<PathBuf>)>,
-    /// Folders of the machine that are seen as they are.
+    /// Folders of the machine that are mounted read-only.
     pub(crate) read_only: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Images {
-    /// The images in a folder, with that of this machine's programs made again.
+    /// Opens the images in a folder, and recreates the system image.
     ///
     /// # Errors
     /// The system's.
@@ -72,13 +72,13 @@ impl Images {
             .iter()
             .filter(|name| name.starts_with('.'))
         {
-            // What an import that never ended left.
+            // Left by an incomplete import.
             layers::remove(&folder.join(name))?;
         }
         Ok(images)
     }
 
-    /// The image of this name.
+    /// The image with this name.
     pub(crate) fn get(&self, name: &str) -> Result<Image, SandboxError> {
         let name = if name.is_empty() { SYSTEM_IMAGE } else { name };
         let unknown = || SandboxError::ImageUnknown(name.to_owned());
@@ -103,13 +103,13 @@ impl Images {
         names
     }
 
-    /// A sandbox is made of it now.
+    /// Records that a sandbox is made of an image.
     pub(crate) fn used(&self, name: &str) {
         self.known().entry(name.to_owned()).or_default().used_at_us = Some(now_us());
     }
 
-    /// All but that of this machine's programs, each measured once. Which were used last is not
-    /// known of an earlier agent's time: those that came last count as used last then.
+    /// All images except the system image, each measured once. Uses before this agent's start are
+    /// unknown: then the import counts as the last use.
     ///
     /// # Errors
     /// The system's.
@@ -141,18 +141,18 @@ impl Images {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tenant whose an image is; nothing where it is all tenants'.
+    /// The tenant that owns an image; `None` if all tenants may use it.
     pub(crate) fn owner(&self, name: &str) -> Option<String> {
-        // None is named where it is that of this machine's programs.
+        // The system image belongs to all.
         let is_system = name.is_empty() || name == SYSTEM_IMAGE;
         (!is_system).then(|| owners::of(&self.folder, name))?
     }
 
-    /// Makes an image of a folder, an archive (`.tar`), or an OCI image layout: a tenant's, or all
-    /// tenants' without one. It is there once all of it is.
+    /// Imports an image from a folder, an archive (`.tar`), or an OCI image layout, for a tenant or
+    /// for all. It is available when it is complete.
     ///
     /// # Errors
-    /// What is wrong with the name or the source.
+    /// An invalid name or source.
     pub(crate) fn import(
         &self,
         name: &str,
@@ -162,12 +162,11 @@ impl Images {
         check_name(name).map_err(|problem| SandboxError::Value("image", problem))?;
         let _changing = self.lock();
         if name == SYSTEM_IMAGE {
-            let problem = "is the machine's own; take another name".to_owned();
+            let problem = "is reserved for this machine's programs; use another name".to_owned();
             return Err(SandboxError::Value("image", problem));
         }
         if self.folder.join(name).exists() {
-            let problem =
-                format!("`{name}` is there already; remove it first, or take another name");
+            let problem = format!("`{name}` already exists; remove it first, or use another name");
             return Err(SandboxError::Value("image", problem));
         }
         let partial = self.folder.join(format!(".{name}"));
@@ -183,14 +182,14 @@ impl Images {
         })
     }
 
-    /// Takes an image that no sandbox has out of sight. Gives the folder that is to be removed, which
-    /// takes longer; the next start does it otherwise.
+    /// Renames an unused image out of the list. Returns the folder to remove, which takes longer;
+    /// otherwise the next start removes it.
     pub(crate) fn remove(&self, name: &str) -> Result<PathBuf, SandboxError> {
         if name == SYSTEM_IMAGE || check_name(name).is_err() || !self.folder.join(name).is_dir() {
             return Err(SandboxError::ImageUnknown(name.to_owned()));
         }
         let _changing = self.lock();
-        // Half of it is no image.
+        // Renamed as a whole, so that no partial image is left.
         let gone = self.folder.join(format!(".gone-{}-{name}", now_us()));
         fs::rename(self.folder.join(name), &gone)
             .and_then(|()| owners::forget(&self.folder, name))
@@ -203,19 +202,19 @@ impl Images {
     }
 }
 
-/// What is wrong with the name of an image or a snapshot.
+/// Checks the name of an image or a snapshot; returns the problem.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     let plain = !name.starts_with('.') && name.bytes().all(allowed);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !plain {
         return Err(format!(
-            "must be letters, digits and `-_.:`, at most {NAME_BYTES_MAX}, and begin with no dot"
+            "must be at most {NAME_BYTES_MAX} letters, digits and `-_.:`, and must not begin with a dot"
         ));
     }
     Ok(())
 }
 
-/// Overlays of a sandbox: its private parts over copies of others' parts over the image.
+/// The overlays of a sandbox: its private parts over copies over the image.
 pub(crate) fn overlays(image: &Image, record: &Record, own: &Path, copies: &Path) -> Vec<Overlay> {
     let each = image.overlays.iter().enumerate();
     each.map(|(index, (at, base))| {

@@ -1,6 +1,6 @@
-//! What of this machine may become an image: what is below the folders that an operator lists, and is
-//! not the daemon's own. Whoever may name a path would read any file by it otherwise, and who reads the
-//! daemon's own files is its admin.
+//! Permitted sources of images on this machine: files below the operator's listed folders, except
+//! the daemon's own. Otherwise clients could read any file by importing it, and reading the
+//! daemon's own files would make them its admin.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -14,51 +14,51 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use crate::error::SandboxError;
 
-/// Where the kernel shows processes, their variables and the machine itself.
+/// Where the kernel exposes processes, their variables and the machine itself.
 const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
-/// What the first token of an admin lies in, beside the store.
+/// Name of the file beside the store with the first admin token.
 const TOKEN: &str = "admin-token";
-/// Files that are looked at for other names of the daemon's own.
+/// Maximum number of files that are checked for other names of the daemon's own files.
 const FILES_MAX: usize = 2_000_000;
 
-/// What of this machine may become an image.
+/// Permitted sources of images on this machine.
 #[derive(Clone, Debug, Default)]
 pub struct ImageSources {
-    /// Folders that are listed.
+    /// The listed folders.
     pub folders: Vec<PathBuf>,
-    /// Files and folders of the daemon: neither they nor what has them in it become images.
+    /// Files and folders of the daemon: neither they nor folders that contain them become images.
     pub private: Vec<PathBuf>,
-    /// The store's file. Of its folder nothing becomes an image but folders that are listed
-    /// themselves, and are not the store's.
+    /// The store's file. In its folder, only listed subfolders that are not the store's may become
+    /// images.
     pub store: Option<PathBuf>,
 }
 
-/// Something that may become an image, held so that no other can take its place.
+/// An opened source, so that no other file can take its place.
 #[derive(Debug)]
 pub(crate) struct Source(OwnedFd);
 
 impl Source {
-    /// A path to it, while it is held.
+    /// A path to it, while it is open.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 }
 
 impl ImageSources {
-    /// Takes hold of what a path leads to.
+    /// Opens the source at a path.
     ///
     /// # Errors
-    /// It is not there, is not below a listed folder, or is the daemon's own.
+    /// If it does not exist, is not below a listed folder, or is the daemon's own.
     pub(crate) fn open(&self, path: &Path) -> Result<Source, SandboxError> {
         let wrong = |problem: String| SandboxError::Value("path", problem);
         let shown = path.display();
         if self.folders.is_empty() {
-            let problem = "can't be imported: no folder is listed in `sandboxes.image_folders`; have the operator of the machine list the one with images";
+            let problem = "can't be imported: no folder is listed in `sandboxes.image_folders`; ask the machine's operator to list the folder with images";
             return Err(wrong(problem.to_owned()));
         }
         let outside = || {
             let problem = format!(
-                "is {shown}, which is not below a folder of `sandboxes.image_folders`; move it there, or have its folder listed"
+                "is {shown}, which is not below a folder of `sandboxes.image_folders`; move it there, or ask the operator to list its folder"
             );
             wrong(problem)
         };
@@ -68,7 +68,7 @@ impl ImageSources {
         };
         let real = match fs::canonicalize(path) {
             Ok(real) => real,
-            // Whether a file is there is told of listed folders only.
+            // Only within listed folders is it revealed whether a file exists.
             Err(_) if !self.names(path) => return Err(outside()),
             Err(error) => return Err(failed(error)),
         };
@@ -82,7 +82,7 @@ impl ImageSources {
         }
         let own = || {
             let problem = format!(
-                "is {shown}, which is the daemon's own or has something of it; import a folder that has nothing of the daemon's"
+                "is {shown}, which is one of the daemon's own files or contains one; import a folder without the daemon's files"
             );
             wrong(problem)
         };
@@ -96,7 +96,7 @@ impl ImageSources {
         Ok(source)
     }
 
-    /// Whether a path is written as one below a listed folder.
+    /// Whether a path, as written, is below a listed folder.
     fn names(&self, path: &Path) -> bool {
         let is_plain = path.components().all(|part| part != Component::ParentDir);
         is_plain && self.folders.iter().any(|folder| path.starts_with(folder))
@@ -109,8 +109,8 @@ impl ImageSources {
         all.any(|own| real.starts_with(&own) || own.starts_with(real))
     }
 
-    /// Whether it is in the store's folder, or has that in it, and the listed folder makes no
-    /// difference.
+    /// Whether it is in the store's folder or contains that, and the listed folder does not make it
+    /// an exception.
     fn is_store(&self, real: &Path, listed: &Path) -> bool {
         let Some((folder, file)) = self.store.as_deref().and_then(parts) else {
             return false;
@@ -126,7 +126,7 @@ impl ImageSources {
         is_own || listed == folder || !listed.starts_with(&folder)
     }
 
-    /// Whether a file, or one in a folder, is the daemon's own by another name.
+    /// Whether a file, or one in a folder, is a hard link to a file of the daemon.
     fn has_other_name(&self, path: &Path) -> io::Result<bool> {
         let own = self.own_files();
         let is_own = |found: &Metadata| found.is_file() && own.contains(&id(found));
@@ -155,7 +155,7 @@ impl ImageSources {
         Ok(false)
     }
 
-    /// The daemon's files by device and number.
+    /// The daemon's files by device and inode.
     fn own_files(&self) -> BTreeSet<(u64, u64)> {
         let store = self.store.as_deref().and_then(parts);
         let store = store.map(|(folder, _)| folder);
@@ -183,7 +183,7 @@ fn parts(file: &Path) -> Option<(PathBuf, &OsStr)> {
     Some((real_of(folder), file.file_name()?))
 }
 
-/// Where a path leads, as far as that is there.
+/// Resolves a path as far as it exists.
 fn real_of(path: &Path) -> PathBuf {
     if let Ok(real) = fs::canonicalize(path) {
         return real;
@@ -194,7 +194,7 @@ fn real_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Takes hold of a path that has no links in it; one that has come since leads nowhere.
+/// Opens a path without links; fails if it contains one by now.
 fn held(real: &Path) -> io::Result<Source> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let opened = openat2(CWD, real, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_a_listed_folder_is_taken_and_nothing_else() {
+    fn only_files_below_listed_folders_are_accepted() {
         let (folder, sources) = machine();
         let at = |path: &str| folder.path().join(path);
         symlink(at("other"), at("images/out")).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_s_own_is_taken_by_no_list() {
+    fn the_daemons_own_files_are_never_accepted() {
         let (folder, mut sources) = machine();
         let at = |path: &str| folder.path().join(path);
         fs::create_dir(at("kv")).unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_of_the_daemon_s_own_is_none_of_an_image() {
+    fn hard_links_to_the_daemons_files_are_refused() {
         let (folder, sources) = machine();
         let at = |path: &str| folder.path().join(path);
         for (own, name) in [
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_stays_what_it_was() {
+    fn an_opened_source_can_t_be_replaced() {
         let (folder, sources) = machine();
         let at = |path: &str| folder.path().join(path);
         let source = sources.open(&at("images/debian")).unwrap();

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use super::Image;
 use crate::layers;
 
-/// Folders of programs and libraries. On most machines all but the first are links into it.
+/// Folders of programs and libraries. On most machines, all but the first are links into it.
 const PROGRAMS: [&str; 6] = ["usr", "bin", "sbin", "lib", "lib32", "lib64"];
-/// Of `/etc`, what programs need to find libraries, certificates and themselves.
+/// Files in `/etc` that programs need to find libraries, certificates and themselves.
 const SETTINGS: [&str; 12] = [
     "alternatives",
     "bash.bashrc",
@@ -26,7 +26,7 @@ const SETTINGS: [&str; 12] = [
     "profile",
     "ssl/certs",
 ];
-/// Folders that are empty at first.
+/// Folders that are initially empty.
 const EMPTY: [(&str, u32); 12] = [
     ("dev", 0o755),
     ("etc", 0o755),
@@ -49,12 +49,12 @@ const VAR: [(&str, u32); 4] = [
     ("var/tmp", 0o1777),
 ];
 
-/// How deep folders of `/usr` are root's inside; all below `local` are.
+/// Depth to which folders of `/usr` belong to root inside; all below `local` do.
 const OWNED_DEPTH: usize = 3;
 /// The image's parts: the root, and folders of `/usr`.
 const PARTS: [&str; 2] = ["root", "usr"];
 
-/// Makes it in a folder.
+/// Makes the image in a folder.
 pub(super) fn make(folder: &Path, uid: u32) -> io::Result<()> {
     fs::create_dir(folder)?;
     let [root, usr] = PARTS.map(|part| folder.join(part));
@@ -63,8 +63,8 @@ pub(super) fn make(folder: &Path, uid: u32) -> io::Result<()> {
     make_folders(Path::new("/usr"), &usr, uid, OWNED_DEPTH)
 }
 
-/// Makes the folders that are in another one: the machine's files seem nobody's inside, and root may
-/// add to folders of its own only.
+/// Copies the folder structure: the machine's files appear to belong to nobody inside, and root may
+/// add files only to its own folders.
 fn make_folders(from: &Path, to: &Path, uid: u32, depth: usize) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -130,7 +130,7 @@ fn make_root(folder: &Path, uid: u32) -> io::Result<()> {
     )
 }
 
-/// What it looks like: `/usr` can be written to as well, over the machine's.
+/// The image's layers: `/usr` is writable as well, over the machine's.
 pub(super) fn image(folder: &Path) -> Image {
     let [root, usr] = PARTS.map(|part| folder.join(part));
     let mut overlays = vec![(PathBuf::from("/"), vec![root])];
@@ -152,7 +152,7 @@ pub(super) fn image(folder: &Path) -> Image {
     }
 }
 
-/// Gives a folder and all in it to root inside.
+/// Makes root inside the owner of a folder and its contents.
 fn own(path: &Path, uid: u32) -> io::Result<()> {
     std::os::unix::fs::lchown(path, Some(uid), Some(uid))?;
     if fs::symlink_metadata(path)?.is_dir() {

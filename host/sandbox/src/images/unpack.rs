@@ -1,5 +1,5 @@
-//! Unpacking: a folder, an archive, or an image as OCI lays it out. Sources are hostile: no entry
-//! lands outside, none is a device, and owners are users of sandboxes.
+//! Unpacks a folder, an archive, or an OCI image layout. Sources are untrusted: no entry may land
+//! outside, devices are refused, and owners are mapped to users of sandboxes.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
@@ -13,15 +13,15 @@ use tar::{Archive, EntryType};
 use crate::digest::hex;
 use crate::inside::IDS;
 
-/// Entries of one archive.
+/// Maximum number of entries in an archive.
 const ENTRIES_MAX: usize = 2_000_000;
-/// Bytes of the files of one archive, however few it takes to say so.
+/// Maximum size of the files in an archive, regardless of its compressed size.
 const BYTES_MAX: u64 = 256 << 30;
-/// Bytes of an index or a manifest.
+/// Maximum size of an index or a manifest.
 const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
-/// What a file's name begins with that stands for one that is no more.
+/// Prefix of a marker file for a deleted file.
 const WHITEOUT: &str = ".wh.";
-/// The name that stands for all that was in a folder.
+/// Name of the marker file for the deleted contents of a folder.
 const OPAQUE: &str = ".wh..wh..opq";
 
 /// Unpacks a source into an empty folder.
@@ -33,7 +33,7 @@ pub(super) fn into(folder: &Path, from: &Path, uid: u32) -> io::Result<()> {
     if from.join("oci-layout").is_file() {
         return layout(folder, from, uid);
     }
-    // A folder goes the way of an archive, so that one place says what may be in it.
+    // A folder is piped through an archive, so that one place checks the entries.
     let (reader, writer) = io::pipe()?;
     std::thread::scope(|scope| {
         let packing = scope.spawn(move || {
@@ -73,7 +73,7 @@ fn layout(folder: &Path, from: &Path, uid: u32) -> io::Result<()> {
     let [manifest] = &index.manifests[..] else {
         let count = index.manifests.len();
         return Err(wrong(format!(
-            "index.json has {count} manifests; keep the one that is meant"
+            "index.json has {count} manifests; keep only one"
         )));
     };
     let manifest: Manifest = document(from, &blob(manifest)?)?;
@@ -84,11 +84,11 @@ fn layout(folder: &Path, from: &Path, uid: u32) -> io::Result<()> {
         let found = hex(&digest.finalize());
         if layer.digest != format!("sha256:{found}") {
             return Err(wrong(format!(
-                "{} is damaged: it has another digest",
+                "{} is damaged: its digest does not match",
                 layer.digest
             )));
         }
-        // What was read once more is what was measured.
+        // The same bytes are read again from the open file.
         file.rewind()?;
         match layer.media_type.rsplit_once("tar") {
             Some((_, "")) => archive(folder, file, uid)?,
@@ -101,7 +101,7 @@ fn layout(folder: &Path, from: &Path, uid: u32) -> io::Result<()> {
             }
             _ => {
                 return Err(wrong(format!(
-                    "a layer is `{}`; take tar or gzip",
+                    "a layer is `{}`; use tar or gzip",
                     layer.media_type
                 )));
             }
@@ -110,7 +110,7 @@ fn layout(folder: &Path, from: &Path, uid: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A file of a layout. Nothing in it leads out of it.
+/// Opens a file of a layout, without leaving the layout.
 fn below(from: &Path, path: &Path) -> io::Result<File> {
     let folder = File::open(from)?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -121,7 +121,7 @@ fn below(from: &Path, path: &Path) -> io::Result<File> {
         io::Error::new(error.kind(), format!("{}: {error}", path.display()))
     })?);
     if !file.metadata()?.is_file() {
-        return Err(wrong(format!("{} is no file", path.display())));
+        return Err(wrong(format!("{} is not a file", path.display())));
     }
     Ok(file)
 }
@@ -147,7 +147,7 @@ fn wrong(problem: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
-/// Unpacks one archive over what is there.
+/// Unpacks an archive over the existing files.
 fn archive(folder: &Path, from: impl Read, uid: u32) -> io::Result<()> {
     let mut archive = Archive::new(BufReader::new(from));
     archive.set_preserve_permissions(true);
@@ -165,7 +165,7 @@ fn archive(folder: &Path, from: impl Read, uid: u32) -> io::Result<()> {
         let path = entry.path()?.into_owned();
         let kind = entry.header().entry_type();
         if path.components().any(|part| part == Component::ParentDir) {
-            return Err(wrong(format!("`{}` leads out of it", path.display())));
+            return Err(wrong(format!("`{}` is outside of it", path.display())));
         }
         if let Some(name) = path.file_name().and_then(|name| name.to_str())
             && name.starts_with(WHITEOUT)
@@ -180,7 +180,7 @@ fn archive(folder: &Path, from: impl Read, uid: u32) -> io::Result<()> {
             EntryType::Fifo | EntryType::XGlobalHeader => continue,
             _ => {}
         }
-        // The crate refuses what would land outside, through links too.
+        // The crate refuses entries that would land outside, also through links.
         if !entry.unpack_in(folder)? {
             continue;
         }
@@ -189,7 +189,7 @@ fn archive(folder: &Path, from: impl Read, uid: u32) -> io::Result<()> {
         let here = within(folder, &path);
         std::os::unix::fs::lchown(&here, Some(owner(user)), Some(owner(group)))?;
         if !fs::symlink_metadata(&here)?.is_symlink() {
-            // A change of owner takes some bits away.
+            // Changing the owner clears some bits.
             let mode =
                 std::os::unix::fs::PermissionsExt::from_mode(entry.header().mode()? & 0o7777);
             fs::set_permissions(&here, mode)?;
@@ -198,14 +198,14 @@ fn archive(folder: &Path, from: impl Read, uid: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes away what a layer says is no more.
+/// Applies a whiteout of a layer.
 fn whiteout(folder: &Path, path: &Path, name: &str) -> io::Result<()> {
     let above = within(folder, path.parent().unwrap_or(Path::new("")));
-    // A link on the way would lead elsewhere.
+    // A link in the path would lead elsewhere.
     let (real, root) = (fs::canonicalize(&above), fs::canonicalize(folder)?);
     let Ok(real) = real else { return Ok(()) };
     if !real.starts_with(&root) {
-        return Err(wrong(format!("`{}` leads out of it", path.display())));
+        return Err(wrong(format!("`{}` is outside of it", path.display())));
     }
     if name == OPAQUE {
         for entry in fs::read_dir(&real)? {
@@ -214,7 +214,9 @@ fn whiteout(folder: &Path, path: &Path, name: &str) -> io::Result<()> {
         return Ok(());
     }
     match name.strip_prefix(WHITEOUT) {
-        None | Some("" | "." | "..") => Err(wrong(format!("`{}` names no file", path.display()))),
+        None | Some("" | "." | "..") => {
+            Err(wrong(format!("`{}` does not name a file", path.display())))
+        }
         Some(name) => take(&real.join(name)),
     }
 }

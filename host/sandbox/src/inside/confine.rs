@@ -1,4 +1,4 @@
-//! What the first process gives up before it runs anything.
+//! Drops the rights of the first process before it runs anything.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -16,8 +16,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use super::told;
 use crate::wire::{Guard, Setup};
 
-/// What root inside may do, about what images of containers expect. Each holds for the sandbox's
-/// own files and processes only.
+/// Capabilities of root inside, about those that container images expect. Each applies only to the
+/// sandbox's own files and processes.
 const KEPT: [CapabilitySet; 9] = [
     CapabilitySet::CHOWN,
     CapabilitySet::DAC_OVERRIDE,
@@ -29,10 +29,10 @@ const KEPT: [CapabilitySet; 9] = [
     CapabilitySet::SETUID,
     CapabilitySet::SYS_CHROOT,
 ];
-/// Files that a process may have open.
+/// Maximum number of open files of a process.
 const OPEN_MAX: u64 = 65_536;
 
-/// Gives it its name, and its network an inside.
+/// Sets the host name, and brings up the loopback interface.
 pub(super) fn name(setup: &Setup) -> io::Result<()> {
     sethostname(&setup.name)?;
     if setup.without.contains(&Guard::NetNamespace) {
@@ -41,7 +41,7 @@ pub(super) fn name(setup: &Setup) -> io::Result<()> {
     raise_loopback().map_err(|error| told("loopback", &error))
 }
 
-/// Tells the kernel to bring up the interface 1: a message of `rtnetlink`.
+/// Sends an `rtnetlink` message to the kernel to bring up interface 1.
 fn raise_loopback() -> io::Result<()> {
     const SET_LINK: u16 = 16;
     const REQUEST: u16 = 1;
@@ -50,7 +50,7 @@ fn raise_loopback() -> io::Result<()> {
     message.extend(32_u32.to_ne_bytes());
     message.extend(SET_LINK.to_ne_bytes());
     message.extend(REQUEST.to_ne_bytes());
-    // Sequence and sender, the family and the kind of interface: none in particular.
+    // Sequence number, sender, family and kind of interface: unspecified.
     message.extend([0; 12]);
     message.extend(1_i32.to_ne_bytes());
     message.extend(UP.to_ne_bytes());
@@ -60,7 +60,7 @@ fn raise_loopback() -> io::Result<()> {
     Ok(())
 }
 
-/// Becomes nobody outside and root inside; `keeper` maps the two.
+/// Enters the user namespace as root; `keeper` maps the ids.
 pub(super) fn leave_machine(setup: &Setup, keeper: &mut UnixStream) -> io::Result<()> {
     if setup.without.contains(&Guard::UserNamespace) {
         return Ok(());
@@ -77,26 +77,25 @@ pub(super) fn leave_machine(setup: &Setup, keeper: &mut UnixStream) -> io::Resul
     became.map_err(|error| told("the users inside", &error.into()))
 }
 
-/// Becomes the user of the machine to whom the namespace is counted. What a user may have a number
-/// of, such as watches of files, counts for the namespace's maker too: were that root, one sandbox
-/// could use up what root has.
+/// Becomes the user that the namespace is counted for. Per-user limits, such as file watches, count
+/// for the maker of a namespace: if that were root, one sandbox could use up root's limits.
 fn become_owner(owner: u32) -> io::Result<()> {
     let root = Uid::from_raw(0);
     setresuid(root, Uid::from_raw(owner), root)?;
-    // Another user has none, but may take them again.
+    // Capabilities are lost by the change of user, but may be taken again.
     let mut sets = rustix::thread::capabilities(None)?;
     sets.effective = sets.permitted;
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Gives up what no command is to have.
+/// Drops the rights that no command may have.
 pub(super) fn give_up(setup: &Setup) -> io::Result<()> {
-    // Nothing inside may look into this process, nor may it outlive the keeper.
+    // Processes inside must not inspect this process, and it must not outlive the keeper.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The terminal that the agent was started from, if any, goes with its session.
+    // Detaches from the terminal of the agent, if any.
     setsid()?;
-    // Unlike 0, it also keeps a core from the program of the machine that takes them, if there is one.
+    // Unlike 0, it also prevents piping core dumps to the machine's handler.
     bound(Resource::Core, 1)?;
     let open_max = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_MAX);
     bound(Resource::Nofile, open_max.min(OPEN_MAX))?;
@@ -115,10 +114,10 @@ pub(super) fn give_up(setup: &Setup) -> io::Result<()> {
     Ok(())
 }
 
-/// Has no handlers of signals any more. The kernel drops signals from inside that the first process
-/// has no handler for; but Rust's runtime has some for SIGSEGV and SIGBUS, made for faults that end the
-/// process anyway: where one comes while the other is handled, it aborts. Each is gone once it has
-/// heard of a signal that is no fault. A real fault ends the process without them, too.
+/// Removes all signal handlers. The kernel drops signals from inside that the first process does
+/// not handle; but Rust's runtime handles SIGSEGV and SIGBUS, for faults that end the process
+/// anyway, and aborts if one arrives while the other is handled. Each handler removes itself at the
+/// first signal that is not a fault. A real fault ends the process without them, too.
 pub(super) fn forget_handlers() -> io::Result<()> {
     raise(AnySignal::SIGBUS)?;
     Ok(raise(AnySignal::SIGSEGV)?)
@@ -136,7 +135,7 @@ fn drop_capabilities() -> io::Result<()> {
         .iter()
         .filter(|one| !kept.contains(*one))
     {
-        // Those that the kernel does not know can't be had either.
+        // Fails for capabilities that the kernel does not know.
         let _ = rustix::thread::remove_capability_from_bounding_set(capability);
     }
     let sets = CapabilitySets {
@@ -148,7 +147,7 @@ fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// The socket to the keeper: the standard output.
+/// The socket to the keeper, which is the standard output.
 pub(super) fn keeper() -> io::Result<UnixStream> {
     Ok(UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?))
 }

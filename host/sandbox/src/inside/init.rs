@@ -1,5 +1,5 @@
-//! The first process inside: it takes the root, gives up its rights, and runs commands until the
-//! agent is gone. All others end with it.
+//! The first process inside: it enters the root, drops its rights, and runs commands until the
+//! agent is gone. All other processes end with it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,10 +18,10 @@ use super::{confine, root, setup};
 use crate::channel;
 use crate::wire::{Order, Reply};
 
-/// How often a tree of processes is looked through that grows meanwhile, though it was told to stop.
+/// How often a process tree is searched again if it grows although it was stopped.
 const LOOKS_MAX: u32 = 50;
 
-/// Commands that run, by the number of their first process; and word of each that starts.
+/// Running commands by the pid of their first process, and a condition for starts.
 type Commands = Arc<(Mutex<BTreeMap<i32, u64>>, Condvar)>;
 
 pub(super) fn run(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -53,8 +53,8 @@ fn lock(commands: &Commands) -> MutexGuard<'_, BTreeMap<i32, u64>> {
     commands.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a command. The lock is held until its number is known, so that its end is never told
-/// before its beginning.
+/// Starts a command. The lock is held until its pid is known, so that its end is never reported
+/// before its start.
 fn spawn(
     commands: &Commands,
     socket: BorrowedFd<'_>,
@@ -101,7 +101,7 @@ fn spawn(
             let cause = match error.kind() {
                 io::ErrorKind::NotFound => "not found".to_owned(),
                 io::ErrorKind::ArgumentListTooLong => {
-                    "its words and variables are longer than the kernel takes together; write them \
+                    "its words and variables together exceed the kernel's limit; write them \
                      to a file, or send them as input"
                         .to_owned()
                 }
@@ -125,10 +125,10 @@ fn spawn(
     }
 }
 
-/// Reaps what has ended, no matter who started it, and tells of commands.
+/// Reaps all ended processes, whoever started them, and reports the ends of commands.
 fn reap(commands: &Commands, socket: BorrowedFd<'_>) {
     loop {
-        // Looks without taking: a child that never became a program is its starter's to take.
+        // Peeks first: a child whose exec failed must be reaped by the thread that started it.
         match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             Err(Errno::CHILD) => {
                 let known = lock(commands);
@@ -170,7 +170,7 @@ fn signal_command(commands: &Commands, id: u64, signal: i32, tree: bool) {
         }
         return;
     }
-    // While the lock is held nothing is reaped, so that no number is another process's by now.
+    // While the lock is held, nothing is reaped, so pids can't be reused.
     for _ in 0..LOOKS_MAX {
         let below = descendants(pid);
         for pid in below.iter().filter_map(|pid| Pid::from_raw(*pid)) {
@@ -186,7 +186,7 @@ fn signal_command(commands: &Commands, id: u64, signal: i32, tree: bool) {
     }
 }
 
-/// A process, all that it started, and all in its process group that was left behind.
+/// A process, its descendants, and orphans in its process group.
 fn descendants(first: i32) -> Vec<i32> {
     let all: Vec<_> = std::fs::read_dir("/proc")
         .into_iter()

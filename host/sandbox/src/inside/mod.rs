@@ -1,7 +1,7 @@
-//! What runs as a sandbox: the keeper, which makes the namespaces, and the first process inside,
-//! which takes the root, gives up its rights and runs commands. Both are this program, executed
-//! again: what a child is to do before it runs another program can't be written without `unsafe`
-//! otherwise.
+//! The processes of a sandbox: the keeper, which makes the namespaces, and the first process
+//! inside, which enters the root, drops its rights and runs commands. Both are this program,
+//! executed again: code that a child runs before it executes another program would otherwise
+//! require `unsafe`.
 
 mod confine;
 mod init;
@@ -19,14 +19,14 @@ use nix::sched::{CloneFlags, unshare};
 use crate::channel;
 use crate::wire::{Guard, Reply, Setup};
 
-/// Identities of a sandbox: as many as of a machine.
+/// User ids of a sandbox: as many as on a machine.
 pub(crate) const IDS: u32 = 65_536;
-/// The word that makes the program the first process of a sandbox.
+/// Argument that starts the first process of a sandbox.
 const FIRST: &str = "first";
 
 /// The program of a [`SandboxConfig::program`](crate::SandboxConfig): keeps a sandbox whose socket
-/// is its standard input. Call it first thing, with the arguments that follow the configured ones,
-/// in a process that does nothing else.
+/// is its standard input. Call it first, with the arguments after the configured ones, in a process
+/// that does nothing else.
 pub fn sandbox_main(args: &[OsString]) -> ExitCode {
     let socket = io::stdin();
     let done = match args {
@@ -48,16 +48,18 @@ fn text(word: &OsString) -> String {
     word.to_string_lossy().into_owned()
 }
 
-/// The keeper: enters the cgroups, makes the namespaces, and maps root inside to nobody outside.
+/// The keeper: enters the cgroups, makes the namespaces, and maps root inside to an unprivileged
+/// user.
 fn keep(uid: &OsString, without: &str, joined: &[OsString]) -> io::Result<()> {
     close_inherited()?;
     for procs in joined {
         std::fs::write(procs, "0").map_err(|error| told(&text(procs), &error))?;
     }
-    // Where the machine has no memory left, sandboxes go first, whatever the agent is spared.
+    // If the machine runs out of memory, sandboxes are killed first, whatever the agent's own
+    // score.
     std::fs::write("/proc/self/oom_score_adj", "500")?;
     let without: Vec<Guard> = serde_json::from_str(without)?;
-    // Mounts are the first process's alone: the keeper goes on in the machine's.
+    // Mounts are private to the first process: the keeper stays in the machine's namespace.
     let mut flags = CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
     let spaces = [
         (Guard::PidNamespace, CloneFlags::CLONE_NEWPID),
@@ -79,7 +81,7 @@ fn keep(uid: &OsString, without: &str, joined: &[OsString]) -> io::Result<()> {
         .stdout(Stdio::from(OwnedFd::from(theirs)))
         .spawn()?;
     let mut asked = [0];
-    // It says nothing where it keeps the machine's identities, or has failed and said why.
+    // It sends nothing if it keeps the machine's ids, or has failed and reported why.
     if ours.read(&mut asked)? == 1 {
         let map = format!("0 {} {IDS}", text(uid));
         for file in ["uid_map", "gid_map"] {
@@ -92,13 +94,13 @@ fn keep(uid: &OsString, without: &str, joined: &[OsString]) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes what the process that started the agent left open: commands would inherit it.
+/// Closes descriptors that the agent inherited, which commands would inherit otherwise.
 fn close_inherited() -> io::Result<()> {
     let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     for number in open.into_iter().filter(|number| *number > 2) {
-        // One of them was the list.
+        // One of them was the directory listing itself.
         let _ = nix::unistd::close(number);
     }
     Ok(())
@@ -108,7 +110,7 @@ fn told(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// Reads the setup that the agent sends first.
+/// Receives the setup, which the agent sends first.
 fn setup(socket: impl AsFd) -> io::Result<Setup> {
     let received = channel::receive_long(socket.as_fd())?;
     let (setup, _) = received.ok_or_else(|| io::Error::other("the agent is gone"))?;

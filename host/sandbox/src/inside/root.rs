@@ -1,5 +1,5 @@
-//! The root folder of a sandbox: an overlay, and the few things of the kernel that programs need.
-//! Whatever an image or an earlier process left there, no link leads a mount elsewhere.
+//! The root file system of a sandbox: overlays, and the few kernel files that programs need. Links
+//! left by an image or an earlier process can't redirect a mount.
 
 use std::fs;
 use std::io;
@@ -14,9 +14,9 @@ use rustix::io::Errno;
 use super::told;
 use crate::wire::{Guard, Overlay, Setup};
 
-/// Terminals of a sandbox: of the machine's few thousand, one is to leave some to others.
+/// Maximum number of terminals of a sandbox, of the machine's few thousand.
 const TERMINALS_MAX: u32 = 64;
-/// Devices that programs expect, all without a state that others see.
+/// Devices that programs expect; none has state that is visible to others.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Links within `/dev`.
 const LINKS: [(&str, &str); 5] = [
@@ -26,7 +26,7 @@ const LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
-/// Files of the kernel that tell of the machine or change it.
+/// Kernel files that reveal information about the machine or change it.
 const MASKED: [&str; 10] = [
     "kcore",
     "keys",
@@ -39,7 +39,7 @@ const MASKED: [&str; 10] = [
     "timer_list",
     "vmallocinfo",
 ];
-/// Folders of the kernel that change the machine.
+/// Kernel folders that change the machine.
 const READ_ONLY: [&str; 4] = ["sys", "irq", "bus", "fs"];
 
 fn none() -> Option<&'static str> {
@@ -50,7 +50,7 @@ fn plain(what: &str) -> impl Fn(nix::Error) -> io::Error + '_ {
     move |error| told(what, &error.into())
 }
 
-/// Mounts all of it and makes it the root.
+/// Mounts everything and makes it the root.
 pub(super) fn enter(setup: &Setup) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(plain("mounts"))?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -81,12 +81,12 @@ fn lay(setup: &Setup, overlay: &Overlay) -> io::Result<()> {
     let lower: Vec<_> = overlay
         .lower
         .iter()
-        // A colon is the end of a path; images may have one in their names.
+        // A colon would separate paths; images may have one in their names.
         .map(|path| path.to_string_lossy().replace(':', "\\:"))
         .collect();
     let options = format!(
-        // Folders of lower layers can be renamed: their new place notes the old one. Nobody inside can
-        // write such a note, and images are unpacked without.
+        // Allows renaming folders of lower layers, by a note about the old place. Processes inside
+        // can't write such notes, and unpacked images have none.
         "redirect_dir=on,lowerdir={},upperdir={},workdir={}",
         lower.join(":"),
         overlay.upper.display(),
@@ -106,7 +106,7 @@ fn lay(setup: &Setup, overlay: &Overlay) -> io::Result<()> {
     .map_err(plain("overlay"))
 }
 
-/// A folder below the root, made if it is missing; a link, or anything else, is refused.
+/// Opens a folder below the root, made if missing; links and other files are refused.
 fn folder(root: &Path, at: &Path) -> io::Result<OwnedFd> {
     let open = |path: &Path| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -130,7 +130,7 @@ fn folder(root: &Path, at: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// A path that stands for an open file, whatever becomes of its name.
+/// A path to an open file, independent of its name.
 fn through(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -142,7 +142,7 @@ fn bind(from: &Path, to: &OwnedFd, read_only: bool) -> io::Result<()> {
     if read_only {
         let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         flags |= MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        // The descriptor is of the folder below; the name is of the mount.
+        // The descriptor refers to the folder below the mount, the name to the mount.
         let named = fs::read_link(&target)?;
         mount(none(), &named, none(), flags, none()).map_err(plain(&cause))?;
     }

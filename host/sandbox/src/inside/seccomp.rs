@@ -1,6 +1,6 @@
 //! System calls that are refused inside: those that make namespaces and mounts, load code into the
-//! kernel, look at other processes' keys, or have a history of ways out. The rest is allowed, as
-//! agents run whatever they find; what the kernel got after this list was written is absent.
+//! kernel, access other processes' keys, or have a history of exploits. Others are allowed, because
+//! agents run arbitrary programs; system calls newer than this list appear to be missing.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ const NAMESPACES: [i32; 8] = [
     libc::CLONE_NEWUTS,
     0x80, // CLONE_NEWTIME
 ];
-/// Sockets that lead out of a namespace, or into seldom used code of the kernel.
+/// Sockets that leave the namespace, or reach seldom used code of the kernel.
 const SOCKETS: [i32; 5] = [
     libc::AF_KEY,
     libc::AF_ALG,
@@ -74,18 +74,18 @@ const REFUSED: [i64; 55] = [
     libc::SYS_userfaultfd,
     libc::SYS_fanotify_init,
     libc::SYS_fanotify_mark,
-    // Keys, which no namespace holds apart.
+    // Keys, which are not separated by namespaces.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
     // Files by handle, which may lie outside the root.
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
-    // Rings of requests, which no filter sees.
+    // io_uring, whose requests are not filtered.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
-    // Memory: where it lies, and whose it is.
+    // Memory placement, and its owner.
     libc::SYS_mbind,
     libc::SYS_set_mempolicy,
     libc::SYS_migrate_pages,
@@ -98,7 +98,7 @@ const REFUSED: [i64; 55] = [
     libc::SYS_process_madvise,
 ];
 
-/// Installs the filters; all that this process starts has them.
+/// Installs the filters, which all later processes inherit.
 pub(super) fn install() -> io::Result<()> {
     for program in programs().map_err(io::Error::other)? {
         apply_filter(&program).map_err(io::Error::other)?;
@@ -118,7 +118,8 @@ fn programs() -> Result<[BpfProgram; 3], seccompiler::Error> {
     refused.insert(libc::SYS_clone, any(NAMESPACES.map(has))?);
     let is = |family: i32| (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family as u64);
     refused.insert(libc::SYS_socket, any(SOCKETS.map(is))?);
-    // Flags of `clone3` are in memory, which no filter reads: the C library falls back to `clone`.
+    // The flags of `clone3` are in memory, which filters can't read: the C library falls back to
+    // `clone`.
     let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok([
         program(refused, libc::EPERM)?,
@@ -127,8 +128,8 @@ fn programs() -> Result<[BpfProgram; 3], seccompiler::Error> {
     ])
 }
 
-/// All that is newer than the last is absent. So are the calls of 32 bits in registers of 64, which
-/// have the same numbers with a bit more.
+/// Makes all newer system calls appear to be missing, as well as 32-bit calls in 64-bit mode, which
+/// have the same numbers with an additional bit.
 fn newer() -> BpfProgram {
     let step = |code: u32, jf: u8, k: u32| sock_filter {
         code: code as u16,
@@ -138,7 +139,7 @@ fn newer() -> BpfProgram {
     };
     let absent = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
     vec![
-        // The number, first in what the kernel tells of a call.
+        // The number is the first field of the kernel's data about a call.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, LAST as u32),
         step(libc::BPF_RET | libc::BPF_K, 0, absent),
@@ -146,7 +147,7 @@ fn newer() -> BpfProgram {
     ]
 }
 
-/// Rules on a call's first argument, of which one is to hold.
+/// Rules on a call's first argument, of which one must match.
 fn any<const N: usize>(
     conditions: [(SeccompCmpArgLen, SeccompCmpOp, u64); N],
 ) -> Result<Vec<SeccompRule>, seccompiler::Error> {

@@ -1,4 +1,4 @@
-//! A sandbox's files, from outside.
+//! Access to a sandbox's files from outside.
 
 use std::fs::File;
 use std::io;
@@ -10,12 +10,12 @@ use crate::error::SandboxError;
 use crate::files::{Entry, bytes_of};
 use crate::inside::IDS;
 
-/// What is made from outside without a word whose it is.
+/// Default owner of files made from outside.
 const ROOT: (u32, u32) = (0, 0);
-/// Permissions of a file that is written from outside without a word of them.
+/// Default permissions of files written from outside.
 const MODE: u32 = 0o644;
 
-/// A path that can't be reached.
+/// The error for a path.
 fn at(path: &str) -> impl FnOnce(io::Error) -> SandboxError {
     let path = path.to_owned();
     |error| SandboxError::File { path, error }
@@ -30,7 +30,7 @@ fn check_owner(owner: (u32, u32)) -> Result<(), SandboxError> {
 }
 
 impl Sandbox {
-    /// The bytes of a file that has no more than `bytes_max`.
+    /// Reads a file of at most `bytes_max`.
     pub async fn read(
         self: &Arc<Self>,
         path: &str,
@@ -42,13 +42,13 @@ impl Sandbox {
         bytes.map_err(at(path))
     }
 
-    /// A file to be read.
+    /// Opens a file for reading.
     pub async fn open(self: &Arc<Self>, path: &str) -> Result<File, SandboxError> {
         let opened = self.present().await?.open(path, u64::MAX).await;
         opened.map_err(at(path))
     }
 
-    /// Writes a file, and makes the folders on the way.
+    /// Writes a file, including missing folders.
     pub async fn write(self: &Arc<Self>, path: &str, bytes: Vec<u8>) -> Result<(), SandboxError> {
         let room = self.room();
         let live = self.present().await?;
@@ -66,13 +66,13 @@ impl Sandbox {
         written.await.map_err(at(path))
     }
 
-    /// A file to be written from its beginning, with the folders on the way. It is in its place once
-    /// it is [finished](Self::finish).
+    /// Creates or truncates a file for writing, including missing folders. It is moved to its place
+    /// when it is [finished](Self::finish).
     pub async fn create(self: &Arc<Self>, path: &str, mode: u32) -> Result<File, SandboxError> {
         self.create_as(ROOT, path, mode).await
     }
 
-    /// The same; the file and the folders are a user's and a group's inside, where they are new.
+    /// Creates or truncates a file for writing; it and missing folders get this owner inside.
     pub async fn create_as(
         self: &Arc<Self>,
         owner: (u32, u32),
@@ -84,8 +84,8 @@ impl Sandbox {
         created.map_err(at(path))
     }
 
-    /// Puts a file in its place that was [created](Self::create_as) with the same words, now that all
-    /// of it is written.
+    /// Moves a completely written file to its place; the arguments must be those of
+    /// [`create_as`](Self::create_as).
     pub async fn finish(
         self: &Arc<Self>,
         owner: (u32, u32),
@@ -98,23 +98,23 @@ impl Sandbox {
         finished.map_err(at(path))
     }
 
-    /// Bytes that a file may have now that is written from outside, as last measured.
+    /// Maximum size of a file written from outside now, as last measured.
     pub fn room(&self) -> u64 {
         let left = self.disk_bytes_max().saturating_sub(self.lock().disk_bytes);
         left.min(self.place.transfer_bytes_max())
     }
 
-    /// Bytes that it may have on disk.
+    /// The limit on its files, in bytes.
     pub fn disk_bytes_max(&self) -> u64 {
         self.agent.config.disk_bytes_max
     }
 
-    /// What a path leads to; a link is told as such.
+    /// The entry of a path; links are not followed.
     pub async fn stat(self: &Arc<Self>, path: &str) -> Result<Entry, SandboxError> {
         self.present().await?.stat(path).await.map_err(at(path))
     }
 
-    /// What is in a folder and so many levels below, by path.
+    /// Lists a folder and `depth` levels of subfolders, by path.
     pub async fn list(
         self: &Arc<Self>,
         path: &str,
@@ -124,12 +124,12 @@ impl Sandbox {
         listed.map_err(at(path))
     }
 
-    /// Makes a folder and those on the way. Gives whether it is new.
+    /// Makes a folder and its missing parents. Returns whether it is new.
     pub async fn make_folder(self: &Arc<Self>, path: &str) -> Result<bool, SandboxError> {
         self.make_folder_as(ROOT, path).await
     }
 
-    /// The same; they are a user's and a group's inside, where they are new.
+    /// Makes a folder and its missing parents with this owner inside. Returns whether it is new.
     pub async fn make_folder_as(
         self: &Arc<Self>,
         owner: (u32, u32),
@@ -140,13 +140,13 @@ impl Sandbox {
         made.map_err(at(path))
     }
 
-    /// Gives a file another place.
+    /// Renames a file or folder.
     pub async fn rename(self: &Arc<Self>, from: &str, to: &str) -> Result<(), SandboxError> {
         let renamed = self.present().await?.rename(from, to).await;
         renamed.map_err(at(from))
     }
 
-    /// Removes a file, or a folder with all that is in it.
+    /// Removes a file, or a folder with its contents.
     pub async fn remove_file(self: &Arc<Self>, path: &str) -> Result<(), SandboxError> {
         self.present().await?.remove(path).await.map_err(at(path))
     }

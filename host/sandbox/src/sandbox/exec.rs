@@ -17,36 +17,36 @@ use crate::platform::{End, Environment, Order, Started};
 
 /// `SIGKILL`.
 const KILL: i32 = 9;
-/// Bytes that are read at once.
+/// Bytes read at once.
 const READ_BYTES: usize = 16 << 10;
-/// Bytes that are in a pipe at most.
+/// Maximum size of a pipe's contents.
 const PIPE_BYTES_MAX: usize = 1 << 20;
-/// How long a command takes to end that is killed, where its sandbox runs.
+/// Timeout for a killed command to end, while its sandbox runs.
 const END_MAX: Duration = Duration::from_secs(5);
-/// How long output is read after the end: what was left in the background may hold it open.
+/// How long output is read after the end, since background processes may keep it open.
 const OUTPUT_MAX: Duration = Duration::from_millis(20);
 
-/// What to run, and with what.
+/// A command to run, with its input and environment.
 #[derive(Clone, Debug, Default)]
 pub struct Exec {
-    /// The program and its arguments. No shell reads them.
+    /// The program and its arguments, without a shell.
     pub command: Vec<String>,
     /// Variables in addition to those of the sandbox.
     pub env: BTreeMap<String, String>,
-    /// Where it runs; root's home if empty.
+    /// Working folder; root's home if empty.
     pub cwd: String,
-    /// User and group inside; root's if it is none.
+    /// User and group inside; root if `None`.
     pub user: Option<(u32, u32)>,
-    /// What it reads.
+    /// Its standard input.
     pub input: Input,
-    /// Whether what it tells of errors goes the way of its output.
+    /// Whether standard error is merged into standard output.
     pub merged: bool,
-    /// What of the processors it has.
+    /// Its share of the cores.
     pub share: Share,
 }
 
 impl Exec {
-    /// A command and nothing else.
+    /// A command with defaults for everything else.
     pub fn new<S: Into<String>>(command: impl IntoIterator<Item = S>) -> Self {
         let command = command.into_iter().map(Into::into).collect();
         Self {
@@ -56,19 +56,19 @@ impl Exec {
     }
 }
 
-/// What of the processors a command has.
+/// The cores of a command.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Share {
-    /// One core, whichever that is.
+    /// Any one core.
     #[default]
     Core,
     /// These cores.
     Cores(Vec<u32>),
-    /// What others of its sandbox have, and a little where none runs.
+    /// Those of other commands in its sandbox, and a little if none runs.
     Background,
 }
 
-/// What a command reads.
+/// The standard input of a command.
 #[derive(Clone, Debug, Default)]
 pub enum Input {
     /// Nothing.
@@ -76,38 +76,38 @@ pub enum Input {
     Nothing,
     /// These bytes.
     Bytes(Vec<u8>),
-    /// What is written to it while it runs.
+    /// Input written while it runs.
     Piped,
 }
 
-/// What becomes of a command.
+/// An event of a running command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Event {
-    /// It wrote this.
+    /// Bytes of its standard output.
     Output(Vec<u8>),
-    /// It wrote this to its error output.
+    /// Bytes of its standard error.
     Errors(Vec<u8>),
-    /// It ended. Nothing follows.
+    /// Its end. Nothing follows.
     Ended(End),
 }
 
-/// A command that runs.
+/// A running command.
 #[derive(Debug)]
 pub struct Running {
-    /// The number of its process inside.
+    /// Its pid inside.
     pub pid: i32,
-    /// What it reads, if that is piped.
+    /// Its standard input, if that is piped.
     pub stdin: Option<pipe::Sender>,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
-    /// When it ended, and how.
+    /// When and how it ended.
     end: Option<(Instant, End)>,
     ended: oneshot::Receiver<End>,
     stopper: Stopper,
     grant: Grant,
 }
 
-/// Ends a command from elsewhere.
+/// Stops a command from elsewhere.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     live: Arc<dyn Environment>,
@@ -118,28 +118,28 @@ impl Stopper {
     /// Sends a signal to the command's first process.
     ///
     /// # Errors
-    /// The sandbox is gone.
+    /// If the sandbox is gone.
     pub async fn signal(&self, signal: i32) -> io::Result<()> {
         self.live.signal(self.id, signal, false).await
     }
 
-    /// Ends the command and all that descends from it.
+    /// Kills the command and all its descendants.
     ///
     /// # Errors
-    /// The sandbox is gone.
+    /// If the sandbox is gone.
     pub async fn kill(&self) -> io::Result<()> {
         self.live.signal(self.id, KILL, true).await
     }
 }
 
 impl Running {
-    /// What ends it.
+    /// A handle to stop it.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// What becomes of it next. Its cores are given back at its end, though what it left in the
-    /// background may go on to write. No word is lost where this is dropped and called again.
+    /// The next event. The command's cores are released at its end, though its background processes
+    /// may still write. Dropping the future loses no output.
     pub async fn next(&mut self) -> Event {
         let mut bytes = vec![0; READ_BYTES];
         let mut more = vec![0; READ_BYTES];
@@ -180,8 +180,9 @@ impl Running {
         }
     }
 
-    /// Follows it to its end, and ends it after so long. Gives its end, and whether it was ended.
-    /// In a sandbox that is paused it ends once that goes on: then nobody waits for it.
+    /// Follows it to its end, and kills it after `max`. Returns its end, and whether it was killed.
+    /// A killed command in a paused sandbox ends only when that is resumed, which is not waited
+    /// for.
     pub async fn follow(&mut self, max: Duration, mut take: impl FnMut(&Event)) -> (End, bool) {
         let until = tokio::time::sleep(max);
         tokio::pin!(until);
@@ -206,7 +207,7 @@ impl Running {
     }
 }
 
-/// Bytes that are there; none once there are to be no more.
+/// Reads available bytes; none when the pipe is closed.
 async fn read(from: &mut Option<pipe::Receiver>, bytes: &mut [u8]) -> usize {
     match from {
         Some(from) => from.read(bytes).await.unwrap_or(0),
@@ -214,8 +215,8 @@ async fn read(from: &mut Option<pipe::Receiver>, bytes: &mut [u8]) -> usize {
     }
 }
 
-/// What is in a pipe that nobody waits for any more. On a busy machine the command's last words may
-/// be there without anyone having been told so yet.
+/// The remaining contents of a pipe. On a busy machine the last output may be there before the
+/// runtime was notified.
 fn rest(from: Option<pipe::Receiver>) -> Option<Vec<u8>> {
     let from = from?.into_nonblocking_fd().ok()?;
     let mut rest = Vec::new();
@@ -235,7 +236,7 @@ async fn sleep_until(until: Option<Instant>) {
     }
 }
 
-/// The ends of pipes that stay here, and those that go inside.
+/// The outer and inner ends of the pipes.
 type Streams = (
     pipe::Receiver,
     Option<pipe::Receiver>,

@@ -1,20 +1,20 @@
-//! How long a command may be: what the kernel takes, and what the sandbox's first process reads without
-//! running out of its memory. A longer one is refused before it is sent.
+//! Limits on the length of a command: those of the kernel, and the memory of the sandbox's first
+//! process. A longer command is refused before it is sent.
 
 use super::Exec;
 
-/// A word or a variable has one page less than so many, with the zero at its end.
+/// Maximum length of a word or variable in pages, including the terminating zero.
 const WORD_PAGES: usize = 32;
-/// What the kernel takes of all together, however much of a stack there may be.
+/// The kernel's limit on the total, regardless of the stack size.
 const ALL_BYTES_MAX: usize = 6 << 20;
-/// Where a word or a variable is, which the kernel counts too.
+/// Size of the pointer to a word or variable, which the kernel counts too.
 const PLACE_BYTES: usize = 8;
-/// All together is this part of the sandbox's memory at most, as it is there several times while it
-/// is read.
+/// The total may be this fraction of the sandbox's memory, because it is held several times while
+/// it is read.
 const MEMORY_PART: u64 = 4;
 const REMEDY: &str = "write it to a file, or send it as the command's input";
 
-/// Whether a command is short enough for a sandbox with so much memory; what is wrong, and the remedy.
+/// Checks a command's length for a sandbox with this memory; returns the problem and the remedy.
 pub(super) fn check(exec: &Exec, memory_bytes: u64) -> Result<(), String> {
     let word_max = WORD_PAGES * rustix::param::page_size() - 1;
     for (number, word) in exec.command.iter().enumerate() {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_told_with_its_size_the_limit_and_a_remedy() {
+    fn errors_state_the_size_the_limit_and_the_remedy() {
         let max = WORD_PAGES * rustix::param::page_size() - 1;
         let words = |words: &[usize]| Exec::new(words.iter().map(|bytes| "x".repeat(*bytes)));
         let mut variable = Exec::new(["true"]);

@@ -1,9 +1,9 @@
-//! One sandbox: its state, what its actions have, its files.
+//! One sandbox: its state, its commands' cores, its files.
 
 mod access;
-mod course;
 mod exec;
 mod length;
+mod lifecycle;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,25 +24,26 @@ pub use exec::{Event, Exec, Input, Running, Share, Stopper};
 
 /// `SIGXFSZ`.
 const FILE_TOO_LONG: i32 = 25;
-/// What was ended for having too much on disk may start again, and have this part of the bound more.
+/// A sandbox that was stopped for exceeding its disk limit may restart, and exceed it further by
+/// this fraction.
 const BORNE_PART: u64 = 16;
-/// With so many times the bound on disk nothing is run any more.
+/// At this multiple of the disk limit, nothing is run any more.
 const FULL_TIMES: u64 = 2;
-/// Measuring a disk takes at most one part in so many of the time.
+/// Measuring a disk may take this fraction of the time.
 const MEASURING_SHARE: u32 = 20;
 
-/// Where a sandbox is in its life.
+/// The state of a sandbox.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It waits, or is being made.
+    /// It is waiting to be made, or being made.
     Preparing,
-    /// It runs commands.
+    /// It accepts commands.
     Ready,
-    /// Its processes are stopped.
+    /// Its processes are frozen.
     Paused,
-    /// It has files but no processes: those ended with an earlier daemon. It is started when it is
-    /// needed.
+    /// It has files but no processes, because those ended with an earlier daemon. It is started
+    /// when needed.
     Stopped,
     /// It could not be made.
     Failed(String),
@@ -50,27 +51,27 @@ pub enum State {
     Removed,
 }
 
-/// A sandbox as it is now.
+/// The current status of a sandbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Its name.
     pub id: String,
-    /// What it is to be.
+    /// Its specification.
     pub spec: SandboxSpec,
     /// Where it is in its life.
     pub state: State,
-    /// Microseconds since 1970.
+    /// When it was created, in microseconds since 1970.
     pub created_at_us: u64,
-    /// How long it has been there, whatever is done to the wall clock.
+    /// Its age, independent of changes to the wall clock.
     #[serde(default)]
     pub age: Duration,
-    /// When its time is over, by the wall clock as it is now; unknown until it was ready once.
+    /// When it expires, by the current wall clock; unknown until it was first ready.
     pub expires_at_us: Option<u64>,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Bytes that it has written to disk, as last measured.
+    /// Bytes on disk, as last measured.
     pub disk_bytes: u64,
-    /// Commands that run.
+    /// Number of running commands.
     pub commands: usize,
 }
 
@@ -83,7 +84,7 @@ pub struct Sandbox {
     agent: Arc<Agent>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) inner: Mutex<Inner>,
-    /// Held while its state changes, so that changes come one after another.
+    /// Held during changes of its state, to serialize them.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
@@ -95,11 +96,11 @@ pub(crate) struct Inner {
     pub(crate) is_over_disk: bool,
     /// Whether it is being measured.
     pub(crate) is_measured: bool,
-    /// What it may have though that is too much.
+    /// The size that it may have although that exceeds the limit.
     borne_bytes: u64,
-    /// When it was last measured, and how long that took.
+    /// When it was last measured, and for how long.
     measured: Option<(Instant, Duration)>,
-    /// Cores of each running command, by a number of its own.
+    /// Cores of each running command, by its key.
     grants: BTreeMap<u64, Vec<u32>>,
     next: u64,
 }
@@ -124,7 +125,7 @@ impl Inner {
     }
 }
 
-/// What a running command has; given back when it is dropped.
+/// The cores of a running command; released when dropped.
 #[derive(Debug)]
 pub struct Grant {
     sandbox: Arc<Sandbox>,
@@ -133,12 +134,12 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Gives it back, and tells what an end really was.
+    /// Releases the cores, and returns the actual end of the command.
     pub fn end(&mut self, end: End) -> End {
         self.give_back();
         match end {
             End::Killed(_) | End::Gone if self.sandbox.lock().is_over_disk => End::OutOfDisk,
-            // Of the bound on one file.
+            // Caused by the limit on the size of a file.
             End::Killed(FILE_TOO_LONG) => End::OutOfDisk,
             End::Exited(1..) | End::Killed(_) | End::Gone
                 if self.sandbox.place.out_of_memory() > self.out_of_memory =>
@@ -182,12 +183,12 @@ impl Sandbox {
         &self.id
     }
 
-    /// Whose it is.
+    /// The tenant that owns it.
     pub fn tenant(&self) -> String {
         self.lock().record.spec.tenant.clone()
     }
 
-    /// What shows that somebody may use it who has no token of the daemon.
+    /// A secret that grants access to the sandbox without a token of the daemon.
     pub fn secret(&self) -> String {
         self.lock().record.secret.clone()
     }
@@ -196,7 +197,7 @@ impl Sandbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As it is now.
+    /// Its current status.
     pub fn status(&self) -> Status {
         let mut state = self.state.borrow().clone();
         if matches!(state, State::Ready | State::Stopped)
@@ -223,10 +224,10 @@ impl Sandbox {
         Duration::from_micros(age_us)
     }
 
-    /// Gives it another time to live, from now on.
+    /// Sets its lifetime from now on.
     ///
     /// # Errors
-    /// It can't be put on record.
+    /// If it can't be recorded.
     pub fn live_for(&self, ttl: Duration) -> Result<(), SandboxError> {
         let mut inner = self.lock();
         inner.record.live_for(ttl, &self.agent.clock);
@@ -234,10 +235,10 @@ impl Sandbox {
         written.map_err(|error| SandboxError::System("the sandbox's record", error))
     }
 
-    /// Runs a command, once the sandbox is ready. One that is paused is resumed.
+    /// Runs a command, when the sandbox is ready. A paused sandbox is resumed.
     ///
     /// # Errors
-    /// The sandbox is gone or could not be made, or the command can't be started.
+    /// If the sandbox is gone or could not be made, or the command can't be started.
     pub async fn run(self: &Arc<Self>, mut exec: Exec) -> Result<Running, SandboxError> {
         self.check_disk()?;
         let live = self.ready().await?;
@@ -254,7 +255,7 @@ impl Sandbox {
         own.unwrap_or(self.agent.config.memory_bytes)
     }
 
-    /// One command after another would write a little too much.
+    /// Refuses further commands, each of which could write a little too much.
     fn check_disk(&self) -> Result<(), SandboxError> {
         let config = &self.agent.config;
         let (bytes, max) = (self.lock().disk_bytes, config.disk_bytes_max);
@@ -262,11 +263,11 @@ impl Sandbox {
             return self.agent.check_share(&self.tenant());
         }
         Err(SandboxError::Command(format!(
-            "the sandbox has {bytes} bytes on disk, and may have {max}; remove files from outside first"
+            "the sandbox has {bytes} bytes on disk, the limit is {max}; remove files from outside first"
         )))
     }
 
-    /// Gives its processes a share of the processors, for a command that one of them runs.
+    /// Assigns cores to its processes, for a command that one of them runs.
     pub fn grant(self: &Arc<Self>, share: Share) -> Grant {
         let cores = match share {
             Share::Core => Some(Vec::new()),
@@ -290,24 +291,24 @@ impl Sandbox {
         }
     }
 
-    /// Tells that nothing but making it has used it.
+    /// Marks it as unused except for being made.
     pub(crate) fn idle(&self) {
         self.share_out();
     }
 
-    /// Writes down what all running commands together have.
+    /// Applies the cores of all running commands.
     fn share_out(&self) {
         let inner = self.lock();
         let grants: Vec<&[u32]> = inner.grants.values().map(Vec::as_slice).collect();
         if let Err(error) = self.place.give(&grants)
             && *self.state.borrow() != State::Removed
         {
-            tracing::warn!(sandbox = %self.id, %error, "the cores of a sandbox can't be set");
+            tracing::warn!(sandbox = %self.id, %error, "could not set the cores of a sandbox");
         }
     }
 
-    /// Measures its disk, unless that took long and is not long ago, or `is_urgent`. Gives whether it
-    /// has more than it may.
+    /// Measures its disk usage, unless a slow measurement was recent and this is not `is_urgent`.
+    /// Returns whether it exceeds the limit.
     pub(crate) async fn measure(self: &Arc<Self>, is_urgent: bool) -> bool {
         let recent = |(at, took): (Instant, Duration)| at.elapsed() < took * MEASURING_SHARE;
         if !is_urgent && self.lock().measured.is_some_and(recent) {
@@ -331,7 +332,7 @@ impl Sandbox {
         self.lock().measured.is_some()
     }
 
-    /// Measures what was ended for having too much: it may start again with that, to take some away.
+    /// Measures a sandbox that was stopped for its size: it may restart with that, to remove files.
     pub(crate) async fn bear(self: &Arc<Self>) {
         self.lock().borne_bytes = u64::MAX;
         self.measure(true).await;

@@ -1,4 +1,4 @@
-//! The bound on what images and snapshots take of the disk: what no sandbox has goes first.
+//! Enforces the limit on the disk space of images and snapshots by removing unused ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use crate::platform::MeasuredImage;
 use crate::snapshot::Snapshot;
 
 impl Sandboxes {
-    /// Removes snapshots and then images that no sandbox has, until all are within
-    /// `images_bytes_max`, as is done each minute: of the tenant whose snapshots take most that which
-    /// was not used for the longest, and images only where that is not enough. Nothing goes if it
-    /// would not do. Gives what it removed, by id or name.
+    /// Removes unused snapshots and then unused images, until the rest fits `images_bytes_max`;
+    /// runs every minute. Snapshots are taken from the tenant that uses most, the least recently
+    /// used first, and images only if that is not enough. Nothing is removed if the limit can't be
+    /// met. Returns the ids and names of what was removed.
     pub async fn keep_within_budget(&self) -> Vec<String> {
         let most = self.0.agent.config.images_bytes_max;
         let Ok(_one_at_a_time) = self.0.making_room.try_lock() else {
@@ -22,7 +22,7 @@ impl Sandboxes {
         let images = match self.0.agent.platform.measured().await {
             Ok(images) => images,
             Err(error) => {
-                tracing::warn!(%error, "images can't be measured");
+                tracing::warn!(%error, "could not measure images");
                 return Vec::new();
             }
         };
@@ -43,7 +43,7 @@ impl Sandboxes {
             tracing::warn!(
                 bytes,
                 most,
-                "what sandboxes have of images and snapshots is beyond sandboxes.images_bytes_max; \
+                "images and snapshots in use exceed sandboxes.images_bytes_max; \
                  nothing is removed for that"
             );
             return Vec::new();
@@ -63,7 +63,7 @@ impl Sandboxes {
                 return gone;
             }
             if self.forget_snapshot(&snapshot.id).await.is_ok() {
-                tracing::info!(snapshot = %snapshot.id, tenant = %snapshot.tenant, "it made room");
+                tracing::info!(snapshot = %snapshot.id, tenant = %snapshot.tenant, "removed an unused snapshot");
                 freed += snapshot.disk_bytes;
                 gone.push(snapshot.id);
             }
@@ -72,9 +72,9 @@ impl Sandboxes {
             if freed >= over {
                 break;
             }
-            // It stays where a sandbox is made of it just now.
+            // Fails if a sandbox was made of it meanwhile.
             if self.remove_image(&image.name).await.is_ok() {
-                tracing::info!(image = %image.name, "it made room");
+                tracing::info!(image = %image.name, "removed an unused image");
                 freed += image.bytes;
                 gone.push(image.name);
             }
@@ -82,8 +82,8 @@ impl Sandboxes {
         gone
     }
 
-    /// Images and snapshots that neither sandboxes nor other snapshots lie over, images that were not
-    /// used for the longest first.
+    /// Images and snapshots that neither sandboxes nor other snapshots use, least recently used
+    /// images first.
     fn unused(
         &self,
         mut images: Vec<MeasuredImage>,
@@ -107,9 +107,9 @@ impl Sandboxes {
     }
 }
 
-/// Always the next of the tenant that has most left, by when they were used.
+/// Orders snapshots by removal: always the least recently used of the tenant that has most left.
 fn in_order(mut snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
-    // The one that was not used for the longest is last.
+    // Sorted so that the least recently used is last.
     snapshots.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.used_at_us));
     let mut tenants: BTreeMap<String, (u64, Vec<Snapshot>)> = BTreeMap::new();
     for snapshot in snapshots {

@@ -1,4 +1,4 @@
-//! Sandboxes come from others, and go.
+//! Forking, copying and removing sandboxes.
 
 use std::sync::Arc;
 
@@ -12,17 +12,18 @@ use crate::record::{Record, SandboxSpec};
 use crate::sandbox::{Sandbox, State};
 use crate::usage;
 
-/// Copies that may lie between an image and a sandbox's own files.
+/// Maximum number of copies between an image and a sandbox's own files.
 const LAYERS_MAX: usize = 32;
-/// What is counted to find out whether a copy fits; no layer has this name.
+/// Entry that is counted to check whether a copy fits; no layer has this name.
 const PROBE: &str = ".probe";
 
 impl Sandboxes {
-    /// Makes sandboxes with the files that one has now; its processes stay its own. All of them lie
-    /// over one copy. In what they are to be, `change` is made.
+    /// Makes sandboxes with the current files of a sandbox, without its processes. They share one
+    /// copy. `change` modifies their specification.
     ///
     /// # Errors
-    /// It is gone, or there are as many as may be: then there are fewer than asked for, or none.
+    /// If the sandbox is gone, or the limit is reached; fewer sandboxes than requested may be
+    /// returned.
     pub async fn fork(
         &self,
         parent: &Arc<Sandbox>,
@@ -61,8 +62,8 @@ impl Sandboxes {
         Ok(children)
     }
 
-    /// Copies a sandbox's files as they are now: its record, and the copies that others then lie
-    /// over, uppermost first.
+    /// Copies a sandbox's current files. Returns its record, and the layers for sandboxes over the
+    /// copy, uppermost first.
     pub(super) async fn copy_of(
         &self,
         sandbox: &Arc<Sandbox>,
@@ -71,7 +72,7 @@ impl Sandboxes {
         let _changing = sandbox.changing.lock().await;
         let record = sandbox.lock().record.clone();
         if record.layers.len() >= LAYERS_MAX {
-            let problem = format!("was copied {LAYERS_MAX} times in a row, as often as may be");
+            let problem = format!("was copied {LAYERS_MAX} times in a row, which is the limit");
             return Err(SandboxError::Value("sandbox", problem));
         }
         self.copy_within_share(sandbox, &layer, &record.spec.tenant)
@@ -81,7 +82,7 @@ impl Sandboxes {
         Ok((record, layers))
     }
 
-    /// Copies a sandbox's files where its tenant has room for them.
+    /// Copies a sandbox's files within its tenant's share.
     async fn copy_within_share(
         &self,
         sandbox: &Arc<Sandbox>,
@@ -106,13 +107,15 @@ impl Sandboxes {
         if taken.is_err() {
             match blocking(move || layers::remove(&folder)).await {
                 Ok(()) => copies.gone(layer),
-                Err(error) => tracing::warn!(layer, %error, "a copy stays until it is collected"),
+                Err(error) => {
+                    tracing::warn!(layer, %error, "could not remove a copy; it is collected later")
+                }
             }
         }
         taken
     }
 
-    /// Has copies removed that nobody has any more, where another one does not fit beside them.
+    /// Removes unused copies if another one would not fit.
     pub(super) async fn make_room_for_copies(&self, sandbox: &Arc<Sandbox>) {
         let (tenant, bytes) = (sandbox.tenant(), sandbox.lock().disk_bytes);
         let copies = &self.0.copies;
@@ -125,9 +128,9 @@ impl Sandboxes {
         copies.gone(PROBE);
     }
 
-    /// Ends all processes of all sandboxes, and starts none any more. Their files stay.
+    /// Ends all processes of all sandboxes, and starts no more. Their files are kept.
     pub async fn stop(&self) {
-        self.0.agent.turns.close();
+        self.0.agent.creations.close();
         let all: Vec<_> = self.0.lock().values().cloned().collect();
         let mut ending = JoinSet::new();
         for sandbox in all {
@@ -142,8 +145,8 @@ impl Sandboxes {
         self.0.agent.platform.close();
     }
 
-    /// Removes a sandbox with its processes and files. It waits for nothing that others do. Once this
-    /// completes it is on no record; its files go a moment later.
+    /// Removes a sandbox with its processes and files, without waiting for other operations. When
+    /// this completes, its record is gone; its files are removed shortly after.
     pub async fn remove(&self, id: &str) {
         let Some(sandbox) = self.0.lock().remove(id) else {
             return;
@@ -151,9 +154,9 @@ impl Sandboxes {
         sandbox.state.send_replace(State::Removed);
         let removed = whole(async move {
             let folder = sandbox.folder.clone();
-            // It is there later where it is written just now, and goes with the folder.
+            // A concurrent write may recreate it; then it is removed with the folder.
             let _ = blocking(move || Record::remove(&folder)).await;
-            // One that is being made ends as it comes up.
+            // A sandbox that is being made ends as soon as it starts.
             sandbox.leave().await;
             tokio::spawn(take_away(sandbox));
             Ok(())
@@ -162,16 +165,16 @@ impl Sandboxes {
     }
 }
 
-/// Removes what is left of a sandbox, once nothing changes it any more.
+/// Removes what is left of a sandbox, when no change is in progress.
 pub(super) async fn take_away(sandbox: Arc<Sandbox>) {
     let _changing = sandbox.changing.lock().await;
     let folder = sandbox.folder.clone();
     let _ = blocking(move || Record::remove(&folder)).await;
     if !sandbox.leave().await {
-        tracing::error!(sandbox = %sandbox.id, "processes of a sandbox can't be ended");
+        tracing::error!(sandbox = %sandbox.id, "could not end processes of a sandbox");
     }
     let folder = sandbox.folder.clone();
     if let Err(error) = blocking(move || layers::remove(&folder)).await {
-        tracing::error!(sandbox = %sandbox.id, %error, "files of a sandbox stay");
+        tracing::error!(sandbox = %sandbox.id, %error, "could not remove files of a sandbox");
     }
 }

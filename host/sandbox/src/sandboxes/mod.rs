@@ -1,4 +1,4 @@
-//! All sandboxes of an agent: made, found, forked, removed.
+//! All sandboxes of an agent.
 
 mod budget;
 mod forks;
@@ -21,15 +21,15 @@ use crate::sandbox::{Sandbox, State, Status};
 use crate::shares;
 use crate::snapshot::Snapshot;
 
-/// Bytes of all labels and variables of a sandbox.
+/// Maximum size of all labels and variables of a sandbox.
 const TEXT_BYTES_MAX: usize = 256 << 10;
-/// Characters of a sandbox's name: letters and digits that no host name forbids.
+/// Characters of a sandbox's name: lowercase letters and digits, valid in host names.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Characters of a sandbox's name after the first.
+/// Number of characters of a sandbox's name after the first.
 const NAME_CHARS: usize = 20;
 
-/// All sandboxes of an agent. Clones are the same ones.
+/// All sandboxes of an agent; clones share them.
 #[derive(Clone, Debug)]
 pub struct Sandboxes(Arc<Shared>);
 
@@ -38,17 +38,17 @@ struct Shared {
     agent: Arc<Agent>,
     all: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     snapshots: Mutex<BTreeMap<String, Snapshot>>,
-    /// Some sandbox's record could not be read: which copies it lies over is not known.
+    /// Whether the record of a sandbox could not be read, so the copies that it uses are unknown.
     has_unread: bool,
-    /// Held while images and snapshots are looked for that may go.
+    /// Held while unused images and snapshots are searched.
     making_room: tokio::sync::Mutex<()>,
-    /// What files may take of the disk where nothing else is configured.
+    /// Default disk space for files.
     disk_part: OnceLock<u64>,
-    /// What copies of sandboxes' files take.
+    /// Disk usage of copies.
     copies: Copies,
-    /// Read while a sandbox's files are copied, until what lies over the copy is on record.
+    /// Read-locked from copying a sandbox's files until the users of the copy are recorded.
     copying: tokio::sync::RwLock<()>,
-    /// No other agent uses the folder while it is open.
+    /// Locks the folder against other agents.
     _owned: File,
 }
 
@@ -65,11 +65,11 @@ impl Shared {
 }
 
 impl Sandboxes {
-    /// Puts a sandbox of an image or a snapshot on record. It is prepared meanwhile; commands wait
-    /// for that.
+    /// Creates and records a sandbox of an image or a snapshot. It is prepared in the background;
+    /// commands wait for that.
     ///
     /// # Errors
-    /// What is wrong with it, or that there are as many as may be.
+    /// An invalid specification, or the limit is reached.
     pub async fn create(&self, mut spec: SandboxSpec) -> Result<Arc<Sandbox>, SandboxError> {
         check(&spec)?;
         spec.ttl.get_or_insert(self.0.agent.config.ttl);
@@ -89,7 +89,7 @@ impl Sandboxes {
         .await
     }
 
-    /// Puts a sandbox on record that nobody prepares yet.
+    /// Records a sandbox without preparing it.
     pub(crate) async fn put(
         &self,
         spec: SandboxSpec,
@@ -109,7 +109,7 @@ impl Sandboxes {
             expires_at_us: None,
         };
         let sandbox = Sandbox::new(&self.0.agent, record.clone(), State::Preparing);
-        // Who removes it meanwhile waits for its record, to take that away too.
+        // A concurrent removal waits for the record, to remove that too.
         let changing = sandbox.changing.lock().await;
         {
             let mut all = self.0.lock();
@@ -138,7 +138,7 @@ impl Sandboxes {
         Ok(sandbox)
     }
 
-    /// Whether a tenant may have another one.
+    /// Checks that a tenant may have another sandbox.
     fn check_room(
         &self,
         all: &BTreeMap<String, Arc<Sandbox>>,
@@ -176,16 +176,16 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// The sandbox of this name.
+    /// The sandbox with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub fn get(&self, id: &str) -> Result<Arc<Sandbox>, SandboxError> {
         let found = self.0.lock().get(id).cloned();
         found.ok_or_else(|| SandboxError::Unknown(id.to_owned()))
     }
 
-    /// The sandbox whose secret is such.
+    /// The sandbox whose secret `is` accepts.
     pub fn with_secret(&self, is: impl Fn(&str) -> bool) -> Option<Arc<Sandbox>> {
         let all = self.0.lock();
         let mut all = all.values();
@@ -193,7 +193,7 @@ impl Sandboxes {
             .cloned()
     }
 
-    /// All of them, oldest first.
+    /// All sandboxes, oldest first.
     pub fn list(&self) -> Vec<Status> {
         let all: Vec<_> = self.0.lock().values().cloned().collect();
         let mut all: Vec<_> = all.iter().map(|sandbox| sandbox.status()).collect();
@@ -201,17 +201,17 @@ impl Sandboxes {
         all
     }
 
-    /// What became of those that were asked for.
+    /// Counters of requested sandboxes.
     pub fn counters(&self) -> Counters {
         self.0.agent.preparations.counted()
     }
 
-    /// How many there may be.
+    /// The limit on sandboxes.
     pub fn most(&self) -> usize {
         self.0.agent.config.sandboxes_max
     }
 
-    /// Removes all sandboxes of a program that has ended.
+    /// Removes all sandboxes of an ended program.
     pub async fn remove_of(&self, tenant: &str, program: &str) {
         let all: Vec<_> = self.0.lock().values().cloned().collect();
         for sandbox in all {
@@ -248,26 +248,26 @@ fn check(spec: &SandboxSpec) -> Result<(), SandboxError> {
     let unfit =
         |(name, value): (&String, &String)| name.contains(char::is_control) || value.contains(acts);
     if spec.labels.iter().any(unfit) {
-        let problem = "has a name or a value with a control character; leave that out".to_owned();
+        let problem = "has a name or a value with a control character; remove it".to_owned();
         return Err(SandboxError::Value("metadata", problem));
     }
     if spec.memory_bytes.is_some_and(|bytes| bytes < 8 << 20) {
-        let problem = "is too little to run anything; ask for 8 MiB or more".to_owned();
+        let problem = "is too small to run anything; request 8 MiB or more".to_owned();
         return Err(SandboxError::Value("memory_bytes", problem));
     }
     Ok(())
 }
 
-/// A name that nobody guesses, with the agent's mark at its end.
+/// An unguessable name with the agent's mark as suffix.
 fn name(first: char, mark: &str) -> io::Result<String> {
     let own = random_name(NAME_CHARS - mark.len().min(NAME_CHARS))?;
     Ok(format!("{first}{own}{mark}"))
 }
 
-/// So many letters and digits of names, at random.
+/// A random name of this length.
 ///
 /// # Errors
-/// The machine gives no randomness.
+/// If the machine provides no randomness.
 pub fn random_name(characters: usize) -> io::Result<String> {
     let mut bytes = vec![0; characters];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;

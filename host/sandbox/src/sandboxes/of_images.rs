@@ -1,4 +1,4 @@
-//! The images that sandboxes are made of: whose they are, where they come from, and how they go.
+//! The images of sandboxes: owners, import and removal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,46 +8,46 @@ use super::Sandboxes;
 use crate::blocking::whole;
 use crate::error::SandboxError;
 
-/// How long it is tried to find a moment at which nothing is made.
+/// How long to wait for a moment without sandboxes being made.
 const QUIET_MAX: Duration = Duration::from_secs(5);
 
 impl Sandboxes {
-    /// Names of all images, whosever they are.
+    /// Names of all images, of all tenants.
     pub fn images(&self) -> Vec<String> {
         self.0.agent.platform.images()
     }
 
-    /// Names of the images that a tenant may make sandboxes of.
+    /// Names of the images that a tenant may use.
     pub fn images_of(&self, tenant: &str) -> Vec<String> {
         let mut names = self.images();
         names.retain(|name| self.is_image_of(name, tenant));
         names
     }
 
-    /// The tenant whose an image is; nothing where it is all tenants'.
+    /// The tenant that owns an image; `None` if all tenants may use it.
     pub fn image_owner(&self, name: &str) -> Option<String> {
         self.0.agent.platform.image_owner(name)
     }
 
-    /// Whether a tenant may make sandboxes of an image that is there.
+    /// Whether a tenant may use an existing image.
     pub(super) fn is_image_of(&self, name: &str, tenant: &str) -> bool {
         let owner = self.image_owner(name);
         owner.is_none_or(|owner| owner == tenant)
     }
 
-    /// Makes an image for all tenants of a folder, a tar archive or an OCI image layout of this
-    /// machine, wherever that is. Nothing that a client names goes here.
+    /// Imports an image for all tenants from any folder, tar archive or OCI image layout of this
+    /// machine. Paths from clients must not be passed here.
     ///
     /// # Errors
-    /// What is wrong with the name or the source.
+    /// An invalid name or source.
     pub async fn import(&self, name: &str, from: &Path) -> Result<(), SandboxError> {
         self.0.agent.platform.import(name, from, None).await
     }
 
-    /// Makes an image of what a client names on this machine: of a tenant, or of all without one.
+    /// Imports an image from a client's path on this machine, for a tenant or for all.
     ///
     /// # Errors
-    /// What is wrong with the name or the source, or it is not one that images are made of.
+    /// An invalid name or source, or a source that is not permitted.
     pub async fn import_listed(
         &self,
         name: &str,
@@ -55,7 +55,7 @@ impl Sandboxes {
         owner: Option<&str>,
     ) -> Result<(), SandboxError> {
         let agent: Arc<_> = self.0.agent.clone();
-        // Where images are not made of files, that is what is told.
+        // First, so that platforms without imports report that.
         agent.platform.check_imports(name)?;
         let (name, given, owner) = (name.to_owned(), from.to_owned(), owner.map(str::to_owned));
         whole(async move {
@@ -78,10 +78,10 @@ impl Sandboxes {
         .await
     }
 
-    /// Removes an image that no sandbox has.
+    /// Removes an unused image.
     ///
     /// # Errors
-    /// It is not there, or a sandbox has it.
+    /// If it does not exist, or a sandbox uses it.
     pub async fn remove_image(&self, name: &str) -> Result<(), SandboxError> {
         let Some(_none_is_made) = self.none_is_made().await else {
             let problem = format!(
@@ -90,7 +90,7 @@ impl Sandboxes {
             return Err(SandboxError::Value("image", problem));
         };
         if self.list().iter().any(|sandbox| sandbox.spec.image == name) {
-            let problem = format!("`{name}` is what sandboxes are made of; remove those first");
+            let problem = format!("`{name}` is used by sandboxes; remove those first");
             return Err(SandboxError::Value("image", problem));
         }
         if self
@@ -98,14 +98,14 @@ impl Sandboxes {
             .iter()
             .any(|snapshot| snapshot.image == name)
         {
-            let problem = format!("`{name}` lies below snapshots; remove those first");
+            let problem = format!("`{name}` is used by snapshots; remove those first");
             return Err(SandboxError::Value("image", problem));
         }
         self.0.agent.platform.remove_image(name).await
     }
 
-    /// What keeps anything from being made or copied, if that comes about soon. It does not wait in
-    /// line: those who make something would wait behind it.
+    /// Excludes making and copying sandboxes, if that is possible soon. It polls instead of
+    /// queueing, because creations would queue behind it.
     async fn none_is_made(&self) -> Option<tokio::sync::RwLockWriteGuard<'_, ()>> {
         let began = Instant::now();
         loop {

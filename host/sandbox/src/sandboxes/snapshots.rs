@@ -1,4 +1,4 @@
-//! Snapshots: made, found, removed.
+//! Snapshots of sandboxes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,18 +15,18 @@ use crate::shares::Shared;
 use crate::snapshot::Snapshot;
 use crate::usage;
 
-/// What ids of snapshots begin with.
+/// First character of the ids of snapshots.
 const FIRST: char = 'c';
-/// Of all snapshots that there may be a tenant has this part at most.
+/// Each tenant may have this fraction of the limit on snapshots.
 const TENANTS_PART: usize = 4;
 
 impl Sandboxes {
-    /// Keeps the files that a sandbox has now, so that others can be made of them, also once it is
-    /// gone. Its processes are halted meanwhile, and are no part of it. A name is that of the
-    /// tenant's newest snapshot that was given it; the older one is removed.
+    /// Keeps the current files of a sandbox, so that others can be made of them, even after its
+    /// removal. Its processes are frozen meanwhile, and not included. A name belongs to the
+    /// tenant's newest snapshot with it; the older one is removed.
     ///
     /// # Errors
-    /// The sandbox is gone, the name can't be taken, or there are as many snapshots as may be.
+    /// If the sandbox is gone, the name is invalid, or the limit on snapshots is reached.
     pub async fn snapshot(
         &self,
         sandbox: &Arc<Sandbox>,
@@ -74,7 +74,7 @@ impl Sandboxes {
         let written = blocking(move || {
             let layer = folders.0.join(&snapshot.layers[0]);
             snapshot.disk_bytes = usage::of_folder(&layer);
-            // The record is not to outlive a loss of power that its files don't.
+            // After a power loss, there must not be a record without its files.
             rustix::fs::syncfs(&File::open(&layer)?)?;
             snapshot.write(&folders.1)?;
             Ok(snapshot)
@@ -87,22 +87,22 @@ impl Sandboxes {
         let replaced = match added {
             Ok(replaced) => replaced,
             Err(error) => {
-                // Others were quicker.
+                // The limit was reached meanwhile.
                 self.take_off_record(&snapshot.id).await?;
                 return Err(error);
             }
         };
         for id in replaced {
-            // The new one is there in any case, and has the name.
+            // The new snapshot exists in any case, and has the name.
             if let Err(error) = self.forget_snapshot(&id).await {
-                tracing::warn!(snapshot = %id, %error, "a snapshot whose name was taken stays");
+                tracing::warn!(snapshot = %id, %error, "could not remove a snapshot that was replaced");
             }
         }
         Ok(snapshot)
     }
 
-    /// The present, after those whose name a snapshot is to take: of two of one name the later counts,
-    /// whatever was done to the wall clock between them.
+    /// The current time, but after that of existing snapshots with the name: the later one counts,
+    /// even if the wall clock was set back between them.
     fn after_namesakes(&self, tenant: &str, name: Option<&str>) -> u64 {
         let all = self.0.snapshots();
         let namesakes = all
@@ -112,7 +112,7 @@ impl Sandboxes {
         latest.unwrap_or(0).max(now_us())
     }
 
-    /// Gives those whose name it takes.
+    /// Adds a snapshot. Returns those that it replaces.
     fn add(&self, snapshot: &Snapshot) -> Result<Vec<String>, SandboxError> {
         let mut all = self.0.snapshots();
         self.check_count(&all, &snapshot.tenant, snapshot.name.as_deref())?;
@@ -122,7 +122,7 @@ impl Sandboxes {
         Ok(older)
     }
 
-    /// Whether a tenant may have another one, beside that whose name it takes.
+    /// Checks that a tenant may have another snapshot, not counting the one it replaces.
     fn check_count(
         &self,
         all: &BTreeMap<String, Snapshot>,
@@ -158,7 +158,7 @@ impl Sandboxes {
         all
     }
 
-    /// The snapshot that a tenant calls so, by its id or its name.
+    /// A tenant's snapshot by its id or its name.
     pub fn snapshot_called(&self, tenant: &str, called: &str) -> Option<Snapshot> {
         let all = self.0.snapshots();
         let own = || all.values().filter(|snapshot| snapshot.tenant == tenant);
@@ -169,10 +169,10 @@ impl Sandboxes {
             .cloned()
     }
 
-    /// Removes a tenant's snapshot, by its id or its name. Sandboxes that were made of it stay.
+    /// Removes a tenant's snapshot, by its id or its name. Sandboxes made of it are kept.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub async fn remove_snapshot(&self, tenant: &str, called: &str) -> Result<(), SandboxError> {
         let found = self.snapshot_called(tenant, called);
         let unknown = || SandboxError::SnapshotUnknown(called.to_owned());
@@ -180,7 +180,7 @@ impl Sandboxes {
         self.forget_snapshot(&id).await
     }
 
-    /// Its files go once no sandbox has them, when copies are collected.
+    /// Removes its record. Its files are collected when no sandbox uses them.
     pub(super) async fn forget_snapshot(&self, id: &str) -> Result<(), SandboxError> {
         self.take_off_record(id).await?;
         self.0.snapshots().remove(id);
@@ -193,13 +193,13 @@ impl Sandboxes {
         removed.map_err(|error| SandboxError::System("removing the snapshot", error))
     }
 
-    /// What a sandbox is made of that names an image or a snapshot: the image, and the copies that
-    /// lie over it.
+    /// The base of a sandbox whose specification names an image or a snapshot: sets the image, and
+    /// returns the copies over it.
     pub(super) fn made_of(&self, spec: &mut SandboxSpec) -> Result<Vec<String>, SandboxError> {
         let platform = &self.0.agent.platform;
         let unknown = match platform.check_image(&spec.image) {
             Err(unknown) => Some(unknown),
-            // Another tenant's is none.
+            // Images of other tenants count as unknown.
             Ok(()) if !self.is_image_of(&spec.image, &spec.tenant) => {
                 Some(SandboxError::ImageUnknown(spec.image.clone()))
             }

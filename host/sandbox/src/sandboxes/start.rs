@@ -1,4 +1,4 @@
-//! The start of an agent: what an earlier one left is ended, and what it had is taken in.
+//! Starts an agent: ends what an earlier agent left running, and takes over its sandboxes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,6 +15,7 @@ use crate::blocking::blocking;
 use crate::clock::Clock;
 use crate::config::SandboxConfig;
 use crate::copies::Copies;
+use crate::creation_queue::CreationQueue;
 use crate::error::SandboxError;
 use crate::layers;
 use crate::namespaces::Namespaces;
@@ -22,20 +23,19 @@ use crate::platform::Platform;
 use crate::record::Record;
 use crate::sandbox::{Sandbox, State};
 use crate::snapshot::Snapshot;
-use crate::turns::Turns;
 use crate::usage;
 
 impl Sandboxes {
-    /// Starts an agent whose sandboxes are on this machine. What runs of an earlier one in this folder
-    /// is ended; sandboxes that are on record keep their files, and all else is removed.
+    /// Starts an agent whose sandboxes are on this machine. Processes of an earlier agent in this
+    /// folder are ended; recorded sandboxes keep their files, and everything else is removed.
     ///
     /// # Errors
-    /// What this machine lacks.
+    /// A requirement that this machine lacks.
     pub async fn start(mut config: SandboxConfig) -> Result<Self, SandboxError> {
         let opened = blocking(move || {
             if !rustix::process::geteuid().is_root() {
                 return Err(io::Error::other(
-                    "it takes root to make namespaces; run the daemon as root",
+                    "making namespaces requires root; run the daemon as root",
                 ));
             }
             let owned = own(&mut config)?;
@@ -46,10 +46,10 @@ impl Sandboxes {
         Self::over(config, owned, platform).await
     }
 
-    /// Starts an agent whose sandboxes are elsewhere. The folder has their records.
+    /// Starts an agent whose sandboxes are on another platform. The folder has their records.
     ///
     /// # Errors
-    /// What this machine or the platform lacks.
+    /// A requirement that this machine or the platform lacks.
     pub async fn start_on(
         platform: Arc<dyn Platform>,
         mut config: SandboxConfig,
@@ -75,7 +75,7 @@ impl Sandboxes {
         platform.take_in(&kept).await?;
         let has_unread = kept.len() > records.len();
         let agent = Arc::new(Agent {
-            turns: Turns::new(config.creations_max),
+            creations: CreationQueue::new(config.creations_max),
             platform,
             preparations: Preparations::default(),
             beyond: Mutex::default(),
@@ -135,15 +135,15 @@ impl Sandboxes {
     }
 }
 
-/// Takes the folder for this agent alone. From then on it has its whole path: what keeps a sandbox runs
-/// elsewhere.
+/// Locks the folder for this agent, and makes its path absolute, because the keepers of sandboxes
+/// run elsewhere.
 fn own(config: &mut SandboxConfig) -> io::Result<File> {
     fs::create_dir_all(&config.folder)?;
     config.folder = config.folder.canonicalize()?;
     let folder = &config.folder;
     fs::create_dir_all(folder.join("sandboxes"))?;
     fs::create_dir_all(folder.join("layers"))?;
-    // Files inside may be programs that give their user's rights: no user of the machine gets at them.
+    // Files inside may be setuid programs, so no other user may access them.
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
     let owned = File::create(folder.join("lock"))?;
     flock(&owned, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
@@ -153,11 +153,11 @@ fn own(config: &mut SandboxConfig) -> io::Result<File> {
     Ok(owned)
 }
 
-/// What is on record, and the names of all sandboxes that are kept: those too whose records can't be
-/// read now. What has no record was never acknowledged, and is removed.
+/// The recorded sandboxes, and the names of all sandboxes to keep, including those with unreadable
+/// records. A folder without a record was never acknowledged, and is removed.
 fn records(config: &SandboxConfig, clock: &Clock) -> io::Result<(Vec<Record>, BTreeSet<String>)> {
     let folder = config.folder.join("sandboxes");
-    // One that can't be listed has not none.
+    // Fails if the folder can't be listed, which does not mean that it is empty.
     fs::read_dir(&folder)?;
     let (mut records, mut kept) = (Vec::new(), BTreeSet::new());
     for id in layers::names(&folder) {
@@ -167,8 +167,8 @@ fn records(config: &SandboxConfig, clock: &Clock) -> io::Result<(Vec<Record>, BT
                 records.push(record);
             }
             Err(error) if !is_damaged(&error) => {
-                // Its files may be somebody's.
-                tracing::error!(sandbox = %id, %error, "its record can't be read; it is left as it is");
+                // Its files may still be needed.
+                tracing::error!(sandbox = %id, %error, "could not read the record of a sandbox; leaving it unchanged");
             }
             _ => {
                 layers::remove(&folder.join(&id))?;
@@ -180,7 +180,7 @@ fn records(config: &SandboxConfig, clock: &Clock) -> io::Result<(Vec<Record>, BT
     Ok((records, kept))
 }
 
-/// Whether there is no record, or none that was ever acknowledged: those are written whole.
+/// Whether there is no record, or one that was never acknowledged: records are written atomically.
 fn is_damaged(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, IsADirectory, NotFound, UnexpectedEof};
     matches!(

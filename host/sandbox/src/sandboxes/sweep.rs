@@ -1,4 +1,4 @@
-//! What is looked after: time that is over, disks that fill, copies that nobody has any more.
+//! Periodic work: expired sandboxes, disk limits, unused copies.
 
 #[cfg(test)]
 mod tests;
@@ -18,19 +18,19 @@ use crate::sandbox::{Sandbox, State};
 use crate::shares::Shared;
 use crate::wire::Guard;
 
-/// How often time and disks are looked at.
+/// Interval of checks of lifetimes and disks.
 const PERIOD: Duration = Duration::from_millis(250);
-/// How long what could not be made is there to be asked about.
+/// How long a failed sandbox is listed.
 const FAILED_MAX: Duration = Duration::from_mins(10);
-/// How long a sandbox is kept that was paused because its time was over.
+/// How long a sandbox that was paused at its expiry is kept.
 const PAUSED_MAX: Duration = Duration::from_hours(30 * 24);
-/// How often copies are looked for that nobody has.
+/// Interval of collecting unused copies.
 const COLLECTION_PERIOD: Duration = Duration::from_mins(1);
-/// A sandbox that takes long to measure is measured seldom, unless the disk as a whole lost this part
-/// of what one sandbox may write.
+/// A sandbox that is slow to measure is measured less often, unless the free disk space shrinks by
+/// this fraction of a sandbox's limit.
 const URGENT_PART: u64 = 16;
 
-/// What becomes of a sandbox whose time is over.
+/// The action for an expired sandbox.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Due {
     Pause,
@@ -38,7 +38,7 @@ enum Due {
 }
 
 impl Sandboxes {
-    /// Looks after sandboxes until all handles are gone.
+    /// Does the periodic work until all handles are dropped.
     pub(super) fn watch(&self) {
         let shared = Arc::downgrade(&self.0);
         tokio::spawn(async move {
@@ -56,7 +56,7 @@ impl Sandboxes {
                 if collected.elapsed() >= COLLECTION_PERIOD && sandboxes.set_aside().await {
                     collected = Instant::now();
                     sandboxes.note_time();
-                    // Aside: both may take long.
+                    // Run separately, because both may take long.
                     let own = sandboxes.clone();
                     tokio::spawn(async move {
                         own.remove_set_aside().await;
@@ -79,7 +79,7 @@ impl Sandboxes {
                     Due::Removal => own.remove(&sandbox.id).await,
                     Due::Pause => {
                         if let Err(error) = sandbox.pause().await {
-                            tracing::warn!(sandbox = %sandbox.id, %error, "it can't be paused");
+                            tracing::warn!(sandbox = %sandbox.id, %error, "could not pause an expired sandbox");
                         }
                     }
                 }
@@ -87,7 +87,7 @@ impl Sandboxes {
         }
     }
 
-    /// Those whose time is over, by the agent's clock, and what is to become of them.
+    /// Expired sandboxes by the agent's clock, and the action for each.
     fn due(&self) -> Vec<(Arc<Sandbox>, Due)> {
         let now = self.0.agent.clock.now_us();
         let mut all = Vec::new();
@@ -95,7 +95,7 @@ impl Sandboxes {
             let state = sandbox.state.borrow().clone();
             let (over_us, on_expiry) = {
                 let record = &sandbox.lock().record;
-                // One that could not be made has no other time.
+                // Failed sandboxes have no lifetime of their own.
                 let failed_us = matches!(state, State::Failed(_)).then_some(record.made_us);
                 let ends_us = record.life.map(|life| life.ends_us).or(failed_us);
                 let over_us = ends_us.and_then(|ends| now.checked_sub(ends));
@@ -106,7 +106,7 @@ impl Sandboxes {
             };
             let due = match (on_expiry, state) {
                 (_, State::Failed(_)) if over < FAILED_MAX => continue,
-                // Not while it is tried already: it may take seconds.
+                // Not while a change is in progress, which may take seconds.
                 (OnExpiry::Pause, State::Ready) if sandbox.changing.try_lock().is_err() => continue,
                 (OnExpiry::Pause, State::Ready) => Due::Pause,
                 (OnExpiry::Pause, State::Paused | State::Stopped) if over < PAUSED_MAX => continue,
@@ -117,15 +117,15 @@ impl Sandboxes {
         all
     }
 
-    /// Notes what the clock is at, as is done each minute.
+    /// Records the clock's time; called every minute.
     pub(super) fn note_time(&self) {
         if let Err(error) = self.0.agent.clock.note() {
-            tracing::warn!(%error, "after a restart of the machine sandboxes may live longer");
+            tracing::warn!(%error, "could not record the clock; after a restart of the machine, sandboxes may live longer");
         }
     }
 
-    /// Measures those that run, and ends what goes on writing beyond its bound. `free` is what was
-    /// left of the disk when all were measured last.
+    /// Measures running sandboxes, and stops those that exceed their limit. `free` is the free disk
+    /// space at the last measurement of all.
     fn measure(&self, free: &mut u64) {
         let config = &self.0.agent.config;
         let left = free_bytes(&config.folder);
@@ -134,8 +134,8 @@ impl Sandboxes {
             *free = left;
         }
         for sandbox in self.all() {
-            // Files of a paused one may be written from outside.
-            // What has ended has what it had, and what an earlier agent left is to be known.
+            // Files of a paused sandbox may be written from outside. An ended one keeps its last
+            // size, and one of an earlier agent has to be measured once.
             let is_there = match *sandbox.state.borrow() {
                 State::Ready | State::Paused => true,
                 State::Stopped => !sandbox.was_measured(),
@@ -144,7 +144,7 @@ impl Sandboxes {
             if !is_there || sandbox.lock().is_over_disk {
                 continue;
             }
-            // Aside: one that takes long keeps no other from being measured.
+            // Separate tasks, so that a slow one does not delay the others.
             if std::mem::replace(&mut sandbox.lock().is_measured, true) {
                 continue;
             }
@@ -158,8 +158,8 @@ impl Sandboxes {
         }
     }
 
-    /// Removes copies that lie under no sandbox and are no snapshot's, as is done each minute. Gives
-    /// whether it could: not while one is made.
+    /// Removes copies used by no sandbox or snapshot; called every minute. Returns whether it
+    /// could: not while a sandbox is made.
     pub async fn collect_copies(&self) -> bool {
         let could = self.set_aside().await;
         if could {
@@ -168,8 +168,8 @@ impl Sandboxes {
         could
     }
 
-    /// Takes such copies out of sight, which is quick. Nothing can be made meanwhile. As long as it is
-    /// not known which there are, none.
+    /// Renames unused copies out of the list, which is fast, while nothing can be made. Does
+    /// nothing while it is unknown which are unused.
     async fn set_aside(&self) -> bool {
         let Ok(_none_is_made) = self.0.copying.try_write() else {
             return false;
@@ -193,7 +193,7 @@ impl Sandboxes {
             Ok(())
         });
         if let Err(error) = renamed.await {
-            tracing::warn!(%error, "copies of sandboxes stay");
+            tracing::warn!(%error, "could not remove copies of sandboxes");
         }
         true
     }
@@ -211,16 +211,16 @@ impl Sandboxes {
             Ok(())
         });
         if let Err(error) = removed.await {
-            tracing::warn!(%error, "copies of sandboxes stay");
+            tracing::warn!(%error, "could not remove copies of sandboxes");
         }
     }
 }
 
-/// A sandbox at work, and what it has on disk.
+/// A running sandbox and its size on disk.
 type Measured = (u64, Arc<Sandbox>);
 
 impl Sandboxes {
-    /// What the files of all sandboxes may take of the disk.
+    /// Disk space for the files of all sandboxes.
     pub(super) fn files_bytes_max(&self) -> u64 {
         let config = &self.0.agent.config;
         match config.files_bytes_max {
@@ -232,8 +232,8 @@ impl Sandboxes {
         }
     }
 
-    /// Stops the largest sandbox at work of a tenant whose sandboxes have more on disk than its share,
-    /// and another one each time that they have more yet.
+    /// Stops the largest running sandbox of a tenant that exceeds its share, and another one each
+    /// time the tenant's size has grown further.
     fn hold_to_shares(&self) {
         let (agent, all_max) = (&self.0.agent, self.files_bytes_max());
         if agent.config.without.contains(&Guard::Disk) {
@@ -263,7 +263,12 @@ impl Sandboxes {
             let next = beyond.get(&tenant).map_or(0, |before| before.next);
             let next = match largest.filter(|_| has >= next) {
                 Some((_, sandbox)) => {
-                    tracing::warn!(tenant, has, most, "its sandboxes wrote more than its share");
+                    tracing::warn!(
+                        tenant,
+                        has,
+                        most,
+                        "the sandboxes of a tenant exceed its share of the disk"
+                    );
                     tokio::spawn(async move { end_writing(&sandbox).await });
                     has + most / URGENT_PART
                 }
@@ -274,10 +279,10 @@ impl Sandboxes {
     }
 }
 
-/// Ends the processes of what has more on disk than it may.
+/// Ends the processes of a sandbox that exceeds its disk limit.
 async fn end_writing(sandbox: &Arc<Sandbox>) {
     let bytes = sandbox.lock().disk_bytes;
-    tracing::warn!(sandbox = %sandbox.id, bytes, "it wrote more than it may");
+    tracing::warn!(sandbox = %sandbox.id, bytes, "a sandbox exceeds its disk limit; its processes are ended");
     sandbox.lock().is_over_disk = true;
     let _changing = sandbox.changing.lock().await;
     sandbox.end_processes().await;
@@ -285,13 +290,13 @@ async fn end_writing(sandbox: &Arc<Sandbox>) {
     sandbox.set(State::Stopped);
 }
 
-/// Bytes of the disk that a folder is on.
+/// Size of the disk with a folder.
 fn disk_bytes(folder: &Path) -> u64 {
     let told = rustix::fs::statvfs(folder);
     told.map_or(u64::MAX, |told| told.f_blocks.saturating_mul(told.f_frsize))
 }
 
-/// Bytes that are left of the disk that a folder is on.
+/// Free space of the disk with a folder.
 fn free_bytes(folder: &Path) -> u64 {
     let told = rustix::fs::statvfs(folder);
     told.map_or(0, |told| told.f_bfree.saturating_mul(told.f_frsize))

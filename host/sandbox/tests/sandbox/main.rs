@@ -3,10 +3,10 @@
 mod archives;
 mod bounds;
 mod commands;
-mod course;
 mod ends;
 mod escapes;
 mod files;
+mod lifecycle;
 mod shares;
 mod snapshots;
 mod stage;

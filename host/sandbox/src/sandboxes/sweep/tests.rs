@@ -1,4 +1,4 @@
-//! Time that is over, by clocks that the tests set.
+//! Expiry of sandboxes, with simulated clocks.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::record::{Record, SandboxSpec};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A platform on which nothing is ever ready.
+/// A platform on which nothing becomes ready.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -105,7 +105,7 @@ impl Stage {
         }
     }
 
-    /// A sandbox that came to be in a state just now, nothing of which is under way.
+    /// A sandbox in this state, without a change in progress.
     async fn sandbox(&self, on_expiry: OnExpiry, state: State) -> Arc<Sandbox> {
         let spec = SandboxSpec {
             ttl: Some(HOUR),
@@ -128,7 +128,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn what_lives_is_not_judged_by_the_wall_clock() {
+async fn lifetimes_do_not_depend_on_the_wall_clock() {
     let stage = Stage::new().await;
     let failed = State::Failed("no room".to_owned());
     let cases = [
@@ -162,7 +162,7 @@ async fn what_lives_is_not_judged_by_the_wall_clock() {
 }
 
 #[tokio::test]
-async fn what_is_told_of_an_end_follows_the_wall_clock() {
+async fn the_displayed_expiry_follows_the_wall_clock() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox(OnExpiry::Remove, State::Ready).await;
     let told = || sandbox.status().expires_at_us.unwrap();
@@ -178,7 +178,7 @@ async fn what_is_told_of_an_end_follows_the_wall_clock() {
 }
 
 #[tokio::test]
-async fn an_agent_goes_on_with_the_time_that_is_left() {
+async fn an_agent_continues_with_the_remaining_lifetime() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox(OnExpiry::Remove, State::Ready).await;
     stage.hands.pass(HOUR / 2);
@@ -194,14 +194,14 @@ async fn an_agent_goes_on_with_the_time_that_is_left() {
     };
     stage.hands.turn(|hands| hands.2 += 1_200_000_000);
     assert_eq!(left(&taken_in(noted.clone())), HOUR / 2);
-    // The clock of the agent before was lost: its times are far ahead.
+    // The previous agent's clock was lost: its times are far ahead.
     let mut ahead = noted.clone();
     ahead.life.as_mut().unwrap().ends_us += 1 << 50;
     ahead.made_us += 1 << 50;
     let ahead = taken_in(ahead);
     assert_eq!(left(&ahead), HOUR);
     assert!(ahead.made_us <= clock.now_us());
-    // Older agents noted times of the wall clock.
+    // Older agents recorded times of the wall clock.
     let older = Record {
         life: None,
         expires_at_us: Some(clock.wall_us() + 7_000_000),

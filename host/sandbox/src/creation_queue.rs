@@ -1,4 +1,4 @@
-//! Turns to be made: so many sandboxes at once, and those first that a command waits for.
+//! Limits how many sandboxes are made at once, and prefers those that a command waits for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,42 +8,42 @@ use tokio::sync::oneshot;
 /// How soon a sandbox is needed; the lesser is first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Need {
-    /// A command waits for it.
+    /// A command is waiting for it.
     Now,
-    /// A command will come.
+    /// A command may come later.
     Later,
 }
 
-/// Turns to be made. Clones are the same ones.
+/// A queue of sandboxes to be made; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns(Arc<Mutex<State>>);
+pub(crate) struct CreationQueue(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     free: usize,
     arrived: u64,
     is_closed: bool,
-    /// Those that wait, in the order in which they are served.
-    waiting: BTreeMap<Place, (String, oneshot::Sender<Turn>)>,
-    /// Where each of them is.
+    /// Waiting sandboxes, in the order in which they are served.
+    waiting: BTreeMap<Place, (String, oneshot::Sender<CreationSlot>)>,
+    /// The position of each waiting sandbox.
     places: BTreeMap<String, Place>,
 }
 
 type Place = (Need, u64);
 
-/// A turn, which is over once this is dropped.
+/// A slot, released when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn(Turns);
+pub(crate) struct CreationSlot(CreationQueue);
 
-impl Drop for Turn {
+impl Drop for CreationSlot {
     fn drop(&mut self) {
         self.0.lock().free += 1;
         self.0.serve();
     }
 }
 
-impl Turns {
-    /// So many at once.
+impl CreationQueue {
+    /// Allows `most` at once.
     pub(crate) fn new(most: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             free: most,
@@ -58,26 +58,26 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a sandbox's turn; `None` once there are no turns any more. Its need is asked for once no
-    /// [`want`](Self::want) can be missed.
-    pub(crate) async fn take(&self, id: &str, need: impl Fn() -> Need) -> Option<Turn> {
-        let turn = {
+    /// Waits for a slot; `None` when the queue is closed. `need` is read under the lock, so that no
+    /// [`want`](Self::want) is missed.
+    pub(crate) async fn take(&self, id: &str, need: impl Fn() -> Need) -> Option<CreationSlot> {
+        let slot = {
             let mut state = self.lock();
             if state.is_closed {
                 return None;
             }
             state.arrived += 1;
             let need = need();
-            let (place, (give, turn)) = ((need, state.arrived), oneshot::channel());
+            let (place, (give, slot)) = ((need, state.arrived), oneshot::channel());
             state.waiting.insert(place, (id.to_owned(), give));
             state.places.insert(id.to_owned(), place);
-            turn
+            slot
         };
         self.serve();
-        turn.await.ok()
+        slot.await.ok()
     }
 
-    /// A command waits for a sandbox.
+    /// Records that a command waits for a sandbox.
     pub(crate) fn want(&self, id: &str) {
         let mut state = self.lock();
         let Some((Need::Later, arrived)) = state.places.get(id).copied() else {
@@ -89,7 +89,7 @@ impl Turns {
         }
     }
 
-    /// Gives no turns any more.
+    /// Closes the queue.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -113,8 +113,8 @@ impl Turns {
                 state.free -= 1;
                 give
             };
-            // Where nobody waits any more, it comes back as it is dropped.
-            let _ = next.send(Turn(self.clone()));
+            // If the receiver is gone, the slot is released when it is dropped.
+            let _ = next.send(CreationSlot(self.clone()));
         }
     }
 }
@@ -124,28 +124,28 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_that_a_command_waits_for_are_first() {
-        let turns = Turns::new(1);
-        let first = turns.take("a", || Need::Later).await.expect("it is free");
+    async fn sandboxes_with_waiting_commands_are_first() {
+        let queue = CreationQueue::new(1);
+        let first = queue.take("a", || Need::Later).await.expect("it is free");
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiting = Vec::new();
         for (id, need) in [("b", Need::Later), ("c", Need::Later), ("d", Need::Now)] {
-            let (turns, order) = (turns.clone(), order.clone());
+            let (queue, order) = (queue.clone(), order.clone());
             waiting.push(tokio::spawn(async move {
-                let turn = turns.take(id, || need).await;
+                let slot = queue.take(id, || need).await;
                 order.lock().expect("no panic").push(id);
-                drop(turn);
+                drop(slot);
             }));
             tokio::task::yield_now().await;
         }
         let given_up = tokio::spawn({
-            let turns = turns.clone();
-            async move { turns.take("e", || Need::Now).await.is_some() }
+            let queue = queue.clone();
+            async move { queue.take("e", || Need::Now).await.is_some() }
         });
         tokio::task::yield_now().await;
         given_up.abort();
-        turns.want("c");
-        turns.want("nobody");
+        queue.want("c");
+        queue.want("nobody");
         drop(first);
         for each in waiting {
             each.await.expect("no panic");
@@ -153,10 +153,10 @@ mod tests {
         // `c` came before `d`.
         assert_eq!(*order.lock().expect("no panic"), ["c", "d", "b"]);
         assert!(
-            turns.take("f", || Need::Later).await.is_some(),
+            queue.take("f", || Need::Later).await.is_some(),
             "none was lost"
         );
-        turns.close();
-        assert!(turns.take("g", || Need::Now).await.is_none());
+        queue.close();
+        assert!(queue.take("g", || Need::Now).await.is_none());
     }
 }

@@ -1,16 +1,16 @@
-//! The course of a sandbox: made, paused, resumed, copied, ended.
+//! The lifecycle of a sandbox: made, paused, resumed, copied, ended.
 
 use std::io;
 use std::sync::Arc;
 
 use super::{Sandbox, State};
 use crate::blocking::whole;
+use crate::creation_queue::Need;
 use crate::error::SandboxError;
 use crate::platform::Environment;
-use crate::turns::Need;
 
 impl Sandbox {
-    /// Makes it, once it is its turn.
+    /// Makes it, when there is a free slot.
     pub(crate) async fn prepare(self: Arc<Self>) {
         let _changing = self.changing.lock().await;
         if *self.state.borrow() == State::Removed {
@@ -52,10 +52,10 @@ impl Sandbox {
         }
     }
 
-    /// Starts its processes over what files it has, once it is its turn.
+    /// Starts its processes over its existing files, when there is a free slot.
     async fn begin(self: &Arc<Self>) -> io::Result<()> {
-        let turn = self.agent.turns.take(&self.id, || self.need()).await;
-        let _turn = turn.ok_or_else(|| io::Error::other("the daemon is being stopped"))?;
+        let slot = self.agent.creations.take(&self.id, || self.need()).await;
+        let _slot = slot.ok_or_else(|| io::Error::other("the daemon is being stopped"))?;
         if *self.state.borrow() == State::Removed {
             return Ok(());
         }
@@ -74,7 +74,7 @@ impl Sandbox {
         }
         self.idle();
         if !self.set(State::Ready) {
-            // It was removed meanwhile: it is taken away once this is over.
+            // It was removed meanwhile, and is cleaned up after this.
             self.lock().live = None;
         }
         Ok(())
@@ -84,7 +84,7 @@ impl Sandbox {
     pub(crate) async fn made(&self) -> Result<State, SandboxError> {
         let mut state = self.state.subscribe();
         if *state.borrow() == State::Preparing {
-            self.agent.turns.want(&self.id);
+            self.agent.creations.want(&self.id);
         }
         let made = state.wait_for(|state| *state != State::Preparing).await;
         let made = made.map_or(State::Removed, |state| state.clone());
@@ -95,7 +95,7 @@ impl Sandbox {
         }
     }
 
-    /// Its processes, ready for a command: it is made, resumed or started again as need be.
+    /// Its environment, ready for a command: it is made, resumed or restarted if necessary.
     pub(crate) async fn ready(self: &Arc<Self>) -> Result<Arc<dyn Environment>, SandboxError> {
         if self.made().await? == State::Ready
             && let Some(live) = self.running()
@@ -106,7 +106,7 @@ impl Sandbox {
         self.running().ok_or(SandboxError::Gone)
     }
 
-    /// Its processes, stopped or not: for its files.
+    /// Its environment, paused or not, for access to files.
     pub(crate) async fn present(self: &Arc<Self>) -> Result<Arc<dyn Environment>, SandboxError> {
         self.made().await?;
         match self.running() {
@@ -120,10 +120,10 @@ impl Sandbox {
         live.filter(|live| !live.is_gone())
     }
 
-    /// Stops all its processes, which keep their memory.
+    /// Freezes all its processes, which keep their memory.
     ///
     /// # Errors
-    /// It is gone, or can't be stopped.
+    /// If it is gone, or can't be frozen.
     pub async fn pause(self: &Arc<Self>) -> Result<(), SandboxError> {
         self.agent.platform.check_pauses()?;
         self.made().await?;
@@ -139,11 +139,11 @@ impl Sandbox {
         .await
     }
 
-    /// Lets its processes go on; starts them again if they have ended. One whose time is over gets as
-    /// much again.
+    /// Resumes its processes, or restarts them if they have ended. If it has expired, its lifetime
+    /// begins anew.
     ///
     /// # Errors
-    /// It is gone, or can't be started.
+    /// If it is gone, or can't be started.
     pub async fn resume(self: &Arc<Self>) -> Result<(), SandboxError> {
         self.made().await?;
         let own = self.clone();
@@ -189,17 +189,17 @@ impl Sandbox {
     pub(crate) async fn end_processes(self: &Arc<Self>) {
         self.lock().live = None;
         if !self.place.end().await {
-            tracing::error!(sandbox = %self.id, "processes of a sandbox can't be ended");
+            tracing::error!(sandbox = %self.id, "could not end processes of a sandbox");
         }
     }
 
-    /// Ends all its processes, and gives up its place.
+    /// Ends all its processes, and releases its place. Returns whether nothing is left.
     pub(crate) async fn leave(self: &Arc<Self>) -> bool {
         self.lock().live = None;
         self.place.remove().await
     }
 
-    /// Copies its own files as they are now to a folder of layers.
+    /// Copies its current files to a layer.
     pub(crate) async fn copy(self: &Arc<Self>, name: &str) -> io::Result<()> {
         let was_paused = *self.state.borrow() == State::Paused;
         let runs = self.running().is_some() && !was_paused;
