@@ -29,21 +29,21 @@ pub struct App {
     pub driver: DriverHandle,
     /// Durable state.
     pub store: Arc<dyn Store>,
-    /// Engines under watch.
+    /// The watched engines.
     pub engines: Arc<EngineWatch>,
     /// Uploaded policies.
     pub policies: Arc<PluginRegistry>,
-    /// Recorded work under other policies.
+    /// What-if runs.
     pub whatif: WhatIfQueue,
-    /// Who runs actions, where they are run.
+    /// Runs actions, if they are enabled.
     pub(crate) actions: Option<Arc<Actions>>,
-    /// Who has sandboxes, where there are any.
+    /// The sandboxes, if they are enabled.
     pub(crate) sandboxes: Option<Arc<Host>>,
-    /// Machines that have sandboxes for this daemon, where it may have any.
+    /// The nodes, if the daemon accepts any.
     pub(crate) nodes: Option<Arc<Nodes>>,
-    /// How events out and commands in go, where there is a broker.
+    /// State of the broker connection, if a broker is configured.
     pub broker: Option<Arc<Status>>,
-    /// Who moves KV caches, and what is kept of them here.
+    /// The executor of KV transfers, and the host tier of this process.
     pub node: Arc<Node>,
     /// Open event streams.
     pub streams: Arc<OpenStreams>,

@@ -1,4 +1,4 @@
-//! How messages go, for health and metrics.
+//! Status of messaging, for health and metrics.
 
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use treadle_broker::Health;
 use utoipa::ToSchema;
 
-/// How messages go.
+/// Status of messaging.
 #[derive(Debug)]
 pub struct Status {
     broker: watch::Receiver<Health>,
@@ -23,12 +23,12 @@ pub struct Status {
     commands: [AtomicU64; 3],
 }
 
-/// How messages go, for people.
+/// Status of messaging, as shown in `/health`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BrokerHealth {
     /// connected, blocked or disconnected.
     state: &'static str,
-    /// Since when it is not connected, in microseconds since 1970.
+    /// When it lost its connection, in microseconds since 1970.
     since_us: Option<u64>,
     /// A stable word for the cause.
     code: Option<&'static str>,
@@ -36,20 +36,20 @@ pub(crate) struct BrokerHealth {
     cause: Option<String>,
     /// Events that are on disk and not at the broker.
     lag_events: u64,
-    /// More than these should not wait.
+    /// The lag above which the broker counts as degraded.
     lag_events_max: u64,
-    /// Whether it is not connected, or more wait than should.
+    /// Whether it is not connected or its lag exceeds the limit.
     degraded: bool,
 }
 
 /// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was carried out.
+    /// It was executed.
     Done,
-    /// It had been carried out before.
+    /// It had already been executed.
     Repeated,
-    /// It can't be carried out, and is among the dead letters.
+    /// It can't be executed and went to the dead letters.
     Refused,
 }
 
@@ -66,7 +66,7 @@ impl Outcome {
 }
 
 impl Status {
-    /// Nothing has been done yet.
+    /// Starts with all counters at zero.
     pub(crate) fn new(broker: watch::Receiver<Health>, lag_events_max: u64) -> Self {
         Self {
             broker,
@@ -81,7 +81,7 @@ impl Status {
         }
     }
 
-    /// How the broker is doing.
+    /// The health of the broker.
     pub fn health(&self) -> Health {
         self.broker.borrow().clone()
     }
@@ -92,46 +92,46 @@ impl Status {
         committed.saturating_sub(self.confirmed.load(Ordering::Relaxed))
     }
 
-    /// Whether more wait than should.
+    /// Whether the lag exceeds the limit.
     pub fn is_late(&self) -> bool {
         self.is_late.load(Ordering::Relaxed)
     }
 
-    /// The journal has got so far.
+    /// Records the last event on disk.
     pub(crate) fn committed(&self, seq: u64) {
         self.committed.fetch_max(seq, Ordering::Relaxed);
         self.update_alarm();
     }
 
-    /// The broker has all up to here.
+    /// Records that the broker has all events up to this one.
     pub(crate) fn begins_after(&self, seq: u64) {
         self.confirmed.store(seq, Ordering::Relaxed);
         self.update_alarm();
     }
 
-    /// A batch was confirmed.
+    /// Records a confirmed batch.
     pub(crate) fn confirmed(&self, seq: u64, messages: usize) {
         self.confirmed.store(seq, Ordering::Relaxed);
         self.published.fetch_add(messages as u64, Ordering::Relaxed);
         self.update_alarm();
     }
 
-    /// A batch was not confirmed.
+    /// Records a batch that was not confirmed.
     pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Events were removed before they were published.
+    /// Records events that were removed before they were published.
     pub(crate) fn missed(&self, events: u64) {
         self.missed.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// A command was settled.
+    /// Records a settled command.
     pub(crate) fn settled(&self, outcome: Outcome) {
         self.commands[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Raises the alarm past the bound, once, and takes it back below half of it.
+    /// Raises the alarm once above the limit, and clears it below half of the limit.
     fn update_alarm(&self) {
         let (lag_events, max) = (self.lag_events(), self.lag_events_max);
         if lag_events > max {

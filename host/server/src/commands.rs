@@ -1,4 +1,4 @@
-//! What clients may tell the daemon over REST and over the broker alike.
+//! Commands that clients can send over REST and over the broker.
 
 use crate::app::App;
 use serde::Deserialize;
@@ -11,12 +11,12 @@ use treadle_trust::{base_url, url_remedy};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
-/// Workers at once.
+/// Most registered workers.
 const WORKERS_MAX: usize = 4_096;
-/// Rewards are kept in millionths.
+/// Rewards are stored in millionths.
 const MILLION: f64 = 1_000_000.0;
 
-/// What became of an action.
+/// The stage of an action.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ActionStage {
@@ -30,16 +30,16 @@ pub(crate) enum ActionStage {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ActionReport {
-    /// Whose action.
+    /// The action's program.
     pub(crate) program_id: String,
     /// Distinguishes it from other actions of the program.
     pub(crate) action_id: String,
-    /// What became of it.
+    /// Whether it has started or finished.
     pub(crate) event: ActionStage,
-    /// Which tool; needed when it has started.
+    /// The tool; required if it has started.
     #[serde(default)]
     pub(crate) tool: Option<String>,
-    /// Whether it went well, once it has finished; true without it.
+    /// Whether it succeeded, once it has finished; default true.
     #[serde(default)]
     pub(crate) ok: Option<bool>,
 }
@@ -91,10 +91,10 @@ pub(crate) fn reward_of(millionths: i64) -> f64 {
     millionths as f64 / MILLION
 }
 
-/// Registers an engine, or finds that it is; gives its id and whether it is new.
+/// Registers an engine unless it is registered; returns its id and whether it is new.
 ///
 /// # Errors
-/// It may not be connected to, there are too many, or nothing is scheduled any more.
+/// The address is refused, there are too many workers, or the scheduler has stopped.
 pub(crate) async fn register(
     app: &App,
     url: &str,
@@ -142,7 +142,7 @@ pub(crate) fn worker_named<'w>(workers: &'w [Worker], reference: &str) -> Option
     })
 }
 
-/// The name in a field of a body that needs it; an empty one is as absent.
+/// The name in a required field of a body; an empty one counts as absent.
 fn name(field: &str, text: &str) -> Result<ClientName, ErrorBody> {
     if text.is_empty() {
         let problem = format!("`{field}` is missing; send a string");

@@ -1,24 +1,24 @@
-//! What the console shows of a demo: several schedulers at work on the same agents, each in a daemon
-//! of its own, side by side.
+//! The console's view of a demo: several schedulers on the same agents, each in its own daemon,
+//! side by side.
 
 use serde::Serialize;
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
-/// Schedulers side by side, as far as they are. Times are scaled.
+/// The schedulers' results so far, side by side. Times are scaled.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct DemoComparison {
-    /// One for each scheduler; none where the daemon is part of no demo.
+    /// One per scheduler; empty if the daemon is not part of a demo.
     pub arms: Vec<DemoArm>,
-    /// Minutes so far.
+    /// Elapsed minutes.
     pub minute: f64,
-    /// Minutes in all.
+    /// Total minutes.
     pub minutes: f64,
-    /// The first of them, of which no latencies are kept.
+    /// Warm-up minutes, whose latencies are not counted.
     pub warmup_minutes: f64,
-    /// Scaled seconds in a real one.
+    /// Scaled seconds per real second.
     pub time_scale: f64,
-    /// What the agents do, for people.
+    /// Description of the agents' work.
     pub workload: String,
 }
 
@@ -27,9 +27,9 @@ pub struct DemoComparison {
 pub struct DemoArm {
     /// `least-load`, `sticky` or `treadle`.
     pub name: String,
-    /// Its daemon, whose console is there; none before it has started and once it has ended.
+    /// URL of its daemon and console; absent before it has started and after it has ended.
     pub url: Option<String>,
-    /// Whether that is the daemon that was asked.
+    /// Whether it is the daemon that this response comes from.
     pub is_own: bool,
     /// Steps answered since the beginning.
     pub answered: u64,
@@ -39,7 +39,7 @@ pub struct DemoArm {
     pub hit_rate: f64,
     /// Median time of a step after the warm-up, in seconds.
     pub step_p50_s: Option<f64>,
-    /// The 99th percentile of the same.
+    /// 99th percentile of the time of a step after the warm-up, in seconds.
     pub step_p99_s: Option<f64>,
     /// Steps per minute over time.
     pub points: Vec<DemoPoint>,
@@ -48,7 +48,7 @@ pub struct DemoArm {
 /// Steps per minute at one time.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct DemoPoint {
-    /// The end of the stretch that it is of, in minutes since the beginning.
+    /// The end of the interval, in minutes since the beginning.
     pub minute: f64,
     /// Steps per minute within it.
     pub steps_per_min: f64,
@@ -57,7 +57,7 @@ pub struct DemoPoint {
 /// A daemon's view of the demo that it is part of.
 #[derive(Debug)]
 pub struct DemoView {
-    /// Its place among the arms.
+    /// Its index among the arms.
     pub place: usize,
     /// How all arms are doing.
     pub comparison: watch::Receiver<DemoComparison>,

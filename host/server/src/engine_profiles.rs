@@ -1,5 +1,5 @@
-//! Profiles of engines, as `treadle calibrate` writes them: how fast an engine is before its
-//! own steps tell.
+//! Profiles of engines, as `treadle calibrate` writes them: an engine's speed until its own steps
+//! are measured.
 
 use crate::start_error::StartError;
 use serde_json::Value;
@@ -8,14 +8,14 @@ use treadle_engines::DeclaredSpeeds;
 use treadle_whatif::{WhatIfError, profile};
 use treadle_wire::ErrorBody;
 
-/// Context of the steps that the time of a token is taken at.
+/// Context length at which the time of a token is read from a profile.
 const CONTEXT_TOKENS: u64 = 4_096;
-/// Steps at once up to which what each further one adds is taken.
+/// Concurrent steps up to which the added time per step is read.
 const STEPS: u64 = 16;
-/// Length of the prompt that the speed of prompts is taken at.
+/// Prompt length at which the speed of prefill is read.
 const PROMPT_TOKENS: u64 = 8_192;
 
-/// Speeds of a preset's name, or of a document.
+/// Speeds from a preset's name, or from a document.
 ///
 /// # Errors
 /// It is neither.
@@ -23,7 +23,7 @@ pub(crate) fn of_value(value: &Value) -> Result<DeclaredSpeeds, ErrorBody> {
     speeds(value).map_err(|error| error.body())
 }
 
-/// Speeds of what the configuration names: a file, or a preset.
+/// Speeds from the configured file or preset.
 ///
 /// # Errors
 /// It is neither.

@@ -1,35 +1,35 @@
-//! What a handler does itself once it is its turn, as an action.
+//! Actions whose work a handler does itself.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::time::Duration;
 
-/// How long a handler may take to end its work when that has run for as long as it may. Only then is
-/// it told to stop, as if its client had withdrawn it.
+/// How long a handler may take to end its work after its time limit. Only then is it stopped as if
+/// its client had cancelled it.
 const SPARE: Duration = Duration::from_secs(10);
 
-/// Letters of a token that a handler is found by.
+/// Length of the token that identifies a handler.
 pub(crate) const TOKEN_CHARS: usize = 32;
 
-/// What a handler is to do.
+/// The work of a handler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HeldAction {
-    /// The program whose action it is, if that lives.
+    /// Its program, if it is live.
     pub(crate) program: Option<String>,
-    /// The job, where no program lives.
+    /// The job, if no program is live.
     pub(crate) job: String,
     /// The tool.
     pub(crate) kind: String,
-    /// The sandbox that it is done in.
+    /// Its sandbox.
     pub(crate) sandbox: String,
-    /// What it is, for those who look.
+    /// Its description for display.
     pub(crate) what: String,
-    /// After so long its handler stops it.
+    /// Its time limit, which the handler enforces.
     pub(crate) run_max: Duration,
 }
 
 impl HeldAction {
-    /// The action as it is submitted; it runs for so many seconds at most.
+    /// The action as it is submitted, with a time limit in seconds.
     pub(crate) fn submission(
         &self,
         token: &str,

@@ -1,4 +1,4 @@
-//! Figures over time, in the store: the metrics that charts need, each quarter of a minute.
+//! Metrics over time, in the store: those that charts need, four times a minute.
 
 use crate::app::App;
 use crate::memory::MemoryUses;
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use treadle_store::SampleRow;
 
-/// Pause between two samples, in the scheduler's time; and the least, in real time.
+/// Pause between two samples in the scheduler's time, and the minimum in real time.
 const PAUSE: Duration = Duration::from_secs(15);
 const PAUSE_MIN: Duration = Duration::from_secs(2);
-/// How long samples stay, in microseconds.
+/// How long samples are stored, in microseconds.
 const KEPT_US: u64 = 3 * 86_400 * 1_000_000;
 /// Samples between two removals of old ones.
 const PRUNE_EACH: u32 = 240;
-/// Metrics that are kept, over all workers.
+/// Metrics that are stored, summed over all workers.
 const KEPT: [&str; 23] = [
     "treadle_programs",
     "treadle_programs_reasoning",
@@ -40,10 +40,10 @@ const KEPT: [&str; 23] = [
     "treadle_cached_tokens_total",
     "treadle_kv_token_seconds_total",
 ];
-/// The label by which what KV memory was used for is kept apart.
+/// The label for the use of KV memory, which is stored separately.
 const USE: &str = "use=\"";
 
-/// Samples while this daemon schedules; for ever. Charts may have a gap, so that nothing waits for it.
+/// Samples as long as this daemon schedules. Failures only leave a gap in charts.
 pub(crate) async fn sample_forever(app: App, time_scale: f64) {
     let pause = PAUSE.div_f64(time_scale.max(1.0)).max(PAUSE_MIN);
     let mut samples = tokio::time::interval(pause);
@@ -64,7 +64,7 @@ pub(crate) async fn sample_forever(app: App, time_scale: f64) {
     }
 }
 
-/// Nothing once the scheduler has stopped.
+/// Takes a sample; `None` once the scheduler has stopped.
 async fn sample(app: &App) -> Option<SampleRow> {
     let overview = app.driver.overview().await.ok()?;
     let accounts = app.driver.memory_accounts().await.ok()?;
@@ -83,7 +83,7 @@ async fn sample(app: &App) -> Option<SampleRow> {
     })
 }
 
-/// The kept metrics of a page of them, without their labels but for the use of memory.
+/// The stored metrics of a page, without labels except for the use of memory.
 fn values(text: &str) -> BTreeMap<String, f64> {
     let mut values = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

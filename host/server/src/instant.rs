@@ -9,8 +9,8 @@ pub(crate) fn rfc3339(at_us: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
-/// Year, month and day of so many days after 1 January 1970. Years are taken to begin in March, so
-/// that the leap day is the last of its year; 400 of them have 146,097 days.
+/// Year, month and day of a number of days after 1 January 1970. Years are counted from March, so
+/// that the leap day is the last of its year; 400 years have 146,097 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     // 1 March of the year 0 is 719,468 days before 1970.
     let shifted = days + 719_468;

@@ -1,7 +1,6 @@
-//! Bytes of what is kept of tenants' actions and steps: descriptions, outputs, requests and answers.
-//! Within `payloads.bytes_max` each tenant has its share. At the bound the tenant's own oldest go, and of
-//! descriptions only those that no action needs any more; where that is not enough, its next action is
-//! refused.
+//! Storage quotas of tenants: bytes of stored descriptions, outputs, requests and responses. Each
+//! tenant has its share of `payloads.bytes_max`. At the limit its oldest data is removed, except
+//! for descriptions that actions still need; if that is not enough, its next action is refused.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,19 +10,18 @@ use treadle_model::tenant::split;
 use treadle_store::{Names, PRUNE_BODIES_MAX, Store, StoreError};
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// A tenant whose oldest go gets down to its share less this part of it, so that it does not happen each
-/// time that something is kept.
+/// Trimming leaves this part of the share free, so that it does not happen on every write.
 const ROOM_PART: u64 = 32;
 
-/// Who counts them.
+/// Counts and trims stored bytes per tenant.
 pub(crate) struct Kept {
     store: Arc<dyn Store>,
-    /// Whose limits hold; without it nothing is bounded.
+    /// The tenants and their limits; without it there is no limit.
     auth: Option<Arc<Auth>>,
     bytes_max: u64,
-    /// As last measured, and what was kept since.
+    /// Bytes as last measured, plus those stored since.
     by_tenant: Mutex<BTreeMap<String, u64>>,
-    /// Held while something is removed.
+    /// Locked while data is removed.
     removing: tokio::sync::Mutex<()>,
     full: tokio::sync::Notify,
 }
@@ -51,7 +49,7 @@ impl Kept {
         }
     }
 
-    /// Something of so many bytes was kept.
+    /// Adds stored bytes of a tenant.
     pub(crate) fn added(&self, tenant: &str, bytes: u64) {
         let most = self.most(tenant);
         let mut by_tenant = self.lock();
@@ -62,7 +60,7 @@ impl Kept {
         }
     }
 
-    /// The same of a program, by its name as the core knows it.
+    /// Adds stored bytes of a program, by its internal name.
     pub(crate) fn added_of(&self, program: &str, bytes: u64) {
         self.added(split(program).0, bytes);
     }
@@ -72,10 +70,10 @@ impl Kept {
         self.full.notified().await;
     }
 
-    /// Whether a tenant may have another action kept, of so many bytes.
+    /// Checks that a tenant may store another action with this many bytes.
     ///
     /// # Errors
-    /// It has its share, of which nothing can go.
+    /// The share is used up and nothing can be removed.
     pub(crate) async fn check(&self, tenant: &str, bytes: u64) -> Result<(), ErrorBody> {
         let most = self.most(tenant);
         let fits = |own: u64| own.saturating_add(bytes) <= most;
@@ -85,7 +83,7 @@ impl Kept {
         let _removing = self.removing.lock().await;
         let mut own = self.own(tenant);
         if !fits(own) {
-            // Where the store fails, so does what comes next.
+            // If the store fails, so does the next step.
             own = self.make_room(tenant, bytes).await.unwrap_or(own);
         }
         if fits(own) {
@@ -99,7 +97,7 @@ impl Kept {
         Err(ErrorBody::new(ErrorCode::TenantBusy, message))
     }
 
-    /// Measures what is kept of each tenant, and removes the oldest of those that have more than they may.
+    /// Measures the stored data of each tenant, and trims the tenants that exceed their share.
     ///
     /// # Errors
     /// The store's.
@@ -117,7 +115,7 @@ impl Kept {
         for tenant in tenants {
             self.make_room(&tenant, 0).await?;
         }
-        // Limits may add up to more than there is.
+        // The tenants' limits may add up to more than the total.
         loop {
             let (all, largest) = {
                 let by_tenant = self.lock();
@@ -136,7 +134,7 @@ impl Kept {
         }
     }
 
-    /// Removes a tenant's oldest until it has room for so many bytes more; gives what it has then.
+    /// Removes a tenant's oldest data to make room for this many bytes; returns what is left.
     async fn make_room(&self, tenant: &str, bytes: u64) -> Result<u64, StoreError> {
         let most = self.most(tenant);
         let own = self.measure(tenant).await?;

@@ -1,4 +1,4 @@
-//! Connections of treadle's processes to one another: upgraded requests, and lines on them.
+//! Connections between treadle's processes: upgraded HTTP requests that carry lines.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -13,7 +13,7 @@ use treadle_http::refuse;
 use treadle_scheduler::link::{LineError, PULSE, SILENCE_MAX, add_line};
 use treadle_wire::ErrorCode;
 
-/// Bytes that are written at once, and have their own time: after an outage there may be many.
+/// Bytes that are written at once, with a timeout of their own: after an outage there may be many.
 const WRITE_BYTES: usize = 256 << 10;
 /// Messages written at once.
 const MESSAGES_AT_ONCE: usize = 512;
@@ -22,11 +22,11 @@ const MESSAGES_AT_ONCE: usize = 512;
 pub(crate) fn knows_secret(headers: &HeaderMap, expected: &str) -> bool {
     let sent = headers.get(header::AUTHORIZATION);
     let sent = sent.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    // Digests of equal length are compared, so that time reveals nothing of the secret.
+    // Comparing digests of equal length leaks nothing of the secret through timing.
     sent.is_some_and(|sent| !expected.is_empty() && secret::hash(sent) == secret::hash(expected))
 }
 
-/// Answers a request that wants to speak a protocol, and speaks it.
+/// Upgrades a request to a protocol, and runs `speak` on the connection.
 pub(crate) fn upgraded<F>(
     protocol: &'static str,
     mut request: Request,
@@ -58,7 +58,7 @@ where
     response
 }
 
-/// Writes what is said, until nobody says anything any more, with signs of life between.
+/// Writes messages as lines until all senders are dropped, with heartbeats between.
 pub(crate) async fn write_lines<T: Serialize>(
     mut writer: impl AsyncWrite + Unpin,
     mut said: UnboundedReceiver<T>,

@@ -1,8 +1,8 @@
-//! What this machine has.
+//! Resources of this machine.
 
 use std::path::PathBuf;
 
-/// Memory of a machine that does not say how much it has.
+/// The assumed memory if the system does not report it.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
 
 /// Cores that this process may use.
@@ -17,14 +17,14 @@ pub(crate) fn memory_bytes() -> u64 {
     total(&text).unwrap_or(MEMORY_UNKNOWN)
 }
 
-/// Memory that is free, or can be made so, in MiB.
+/// Memory that is free or reclaimable, in MiB.
 pub(crate) fn memory_free_mib() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     field(&text, "MemAvailable:").map_or(u64::MAX, |bytes| bytes >> 20)
 }
 
-/// A path of the configuration, if there is one, from the root on: what is started with it runs
-/// elsewhere. A name alone is one of a program that is looked for.
+/// The absolute form of a configured path, if there is one, because programs started with it run in
+/// other folders. A bare name is a program to be searched for.
 pub(crate) fn path(given: &str) -> Option<PathBuf> {
     let path = PathBuf::from(given);
     if given.is_empty() || !given.contains('/') {
@@ -33,7 +33,7 @@ pub(crate) fn path(given: &str) -> Option<PathBuf> {
     Some(std::path::absolute(&path).unwrap_or(path))
 }
 
-/// The same of a folder, which is never looked for.
+/// The absolute form of a configured folder, which is never searched for.
 pub(crate) fn folder(given: &str) -> Option<PathBuf> {
     let path = PathBuf::from(given);
     (!given.is_empty()).then(|| std::path::absolute(&path).unwrap_or(path))
@@ -49,7 +49,7 @@ fn field(meminfo: &str, name: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// The machine's name with a port, for people.
+/// The machine's name with a port, for display.
 pub(crate) fn name(addr: std::net::SocketAddr) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let host = host.unwrap_or_else(|_| "machine".into());

@@ -1,5 +1,5 @@
-//! Periodic maintenance: records bindings that an evaluator changed on its own, and what policies
-//! have stored.
+//! Periodic maintenance: stores bindings that the evaluator changed itself, and the stored state of
+//! policies.
 
 use serde_json::json;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use treadle_model::tenant::{DEFAULT_TENANT, MARK, Tenant};
 use treadle_policy::evaluator::Notice;
 use treadle_registry::PluginRegistry;
 
-/// Pause between two savings of what policies have stored.
+/// Interval of saving policies' state.
 const SAVE_PAUSE: Duration = Duration::from_mins(1);
-/// Pause before a notice is written down again that could not be.
+/// Pause before storing a notice is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Writes down notices as they come, and states from time to time; for ever.
+/// Stores notices as they arrive, and policies' states periodically, forever.
 pub(crate) async fn keep_up(
     registry: Arc<PluginRegistry>,
     auth: Arc<Auth>,
@@ -43,7 +43,7 @@ async fn note(registry: &PluginRegistry, auth: &Auth, notice: &Notice) {
         tracing::error!(%error, "the end of a binding could not be stored");
         tokio::time::sleep(RETRY_PAUSE).await;
     }
-    // Whose binding it is: others are not shown which policies a tenant has.
+    // The binding's tenant, since others may not see a tenant's policies.
     let tenant = match notice.scope.tenant_prefix().trim_matches(MARK) {
         "" => DEFAULT_TENANT,
         tenant => tenant,

@@ -1,5 +1,4 @@
-//! What KV memory was used for, per worker and job: the core's accounts as
-//! Prometheus' text and as JSON.
+//! Uses of KV memory per worker and job: the core's accounts as Prometheus' text and as JSON.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,19 +14,19 @@ use utoipa::ToSchema;
 pub(crate) struct MemoryUses(MemoryAccounts);
 
 impl MemoryUses {
-    /// Leaves out what the caller may not see: jobs of other tenants.
+    /// Removes jobs of other tenants, which the caller may not see.
     pub(crate) fn shown_to(mut accounts: MemoryAccounts, principal: &Principal) -> Self {
         let shown = |job: &JobAccount| principal.root || principal.outside(&job.job).is_some();
         accounts.jobs.retain(shown);
         Self(accounts)
     }
 
-    /// For the daemon itself.
+    /// All accounts, for the daemon itself.
     pub(crate) const fn of_all(accounts: MemoryAccounts) -> Self {
         Self(accounts)
     }
 
-    /// Prometheus' text.
+    /// Renders Prometheus' text.
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
         let name = "treadle_kv_token_seconds_total";
@@ -82,12 +81,12 @@ impl MemoryUses {
     }
 }
 
-/// What KV memory was used for.
+/// Uses of KV memory.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MemoryReport {
-    /// Engine by engine.
+    /// Uses per engine.
     workers: Vec<WorkerMemory>,
-    /// Job by job, those of the caller's tenant.
+    /// Uses per job of the caller's tenant.
     jobs: Vec<JobMemory>,
 }
 
@@ -97,7 +96,7 @@ struct WorkerMemory {
     id: String,
     /// Its URL.
     url: Box<str>,
-    /// Charged above its capacity.
+    /// KV memory charged above its capacity, in token-seconds.
     over_token_seconds: f64,
     #[serde(flatten)]
     uses: UsesReport,
@@ -105,7 +104,7 @@ struct WorkerMemory {
 
 #[derive(Serialize, ToSchema)]
 struct JobMemory {
-    /// Whose job.
+    /// The job's tenant.
     tenant: String,
     /// Its name.
     job: String,
@@ -115,11 +114,11 @@ struct JobMemory {
 
 #[derive(Serialize, ToSchema)]
 struct UsesReport {
-    /// Memory times the time, by use.
+    /// KV memory multiplied by time, by use, in token-seconds.
     token_seconds: BTreeMap<String, f64>,
     /// Tokens in each use now; those before their first token are under `prefill`.
     tokens_now: BTreeMap<String, u64>,
-    /// What belongs to no use yet.
+    /// KV memory not yet assigned to a use, in token-seconds.
     undivided_token_seconds: f64,
 }
 
@@ -150,7 +149,7 @@ fn head(text: &mut String, name: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
 }
 
-/// Uses that there were; most jobs have few of them.
+/// One row per use that occurred; most jobs have few.
 fn rows(text: &mut String, name: &str, label: &str, sums: &TokenTime) {
     for what in Use::ALL {
         let token_ms = sums.of(what);

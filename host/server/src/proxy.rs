@@ -1,4 +1,4 @@
-//! Requests that another process has to answer: a daemon, or the agent of a node.
+//! Forwarding requests to other processes: daemons and nodes' agents.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -9,30 +9,30 @@ use std::time::Duration;
 use treadle_config::Config;
 use treadle_trust::{Connector, Targets};
 
-/// Time for a connection to another process to come about.
+/// Timeout for connecting to another process.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What opens connections to daemons and nodes.
+/// The connector for daemons and nodes.
 pub(crate) fn connector(config: &Config) -> Connector {
     Connector::new(Targets::all(), config.tls.trust(), CONNECT_TIMEOUT)
 }
 
-/// The way to other processes.
+/// The client for other processes.
 pub(crate) struct Proxy(Client<Connector, Body>);
 
-/// Why a request was not passed on.
+/// Why a request was not forwarded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreachable {
-    /// It has no such address.
+    /// The address is invalid.
     #[error("`{0}` is not a URL; correct the advertised URL")]
     Address(String),
-    /// It does not answer.
+    /// The process does not respond.
     #[error("{0}")]
     Silent(#[from] hyper_util::client::legacy::Error),
 }
 
 impl Unreachable {
-    /// Whether it was certainly not asked.
+    /// Whether the request was certainly not sent.
     pub(crate) fn was_never_asked(&self) -> bool {
         match self {
             Self::Address(_) => true,
@@ -49,8 +49,8 @@ impl Proxy {
         Self(client)
     }
 
-    /// Passes a request on as it is, bodies as they come. `mark` proves in its head where it comes
-    /// from.
+    /// Forwards a request unchanged and streams its body. `mark` adds headers that prove its
+    /// origin.
     pub(crate) async fn pass_on(
         &self,
         url: &str,

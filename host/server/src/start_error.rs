@@ -8,7 +8,7 @@ use treadle_scheduler::recovery;
 /// Why a daemon did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The port is taken, or not ours to take.
+    /// The port is in use or not permitted.
     #[error("can't listen on {addr}: {error}; choose another with --listen")]
     Listen {
         /// The address.
@@ -47,19 +47,19 @@ pub enum StartError {
     Held {
         /// Its name.
         name: String,
-        /// Where it is reached.
+        /// Its URL.
         url: String,
     },
-    /// There have been as many gateways as there are ids for.
+    /// All gateway ids have been used.
     #[error("the store has no gateway ids left; start with a new one (store.url or store.schema)")]
     Gateways,
-    /// This machine can't have sandboxes.
+    /// This machine can't run sandboxes.
     #[error("{0}; see `[sandboxes]` of the configuration")]
     Sandboxes(#[from] treadle_sandbox::SandboxError),
-    /// What runs actions does not come up.
+    /// The executor of actions does not start.
     #[error("{0}; see `[actions]` of the configuration")]
     Actions(#[from] treadle_actions::ExecutorError),
-    /// The GPUs of actions are not there.
+    /// The GPUs for actions are missing.
     #[error("{0}")]
     Gpus(#[from] treadle_actions::GpuError),
     /// The configuration can't be used.
@@ -68,9 +68,9 @@ pub enum StartError {
     /// The profile of an engine can't be used.
     #[error("the profile {profile} of `engines.endpoints` can't be used: {why}")]
     Profile {
-        /// As it is written.
+        /// The configured value.
         profile: String,
-        /// Why not.
+        /// The cause.
         why: String,
     },
     /// No thread could be started.
@@ -81,7 +81,7 @@ pub enum StartError {
     NodeFolder {
         /// The folder.
         folder: String,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Whether the store takes what is to be written, for health and metrics.
+//! Health of the store, for `/health` and metrics.
 
 use serde::Serialize;
 use std::time::Duration;
@@ -6,31 +6,31 @@ use treadle_http::Exposition;
 use treadle_store::{Condition, Failing};
 use utoipa::ToSchema;
 
-/// A failure is no reason to take a daemon out before it has lasted so long.
+/// How long a failure must last before the daemon reports itself unhealthy.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What the store can't do at present; empty while all is well.
+/// Current failures of the store; empty if there are none.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct StoreHealth {
-    /// What can't be written or read at present.
+    /// Operations that fail at present.
     failing: Vec<StoreFailure>,
-    /// Why nothing is written any more, if what was opened is gone.
+    /// The cause, if the opened store is gone and nothing is written any more.
     lost: Option<String>,
 }
 
-/// Something that the store can't do at present.
+/// An operation of the store that fails at present.
 #[derive(Debug, Serialize, ToSchema)]
 struct StoreFailure {
-    /// `journal`, without which nothing is acknowledged, or something else.
+    /// The operation, such as `journal`, without which nothing is acknowledged.
     what: &'static str,
-    /// Since when, in microseconds since 1970.
+    /// When it started to fail, in microseconds since 1970.
     since_us: u64,
     /// The last error, with its remedy.
     error: String,
 }
 
 impl StoreHealth {
-    /// Of a store's condition.
+    /// The health for a store's condition.
     pub(crate) fn of(condition: &Condition) -> Self {
         let failure = |failing: &Failing| StoreFailure {
             what: failing.what,
@@ -44,7 +44,7 @@ impl StoreHealth {
     }
 }
 
-/// Why a daemon can't serve, if its store is the cause: a word, and the cause for everyone.
+/// Why the daemon can't serve because of its store: a status word, and a cause that anyone may see.
 pub(crate) fn objection(condition: &Condition) -> Option<(&'static str, &'static str)> {
     if condition.lost.is_some() {
         let detail = "the store was deleted, moved or replaced; the daemon ends";

@@ -1,13 +1,13 @@
-//! Open event streams, within bounds.
+//! Open event streams, with limits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Streams at once.
+/// Most concurrent streams.
 const STREAMS_MAX: usize = 256;
-/// The same of one tenant.
+/// Most concurrent streams of a tenant.
 const STREAMS_OF_TENANT_MAX: usize = 32;
 
 /// The open event streams of a process.
@@ -35,10 +35,10 @@ pub(crate) struct OpenStream {
 }
 
 impl OpenStreams {
-    /// Opens one more for one of so many tenants.
+    /// Opens a stream for a tenant, out of `tenants`.
     ///
     /// # Errors
-    /// [`ErrorCode::StreamsFull`] when as many are open as may be.
+    /// [`ErrorCode::StreamsFull`] if the limit is reached.
     pub(crate) fn open(
         self: &Arc<Self>,
         tenant: &str,

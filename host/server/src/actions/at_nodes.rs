@@ -1,4 +1,4 @@
-//! What nodes ask of actions.
+//! Requests of nodes about actions.
 
 use super::Actions;
 use super::running::for_node;

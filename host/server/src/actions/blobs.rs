@@ -1,4 +1,4 @@
-//! What actions run and what they write, kept by digest.
+//! Descriptions and outputs of actions, stored by digest.
 
 use crate::kept::Kept;
 use serde_json::Value;
@@ -13,19 +13,19 @@ use treadle_model::Tenant;
 use treadle_model::tenant::split;
 use treadle_store::{BodyRow, DESCRIPTION, Store, StoreError};
 
-/// What keys of blobs begin with; no program's begins so.
+/// Prefix of blobs' keys, which no program's key has.
 const MARK: char = '\u{1}';
-/// The kind of what outputs are.
+/// The kind of outputs.
 const OUTPUT: &str = "output";
-/// Bytes of descriptions that are held until their actions start; others are read again.
+/// Most bytes of descriptions in memory until their actions start; others are read from the store.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// How long the store may be away while an action's output waits for it.
+/// How long an action's output waits while the store fails.
 const STORE_AWAY_MAX: Duration = Duration::from_mins(1);
 /// Pause between two attempts.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Blobs in the store, each tenant's apart, and descriptions of actions that start soon.
+/// Blobs in the store, separate per tenant, and a cache of descriptions of actions that start soon.
 #[derive(Clone)]
 pub(super) struct Blobs {
     store: Arc<dyn Store>,
@@ -62,7 +62,7 @@ impl Blobs {
         }
     }
 
-    /// Keeps a tenant's submission under its digest, durably.
+    /// Stores a tenant's submission under its digest, durably.
     pub(super) async fn keep(
         &self,
         tenant: &Tenant,
@@ -83,7 +83,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// What an action runs that is about to start.
+    /// The command of an action that is about to start.
     pub(super) async fn body(&self, spec: &ActionSpec) -> Result<Arc<ActionBody>, String> {
         if let Some(body) = self.taken(&spec.body) {
             return Ok(body);
@@ -123,7 +123,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// What a tenant's digest is of, if that is still kept.
+    /// The content of a tenant's digest, if it is still stored.
     pub(super) async fn read(
         &self,
         tenant: &Tenant,
@@ -131,7 +131,7 @@ impl Blobs {
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let mut rows = self.store.bodies(&key(tenant.prefix(), digest), 0).await?;
         if rows.is_empty() && !tenant.prefix().is_empty() {
-            // Earlier builds kept those of all tenants together.
+            // Earlier builds stored blobs of all tenants together.
             rows = self.store.bodies(&key("", digest), 0).await?;
         }
         Ok(rows.into_iter().next().map(|row| row.body))
@@ -144,7 +144,8 @@ fn key(prefix: &str, digest: &str) -> String {
 
 #[async_trait::async_trait]
 impl Outputs for Blobs {
-    /// While the store is away this waits, as the journal does: what has run need not run again.
+    /// Waits while the store fails, as the journal does, so that finished attempts need not run
+    /// again.
     async fn put(&self, tenant: &str, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
         let (digest, began, tenant) = (digest(&bytes), Instant::now(), Tenant::new(tenant));
         loop {
@@ -201,7 +202,7 @@ mod tests {
         let output_of = async |tenant| blobs.read(tenant, &output).await.expect("it is read");
         assert_eq!(output_of(&red).await.as_deref(), Some(&b"out"[..]));
         assert_eq!(output_of(&blue).await, None);
-        // As an earlier build kept it.
+        // As an earlier build stored it.
         let default = Tenant::new("default");
         blobs
             .put((&default, DESCRIPTION), "old", written)

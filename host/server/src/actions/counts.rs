@@ -1,4 +1,4 @@
-//! What is counted of actions.
+//! Metrics of actions.
 
 use std::time::Duration;
 use treadle_core::actions::Pool;
@@ -6,7 +6,7 @@ use treadle_http::{Exposition, Histogram, escape};
 use treadle_model::Span;
 use treadle_scheduler::ActionsOverview;
 
-/// How long actions took that are over: their completion time in its parts.
+/// Completion times of ended actions, by part.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     queue: Histogram,
@@ -15,7 +15,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// One is over.
+    /// Records an ended action.
     pub(super) fn observe(&self, (queue, overhead, execution): (Span, Span, Span)) {
         for (histogram, took) in [
             (&self.queue, queue),
@@ -27,7 +27,7 @@ impl Times {
     }
 }
 
-/// All of it in Prometheus' text format.
+/// Renders the metrics in Prometheus' text format.
 pub(super) fn render(overview: &ActionsOverview, times: &Times) -> String {
     let mut text = Exposition::default();
     let count = |number: usize| number as u64;

@@ -1,23 +1,23 @@
-//! What an action asks of devices, held to what its service can use and what there is.
+//! Checks an action's demand for devices against its service and the machine.
 
 use treadle_actions::ServiceSpec;
 use treadle_config::GPU;
 use treadle_core::actions::{ActionSpec, Demand};
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// What `cost` has for the memory of each device.
+/// The key of `cost` for the memory of each device.
 pub(super) const GPU_MEMORY: &str = "gpu_memory";
 
-/// What a client says of devices.
+/// A client's demand for devices.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct DevicesAsked {
-    /// Whether it says how many.
+    /// Whether it has a number of devices.
     pub(super) number_named: bool,
-    /// Bytes that each must have.
+    /// Memory that each must have, in bytes.
     pub(super) memory_bytes: Option<u64>,
 }
 
-/// Gives an action the numbers of devices that its service runs on, where it names none.
+/// Sets the numbers of devices that the service runs on, if the action has none.
 ///
 /// # Errors
 /// A number that the service can't use, or memory that the smallest device does not have.
@@ -146,7 +146,7 @@ mod tests {
         assert!(fits(Some(40 << 30), None, Some(48 << 30)));
         assert!(!fits(Some(49 << 30), None, Some(48 << 30)));
         assert!(!fits(None, Some(&large), Some(48 << 30)));
-        // Nobody knows.
+        // The memory of devices is unknown.
         assert!(fits(None, Some(&large), None));
         let mut without = action(&[("cpu", &[1])]);
         let error = fit(&mut without, asked(false, Some(1)), None, None);

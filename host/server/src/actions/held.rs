@@ -1,5 +1,5 @@
-//! Actions whose work a handler of this daemon does itself: it waits for its turn, and for its
-//! resources, as all do.
+//! Actions whose work is done by a handler of this daemon, after it has waited for its resources
+//! like any action.
 
 use super::submission::RUN_S_MAX;
 use super::{Actions, Failure};
@@ -12,11 +12,11 @@ use treadle_sandbox::random_name;
 use treadle_store::ActionRow;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// How often an action that waits is looked at, beside being told of its end.
+/// How often a waiting action is polled, beside the notification of its end.
 const LOOK: Duration = Duration::from_hours(1);
 
 impl Actions {
-    /// Waits for a handler's turn.
+    /// Waits until a handler may run.
     pub(crate) async fn hold(
         self: &Arc<Self>,
         tenant: &Tenant,
@@ -52,7 +52,7 @@ impl Actions {
         }
     }
 
-    /// Puts a handler's action on record; without its program where that does not live.
+    /// Records a handler's action, without its program if that is not live.
     pub(crate) async fn put_held(
         &self,
         tenant: &Tenant,
@@ -96,7 +96,7 @@ fn never_began(row: &ActionRow) -> Failure {
     ErrorBody::new(ErrorCode::Overloaded, message).into()
 }
 
-/// Withdraws an action whose handler gave up waiting.
+/// Cancels an action whose handler stopped waiting.
 struct Withdrawal {
     actions: Arc<Actions>,
     tenant: Tenant,

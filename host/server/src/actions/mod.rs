@@ -35,7 +35,7 @@ use treadle_store::{ActionRow, ServiceRow, Store, StoreError};
 use treadle_wire::{ErrorBody, ErrorCode};
 use waiters::Waiters;
 
-/// What REST handlers and the broker's consumers ask about actions.
+/// Actions, for REST handlers and the broker's consumers.
 pub(crate) struct Actions {
     driver: DriverHandle,
     store: Arc<dyn Store>,
@@ -45,9 +45,9 @@ pub(crate) struct Actions {
     waiters: Waiters,
     times: Times,
     executor: treadle_actions::Executor,
-    /// Machines beside this one.
+    /// The nodes, if the daemon accepts any.
     nodes: Option<Arc<Nodes>>,
-    /// Whether processes run in sandboxes only.
+    /// Whether processes may only run in sandboxes.
     sandboxes_only: bool,
 }
 
@@ -56,14 +56,14 @@ pub(crate) struct Actions {
 pub(crate) struct Admitted {
     /// Its number.
     pub(crate) action: ActionId,
-    /// Whether it was on record before.
+    /// Whether it was already on record.
     pub(crate) repeated: bool,
 }
 
-/// Why something can't be done.
+/// Why an operation failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was wrong.
+    /// The request is refused.
     Refused(ErrorBody),
     /// The scheduler has stopped.
     Stopped,
@@ -72,7 +72,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// As its client is told.
+    /// The refusal for the client.
     pub(crate) fn into_refusal(self) -> ErrorBody {
         match self {
             Self::Refused(error) => error,
@@ -115,7 +115,7 @@ impl From<treadle_scheduler::DriverStopped> for Failure {
 }
 
 impl Actions {
-    /// Puts a tenant's action on record.
+    /// Records a tenant's action.
     pub(crate) async fn submit(
         &self,
         tenant: &Tenant,
@@ -126,17 +126,17 @@ impl Actions {
         self.put(tenant, submission, written).await
     }
 
-    /// Machines beside this one, where there may be any.
+    /// The nodes, if the daemon accepts any.
     pub(crate) fn nodes(&self) -> Option<&Arc<Nodes>> {
         self.nodes.as_ref()
     }
 
-    /// Whether processes run in sandboxes only.
+    /// Whether processes may only run in sandboxes.
     pub(crate) fn runs_sandboxes_only(&self) -> bool {
         self.sandboxes_only
     }
 
-    /// Whether a tenant's program lives.
+    /// Whether a tenant's program is live.
     async fn is_live(&self, tenant: &Tenant, program: &str) -> Result<bool, Failure> {
         let Ok(name) = ClientName::parse("program_id", program) else {
             return Ok(false);
@@ -144,7 +144,7 @@ impl Actions {
         Ok(self.driver.program(&tenant.inside(&name)).await?.is_some())
     }
 
-    /// Of programs, given by tenant and name, those that live.
+    /// Whether each program, by tenant and name, is live.
     pub(crate) async fn live_of(
         &self,
         programs: &[(String, String)],
@@ -187,7 +187,7 @@ impl Actions {
         let written = blobs::canonical(written);
         spec.body = blobs::digest(&written);
         self.shares.tell(&self.driver);
-        // What is refused leaves nothing behind.
+        // Checked first, so that a refused action leaves nothing behind.
         let checked = self.driver.check_action(spec.clone()).await?;
         if let Admission::New(_) = checked.map_err(|error| refusal::of(tenant, error))? {
             self.kept.check(tenant.name(), written.len() as u64).await?;
@@ -210,7 +210,7 @@ impl Actions {
         )
     }
 
-    /// Has a command in a node's sandbox draw from what the node has.
+    /// Makes a command in a node's sandbox use the node's resources.
     fn place(&self, spec: &mut ActionSpec, sandbox: &str) {
         if let Some(nodes) = &self.nodes
             && let Some(mark) = mark_of_sandbox(sandbox)
@@ -220,7 +220,7 @@ impl Actions {
         }
     }
 
-    /// A tenant's action, once it has ended or so much time has passed.
+    /// A tenant's action, once it has ended or the wait has timed out.
     pub(crate) async fn ended(
         &self,
         tenant: &Tenant,
@@ -249,7 +249,7 @@ impl Actions {
         own.ok_or_else(|| refusal::unknown(action).into())
     }
 
-    /// Withdraws a tenant's action; gives it as it is then.
+    /// Cancels a tenant's action; returns its new state.
     pub(crate) async fn cancel(
         &self,
         tenant: &Tenant,
@@ -264,7 +264,7 @@ impl Actions {
         self.row(tenant, action).await
     }
 
-    /// What a tenant's action has written, as far as it is kept.
+    /// The output of a tenant's action, if it is still stored.
     pub(crate) async fn output(
         &self,
         tenant: &Tenant,
@@ -273,7 +273,7 @@ impl Actions {
         self.blobs.read(tenant, digest).await
     }
 
-    /// What was counted, in Prometheus' text format.
+    /// The metrics in Prometheus' text format.
     pub(crate) async fn render(&self) -> Result<String, Failure> {
         let overview = self.driver.actions_overview().await?;
         Ok(counts::render(&overview, &self.times))
@@ -285,7 +285,7 @@ impl Actions {
         declared.is_some_and(|service| service.has_commands())
     }
 
-    /// Makes a service known that devices may hold.
+    /// Declares a service that can be loaded onto devices.
     pub(crate) async fn declare(
         &self,
         tenant: &Tenant,

@@ -1,4 +1,4 @@
-//! Why an action is refused, in the words of the API.
+//! Refusals of actions, with the fields of the API.
 
 use treadle_config::MEMORY;
 use treadle_core::actions::ActionError;
@@ -7,7 +7,7 @@ use treadle_wire::{ErrorBody, ErrorCode};
 
 use super::submission::MEBIBYTE;
 
-/// There is no such action, or it is another tenant's.
+/// The action does not exist, or belongs to another tenant.
 pub(super) fn unknown(action: ActionId) -> ErrorBody {
     let message = format!(
         "no action {} on record; GET /api/v1/actions lists all",
@@ -24,7 +24,7 @@ pub(super) fn program_unknown(tenant: &Tenant, key: &str) -> ErrorBody {
     ErrorBody::new(ErrorCode::ProgramUnknown, message).with_param("program_id")
 }
 
-/// Its program is of another job than it says.
+/// Its program belongs to another job.
 pub(super) fn of_another_job(tenant: &Tenant, program: &str, job: &str) -> ErrorBody {
     let name = |inside| tenant.outside(inside).unwrap_or_default().to_owned();
     let message = format!(
@@ -41,7 +41,7 @@ fn of_cost(resource: &str, problem: impl std::fmt::Display) -> ErrorBody {
     ErrorBody::new(ErrorCode::InvalidField, message).with_param(field)
 }
 
-/// An amount as clients count it.
+/// An amount in the units of the API.
 fn amount(resource: &str, units: u64) -> String {
     if resource == MEMORY {
         return format!("{} bytes", units.saturating_mul(MEBIBYTE));
@@ -49,7 +49,7 @@ fn amount(resource: &str, units: u64) -> String {
     units.to_string()
 }
 
-/// What the core says of what an action costs; `None` where it says something else.
+/// The refusal for an error about an action's cost; `None` for other errors.
 fn of_resource(error: &ActionError) -> Option<ErrorBody> {
     Some(match error {
         ActionError::ResourceTwice { resource } => {
@@ -117,7 +117,7 @@ fn of_resource(error: &ActionError) -> Option<ErrorBody> {
     })
 }
 
-/// What the core says of an action.
+/// The refusal for the core's error.
 pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
     if let Some(refused) = of_resource(&error) {
         return refused;
@@ -155,7 +155,7 @@ pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
             );
             ErrorBody::new(ErrorCode::IdempotencyKeyTaken, message).with_param("idempotency_key")
         }
-        // What is left is about the cost as a whole.
+        // The other errors are about the cost as a whole.
         _ => {
             let message = format!("`cost`: {error}");
             ErrorBody::new(ErrorCode::InvalidField, message).with_param("cost")

@@ -1,5 +1,5 @@
-//! What runs while this daemon runs actions: it passes the driver's instructions to the executor
-//! once they are on record, and the executor's reports to the driver.
+//! Tasks of a daemon that runs actions: they pass the driver's instructions to the executor once
+//! they are on record, and the executor's reports to the driver.
 
 use super::Actions;
 use crate::nodes::{Start, node_of};
@@ -13,10 +13,10 @@ use treadle_model::ActionId;
 use treadle_model::tenant::split;
 use treadle_scheduler::{ActionInstruction, ActionStart, ActionWork, DriverHandle, NotRecorded};
 
-/// How often it is looked whether tenants have come or changed.
+/// How often new and changed tenants are checked for.
 const SHARES_LOOK: Duration = Duration::from_secs(1);
 
-/// Actions at work.
+/// The tasks that run actions.
 pub(crate) struct Running {
     /// What handlers share.
     pub(crate) actions: Arc<Actions>,
@@ -26,7 +26,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Goes on until stopped.
+    /// Starts the tasks.
     pub(super) fn new(
         actions: Arc<Actions>,
         instructions: UnboundedReceiver<ActionInstruction>,
@@ -41,7 +41,7 @@ impl Running {
         }
     }
 
-    /// Ends what runs; how it ended is handed to the driver.
+    /// Ends running attempts and reports their ends to the driver.
     pub(crate) async fn stop(self) {
         self.actions.executor.shutdown().await;
         self.instructed.abort();
@@ -56,7 +56,7 @@ async fn report(driver: DriverHandle, mut reports: Receiver<ActionEvent>) {
     }
 }
 
-/// What waits is held to the shares of tenants that come later, too.
+/// Updates shares repeatedly, so that waiting actions also respect those of new tenants.
 async fn tell_shares(actions: Arc<Actions>) {
     loop {
         tokio::time::sleep(SHARES_LOOK).await;
@@ -74,7 +74,7 @@ async fn instruct(actions: Arc<Actions>, mut instructions: UnboundedReceiver<Act
                     actions.failed(start.action, start.attempt, cause);
                 }
             }
-            // The next daemon goes on from the journal and knows what to do.
+            // The next daemon continues from the journal.
             Err(NotRecorded::Stopped) => return,
         }
     }
@@ -111,14 +111,14 @@ impl Actions {
     pub(super) async fn execute(&self, start: ActionStart) {
         let (action, attempt) = (start.action, start.attempt);
         if attempt > 1 {
-            // That one is over: its successor is on record.
+            // The previous attempt has ended: its successor is on record.
             self.acknowledge(action, attempt - 1);
         }
         let body = match self.blobs.body(&start.spec).await {
             Ok(body) => body,
             Err(cause) => return self.failed(action, attempt, &cause),
         };
-        // It may have been put on record before that was asked for.
+        // The action may be older than this setting.
         if self.sandboxes_only && matches!(*body, ActionBody::Process(_)) {
             let cause = "this daemon runs commands only in sandboxes (sandboxes.required)";
             return self.failed(action, attempt, cause);
@@ -141,7 +141,7 @@ impl Actions {
         });
     }
 
-    /// The end of an attempt is on record.
+    /// Handles that the end of an attempt is on record.
     fn acknowledge(&self, action: ActionId, attempt: u32) {
         let nodes = self.nodes.as_ref();
         if !nodes.is_some_and(|nodes| nodes.acknowledge((action, attempt))) {

@@ -1,5 +1,5 @@
-//! What tenants may hold of what actions draw from, as the core is told it: once there are several, an
-//! equal part each, or what their limit says.
+//! Tenants' shares of the resources of actions, as sent to the core: with several tenants, an equal
+//! part each, or their limit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use treadle_auth::{Auth, Directory};
@@ -7,15 +7,15 @@ use treadle_core::actions::{ActionEvent, Shares};
 use treadle_model::Tenant;
 use treadle_scheduler::DriverHandle;
 
-/// Tells the core of tenants, each time that they have changed.
+/// Sends the tenants' shares to the core whenever they have changed.
 pub(super) struct ToldShares {
     auth: Arc<Auth>,
-    /// The picture of tenants that the core knows.
+    /// Version of the tenants that was last sent to the core.
     told: Mutex<Option<u64>>,
 }
 
 impl ToldShares {
-    /// Nothing was told yet.
+    /// Nothing has been sent yet.
     pub(super) fn new(auth: Arc<Auth>) -> Self {
         Self {
             auth,
@@ -23,7 +23,7 @@ impl ToldShares {
         }
     }
 
-    /// Tells the core before it handles what is sent to it from now on.
+    /// Sends the shares, before any later input to the core.
     pub(super) fn tell(&self, driver: &DriverHandle) {
         let directory = self.auth.directory();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +38,7 @@ impl ToldShares {
         self.auth.directory().tenants.len()
     }
 
-    /// How many of the clients that wait a tenant may have.
+    /// A tenant's share of the waiting clients.
     pub(super) fn waiters(&self, tenant: &Tenant, all: usize) -> usize {
         let most = self
             .auth

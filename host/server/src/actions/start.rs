@@ -1,4 +1,4 @@
-//! Bringing up what runs actions: what there is, what the last daemon left, and the executor.
+//! Starting to run actions: resources, recovery of what the last daemon left, and the executor.
 
 use super::blobs::Blobs;
 use super::counts::Times;
@@ -25,16 +25,16 @@ use treadle_sandbox::Sandboxes;
 use treadle_scheduler::{ActionInstruction, ActionStart, DriverHandle};
 use treadle_store::{Location, ServiceRow, Store};
 
-/// What makes the daemon's binary a supervisor of actions.
+/// The subcommand that makes the daemon's binary a supervisor of actions.
 pub const SUPERVISE_SUBCOMMAND: &str = "supervise-actions";
-/// Reports that may wait for the driver.
+/// Most reports that wait for the driver.
 const REPORTS_MAX: usize = 1_024;
-/// Attempts that may run or have ends that are not on record, for each that the core starts.
+/// Most attempts that run or whose ends are not recorded, for each that the core starts.
 const ATTEMPTS_FACTOR: u64 = 2;
 
 impl Running {
-    /// Goes on from what is on record; `None` where actions are not run. `epoch` is that under which
-    /// this daemon leads its store: what ran under another daemon's is known to nobody.
+    /// Continues from what is on record; `None` if actions are disabled. `epoch` is this daemon's
+    /// term as leader of its store: attempts of other terms have an unknown outcome.
     pub(crate) async fn start(
         config: &Config,
         driver: &DriverHandle,
@@ -99,8 +99,8 @@ impl Running {
     }
 }
 
-/// Services on record. Where commands of jobs run in sandboxes only, those with commands that no
-/// operator declared are none: they may have come before that was asked for.
+/// Stored services. If commands of jobs may only run in sandboxes, services with commands that no
+/// operator declared are left out: they may be older than that setting.
 fn declared(rows: Vec<ServiceRow>, sandboxes_only: bool) -> Vec<(ServiceRow, ServiceSpec)> {
     let specs = rows.into_iter().filter_map(|row| {
         let spec = ServiceSpec::parse(row.spec.as_bytes()).ok()?;
@@ -118,7 +118,7 @@ fn declared(rows: Vec<ServiceRow>, sandboxes_only: bool) -> Vec<(ServiceRow, Ser
     specs.collect()
 }
 
-/// Other machines, where they may be any; those that were there before are expected back.
+/// The nodes, if the daemon accepts any; those known before a restart are expected to reconnect.
 async fn nodes(config: &Config, driver: &DriverHandle, own: Vec<Resource>) -> Option<Arc<Nodes>> {
     if !config.takes_nodes() {
         return None;
@@ -135,7 +135,7 @@ async fn nodes(config: &Config, driver: &DriverHandle, own: Vec<Resource>) -> Op
     ))
 }
 
-/// What an earlier configuration ran is run no more.
+/// Ends the actions of an earlier configuration.
 async fn give_up(driver: &DriverHandle) {
     let Ok(overview) = driver.actions_overview().await else {
         return;
@@ -171,7 +171,7 @@ pub(crate) fn settings(config: &Config, epoch: u64) -> ExecutorConfig {
     }
 }
 
-/// Where a daemon notes which actions began.
+/// The folder in which a daemon notes which actions started.
 pub(crate) fn actions_folder(config: &Config) -> PathBuf {
     if !config.actions.folder.is_empty() {
         return PathBuf::from(&config.actions.folder);
@@ -190,8 +190,8 @@ pub(crate) fn actions_folder(config: &Config) -> PathBuf {
     }
 }
 
-/// Reports to the core what there is and what became of what was started; gives the attempts that
-/// never began, to be run now. All of it is on record when this completes.
+/// Reports resources and the outcomes of started attempts to the core; returns the attempts that
+/// never started, to be run now. All of it is on record when this completes.
 async fn restore(
     driver: &DriverHandle,
     (nodes, own): (Option<&Nodes>, Vec<Resource>),
@@ -212,13 +212,13 @@ async fn restore(
         let attempt = known.attempt;
         let grants = known.started().map(|started| &started.grants);
         if nodes.is_some() && grants.is_some_and(|grants| node_of(grants).is_some()) {
-            // Its node knows, and tells once it is back.
+            // Its node knows its state, and reports it when it reconnects.
             driver.event(ActionEvent::ActionBegan { action, attempt }.into());
             continue;
         }
         let event = recovery.end(action, attempt).unwrap_or_else(|| {
             never_began.push((action, attempt));
-            // The core holds it to be alive from now on.
+            // From now on the core considers it alive.
             ActionEvent::ActionBegan { action, attempt }
         });
         driver.event(event.into());
@@ -232,7 +232,7 @@ async fn restore(
     again
 }
 
-/// An attempt that was started and is still to run.
+/// An attempt that was started and must still be run.
 pub(super) async fn start_of(
     driver: &DriverHandle,
     action: ActionId,

@@ -1,4 +1,4 @@
-//! An action as clients submit it, read into what the core schedules and what the executor runs.
+//! Parses a submitted action into the core's specification and the executor's command.
 
 use super::devices::{DevicesAsked, GPU_MEMORY};
 use serde::Deserialize;
@@ -11,49 +11,49 @@ use treadle_model::{ClientName, Span, Tenant};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
-/// Memory is shared out in mebibytes.
+/// The unit of memory as a resource.
 pub(super) const MEBIBYTE: u64 = 1 << 20;
-/// How long an action may run that does not say, in seconds.
+/// Default run time limit, in seconds.
 const RUN_S: u64 = 600;
-/// The longest, in seconds.
+/// Longest run time limit, in seconds.
 pub(super) const RUN_S_MAX: u64 = 86_400;
 /// The longest wait for a start, in seconds.
 const START_S_MAX: u64 = 7 * 86_400;
-/// The job of actions that name none.
+/// The default job.
 const DEFAULT_JOB: &str = "default";
 
 /// An action for treadle to run.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Submission {
-    /// The program whose action it is. It ends with its program; one without a program does not.
+    /// Its program. The action ends with its program, if it has one.
     #[serde(default)]
     program_id: Option<String>,
-    /// The RL run; the program's own where a program is named, else `default`.
+    /// The RL run; default that of the program if one is named, else `default`.
     #[serde(default)]
     job: Option<String>,
-    /// The tool or the reward: actions of a job and kind are taken to last equally long.
+    /// The tool or the reward: actions of the same job and kind are assumed to have the same
+    /// duration.
     kind: String,
-    /// What it needs of each resource: `cpu` in cores, `memory` in bytes, `gpu` in devices,
-    /// `gpu_memory` in bytes that each of these must have, or a quota in requests. A process needs
-    /// one core unless it says otherwise, a request one of the quota that it names, and a service
-    /// one of the numbers of devices that it runs on.
+    /// Required resources: `cpu` in cores, `memory` in bytes, `gpu` in devices, `gpu_memory` in
+    /// bytes per device, or a quota in requests. Defaults: one core for a process, one request of
+    /// its quota for a request, any of its numbers of devices for a service.
     #[serde(default)]
     cost: BTreeMap<String, Cost>,
-    /// How long it lasts with each amount of the resource that it can use more or less of, in
-    /// microseconds and in the order of the amounts; learnt per job and kind without it.
+    /// Its duration with each amount of its elastic resource, in microseconds and in the order of
+    /// the amounts; by default learned per job and kind.
     #[serde(default)]
     durations_us: Vec<u64>,
-    /// After so long it is stopped.
+    /// Time limit of its run in seconds.
     #[serde(default)]
     run_s_max: Option<u64>,
-    /// After so long in the queue it is given up.
+    /// Time limit in the queue in seconds.
     #[serde(default)]
     start_s_max: Option<u64>,
-    /// Whether it may be run again where nobody knows whether it ran.
+    /// Whether it may be run again if its outcome is unknown.
     #[serde(default)]
     idempotent: bool,
-    /// A name of the client's: the same name with the same action is the same action.
+    /// The client's key: submitting the same action with the same key again has no effect.
     #[serde(default)]
     idempotency_key: Option<String>,
     /// What to run: one of `process` (`command`, `stdin`, `env`, `cwd`), `sandbox` (`id`, and as a
@@ -67,45 +67,45 @@ pub(crate) struct Submission {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Cost {
-    /// So much.
+    /// A fixed amount.
     Fixed(u64),
     /// Any of these amounts.
     OneOf(Vec<u64>),
     /// Any amount of a range.
     Range {
-        /// The least.
+        /// The smallest amount.
         min: u64,
-        /// The most.
+        /// The largest amount.
         max: u64,
     },
 }
 
-/// What a submission comes to.
+/// A parsed submission.
 #[derive(Debug)]
 pub(super) struct Submitted {
-    /// What is scheduled; the digest of what to run is not in it yet.
+    /// The core's specification; the digest of the command is not set yet.
     pub(super) spec: ActionSpec,
     /// Whether its client named a job.
     pub(super) job_named: bool,
-    /// After so long in the queue it is given up.
+    /// Time limit in the queue.
     pub(super) start_max: Option<Span>,
-    /// What is run.
+    /// The command.
     pub(super) body: ActionBody,
-    /// What its client says of devices.
+    /// The client's demand for devices.
     pub(super) devices: DevicesAsked,
 }
 
 impl Submission {
-    /// The client's name for it; `unless_given` where there is none.
+    /// Sets its idempotency key to `unless_given` if the client sent none.
     pub(crate) fn named(mut self, unless_given: impl FnOnce() -> String) -> Self {
         self.idempotency_key.get_or_insert_with(unless_given);
         self
     }
 
-    /// Whether a client may ask for it.
+    /// Checks that clients may submit it.
     ///
     /// # Errors
-    /// What is run is not for clients, or not outside of sandboxes.
+    /// Clients may not run this, or not outside of sandboxes.
     pub(super) fn check_client(&self, sandboxes_only: bool) -> Result<(), ErrorBody> {
         let problem = if self.run.get("held").is_some() {
             "`run` has `held`, which clients may not send; send `process`, `sandbox`, `http` or \
@@ -164,7 +164,7 @@ impl Submission {
         })
     }
 
-    /// What it says of devices; their memory is no resource that is shared out.
+    /// Its demand for devices; their memory is not a separate resource.
     fn devices(&mut self) -> Result<DevicesAsked, ErrorBody> {
         let memory_bytes = match self.cost.remove(GPU_MEMORY) {
             None => None,
@@ -183,7 +183,7 @@ impl Submission {
     }
 }
 
-/// What an action draws from: what its client says, and what it uses in any case.
+/// The demands of an action: the client's, with defaults for its kind.
 fn demands(cost: BTreeMap<String, Cost>, body: &ActionBody) -> Result<Vec<Demand>, ErrorBody> {
     let mut demands = Vec::with_capacity(cost.len() + 1);
     for (resource, cost) in cost {

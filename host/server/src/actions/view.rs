@@ -1,4 +1,4 @@
-//! Actions as clients see them.
+//! The view of actions for clients.
 
 use super::submission::MEBIBYTE;
 use crate::nodes::own_name;
@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 pub(crate) struct ActionView {
     /// Its number.
     action: u64,
-    /// The program whose action it is, if any.
+    /// Its program, if any.
     program_id: Option<String>,
     /// The RL run.
     job: String,
@@ -23,42 +23,43 @@ pub(crate) struct ActionView {
     kind: String,
     /// waiting, starting, running, stopping or ended.
     status: String,
-    /// How it ended: `outcome` is exited (with `code`: that of the process, or the status of the
-    /// answer), killed (with `signal`), out_of_memory, timed_out, infrastructure_failure (with
-    /// `cause`), unknown, cancelled or expired. All but exited say nothing about the answer itself.
+    /// How it ended: `outcome` is exited (with `code`: the process's exit code, or the response's
+    /// status), killed (with `signal`), out_of_memory, timed_out, infrastructure_failure (with
+    /// `cause`), unknown, cancelled or expired. Only exited is a result of the action itself.
     #[schema(value_type = Option<Object>)]
     outcome: Option<Value>,
-    /// Digest of its output, where it has any.
+    /// Digest of its output, if it has any.
     output_digest: Option<String>,
-    /// What it wrote, asked for one action at a time.
+    /// Its output; only in responses for a single action.
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<OutputView>,
-    /// The amounts of each resource that it can do with.
+    /// The amounts of each resource that it can use.
     #[schema(value_type = Object)]
     cost: Value,
-    /// What it has, or had of its key resource.
+    /// The resources that it holds, or that it held of its key resource.
     #[schema(value_type = Object)]
     given: Value,
     /// How often it was started.
     attempts: u64,
     /// The client's name for it.
     idempotency_key: Option<String>,
-    /// When it came.
+    /// When it was submitted.
     submitted_at_us: u64,
-    /// When it was given what it needs.
+    /// When it got its resources.
     granted_at_us: Option<u64>,
-    /// When its process or request began.
+    /// When its process or request started.
     began_at_us: Option<u64>,
-    /// When it was over.
+    /// When it ended.
     ended_at_us: Option<u64>,
 }
 
-/// What an action wrote: of a process both outputs in one, of a request the answer's body.
+/// The output of an action: of a process, standard output and standard error merged; of a request,
+/// the response's body.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OutputView {
-    /// Its length, where it is still kept.
+    /// Its length in bytes, if it is still stored.
     bytes: usize,
-    /// Itself, as far as it is text. Of a long one the middle is left out, with a mark.
+    /// The output as text. The middle of a long one is replaced by a marker.
     text: String,
 }
 
@@ -72,7 +73,7 @@ impl OutputView {
 }
 
 impl ActionView {
-    /// An action as its tenant sees it; `None` for another's.
+    /// An action as its tenant sees it; `None` for another tenant's.
     pub(crate) fn of(tenant: &Tenant, row: ActionRow) -> Option<Self> {
         let job = tenant.outside(&row.job)?.to_owned();
         let spec: Option<ActionSpec> = serde_json::from_str(&row.spec).ok();
@@ -117,13 +118,13 @@ impl ActionView {
         self.output_digest.as_deref()
     }
 
-    /// The same with its output.
+    /// Adds its output.
     pub(crate) fn with_output(self, output: Option<OutputView>) -> Self {
         Self { output, ..self }
     }
 }
 
-/// An amount as clients count it.
+/// An amount in the units of the API.
 fn counted(resource: &str, units: u64) -> u64 {
     if own_name(resource) == MEMORY {
         return units.saturating_mul(MEBIBYTE);

@@ -7,11 +7,11 @@ use tokio::sync::watch;
 use treadle_model::ActionId;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// What a client is told for which there is no room.
+/// The message if the limit is reached.
 const FULL: &str =
     "the limit on clients that wait for actions is reached; leave `wait_s` out, or retry later";
 
-/// All of them.
+/// All clients that wait for actions.
 #[derive(Clone, Debug)]
 pub(super) struct Waiters {
     open: Arc<Mutex<Open>>,
@@ -26,7 +26,7 @@ struct Open {
     count: usize,
 }
 
-/// One of them, until it is dropped.
+/// A waiting client, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Waiting {
     open: Arc<Mutex<Open>>,
@@ -43,15 +43,15 @@ impl Waiters {
         }
     }
 
-    /// How many there may be.
+    /// The limit on waiting clients.
     pub(super) fn most(&self) -> usize {
         self.waiters_max
     }
 
-    /// One more of a tenant, which may have so many.
+    /// Adds a client of a tenant with this limit.
     ///
     /// # Errors
-    /// There is no room.
+    /// The limit is reached.
     pub(super) fn enter(
         &self,
         tenant: &str,
@@ -83,14 +83,14 @@ impl Waiters {
         })
     }
 
-    /// Tells all who wait for an action that it is over.
+    /// Notifies all clients that wait for an action that it has ended.
     pub(super) fn over(&self, action: ActionId) {
         lock(&self.open).by_action.remove(&action);
     }
 }
 
 impl Waiting {
-    /// Completes once the action is over or so much time has passed.
+    /// Completes once the action has ended or the wait has timed out.
     pub(super) async fn told(mut self, wait: Duration) {
         let _ = tokio::time::timeout(wait, self.ended.changed()).await;
     }

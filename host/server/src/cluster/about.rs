@@ -1,4 +1,4 @@
-//! Which shard a request is about: that of the job or of the program that it names.
+//! Finding the shard of a request, by the job or the program that it names.
 
 use super::member::{Parts, Shard};
 use crate::nodes;
@@ -16,15 +16,15 @@ use treadle_http::{error_response, refuse};
 use treadle_model::{ClientName, Tenant};
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Names the shard that a request is about.
+/// The header with the shard of a request.
 const SHARD_HEADER: &str = "x-treadle-shard";
-/// Names the job that a request is about, as with generation requests.
+/// The header with the job of a request, as in generation requests.
 const JOB_HEADER: &str = "x-treadle-job";
-/// Paths about tenants and tokens, which the first shard is home to.
+/// Paths of tenants and tokens, which the first shard stores.
 const AT_HOME: [&str; 3] = ["/api/v1/tenants", "/api/v1/tokens", "/api/v1/audit"];
-/// Paths about the program that comes next in them.
+/// Prefixes of paths that continue with a program.
 const PROGRAMS: [&str; 2] = ["/api/v1/programs/", "/profiles/"];
-/// Paths about the program or the job that the body names.
+/// Paths whose body names the program or the job.
 const IN_BODY: [&str; 6] = [
     "/api/v1/actions",
     "/programs/release",
@@ -34,7 +34,7 @@ const IN_BODY: [&str; 6] = [
     "/run_code",
 ];
 
-/// What a request says of its subject.
+/// The subject of a request, which determines its shard.
 #[derive(Debug, PartialEq)]
 enum About {
     Shard(String),
@@ -42,7 +42,7 @@ enum About {
     Program(String),
     /// A node, by its mark.
     Node(String),
-    /// The program or the job in the body, which is not read yet.
+    /// A program or a job in the body, which is not read yet.
     InBody,
     Daemon,
 }
@@ -57,13 +57,13 @@ struct ParentQuery {
     parent: Option<String>,
 }
 
-/// The shard of a request, and the request as it is to be passed on.
+/// The shard of a request, and the request to forward.
 pub(super) async fn find(
     parts: &Parts,
     request: Request,
 ) -> Result<(&Shard, Request), Box<Response<Body>>> {
     let home = &parts.shards[0];
-    // With one shard, all that can be wrong is its name.
+    // With one shard, only an explicit shard name can be wrong.
     if parts.shards.len() == 1 && !request.headers().contains_key(SHARD_HEADER) {
         return Ok((home, request));
     }
@@ -72,7 +72,7 @@ pub(super) async fn find(
         about => (about, request),
     };
     let shard = match about {
-        // Of a body without a program the shard's own answer says what is missing.
+        // For a body without a program, the shard's own response says what is missing.
         About::Daemon | About::InBody => home,
         About::Shard(name) => named(parts, &name)?,
         About::Job(job) => {
@@ -91,7 +91,7 @@ pub(super) async fn find(
     Ok((shard, request))
 }
 
-/// The shard that a job, or a node, is dealt to.
+/// The shard that a job or a node is assigned to.
 fn dealt<'a>(parts: &'a Parts, name: &str) -> &'a Shard {
     let names: Vec<_> = parts.shards.iter().map(|s| s.name.clone()).collect();
     &parts.shards[shard_of(&names, name)]
@@ -142,7 +142,7 @@ fn about(request: &Request) -> About {
     About::Daemon
 }
 
-/// The node that a request comes from, or that has the sandbox which it names.
+/// The node that sent a request, or that has the sandbox which it names.
 fn node_of(request: &Request) -> Option<String> {
     if request.uri().path() == nodes::PATH {
         return request.uri().query().map(str::to_owned);
@@ -172,7 +172,7 @@ async fn tenant(parts: &Parts, headers: &HeaderMap) -> Result<Tenant, Box<Respon
     tenant.map_err(|error| refused(&error))
 }
 
-/// What a body is about, and the request with its body again.
+/// The subject in a body, and the request with its body restored.
 async fn read_subject(request: Request) -> Result<(About, Request), Box<Response<Body>>> {
     let (head, body) = request.into_parts();
     let body: Bytes = axum::body::to_bytes(body, ACTION_BYTES_MAX)
@@ -188,7 +188,7 @@ async fn read_subject(request: Request) -> Result<(About, Request), Box<Response
     ))
 }
 
-/// The job that a body names, else the program: E2B's clients name them in labels.
+/// The job or else the program that a body names; E2B's clients name them in labels.
 fn of_body(fields: &Value) -> About {
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
@@ -204,7 +204,7 @@ fn of_body(fields: &Value) -> About {
     job.or_else(program).unwrap_or(About::Daemon)
 }
 
-/// The one shard that knows a program.
+/// The shard that has a program.
 async fn of_program<'a>(
     parts: &'a Parts,
     tenant: &Tenant,

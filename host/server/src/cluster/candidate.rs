@@ -26,12 +26,12 @@ pub(super) struct LeaderSlot(Arc<RwLock<Option<Occupied>>>);
 pub(super) struct Occupied {
     /// All paths but those of generation requests.
     pub(super) router: Router,
-    /// Where gateways connect.
+    /// The server for gateways' connections.
     pub(super) link: LinkServer,
 }
 
 impl LeaderSlot {
-    /// The present routes.
+    /// The current routes.
     pub(super) fn occupied(&self) -> Option<Occupied> {
         self.0
             .read()
@@ -44,7 +44,7 @@ impl LeaderSlot {
     }
 }
 
-/// Campaigns for a shard until stopped. `home` has tenants and tokens, if they are another shard's.
+/// Campaigns for a shard until stopped. `home` has tenants and tokens if another shard stores them.
 pub(super) async fn run_candidate(
     config: Config,
     candidate: Candidate,
@@ -85,7 +85,7 @@ async fn term(
     context: &GatewayContext,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), StartError> {
-    // It was there when this daemon started: what is gone is not to be made anew.
+    // The store existed when this daemon started: a missing one must not be recreated.
     let options = Options {
         create: false,
         ..config.store_options()
@@ -146,7 +146,7 @@ async fn lead(
     let told_to_stop = async { stopping.wait_for(|stop| *stop).await.is_ok() };
     tokio::select! {
         _ = told_to_stop => {
-            // Another daemon goes on with what is in flight.
+            // Another daemon continues with the requests in flight.
             slot.set(None);
             leading.stop().await;
             if own_auth {
@@ -169,7 +169,7 @@ async fn lead(
     Ok(())
 }
 
-/// Gateways of the last scheduler are given time to come.
+/// Gives gateways of the last scheduler time to connect.
 async fn expect_gateways(link: &LinkServer) {
     // Those without a step have nothing to lose.
     for gateway in link.driver.gateways().await.unwrap_or_default() {

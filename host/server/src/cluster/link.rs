@@ -1,4 +1,4 @@
-//! A scheduler's end: gateways' connections.
+//! The scheduler's end of gateways' connections.
 
 use crate::links::{upgraded, write_lines};
 use axum::body::Body;
@@ -16,12 +16,12 @@ use treadle_scheduler::{ConnectionId, DriverHandle, DriverStopped, LinkInput};
 /// Time that a gateway has for its first line.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a scheduler lets gateways in with.
+/// Accepts gateways' connections for a scheduler.
 #[derive(Clone)]
 pub(crate) struct LinkServer {
     /// The scheduler.
     pub(crate) driver: DriverHandle,
-    /// Time that a gateway has to come back before its steps are over.
+    /// Time that a gateway has to reconnect before its steps end.
     pub(crate) timeout: Duration,
 }
 
@@ -95,7 +95,7 @@ fn take(
     }
 }
 
-/// The gateway has some time to come back.
+/// Gives a disconnected gateway time to reconnect.
 async fn leave(server: &LinkServer, gateway: GatewayId, connection: ConnectionId) {
     let at = Instant::now();
     let _ = server.driver.link(LinkInput::Left {
@@ -106,7 +106,7 @@ async fn leave(server: &LinkServer, gateway: GatewayId, connection: ConnectionId
     expect_back(server, gateway).await;
 }
 
-/// Ends a gateway's steps unless it is back in time.
+/// Ends a gateway's steps unless it reconnects in time.
 pub(crate) async fn expect_back(server: &LinkServer, gateway: GatewayId) {
     let timeout = server.timeout;
     tokio::time::sleep(timeout).await;

@@ -25,12 +25,12 @@ use treadle_model::{GATEWAYS_MAX, GatewayId};
 use treadle_scheduler::link::Withdrawn;
 use treadle_store::{Candidate, Store};
 
-/// Pause between two looks at tenants and tokens.
+/// Pause between two reads of tenants and tokens.
 const REFRESH_PAUSE: Duration = Duration::from_secs(1);
 
-/// What requests are answered with.
+/// State for answering requests.
 pub(super) struct Parts {
-    /// What this daemon does.
+    /// This daemon's role.
     pub(super) role: Role,
     /// Its name.
     pub(super) name: String,
@@ -38,27 +38,27 @@ pub(super) struct Parts {
     pub(super) gateway: Arc<GatewayState>,
     /// Authentication, as far as the gateway needs it.
     pub(super) auth: Arc<Auth>,
-    /// What daemons prove to each other that they belong together with.
+    /// The secret that the daemons share.
     pub(super) secret: Secret,
-    /// One per shard; the first is home to tenants and tokens.
+    /// One per shard; the first stores tenants and tokens.
     pub(super) shards: Vec<Shard>,
-    /// The way to other daemons.
+    /// The client for other daemons.
     pub(super) proxy: Proxy,
 }
 
-/// A part of the jobs.
+/// A shard: a part of the jobs.
 pub(super) struct Shard {
     /// Its name.
     pub(super) name: String,
-    /// Its state, for looking at.
+    /// Its stored state, for reading.
     pub(super) store: Arc<dyn Store>,
     /// The routes of the shard while this daemon schedules it.
     pub(super) slot: LeaderSlot,
 }
 
-/// A running daemon among others.
+/// A running daemon of a cluster.
 pub struct Member {
-    /// Where it listens.
+    /// Its listening address.
     pub addr: SocketAddr,
     scheme: &'static str,
     streams: Arc<OpenStreams>,
@@ -79,7 +79,7 @@ impl Member {
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let (listener, addr) = listen(config).await?;
         let mut config = config.clone();
-        // The port that the system has chosen is no engine's.
+        // No engine may use the port that the system has chosen.
         config.server.listen = addr;
         let config = &config;
         let candidate = candidate(config, addr);
@@ -159,7 +159,7 @@ impl Member {
         why.map_or(EndCause::Superseded, EndCause::StoreLost)
     }
 
-    /// Lets requests in flight end, then hands the shards over that it schedules.
+    /// Lets requests in flight end, then hands over the shards that it schedules.
     pub async fn stop(mut self) {
         self.streams.stop();
         let _ = self.stop.send(true);
@@ -170,7 +170,7 @@ impl Member {
     }
 }
 
-/// What opens connections to other daemons.
+/// This daemon as a candidate: its name and its URL for other daemons.
 fn candidate(config: &Config, addr: SocketAddr) -> Candidate {
     let cluster = &config.cluster;
     let url = match cluster.advertise.as_str() {
@@ -197,9 +197,9 @@ async fn open_shards(names: &[String], configs: &[Config]) -> Result<Vec<Shard>,
     Ok(shards)
 }
 
-/// Each shard has its own part of the store, of the engines, and of what actions draw from.
+/// Each shard has its own part of the store, of the engines, and of the resources of actions.
 fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, StartError> {
-    // A gateway schedules none of them.
+    // A gateway schedules no actions.
     let runs_actions = config.actions.enabled && config.cluster.role != Role::Gateway;
     let deals_actions = runs_actions && names.len() > 1;
     let gpus = if deals_actions {
@@ -220,7 +220,7 @@ fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, Start
         if deals_actions {
             let part = (at, names.len());
             own.actions = config.actions.of_shard(part, machine, gpus.names())?;
-            // What began is noted for each shard by itself: each numbers its actions.
+            // Each shard has its own markers, since each numbers its actions.
             let folder = actions_folder(config).join(name);
             own.actions.folder = folder.display().to_string();
         }
@@ -229,7 +229,7 @@ fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, Start
     names.iter().enumerate().map(own).collect()
 }
 
-/// An id that no gateway had before: steps of a process end with it.
+/// An id that no gateway had before: a process's steps end with its id.
 async fn gateway_id(store: &dyn Store, name: &str) -> Result<GatewayId, StartError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let started_us = now.unwrap_or_default().as_micros();
@@ -273,7 +273,7 @@ fn withdraw(requests: &RequestIds, withdrawn: &Withdrawn) {
     requests.withdraw(chosen, withdrawn.cut);
 }
 
-/// Tenants and tokens as another daemon has changed them.
+/// Keeps reading tenants and tokens that other daemons have changed.
 async fn refresh(auth: Arc<Auth>) {
     loop {
         tokio::time::sleep(REFRESH_PAUSE).await;

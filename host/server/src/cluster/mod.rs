@@ -1,10 +1,8 @@
-//! Several daemons on one store: each takes requests in, one per shard
-//! schedules.
+//! Several daemons on one store: each accepts requests, one per shard schedules.
 //!
-//! A member's gateway talks to every scheduler over a link, to the one in its
-//! own process too, so that a change of schedulers is the same for all of its
-//! steps. Whatever is not a generation request goes to the scheduler of the
-//! shard that it is about.
+//! A member's gateway talks to every scheduler over a link, even in its own process, so that a
+//! change of schedulers is the same for all of its steps. Other requests than generation go to the
+//! scheduler of their shard.
 
 mod about;
 mod candidate;

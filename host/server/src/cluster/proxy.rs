@@ -1,4 +1,4 @@
-//! Requests that another daemon has to answer.
+//! Forwarding requests to other daemons.
 
 use crate::proxy::{Proxy, Unreachable};
 use axum::body::Body;
@@ -8,7 +8,7 @@ use treadle_auth::relay;
 use treadle_http::{ClientAddress, refuse};
 use treadle_wire::ErrorCode;
 
-/// Passes a request on to another daemon, which trusts the secret that daemons share.
+/// Forwards a request to another daemon, authenticated by the daemons' shared secret.
 pub(super) async fn pass_on(
     proxy: &Proxy,
     secret: &str,
@@ -30,7 +30,7 @@ pub(super) async fn pass_on(
     }
 }
 
-/// No daemon answers for the shard at present.
+/// The refusal if no daemon schedules the shard at present.
 pub(super) fn no_scheduler() -> Response<Body> {
     let message =
         "no daemon is scheduling at present; another takes over within seconds: try again";

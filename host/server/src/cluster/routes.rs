@@ -1,4 +1,4 @@
-//! Which process answers which request.
+//! Routing of requests in a cluster.
 
 use super::about;
 use super::member::Parts;
@@ -25,7 +25,7 @@ use treadle_auth::relay::{self, Way};
 use treadle_http::{ClientAddress, refuse};
 use treadle_wire::ErrorCode;
 
-/// Generation requests stay here, gateways connect, the rest goes to the
+/// Serves generation requests and gateways' connections here, and forwards the rest to the
 /// scheduler.
 pub(super) fn router(parts: Arc<Parts>) -> Router {
     let guard = from_fn_with_state(
@@ -46,7 +46,7 @@ pub(super) fn router(parts: Arc<Parts>) -> Router {
         .merge(own.layer(guard))
 }
 
-/// A gateway connects to the scheduler.
+/// Accepts a gateway's connection to the scheduler.
 async fn connect(
     State(parts): State<Arc<Parts>>,
     Path(shard): Path<String>,
@@ -67,7 +67,7 @@ fn other_secret() -> Response<Body> {
     refuse(ErrorCode::Forbidden, message)
 }
 
-/// Who schedules what, as this daemon sees it.
+/// The scheduler of each shard, as seen by this daemon.
 async fn show(State(parts): State<Arc<Parts>>) -> Answer<Cluster> {
     let mut shards = Vec::with_capacity(parts.shards.len());
     for shard in &parts.shards {
@@ -94,7 +94,7 @@ async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Respon
         request.headers_mut(),
     );
     match way {
-        // The client's address is the one on record, not that of the daemon between.
+        // Records the client's address, not that of the forwarding daemon.
         Way::PassedOn(Some(client)) => {
             request.extensions_mut().insert(ClientAddress(client));
         }
@@ -109,7 +109,7 @@ async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Respon
         let answer = TowerToHyperService::new(occupied.router).call(request);
         return answer.await.into_response();
     }
-    // A node's agent tries the daemons one after another: a connection can't be passed on.
+    // A connection can't be forwarded: a node's agent tries the daemons one after another.
     if way != Way::Direct || uri.path() == nodes::PATH {
         return no_scheduler();
     }
@@ -128,8 +128,7 @@ async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Respon
     }
 }
 
-/// The scheduler sees this daemon as the caller, so callers without a token are checked here, where
-/// they are seen.
+/// The scheduler sees this daemon as the caller, so callers without a token must be checked here.
 fn admit(parts: &Parts, request: &Request) -> Result<(), Box<Response<Body>>> {
     let mut headers = request.headers().clone();
     let has_none = auth::credentials::take(&mut headers, parts.auth.oidc.is_some())

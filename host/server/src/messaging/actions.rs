@@ -1,6 +1,6 @@
-//! Notices of tool runners about their actions: what `POST /api/v1/actions` takes, over the broker.
+//! Tool runners' notices about their actions, as in `POST /api/v1/actions`, over the broker.
 //!
-//! A notice that comes twice changes nothing, so none is remembered by its id.
+//! A redelivered notice has no effect, so that ids need not be stored.
 
 use super::commands::{Consumer, Failure};
 use super::effects;
@@ -21,10 +21,10 @@ const FIELDS: [&str; 8] = [
     "ok",
 ];
 
-/// Those that say whose it is, beside the program.
+/// Fields of a notice that name its owner, beside the program.
 const ADDRESS: [&str; 2] = ["tenant", "job"];
 
-/// Takes notices until stopped.
+/// Consumes notices until stopped.
 pub(super) async fn run(mut consumer: Consumer) {
     while let Some(delivery) = consumer.next().await {
         let settled = match record(&consumer.app, &delivery.body).await {
@@ -37,7 +37,7 @@ pub(super) async fn run(mut consumer: Consumer) {
                 consumer.status.settled(Outcome::Refused);
                 delivery.reject(&reason).await
             }
-            // Nothing of a notice asks the store, so the scheduler has stopped.
+            // Notices don't use the store, so the scheduler has stopped.
             Err(Failure::Unable(_) | Failure::Over) => return,
         };
         if let Err(cause) = settled {
@@ -72,7 +72,7 @@ async fn record(app: &App, body: &[u8]) -> Result<(), Failure> {
     Ok(app.driver.event_committed(event).await?)
 }
 
-/// The fields of a notice, or why it is none.
+/// The fields of a notice, or why it is invalid.
 fn parse(body: &[u8]) -> Result<Map<String, Value>, String> {
     let notice: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
         format!("the body is not a JSON object ({error}); send {{\"event\": \"started\", ...}}")

@@ -1,7 +1,7 @@
-//! Commands that come over the broker.
+//! Commands that arrive over the broker.
 //!
-//! A command is acknowledged once what it asks for is on disk. It is noted by its id before it is
-//! carried out and settled afterwards, so one that comes again is not carried out again.
+//! A command is acknowledged once its effect is on disk. Its id is stored before it is executed and
+//! settled afterwards, so that a redelivered command is not executed again.
 
 use super::effects::{self, Effect};
 use crate::app::App;
@@ -25,54 +25,54 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const KEPT_US: u64 = 7 * 86_400 * 1_000_000;
 /// How often older ones are removed.
 const CLEANUP_INTERVAL: Duration = Duration::from_hours(1);
-/// Pause before a command is tried again that the store refused.
+/// Pause before a command is retried after a failure of the store.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Begins the outcome of a command that is not settled: the last event before it follows.
+/// Prefix of the outcome of an unsettled command, followed by the last event before it.
 const PENDING: &str = "pending after ";
 
-/// What a command asks for. Names are those that clients use.
+/// A command. Names are those that clients use.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Command {
-    /// A program is over.
+    /// Ends a program.
     ReleaseProgram {
-        /// Whose it is; the default tenant's if absent.
+        /// Its tenant; default the default tenant.
         tenant: Option<String>,
-        /// The job that it must be of, if given.
+        /// The job to which it must belong, if given.
         job: Option<String>,
         /// The program.
         program: String,
-        /// How well it did, if that is known.
+        /// Its reward, if known.
         reward: Option<f64>,
     },
-    /// How well a program did, that is live or has ended.
+    /// Reports the reward of a live or ended program.
     RewardProgram {
-        /// Whose it is; the default tenant's if absent.
+        /// Its tenant; default the default tenant.
         tenant: Option<String>,
         /// The program.
         program: String,
-        /// How well it did.
+        /// Its reward.
         reward: f64,
     },
-    /// All live programs of a job are over.
+    /// Ends all live programs of a job.
     ReleaseJob {
-        /// Whose it is; the default tenant's if absent.
+        /// Its tenant; default the default tenant.
         tenant: Option<String>,
         /// The job.
         job: String,
     },
-    /// An engine is there.
+    /// Registers an engine.
     AddWorker {
-        /// Where it listens.
+        /// Its URL.
         url: String,
-        /// Its software; found out if absent.
+        /// Its software; detected if absent.
         kind: Option<String>,
-        /// What it can hold; found out if absent.
+        /// Its KV memory in tokens; detected if absent.
         capacity_tokens: Option<u64>,
     },
-    /// An engine is to be used no more.
+    /// Removes an engine.
     RemoveWorker {
-        /// Where it listens, or its id.
+        /// Its URL or id.
         worker: String,
     },
 }
@@ -89,14 +89,14 @@ impl Command {
     }
 }
 
-/// Why a command was not carried out.
+/// Why a command was not executed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It never can be.
+    /// It can never be executed.
     Refused(String),
-    /// It can't be at present.
+    /// It can't be executed at present.
     Unable(String),
-    /// This daemon does nothing more: it stops, or another one leads.
+    /// This daemon executes no more commands: it stops, or another one leads.
     Over,
 }
 
@@ -119,7 +119,7 @@ impl From<NotRecorded> for Failure {
     }
 }
 
-/// Takes what comes in one queue.
+/// Consumes one queue.
 pub(super) struct Consumer {
     pub(super) app: App,
     pub(super) deliveries: Deliveries,
@@ -128,7 +128,7 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// Carries commands out, one after the other, until stopped.
+    /// Executes commands, one after the other, until stopped.
     pub(super) async fn run(mut self) {
         let mut cleaned_up: Option<Instant> = None;
         while let Some(delivery) = self.next().await {
@@ -145,7 +145,7 @@ impl Consumer {
         }
     }
 
-    /// The next delivery; `None` when there is to be no more.
+    /// The next delivery; `None` when the consumer must end.
     pub(super) async fn next(&mut self) -> Option<Delivery> {
         tokio::select! {
             biased;
@@ -154,11 +154,11 @@ impl Consumer {
         }
     }
 
-    /// Carries one command out and settles it; `false` when there is to be no more.
+    /// Executes one command and settles it; `false` when the consumer must end.
     async fn carry_out(&mut self, delivery: Delivery) -> bool {
         loop {
-            // In a task of its own: what makes the daemon panic goes back, and after its last
-            // return to the dead letters.
+            // In a separate task: a command that panics is returned to the queue, and finally goes
+            // to the dead letters.
             let (id, body) = (delivery.id.clone(), delivery.body.clone());
             let app = self.app.clone();
             let work = tokio::spawn(async move { execute(&app, id, &body).await });
@@ -186,21 +186,21 @@ impl Consumer {
                 }
             };
             if let Err(cause) = settled {
-                // It comes again, and is known then.
+                // It will be redelivered, and recognised by its id.
                 tracing::debug!(%cause, "a command was not settled");
             }
             return true;
         }
     }
 
-    /// `false` if stopped meanwhile.
+    /// Waits before a retry; `false` if stopped meanwhile.
     async fn pause(&mut self) -> bool {
         let stopped = self.stop.wait_for(|stop| *stop);
         tokio::time::timeout(PAUSE, stopped).await.is_err()
     }
 }
 
-/// Carries a command out, unless that was done before.
+/// Executes a command, unless it was executed before.
 async fn execute(app: &App, id: Option<String>, body: &[u8]) -> Result<Outcome, Failure> {
     let (id, command) = parse(id, body).map_err(Failure::Refused)?;
     let effect = effects::check(app, &command).await?;
@@ -216,7 +216,7 @@ async fn execute(app: &App, id: Option<String>, body: &[u8]) -> Result<Outcome, 
         let Some(after) = known.outcome.strip_prefix(PENDING) else {
             return Ok(Outcome::Repeated);
         };
-        // It came before and was not settled: the journal knows whether it was carried out.
+        // It arrived before and was not settled: the journal shows whether it was executed.
         if was_released(app, &effect, after.parse().unwrap_or_default()).await? {
             app.store.settle_command(&id, "released").await?;
             return Ok(Outcome::Repeated);
@@ -227,8 +227,7 @@ async fn execute(app: &App, id: Option<String>, body: &[u8]) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
-/// Whether the program that is to be released was released after an event. What else commands ask
-/// for may be done twice without harm.
+/// Whether the command's program was released after an event. Other commands are idempotent.
 async fn was_released(app: &App, effect: &Effect, after: u64) -> Result<bool, Failure> {
     let Effect::Release { key, .. } = effect else {
         return Ok(false);
@@ -246,7 +245,7 @@ async fn was_released(app: &App, effect: &Effect, after: u64) -> Result<bool, Fa
     Ok(!app.store.events_page(&page).await?.is_empty())
 }
 
-/// The id of a command and what it asks for, or why it is none.
+/// The id of a command and the command, or why it is invalid.
 fn parse(id: Option<String>, body: &[u8]) -> Result<(String, Command), String> {
     if body.len() > BODY_BYTES_MAX {
         return Err(format!(

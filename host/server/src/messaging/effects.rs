@@ -1,4 +1,4 @@
-//! What commands do: checked first, then carried out and waited for until it is on disk.
+//! Effects of commands: checked first, then applied, then awaited until they are on disk.
 
 use super::commands::{Command, Failure};
 use crate::app::App;
@@ -12,18 +12,18 @@ use treadle_model::Tenant;
 use treadle_model::tenant::DEFAULT_TENANT;
 use treadle_wire::ErrorCode;
 
-/// A command that can be carried out.
+/// A checked command.
 pub(super) enum Effect {
-    /// Programs are over.
+    /// Ends a program.
     Release {
         tenant: Tenant,
         /// The program's name in the core.
         key: String,
-        /// Its name as its client knows it.
+        /// Its name as its client uses it.
         program: ClientName,
         reward: Option<Event>,
     },
-    /// A program did so well.
+    /// Reports a reward.
     Reward {
         tenant: Tenant,
         /// The program's name in the core.
@@ -31,16 +31,16 @@ pub(super) enum Effect {
         program: ClientName,
         reward: Event,
     },
-    /// All programs of a job are over.
+    /// Ends all programs of a job.
     ReleaseJob {
         tenant: Tenant,
         /// The job's name in the core.
         inside: String,
         job: ClientName,
     },
-    /// An engine is there.
+    /// Registers an engine.
     Add { url: String, declared: Declared },
-    /// An engine is to be used no more.
+    /// Removes an engine.
     Remove { worker: String },
 }
 
@@ -48,7 +48,7 @@ fn refused<T>(reason: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::Refused(reason.into()))
 }
 
-/// Checks what a command names.
+/// Checks the names in a command.
 pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failure> {
     match command {
         Command::ReleaseProgram {
@@ -114,7 +114,7 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
     }
 }
 
-/// The tenant, which has to be there.
+/// The tenant, which must exist.
 pub(super) fn tenant_of(app: &App, name: Option<&str>) -> Result<Tenant, Failure> {
     let name = name.unwrap_or(DEFAULT_TENANT);
     match app.auth.directory().tenants.get(name) {
@@ -134,7 +134,7 @@ fn event_of(key: &str, reward: f64) -> Result<Event, Failure> {
     rewarded(key, reward).map_err(|error| Failure::Refused(error.message))
 }
 
-/// A live program has to be of the job that a command names.
+/// Checks that a live program belongs to the job that a command names.
 pub(super) async fn check_job(
     app: &App,
     key: &str,
@@ -151,7 +151,7 @@ pub(super) async fn check_job(
     }
 }
 
-/// Carries a command out; the result, as text.
+/// Applies a command; returns its result as text.
 pub(super) async fn carry_out(app: &App, id: &str, effect: Effect) -> Result<String, Failure> {
     match effect {
         Effect::Release {
@@ -176,7 +176,7 @@ pub(super) async fn carry_out(app: &App, id: &str, effect: Effect) -> Result<Str
     }
 }
 
-/// Writes down who asked for a change.
+/// Writes a change to the audit log.
 async fn note(app: &App, id: &str, tenant: &str, change: Change<'_>) {
     app.auth.audit.note_as(tenant, "broker", id, change).await;
 }
@@ -234,7 +234,7 @@ async fn reward(
     Ok("rewarded".to_owned())
 }
 
-/// A reward in words of the audit log.
+/// A reward for the audit log.
 fn said(reward: &Event) -> Value {
     match reward {
         Event::Program(ProgramEvent::ProgramRewarded {

@@ -8,10 +8,10 @@ use treadle_broker::{Attributes, BODY_BYTES_MAX, Message, RoutingKey};
 use treadle_model::tenant::split;
 use treadle_store::EventRow;
 
-/// Version of the body's schema. It rises when a field changes its meaning or goes; readers ignore
-/// fields that they don't know.
+/// Version of the body's schema. It is increased when a field changes its meaning or is removed;
+/// readers ignore unknown fields.
 pub const SCHEMA_VERSION: u16 = 1;
-/// Room for what surrounds an event's own data in a body.
+/// Room in a body for all but the event's own data.
 const FRAME_BYTES_MAX: usize = 16_384;
 /// The entities of events, as the first part of their names. Events about none of these are about
 /// the daemon.
@@ -68,7 +68,7 @@ pub fn message(row: &EventRow) -> Message {
     }
 }
 
-/// What a kind of event is about, and what happened to it.
+/// Splits a kind of event into its entity and what happened to it.
 fn named(kind: &str) -> (&str, &str) {
     match kind.split_once('_') {
         Some((entity, event)) if ENTITIES.contains(&entity) => (entity, event),
@@ -77,9 +77,9 @@ fn named(kind: &str) -> (&str, &str) {
     }
 }
 
-/// The event's own data, with names as clients know them.
+/// The event's own data, with the names that clients use.
 fn data(body: &str) -> Box<RawValue> {
-    // In JSON the mark is escaped. Most events have none, and are sent as they are.
+    // In JSON the mark is escaped. Most events have none and are sent unchanged.
     let escaped = "\\u001f";
     if !body.contains(escaped)
         && let Ok(raw) = RawValue::from_string(body.to_owned())
@@ -90,7 +90,7 @@ fn data(body: &str) -> Box<RawValue> {
     serde_json::value::to_raw_value(&cleaned(value)).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// Takes tenants off all names.
+/// Removes tenants from all names.
 fn cleaned(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(split(&text).1.to_owned()),

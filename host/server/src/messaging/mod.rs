@@ -1,8 +1,8 @@
 //! Events out and commands in, over a broker.
 //!
-//! The journal is the outbox: what is committed there is published afterwards, from a cursor that
-//! the store keeps. Nothing here blocks the scheduler: it only reads the store, and a broker that
-//! is slow or away causes a lag that is bounded, measured and reported.
+//! The journal is the outbox: committed events are published afterwards, from a cursor in the
+//! store. Nothing here blocks the scheduler: it only reads the store, and a slow or unavailable
+//! broker causes a lag that is bounded, measured and reported.
 
 mod actions;
 mod commands;
@@ -24,9 +24,9 @@ use treadle_config::BrokerConfig;
 use crate::broker_status::Status;
 pub use event_message::{SCHEMA_VERSION, message};
 
-/// The sink of the store that this is.
+/// The name of this sink in the store.
 pub const SINK: &str = "amqp";
-/// How long tasks may take to end, and the broker to be left in good order.
+/// How long tasks may take to end, and the broker connection to close.
 const STOP_WAIT: Duration = Duration::from_secs(3);
 
 /// The daemon's part in messages.
@@ -43,7 +43,7 @@ struct Running {
 }
 
 impl Messaging {
-    /// Begins to connect, if the configuration names a broker; waits for nothing.
+    /// Starts to connect if a broker is configured, without waiting.
     ///
     /// # Errors
     /// If URL or prefix can't be used.
@@ -55,7 +55,7 @@ impl Messaging {
         Ok(Some(Self::over(broker, config)))
     }
 
-    /// The same over a broker that is there already.
+    /// Uses an existing broker connection.
     pub fn over(broker: Arc<dyn Broker>, config: &BrokerConfig) -> Arc<Self> {
         Arc::new(Self {
             status: Arc::new(Status::new(broker.health(), config.lag_events_max)),
@@ -65,13 +65,13 @@ impl Messaging {
         })
     }
 
-    /// How it goes.
+    /// Its status.
     pub fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
-    /// Publishes events and carries out commands from now on. Only the daemon that schedules does;
-    /// `committed` is the last event that is on disk.
+    /// Starts to publish events and to execute commands, which only the scheduling daemon does;
+    /// `committed` is the last event on disk.
     pub fn start(&self, app: &App, committed: watch::Receiver<u64>) {
         let stop = watch::Sender::new(false);
         let outbox = outbox::Outbox {
@@ -102,7 +102,7 @@ impl Messaging {
         }
     }
 
-    /// Publishes and carries out no more; what has come and is not done goes back.
+    /// Stops publishing and executing; unfinished deliveries go back to their queues.
     pub async fn pause(&self) {
         let Some(running) = self.set(None) else {
             return;
@@ -118,7 +118,7 @@ impl Messaging {
     /// Ends for good.
     pub async fn stop(&self) {
         self.pause().await;
-        // What is not left in good order is left all the same.
+        // A connection that does not close in time is dropped.
         let _ = tokio::time::timeout(STOP_WAIT, self.broker.close()).await;
     }
 

@@ -1,7 +1,7 @@
-//! The outbox: publishes what the journal has committed, from a cursor that the store keeps.
+//! The outbox: publishes committed events of the journal, from a cursor in the store.
 //!
-//! A batch is read while the one before it is published. The cursor is written after its events are
-//! confirmed, and not with every batch: a daemon that dies publishes the last ones again. So every
+//! A batch is read while the one before it is published. The cursor is stored after its events are
+//! confirmed, but not for every batch: after a crash the last ones are published again. So every
 //! event is published at least once, in the journal's order.
 
 use super::SINK;
@@ -16,9 +16,9 @@ use treadle_store::{EventRow, Store, StoreError};
 
 /// Events of one batch: several windows, because the window runs empty at its end.
 const BATCH_EVENTS: u32 = 5_000;
-/// The cursor is written down so often at most.
+/// Shortest interval between two writes of the cursor.
 const NOTE_INTERVAL: Duration = Duration::from_millis(250);
-/// How long to wait for a commit before the store is looked at all the same.
+/// How long to wait for a commit before reading the store anyway.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The first and the longest pause after a failure.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -33,15 +33,15 @@ pub(super) struct Outbox {
     pub(super) stop: watch::Receiver<bool>,
 }
 
-/// The outbox is to end: it was stopped, or this daemon does not lead any more.
+/// The outbox must end: it was stopped, or this daemon no longer leads.
 #[derive(Debug)]
 struct Over;
 
-/// How far it has got.
+/// Its position.
 struct Cursor {
-    /// The last event that is confirmed.
+    /// The last confirmed event.
     at: u64,
-    /// The last one that is written down as such.
+    /// The last confirmed event that is stored.
     noted: u64,
     noted_at: Instant,
 }
@@ -54,7 +54,7 @@ impl Outbox {
         };
         let ended = self.publish_all(&mut cursor).await;
         debug_assert!(ended.is_err());
-        // Whatever was confirmed need not come again; if it can't be written down, it does.
+        // Stores the position, so that confirmed events are not published again.
         if cursor.noted < cursor.at {
             let _ = self.store.advance_sink(SINK, cursor.at).await;
         }
@@ -117,7 +117,7 @@ impl Outbox {
         tokio::join!(self.publish(messages), self.read(last))
     }
 
-    /// Publishes a batch, however often it takes.
+    /// Publishes a batch, with retries.
     async fn publish(&self, messages: &[Message]) -> Result<(), Over> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -134,13 +134,13 @@ impl Outbox {
                 let _ = health.wait_for(treadle_broker::Health::is_connected).await;
             };
             let recovery = tokio::time::timeout(LOOK_INTERVAL, recovery);
-            // Both an end of the waiting and a recovery are a reason to try again.
+            // Retries after the pause, or as soon as the broker recovers.
             let _ = self.watch_while(recovery).await?;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// Waits for something, and keeps the lag up to date meanwhile.
+    /// Awaits a future, and updates the lag meanwhile.
     async fn watch_while<T>(&self, work: impl Future<Output = T>) -> Result<T, Over> {
         let mut committed = self.committed.clone();
         self.status.committed(*committed.borrow_and_update());
@@ -159,7 +159,7 @@ impl Outbox {
         self.unless_stopped(either).await
     }
 
-    /// Writes the cursor down, then waits for a commit past it.
+    /// Stores the cursor, then waits for a commit past it.
     async fn idle(&mut self, cursor: &mut Cursor) -> Result<(), Over> {
         let mut committed = self.committed.clone();
         let behind = cursor.noted < cursor.at;
@@ -171,7 +171,7 @@ impl Outbox {
         let at = cursor.at;
         let news = async {
             if committed.wait_for(|seq| *seq > at).await.is_err() {
-                // The journal's writer has ended; the store is looked at now and then.
+                // The journal's writer has ended; only the interval applies.
                 std::future::pending::<()>().await;
             }
         };
@@ -197,7 +197,7 @@ impl Outbox {
             .await
     }
 
-    /// Asks the store, however often it takes.
+    /// Calls the store, with retries.
     async fn surely<'s, T>(
         &self,
         ask: impl Fn() -> treadle_store::Answer<'s, T>,

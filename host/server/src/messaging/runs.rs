@@ -1,7 +1,8 @@
-//! Actions that come over the broker: put on record, and answered to whoever asks for that.
+//! Actions that arrive over the broker: recorded, and answered if the message has a `reply_to`.
 //!
 //! A message with `reply_to` stays unsettled until its action has ended and its reply is confirmed,
-//! so one whose daemon dies comes again. Its id names the action, which is then known.
+//! so that it is redelivered if the daemon dies. Its id identifies the action, so that it is not
+//! run again.
 
 use super::commands::{Consumer, Failure as Reason};
 use super::effects;
@@ -17,14 +18,14 @@ use treadle_broker::{Broker, BrokerError, Delivery, Reply};
 use treadle_model::Tenant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Actions of clients that wait for a reply, at once.
+/// Most unsettled messages, whose clients wait for a reply.
 pub(super) const PREFETCH: u16 = 1_024;
-/// Pause before what failed is tried again.
+/// Pause before a retry.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long one wait for an end takes; another one follows.
 const WAIT: Duration = Duration::from_hours(1);
 
-/// Takes actions until stopped; those that are not answered then come again.
+/// Consumes actions until stopped; unanswered messages are then redelivered.
 pub(super) async fn run(mut consumer: Consumer, broker: Arc<dyn Broker>) {
     let mut open = JoinSet::new();
     while let Some(delivery) = consumer.next().await {
@@ -44,11 +45,11 @@ struct Request {
     status: Arc<Status>,
 }
 
-/// Why no action came of a message.
+/// Why a message did not become an action.
 enum Unable {
-    /// It was wrong.
+    /// The message is refused.
     Refused(ErrorBody),
-    /// The daemon stops: the message comes again.
+    /// The daemon stops: the message is redelivered.
     Over,
 }
 
@@ -95,7 +96,7 @@ impl Request {
         settled(delivery.ack().await);
     }
 
-    /// Puts a message's action on record.
+    /// Records a message's action.
     async fn admit(
         &self,
         id: Option<String>,
@@ -143,7 +144,7 @@ impl Request {
         }
     }
 
-    /// Sends a reply until the broker has it, or nobody can have it.
+    /// Sends a reply until the broker confirms it, or it is undeliverable.
     async fn reply(&self, reply: Reply) {
         loop {
             match self.broker.answer(&reply).await {
@@ -177,7 +178,7 @@ async fn ended(actions: &Actions, tenant: &Tenant, admitted: Admitted) -> Option
             Ok(row) if row.ended_at_us.is_some() => break row,
             Ok(_) => {}
             Err(Failure::Stopped) => return None,
-            // It was pruned, there are too many that wait, or the store fails.
+            // It was pruned, too many clients wait, or the store fails.
             Err(Failure::Refused(error)) if error.code == ErrorCode::ActionUnknown => {
                 return Some(error.to_json());
             }
@@ -195,7 +196,7 @@ async fn ended(actions: &Actions, tenant: &Tenant, admitted: Admitted) -> Option
 
 fn settled(done: Result<(), BrokerError>) {
     if let Err(cause) = done {
-        // It comes again, and is known then.
+        // It will be redelivered, and recognised by its id.
         tracing::debug!(%cause, "an action's message was not settled");
     }
 }

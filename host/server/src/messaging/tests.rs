@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use treadle_broker::{Broker, Deliveries, InProcess, Names, Subscription};
 use treadle_store::{Batch, EventRow, Location, Retention, Snapshot, Store};
 
-/// For anything that is waited for, whatever else the machine does.
+/// Timeout of all waits, generous for busy machines.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 struct Fixture {
@@ -20,7 +20,7 @@ struct Fixture {
     committed: watch::Sender<u64>,
 }
 
-/// An outbox at work.
+/// A running outbox.
 struct Work {
     status: Arc<Status>,
     stop: watch::Sender<bool>,
@@ -92,7 +92,7 @@ impl Fixture {
 #[tokio::test]
 async fn what_is_committed_is_published_and_goes_on_after_a_restart() {
     let mut fixture = Fixture::new().await;
-    // More than a batch, there before the outbox is.
+    // More than one batch, before the outbox starts.
     fixture.append(1..=6_500).await;
     let work = fixture.start();
     fixture.expect(1..=6_500).await;

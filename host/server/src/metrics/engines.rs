@@ -1,4 +1,4 @@
-//! Metrics of engines: what they report about themselves, and how far the ledger is from it.
+//! Metrics of engines: their own reports, and the ledger's drift from them.
 
 use super::{Exposition, escape};
 use treadle_core::Totals;
@@ -6,7 +6,7 @@ use treadle_engines::Drift;
 use treadle_model::WorkerId;
 use treadle_wire::EngineReading;
 
-/// What engines report about themselves, as last read.
+/// The engines' own reports, as last read.
 pub(super) fn render(
     text: &mut Exposition,
     totals: &Totals,
@@ -63,7 +63,7 @@ pub(super) fn render(
     render_drifts(text, &readings);
 }
 
-/// How far the ledger is from what engines report.
+/// The ledger's drift from the engines' reports.
 fn render_drifts(text: &mut Exposition, readings: &[(Box<str>, (EngineReading, Drift))]) {
     type Column = (&'static str, &'static str, fn(Drift) -> i64);
     let columns: [Column; 3] = [

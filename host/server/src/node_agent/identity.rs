@@ -1,4 +1,4 @@
-//! Who a node is, for as long as its folder is there.
+//! The identity of a node, stored in its folder.
 
 use crate::nodes::MARK_CHARS;
 use serde::{Deserialize, Serialize};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use treadle_sandbox::random_name;
 
-/// Letters of what differs for each start.
+/// Length of the id of an agent's run.
 const RUN_CHARS: usize = 16;
 
-/// Who a node is.
+/// The identity of a node.
 pub(super) struct Identity {
     file: PathBuf,
     run: String,
@@ -18,7 +18,7 @@ pub(super) struct Identity {
     cordoned: Mutex<bool>,
 }
 
-/// What is in the file.
+/// The stored identity.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     mark: String,
@@ -27,7 +27,7 @@ struct Kept {
 }
 
 impl Identity {
-    /// Reads it, or makes one up where there is none.
+    /// Reads the identity, or creates one.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         treadle_trust::private_folder(folder)?;
         let file = folder.join("node.json");
@@ -60,22 +60,22 @@ impl Identity {
         std::fs::rename(&partial, &self.file)
     }
 
-    /// What the names of its sandboxes end with.
+    /// Its mark, the suffix of its sandboxes' names.
     pub(super) fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// Differs for each start.
+    /// The id of this run of the agent.
     pub(super) fn run(&self) -> &str {
         &self.run
     }
 
-    /// Whether it takes no new sandboxes.
+    /// Whether it is cordoned.
     pub(super) fn is_cordoned(&self) -> bool {
         *self.cordoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is to take new ones, from now on and after a restart.
+    /// Cordons the node or takes it back, also after a restart.
     pub(super) fn cordon(&self, cordoned: bool) {
         *self.cordoned.lock().unwrap_or_else(PoisonError::into_inner) = cordoned;
         if let Err(error) = self.keep(cordoned) {

@@ -19,7 +19,7 @@ use treadle_trust::Connector;
 /// Pause before another attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// What a connection needs.
+/// The parameters of a connection.
 pub(super) struct Link {
     /// The daemons, one of which schedules.
     pub(super) urls: Vec<String>,
@@ -43,13 +43,13 @@ enum LinkError {
     Unwelcome(String),
 }
 
-/// Stays connected for ever.
+/// Keeps a connection to the daemon, forever.
 pub(super) async fn keep_connected(link: Link) {
     let mut told = BTreeSet::new();
     for url in link.urls.iter().cycle() {
         let Err(error) = link.connect_and_run(url, &mut told).await;
         link.upstream.away();
-        // Once for each cause, as there may be many attempts.
+        // Logged once per cause, as there may be many attempts.
         let text = error.to_string();
         if !told.contains(&text) {
             tracing::warn!(url, error = text, "not connected to the daemon");
@@ -66,7 +66,7 @@ impl Link {
         told: &mut BTreeSet<String>,
     ) -> Result<std::convert::Infallible, LinkError> {
         let secret = self.secret.reveal();
-        // By it the daemons know which shard the node is dealt to.
+        // The mark determines the node's shard.
         let path = format!("{PATH}?{}", self.hello.mark);
         let dialled = dial(url, (&path, PROTOCOL), secret, &self.connector).await;
         let (mut reader, mut writer) = dialled?;
@@ -116,7 +116,7 @@ impl Link {
                 if self.upstream.acknowledged(attempt) {
                     self.executor.acknowledge(attempt.0, attempt.1);
                 } else {
-                    // The daemon gave it up; it still runs, and its end will be told.
+                    // The daemon has given it up; it still runs, and its end will be reported.
                     self.executor.stop(attempt.0, attempt.1);
                 }
             }

@@ -1,9 +1,9 @@
-//! The agent of a node (`treadle node-agent`): a machine whose sandboxes are a daemon's.
+//! The agent of a node (`treadle node-agent`): a machine that runs sandboxes for a daemon.
 //!
-//! It has sandboxes and an executor of actions, and decides nothing. What runs here was started by the
-//! daemon, over the link that the agent keeps to it ([`crate::nodes`] is the other end); requests about
-//! its sandboxes come through the daemon, which vouches for their callers. While the daemon is away,
-//! what runs goes on, its ends are kept, and nothing new begins.
+//! It has sandboxes and an executor of actions, and makes no decisions. The daemon starts attempts
+//! over the link that the agent opens ([`crate::nodes`] is the other end), and forwards requests
+//! about sandboxes, vouching for their callers. While the daemon is unreachable, attempts continue,
+//! their ends are stored, and nothing new starts.
 
 mod identity;
 mod link;
@@ -32,22 +32,22 @@ use treadle_actions::{Executor, ExecutorConfig, recover};
 use treadle_config::Config;
 use treadle_http::serve;
 
-/// Where an agent's state is that is told no other place.
+/// The default folder of an agent's state.
 const FOLDER: &str = "/var/lib/treadle";
-/// Reports of the executor that may wait.
+/// Most waiting reports of the executor.
 const REPORTS_MAX: usize = 1_024;
 /// Longest output of an attempt: it travels in one line.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
-/// How long the daemon has to put the last ends on record.
+/// How long a stopping agent waits for the daemon to record the last ends.
 const LAST_ENDS_MAX: Duration = Duration::from_secs(5);
-/// The agent's markers are one owner's, whose runs follow one another.
+/// The agent is the only owner of its markers, so that one epoch suffices.
 const EPOCH: u64 = 1;
 
 /// A running agent.
 pub struct NodeAgent {
-    /// Where it listens.
+    /// Its listening address.
     pub addr: SocketAddr,
-    /// What people call it.
+    /// Its name.
     pub name: String,
     host: Arc<Host>,
     executor: Executor,
@@ -57,7 +57,7 @@ pub struct NodeAgent {
     tasks: JoinSet<()>,
 }
 
-/// The configuration with the address that was taken, and with all that the agent keeps in its folder.
+/// The configuration with the listening address and with all paths in the agent's folder.
 fn within(config: &Config, folder: &Path, addr: SocketAddr) -> Config {
     let in_folder = |name: &str| folder.join(name).display().to_string();
     let mut config = config.clone();
@@ -69,11 +69,11 @@ fn within(config: &Config, folder: &Path, addr: SocketAddr) -> Config {
 }
 
 impl NodeAgent {
-    /// Takes in what an earlier agent left in the folder, starts to listen, and connects to the daemon
-    /// for as long as it runs.
+    /// Recovers the state of an earlier agent from the folder, starts to listen, and keeps a
+    /// connection to the daemon.
     ///
     /// # Errors
-    /// What the machine or the configuration lacks.
+    /// The machine or the configuration lacks something.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         config.check_agent()?;
         let (listener, addr) = listen(config).await?;
@@ -141,7 +141,7 @@ impl NodeAgent {
         })
     }
 
-    /// Ends what runs, and tells the daemon; files of sandboxes stay.
+    /// Ends all attempts, and reports that to the daemon; files of sandboxes stay.
     pub async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());

@@ -1,4 +1,4 @@
-//! What attempts wrote, kept in a folder until the daemon has it.
+//! Outputs of attempts, stored in a folder until the daemon has them.
 
 use async_trait::async_trait;
 use std::collections::BTreeSet;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use treadle_actions::{OutputError, Outputs};
 use treadle_sandbox::random_name;
 
-/// Letters of an output's name.
+/// Length of an output's name.
 const NAME_CHARS: usize = 24;
 
-/// A folder with a file for each output. Their names say nothing of what is in them: two attempts that
-/// write the same have one each.
+/// A folder with a file per output. Names are random, so that attempts with equal outputs have
+/// separate files.
 pub(super) struct FileOutputs(PathBuf);
 
 impl FileOutputs {
@@ -20,7 +20,7 @@ impl FileOutputs {
         Ok(Self(folder.to_owned()))
     }
 
-    /// Removes all but these.
+    /// Removes all outputs but these.
     pub(super) fn keep(&self, names: &BTreeSet<Box<str>>) {
         let files = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
         for file in files {
@@ -31,7 +31,7 @@ impl FileOutputs {
         }
     }
 
-    /// An output; nothing if it can't be read.
+    /// Reads an output; empty if it can't be read.
     pub(super) async fn read(&self, name: &str) -> Vec<u8> {
         let read = tokio::fs::read(self.0.join(name)).await;
         read.unwrap_or_else(|error| {
@@ -40,7 +40,7 @@ impl FileOutputs {
         })
     }
 
-    /// Forgets an output.
+    /// Removes an output.
     pub(super) fn remove(&self, name: &str) {
         let _ = std::fs::remove_file(self.0.join(name));
     }

@@ -1,4 +1,4 @@
-//! What an agent serves: requests about its sandboxes that its daemon passes on, its health, and its
+//! Routes of an agent: requests about its sandboxes that its daemon forwards, its health, and its
 //! metrics.
 
 use crate::links::knows_secret;
@@ -24,7 +24,7 @@ struct Door {
     secret: Arc<Secret>,
 }
 
-/// All that an agent serves.
+/// The router of an agent.
 pub(super) fn router(app: SandboxApp, secret: Secret) -> Router {
     let secret = Arc::new(secret);
     let door = Door {
@@ -53,7 +53,7 @@ pub(super) fn router(app: SandboxApp, secret: Secret) -> Router {
         })
 }
 
-/// Lets requests in that the daemon vouches for.
+/// Admits requests that the daemon vouches for.
 async fn let_in(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let asked = (&method, &uri);
@@ -106,7 +106,7 @@ async fn snapshots(State(app): State<SandboxApp>, caller: Caller) -> Json<Vec<Li
     Json(all)
 }
 
-/// The sandbox that a URL was signed for; nothing if it is none of this node's.
+/// The sandbox that a URL was signed for; empty if it is not on this node.
 async fn signed(
     State(app): State<SandboxApp>,
     Path(operation): Path<String>,

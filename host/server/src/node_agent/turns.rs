@@ -1,4 +1,4 @@
-//! Turns of commands, which the daemon decides.
+//! Permits of commands, which the daemon grants.
 
 use super::upstream::Upstream;
 use crate::actions::Failure;
@@ -11,13 +11,13 @@ use treadle_actions::{Executor, Hold};
 use treadle_model::{ActionId, Tenant};
 use treadle_sandbox::random_name;
 
-/// Turns that the daemon decides.
+/// Requests permits from the daemon.
 pub(super) struct OfDaemon {
     executor: Executor,
     upstream: Arc<Upstream>,
 }
 
-/// Withdraws an action whose handler gave up waiting.
+/// Cancels an action whose handler stopped waiting.
 struct Withdrawal {
     upstream: Arc<Upstream>,
     action: ActionId,

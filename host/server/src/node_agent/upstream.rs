@@ -1,4 +1,4 @@
-//! What an agent has to tell its daemon, and what it waits to be told.
+//! An agent's messages for its daemon, and the answers that it waits for.
 
 use super::outputs::FileOutputs;
 use crate::actions::Failure;
@@ -19,11 +19,11 @@ use treadle_core::actions::{ActionEvent, Outcome};
 use treadle_model::ActionId;
 use treadle_sandbox::Sandboxes;
 
-/// How often what the node has is looked at.
+/// How often the node's load is measured.
 const LOOK: Duration = Duration::from_secs(1);
-/// Memory is told in steps of this, in MiB.
+/// Memory is reported in multiples of this, in MiB.
 const MEMORY_STEP_MIB: u64 = 256;
-/// What a handler is told while the daemon is away.
+/// The error for handlers while the daemon is unreachable.
 const AWAY: &str = "the node's daemon can't be reached; try again once it is back";
 
 /// An attempt whose end is not on record at the daemon.
@@ -31,14 +31,14 @@ const AWAY: &str = "the node's daemon can't be reached; try again once it is bac
 enum Attempt {
     /// It was received.
     Received,
-    /// It is over.
+    /// It has ended.
     Over(Outcome, Option<Box<str>>),
 }
 
-/// An answer, and what tells of the end of an action that it put on record.
+/// An answer, and the notification of the end of the action that it recorded.
 type Answered = (Answer, Option<oneshot::Receiver<()>>);
 
-/// A question without an answer, and whose action it is to put on record.
+/// An unanswered question, and the tenant of the action that it records.
 struct Open {
     asker: oneshot::Sender<Answered>,
     tenant: Option<String>,
@@ -47,30 +47,30 @@ struct Open {
 #[derive(Default)]
 struct State {
     attempts: BTreeMap<AttemptKey, Attempt>,
-    /// Questions without answers.
+    /// Unanswered questions.
     questions: BTreeMap<u64, Open>,
     asked: u64,
-    /// Handlers that wait for the turns of their actions.
+    /// Handlers that wait for their actions.
     waiting: BTreeMap<ActionId, oneshot::Sender<()>>,
-    /// The present connection.
+    /// The current connection.
     sender: Option<UnboundedSender<FromNode>>,
-    /// Whether attempts that are not among these never began.
+    /// Whether attempts that are not listed certainly never started.
     is_all: bool,
     load: NodeLoad,
 }
 
-/// The way to the daemon.
+/// The agent's state towards the daemon.
 pub(super) struct Upstream {
     state: Mutex<State>,
     outputs: Arc<FileOutputs>,
-    /// There until the daemon has heard that attempts may be absent though they began.
+    /// A marker file that exists until the daemon knows that missing attempts may have started.
     unsettled: PathBuf,
-    /// How many attempts are not on record.
+    /// Number of attempts whose ends are not on record.
     open: watch::Sender<usize>,
 }
 
 impl Upstream {
-    /// Knows what an earlier agent left.
+    /// Starts with the attempts that an earlier agent left.
     ///
     /// # Errors
     /// The folder can't be written to.
@@ -82,8 +82,8 @@ impl Upstream {
         let unsettled = folder.join("unsettled");
         let is_all = recovery.is_all() && !unsettled.exists();
         if !is_all {
-            // What is absent proves nothing until the daemon has heard so, however often the agent
-            // starts until then.
+            // Missing attempts prove nothing until the daemon knows that, even after further
+            // restarts of the agent.
             File::create(&unsettled)?.sync_all()?;
             File::open(folder)?.sync_all()?;
         }
@@ -118,13 +118,13 @@ impl Upstream {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection: what is said from now on goes there, after what is known now.
+    /// Starts a new connection: it first carries the current state, and then all further messages.
     pub(super) async fn begin(&self) -> UnboundedReceiver<FromNode> {
         let (sender, said) = unbounded_channel();
         let (ended, known) = {
             let mut state = self.lock();
             state.sender = Some(sender.clone());
-            // Nobody answers them on another connection.
+            // They will not be answered on a new connection.
             state.questions.clear();
             let running = state.attempts.iter();
             let running = running.filter(|(_, attempt)| matches!(attempt, Attempt::Received));
@@ -162,14 +162,14 @@ impl Upstream {
         }))
     }
 
-    /// The connection is over.
+    /// Handles the end of the connection.
     pub(super) fn away(&self) {
         let mut state = self.lock();
         state.sender = None;
         state.questions.clear();
     }
 
-    /// Both know the same of attempts.
+    /// Handles that both sides agree on the attempts.
     pub(super) fn settled(&self) {
         let mut state = self.lock();
         if state.is_all {
@@ -181,7 +181,7 @@ impl Upstream {
         }
     }
 
-    /// Takes an attempt; gives whether it is new.
+    /// Adds an attempt; returns whether it is new.
     pub(super) fn receive(&self, attempt: AttemptKey) -> bool {
         let mut state = self.lock();
         let is_new = !state.attempts.contains_key(&attempt);
@@ -192,7 +192,8 @@ impl Upstream {
         is_new
     }
 
-    /// The end of an attempt is on record. Gives whether it has one: one that still runs is kept.
+    /// Handles that the end of an attempt is on record. Returns whether it had ended; a running one
+    /// is kept.
     pub(super) fn acknowledged(&self, attempt: AttemptKey) -> bool {
         let mut state = self.lock();
         if matches!(state.attempts.get(&attempt), Some(Attempt::Received)) {
@@ -206,7 +207,7 @@ impl Upstream {
         true
     }
 
-    /// Tells the daemon that an attempt can't be run here, of which the executor knows nothing.
+    /// Reports to the daemon that an attempt can't be run here; it never reaches the executor.
     pub(super) fn refuse(&self, attempt: AttemptKey) {
         let cause = "a node only runs commands in its sandboxes".into();
         let outcome = Outcome::InfrastructureFailure { cause };
@@ -222,12 +223,12 @@ impl Upstream {
         }
     }
 
-    /// Waits until the daemon has put all ends on record.
+    /// Waits until the daemon has recorded all ends.
     pub(super) async fn all_on_record(&self) {
         let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 
-    /// Asks the daemon, and waits for its answer.
+    /// Sends the daemon a question, and waits for the answer.
     pub(super) async fn ask(&self, question: Question) -> Result<Answered, Failure> {
         let away = || Failure::from(refusal("overloaded", AWAY.to_owned()));
         let answered = {
@@ -253,13 +254,13 @@ impl Upstream {
         }
     }
 
-    /// The daemon has answered.
+    /// Handles an answer of the daemon.
     pub(super) fn answered(&self, id: u64, answer: Answer) {
         let mut state = self.lock();
         let over = match &answer {
             Answer::Held { action } => {
                 let (tell, told) = oneshot::channel();
-                // From here on, so that no end is missed.
+                // Registered here, so that no end is missed.
                 state.waiting.insert(*action, tell);
                 Some(told)
             }
@@ -269,7 +270,7 @@ impl Upstream {
         let tenant = open.as_ref().and_then(|open| open.tenant.clone());
         let heard = open.map(|open| open.asker.send((answer, over)));
         if let Some(Err((Answer::Held { action }, _))) = heard {
-            // Its handler gave up meanwhile.
+            // Its handler stopped waiting meanwhile.
             state.waiting.remove(&action);
             if let (Some(tenant), Some(sender)) = (tenant, &state.sender) {
                 let _ = sender.send(FromNode::Cancel { tenant, action });
@@ -277,14 +278,14 @@ impl Upstream {
         }
     }
 
-    /// An action is over that a handler waits for.
+    /// Handles the end of an action that a handler waits for.
     pub(super) fn over(&self, action: ActionId) {
         if let Some(handler) = self.lock().waiting.remove(&action) {
             let _ = handler.send(());
         }
     }
 
-    /// A handler waits no longer; if it gave up, its action is withdrawn.
+    /// Removes a waiting handler; if it stopped waiting early, its action is cancelled.
     pub(super) fn waits_no_longer(&self, action: ActionId, gave_up: Option<String>) {
         let mut state = self.lock();
         state.waiting.remove(&action);
@@ -293,7 +294,7 @@ impl Upstream {
         }
     }
 
-    /// What the node has now.
+    /// Reports the node's current load.
     fn has(&self, load: NodeLoad) {
         let mut state = self.lock();
         state.load = load.clone();
@@ -309,7 +310,7 @@ impl Upstream {
     }
 }
 
-/// Tells the daemon what the executor reports.
+/// Sends the executor's reports to the daemon.
 pub(super) async fn report(upstream: Arc<Upstream>, mut reports: Receiver<ActionEvent>) {
     while let Some(event) = reports.recv().await {
         match event {
@@ -338,7 +339,7 @@ pub(super) async fn report(upstream: Arc<Upstream>, mut reports: Receiver<Action
     }
 }
 
-/// Tells the daemon what the node has.
+/// Sends the node's load to the daemon.
 pub(super) async fn tell_load(upstream: Arc<Upstream>, sandboxes: Sandboxes) {
     loop {
         let images = sandboxes.images();

@@ -1,4 +1,4 @@
-//! What nodes ask of who has actions.
+//! The interface through which nodes use actions.
 
 use super::Start;
 use crate::held_action::HeldAction;
@@ -6,21 +6,21 @@ use async_trait::async_trait;
 use treadle_model::{ActionId, Tenant};
 use treadle_wire::ErrorBody;
 
-/// Who has actions.
+/// The daemon's actions, for nodes.
 #[async_trait]
 pub(crate) trait Asked: Send + Sync {
-    /// What a node is told of an attempt that is on record and certainly never began; `None` if it is
-    /// not to run any more.
+    /// The start of an attempt that is on record and certainly never started; `None` if it must no
+    /// longer run.
     async fn start(&self, action: ActionId, attempt: u32) -> Option<Start>;
 
-    /// Keeps what an attempt of an action wrote; gives its digest.
+    /// Stores the output of an attempt; returns its digest.
     async fn keep_output(
         &self,
         action: ActionId,
         bytes: Vec<u8>,
     ) -> Result<Option<Box<str>>, Box<str>>;
 
-    /// Puts a handler's action on record.
+    /// Records a handler's action.
     async fn hold(
         &self,
         tenant: &Tenant,
@@ -28,9 +28,9 @@ pub(crate) trait Asked: Send + Sync {
         token: &str,
     ) -> Result<ActionId, ErrorBody>;
 
-    /// Withdraws an action.
+    /// Cancels an action.
     async fn cancel(&self, tenant: &Tenant, action: ActionId);
 
-    /// Of programs, given by tenant and name, those that live.
+    /// Whether each program, by tenant and name, is live.
     async fn live(&self, programs: &[(String, String)]) -> Result<Vec<bool>, ErrorBody>;
 }

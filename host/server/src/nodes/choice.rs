@@ -1,5 +1,5 @@
-//! Where a new sandbox is made: on the node with the fewest sandboxes for its cores, among those that
-//! have its image and memory left.
+//! Placement of new sandboxes: on the node with the fewest sandboxes per core, among those with its
+//! image and free memory.
 
 use super::{Node, Nodes};
 use sha2::{Digest, Sha256};
@@ -8,11 +8,11 @@ use treadle_sandbox::SYSTEM_IMAGE;
 /// Memory that a node must have free to be preferred, in MiB.
 const MEMORY_MIB_MIN: u64 = 1_024;
 
-/// What the daemon's own machine has.
+/// The load of the daemon's own machine.
 pub(crate) struct Own {
     /// Its sandboxes.
     pub(crate) sandboxes: u64,
-    /// How many it may have.
+    /// Its limit on sandboxes.
     pub(crate) sandboxes_max: u64,
     /// Its images.
     pub(crate) images: Vec<String>,
@@ -28,7 +28,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The order of machines for a key, which is another one for each key.
+    /// A sort key that orders machines differently for each `key`.
     pub(crate) fn for_key(&self, key: &[u8]) -> [u8; 32] {
         let mark = match self {
             Self::Here => "",
@@ -42,13 +42,13 @@ impl Place {
     }
 }
 
-/// How well a machine suits a new sandbox; the least is best.
+/// How well a machine suits a new sandbox; the smallest is best.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Rank {
     lacks_image: bool,
     is_full: bool,
     is_short_of_memory: bool,
-    /// Sandboxes for each thousand cores.
+    /// Sandboxes per thousand cores.
     crowded: u64,
 }
 
@@ -99,16 +99,16 @@ impl Nodes {
             Some((node.rank(image)?, Place::Node(mark.clone(), url)))
         });
         let mut places: Vec<_> = own.into_iter().chain(of_nodes).collect();
-        // Of equals the daemon's own machine is first: nothing is passed on to it.
+        // Among equals the daemon's own machine is first, as it needs no forwarding.
         places.sort_by(|(one, _), (other, _)| one.cmp(other));
         if places.first().is_some_and(|(best, _)| !best.lacks_image) {
-            // Others would say that there is no such image, though there is.
+            // Others would report the image as missing although it exists.
             places.retain(|(rank, _)| !rank.lacks_image);
         }
         places.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// A node is about to have another sandbox.
+    /// Counts a sandbox that is about to be created on a node.
     pub(crate) fn chose(&self, mark: &str) {
         if let Some(node) = self.lock().nodes.get_mut(mark) {
             node.chosen += 1;

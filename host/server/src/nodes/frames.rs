@@ -1,4 +1,4 @@
-//! What a node's agent and its daemon say to each other: one JSON object a line.
+//! The protocol between a node's agent and its daemon: one JSON object per line.
 
 use crate::held_action::HeldAction;
 use serde::{Deserialize, Serialize};
@@ -8,49 +8,49 @@ use treadle_core::actions::{Grant, Outcome};
 use treadle_model::ActionId;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Where a daemon takes agents' connections.
+/// The daemon's path for agents' connections.
 pub(crate) const PATH: &str = "/internal/nodes/link";
-/// What both ends upgrade to.
+/// The protocol of the HTTP upgrade.
 pub(crate) const PROTOCOL: &str = "treadle-node/1";
-/// Where an agent lists a tenant's sandboxes for its daemon.
+/// The agent's path that lists a tenant's sandboxes for its daemon.
 pub(crate) const LIST_PATH: &str = "/internal/nodes/sandboxes";
-/// Where a node lists its snapshots.
+/// The agent's path that lists a tenant's snapshots.
 pub(crate) const SNAPSHOTS_PATH: &str = "/internal/nodes/snapshots";
-/// Where an agent tells which of its sandboxes a URL was signed for, followed by `read` or `write`.
+/// The agent's path that finds the sandbox of a signed URL, followed by `read` or `write`.
 pub(crate) const SIGNED_PATH: &str = "/internal/nodes/signed";
-/// Letters of the mark that names of a node's sandboxes end with.
+/// Length of a node's mark, the suffix of its sandboxes' names.
 pub(crate) const MARK_CHARS: usize = 5;
-/// Letters of a sandbox's name.
+/// Length of a sandbox's name.
 pub(crate) const ID_CHARS: usize = 21;
 
 /// An attempt of an action.
 pub(crate) type AttemptKey = (ActionId, u32);
 
-/// From an agent.
+/// A message from an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub(crate) enum FromNode {
     /// The first line.
     Hello(Hello),
-    /// What it knows of attempts, after the ends that are not on record.
+    /// Its open attempts, after the ends that are not on record.
     Known(Known),
-    /// An attempt began.
+    /// An attempt has started.
     Began {
         /// The attempt.
         attempt: AttemptKey,
     },
-    /// An attempt is over.
+    /// An attempt has ended.
     Ended(Box<Ended>),
-    /// What it has, each second.
+    /// Its load, every second.
     Load(NodeLoad),
-    /// A question, which is answered under its number.
+    /// A question, which is answered with the same number.
     Ask {
         /// The number.
         id: u64,
         /// The question.
         question: Question,
     },
-    /// An action whose handler has given up waiting.
+    /// Cancels an action whose handler has stopped waiting.
     Cancel {
         /// Its tenant.
         tenant: String,
@@ -59,16 +59,16 @@ pub(crate) enum FromNode {
     },
 }
 
-/// Which node it is.
+/// The identity of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    /// What names of its sandboxes end with; it outlives the agent with its folder.
+    /// Its mark, the suffix of its sandboxes' names; stored in its folder.
     pub(crate) mark: String,
-    /// What people call it.
+    /// Its name.
     pub(crate) name: String,
     /// Differs for each start of the agent.
     pub(crate) run: String,
-    /// Where the daemon reaches it.
+    /// Its URL for the daemon.
     pub(crate) url: String,
     /// treadle's version.
     pub(crate) version: String,
@@ -76,20 +76,20 @@ pub(crate) struct Hello {
     pub(crate) cores: u64,
     /// Memory that actions may use, in MiB.
     pub(crate) memory_mib: u64,
-    /// Sandboxes that it may have.
+    /// Its limit on sandboxes.
     pub(crate) sandboxes_max: u64,
-    /// Whether it takes no new sandboxes.
+    /// Whether it is cordoned: it gets no new sandboxes.
     pub(crate) cordoned: bool,
 }
 
-/// What an agent knows of attempts that have not ended.
+/// An agent's open attempts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Known {
-    /// Attempts that were received.
+    /// Attempts that it has received.
     pub(crate) running: Vec<AttemptKey>,
-    /// Actions whose handlers wait for their turn.
+    /// Actions whose handlers wait to run.
     pub(crate) waiting: Vec<ActionId>,
-    /// Whether what is not among its attempts never began.
+    /// Whether attempts that are not listed certainly never started.
     pub(crate) is_all: bool,
 }
 
@@ -100,27 +100,27 @@ pub(crate) struct Ended {
     pub(crate) attempt: AttemptKey,
     /// How it ended.
     pub(crate) outcome: Outcome,
-    /// What it wrote, in Base64.
+    /// Its output, in Base64.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) output: String,
 }
 
-/// What a node has.
+/// The load of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NodeLoad {
-    /// Sandboxes.
+    /// Number of sandboxes.
     pub(crate) sandboxes: u64,
-    /// Memory of the machine that is free, in MiB.
+    /// Free memory of the machine, in MiB.
     pub(crate) memory_free_mib: u64,
     /// Names of its images.
     pub(crate) images: Vec<String>,
-    /// Tenants by the images that are theirs alone.
+    /// The owning tenant of each image that is not shared.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) image_owners: BTreeMap<String, String>,
 }
 
 impl NodeLoad {
-    /// The images that a tenant may make sandboxes of.
+    /// The images that a tenant may use.
     pub(crate) fn images_of(&self, tenant: &str) -> impl Iterator<Item = &String> {
         let is_own = move |image: &&String| {
             let owner = self.image_owners.get(*image);
@@ -130,22 +130,22 @@ impl NodeLoad {
     }
 }
 
-/// A question of an agent's.
+/// A question of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub(crate) enum Question {
-    /// A handler's action is to be put on record.
+    /// Record a handler's action.
     Hold {
         /// Its tenant.
         tenant: String,
-        /// By which the handler is found.
+        /// Identifies the handler.
         token: String,
         /// The action.
         action: HeldAction,
     },
-    /// Which of these programs live, by tenant and name.
+    /// Which of these programs are live.
     Live {
-        /// The programs.
+        /// The programs, by tenant and name.
         programs: Vec<(String, String)>,
     },
 }
@@ -159,12 +159,12 @@ pub(crate) enum Answer {
         /// Its number.
         action: ActionId,
     },
-    /// Whether each program lives.
+    /// Whether each program is live.
     Live {
         /// In the order of the question.
         live: Vec<bool>,
     },
-    /// It can't be done.
+    /// The request is refused.
     Refused {
         /// The code of the error.
         code: String,
@@ -174,7 +174,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// What can't be done.
+    /// The answer for an error.
     pub(crate) fn refused(error: &ErrorBody) -> Self {
         Self::Refused {
             code: error.code.as_str().to_owned(),
@@ -183,24 +183,24 @@ impl Answer {
     }
 }
 
-/// A refusal that came from elsewhere.
+/// The error of a received refusal.
 pub(crate) fn refusal(code: &str, message: String) -> ErrorBody {
     let known = ErrorCode::ALL.iter().find(|known| known.as_str() == code);
     ErrorBody::new(known.copied().unwrap_or(ErrorCode::Internal), message)
 }
 
-/// From a daemon.
+/// A message from a daemon.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub(crate) enum ToNode {
     /// The answer to a hello.
     Welcome,
-    /// It is not taken in.
+    /// The node is refused.
     Unwelcome {
         /// Why.
         cause: String,
     },
-    /// What was known of attempts is on record.
+    /// The open attempts have been compared and recorded.
     Settled,
     /// Run an attempt, whose start is on record.
     Start(Box<Start>),
@@ -214,7 +214,7 @@ pub(crate) enum ToNode {
         /// The attempt.
         attempt: AttemptKey,
     },
-    /// An action is over that a handler waits for.
+    /// An action that a handler waits for has ended.
     Over {
         /// The action.
         action: ActionId,
@@ -233,9 +233,9 @@ pub(crate) enum ToNode {
         /// The program.
         program: String,
     },
-    /// Whether it is to take new sandboxes.
+    /// Cordons the node, or takes it back.
     Cordon {
-        /// It is not.
+        /// Whether it is cordoned.
         cordoned: bool,
     },
 }
@@ -245,17 +245,17 @@ pub(crate) enum ToNode {
 pub(crate) struct Start {
     /// The attempt.
     pub(crate) attempt: AttemptKey,
-    /// What it has until it ends, by the names that the node knows.
+    /// Its resources, by the node's names.
     pub(crate) grants: Vec<Grant>,
-    /// What to run.
+    /// The command.
     pub(crate) body: ActionBody,
-    /// After so many microseconds it is stopped.
+    /// Time limit in microseconds.
     pub(crate) run_max_us: u64,
-    /// Whether it may be run again where nobody knows how far it came.
+    /// Whether it may be run again if its progress is unknown.
     #[serde(default)]
     pub(crate) idempotent: bool,
     /// The RL run that it belongs to.
     pub(crate) job: String,
-    /// Whose it is.
+    /// Its tenant.
     pub(crate) tenant: String,
 }

@@ -1,4 +1,4 @@
-//! A daemon's end of a node's connection.
+//! The daemon's end of a node's connection.
 
 use super::Asked;
 use super::Nodes;
@@ -20,10 +20,10 @@ use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Time that an agent has for its first line.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Ends that are not on record yet, of an agent that comes back.
+/// Most unrecorded ends that a reconnecting agent may send.
 const ENDS_MAX: usize = 100_000;
 
-/// A node's agent connects.
+/// Accepts the connection of a node's agent.
 pub(crate) fn connect(
     nodes: Arc<Nodes>,
     actions: impl Asked + 'static,
@@ -79,16 +79,16 @@ async fn run(
         () = nodes.driver.stopped() => LineError::Closed,
     };
     tracing::warn!(node = name, %error, "a node's connection ended");
-    // The agent is to learn of it at once.
+    // So that the agent notices it at once.
     drop(lines);
     nodes.left(&at).await;
 }
 
-/// What a node knows: ends that are not on record, and what has not ended.
+/// A node's report: ends that are not on record, and open attempts.
 type Told = (Vec<Ended>, Known);
 
-/// Settles once what the node knows is told. That may wait for the store, which is no reason to be
-/// silent; it ends with the connection.
+/// Settles once the node's report has arrived. Runs beside the connection's other tasks, because it
+/// may wait for the store; ends with the connection.
 async fn settle(
     nodes: &Arc<Nodes>,
     actions: &Arc<dyn Asked>,
@@ -103,7 +103,7 @@ async fn settle(
     std::future::pending().await
 }
 
-/// What a node says.
+/// Reads a node's messages.
 struct Lines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
@@ -114,7 +114,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         read_line(&mut self.reader, &mut self.line).await
     }
 
-    /// Hears what is said until the connection ends.
+    /// Handles messages until the connection ends.
     async fn read(
         &mut self,
         nodes: &Arc<Nodes>,
@@ -172,7 +172,7 @@ impl Nodes {
                     nodes.say(&at, ToNode::Answer { id, answer });
                     if let Some(action) = held {
                         nodes.held(&at.mark, action);
-                        // It may have ended since.
+                        // It may have ended meanwhile.
                         let _ = nodes.tell_if_over(action).await;
                     }
                 });

@@ -1,13 +1,13 @@
-//! Machines that have sandboxes for this daemon. Each runs an agent (`treadle node-agent`), which
-//! connects, tells what it has and what it knows of the daemon's actions, and from then on runs what
-//! it is told to.
+//! Nodes: machines that run sandboxes for this daemon. Each runs an agent (`treadle node-agent`),
+//! which connects, reports its resources and its open attempts, and then runs the attempts that it
+//! is sent.
 //!
-//! An agent is a gateway of actions. The daemon decides which action runs when, and puts it on record
-//! before it tells the node; the node has a marker of each attempt before it begins, and keeps its end
-//! until that is on record here. After each connection both compare what they know
-//! ([`settle`](settling)). A node that stays away is lost, with its sandboxes.
+//! An agent is a gateway of actions. The daemon decides which action runs when, and records it
+//! before it sends it to the node; the node writes a marker for each attempt before it starts, and
+//! keeps its end until it is recorded here. After each connection both compare their attempts
+//! ([`settle`](settling)). A node that does not reconnect is lost, with its sandboxes.
 //!
-//! Requests about a node's sandboxes are passed on to it as they are (`rest/forward.rs`).
+//! Requests about a node's sandboxes are forwarded to it unchanged (`rest/forward.rs`).
 
 mod asked;
 mod choice;
@@ -39,7 +39,7 @@ use treadle_core::actions::{ActionEvent, Resource};
 use treadle_model::ActionId;
 use treadle_scheduler::DriverHandle;
 
-/// Nodes at most: each has two resources of the core's 256.
+/// Most nodes: each has two of the core's 256 resources.
 const NODES_MAX: usize = 100;
 
 /// All nodes.
@@ -47,12 +47,12 @@ pub(crate) struct Nodes {
     driver: DriverHandle,
     proxy: Proxy,
     secret: Secret,
-    /// How long a node may be away before it is lost.
+    /// How long a node may be disconnected before it is lost.
     away_max: Duration,
-    /// What actions draw from on the daemon's machine.
+    /// Resources of the daemon's machine.
     own: Vec<Resource>,
     state: Mutex<State>,
-    /// Held while resources change.
+    /// Locked while resources change.
     order: tokio::sync::Mutex<()>,
 }
 
@@ -61,29 +61,29 @@ struct State {
     /// By their marks.
     nodes: BTreeMap<String, Node>,
     connections: u64,
-    /// Which node each attempt is at.
+    /// The node of each attempt.
     placed: BTreeMap<AttemptKey, String>,
-    /// Nodes whose handlers wait for the turns of their actions.
+    /// The node of each action whose handler waits to run.
     held: BTreeMap<ActionId, String>,
-    /// What operators want of nodes, by their marks: they may not have heard it.
+    /// Whether operators cordoned a node, by mark; the node may not have received it yet.
     cordons: BTreeMap<String, bool>,
 }
 
 /// A node.
 struct Node {
-    /// Unknown of one that was not heard of since the daemon began.
+    /// `None` for a node that has not connected since the daemon started.
     hello: Option<Hello>,
     resources: Vec<Resource>,
     link: Option<Link>,
-    /// Since when it is connected, or away.
+    /// When it connected or disconnected.
     since: Instant,
     load: NodeLoad,
-    /// Sandboxes that it was chosen for since it told its load.
+    /// Sandboxes placed on it since its last load report.
     chosen: u64,
-    /// Attempts that it was told to run on this connection and whose ends are not on record; all of
-    /// them until both know the same.
+    /// Attempts without a recorded end that were sent on this connection; only complete once
+    /// settled.
     told: BTreeSet<AttemptKey>,
-    /// Whether both know the same of attempts.
+    /// Whether both sides agree on its attempts.
     is_settled: bool,
 }
 
@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    /// Tells it to run an attempt, once on each connection.
+    /// Sends it an attempt, once per connection.
     fn start(&mut self, start: Start) {
         if self.link.is_some() && self.told.insert(start.attempt) {
             let start = Start {
@@ -121,7 +121,7 @@ impl Node {
 
     fn say(&self, word: ToNode) {
         if let Some(link) = &self.link {
-            // One that is away learns it as it comes back.
+            // A disconnected node gets it when it reconnects.
             let _ = link.sender.send(word);
         }
     }
@@ -133,7 +133,7 @@ impl Node {
 }
 
 impl Nodes {
-    /// No node is connected. Those whose resources are `known` are expected back.
+    /// Starts without connected nodes. Those whose resources are `known` are expected to reconnect.
     pub(crate) fn new(
         driver: DriverHandle,
         (proxy, secret): (Proxy, Secret),
@@ -174,7 +174,7 @@ impl Nodes {
         self.lock().resources(&self.own)
     }
 
-    /// Gives up nodes that were known before this daemon began and don't come back.
+    /// Gives up nodes from before this daemon's start that don't reconnect.
     pub(crate) fn expect_known(self: &Arc<Self>) {
         for mark in self.lock().nodes.keys() {
             let (nodes, mark) = (self.clone(), mark.clone());
@@ -182,10 +182,10 @@ impl Nodes {
         }
     }
 
-    /// Takes a node in, and welcomes it.
+    /// Accepts a node and sends it a welcome.
     async fn join(&self, hello: &Hello, sender: UnboundedSender<ToNode>) -> Result<At, String> {
         check(hello)?;
-        // Changes of resources reach the driver in their order, and no lock is held as it is told.
+        // Changes of resources must reach the driver in order, without holding the state's lock.
         let _order = self.order.lock().await;
         let (connection, resources) = self.take_in(hello, sender)?;
         if let Some(resources) = resources {
@@ -198,7 +198,7 @@ impl Nodes {
         })
     }
 
-    /// Gives the number of the connection, and all resources if they have changed.
+    /// Returns the connection's number, and all resources if they have changed.
     fn take_in(
         &self,
         hello: &Hello,
@@ -223,7 +223,7 @@ impl Nodes {
         }
         state.connections += 1;
         let connection = state.connections;
-        // Before anything else that is said on it.
+        // Before any other message on the connection.
         let _ = sender.send(ToNode::Welcome);
         let State { nodes, cordons, .. } = &mut *state;
         let node = nodes.entry(hello.mark.clone());
@@ -234,7 +234,7 @@ impl Nodes {
         if let Some(wanted) = cordons.get(&hello.mark).copied()
             && wanted != hello.cordoned
         {
-            // It was away as it was told.
+            // It was disconnected when it was cordoned.
             let _ = sender.send(ToNode::Cordon { cordoned: wanted });
             hello.cordoned = wanted;
         }
@@ -251,7 +251,7 @@ impl Nodes {
         Ok((connection, is_changed.then(|| state.resources(&self.own))))
     }
 
-    /// A node's connection is over.
+    /// Handles the end of a node's connection.
     async fn left(&self, at: &At) {
         match node_at(&mut self.lock().nodes, at) {
             Some(node) => {
@@ -275,7 +275,8 @@ impl Nodes {
         }
     }
 
-    /// A node stays away: of what it ran nobody knows the end, and what waits for it is over.
+    /// Gives up a node that did not reconnect: attempts on it have an unknown outcome, and those
+    /// that wait for it end.
     async fn lose(&self, mark: &str) {
         let _order = self.order.lock().await;
         if let Some(resources) = self.take_out(mark) {
@@ -284,7 +285,7 @@ impl Nodes {
         }
     }
 
-    /// Forgets a node that is away; gives the names of its resources.
+    /// Removes a disconnected node; returns the names of its resources.
     fn take_out(&self, mark: &str) -> Option<Vec<Box<str>>> {
         let mut state = self.lock();
         if state.nodes.get(mark)?.link.is_some() {
@@ -303,8 +304,8 @@ impl Nodes {
         Some(resources.collect())
     }
 
-    /// Tells a node to run an attempt whose start is on record; one that is away learns of it as it
-    /// comes back.
+    /// Sends a node an attempt whose start is on record; a disconnected node gets it when it
+    /// reconnects.
     pub(crate) fn start(&self, mark: &str, start: Start) {
         let mut state = self.lock();
         let attempt = start.attempt;
@@ -314,21 +315,21 @@ impl Nodes {
         }
     }
 
-    /// The same on one connection alone.
+    /// Sends an attempt on this connection only.
     fn start_on(&self, at: &At, start: Start) {
         if let Some(node) = node_at(&mut self.lock().nodes, at) {
             node.start(start);
         }
     }
 
-    /// Whether a node was told on this connection to run an attempt.
+    /// Whether an attempt was sent on this connection.
     fn was_told(&self, at: &At, attempt: AttemptKey) -> bool {
         let mut state = self.lock();
         let node = node_at(&mut state.nodes, at);
         node.is_none_or(|node| node.told.contains(&attempt))
     }
 
-    /// Both know the same of attempts, which are these and what was told since.
+    /// Marks the connection as settled: its attempts are these and those sent since.
     fn settled(&self, at: &At, here: &BTreeSet<AttemptKey>) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -341,18 +342,18 @@ impl Nodes {
         placed.retain(|attempt, mark| {
             *mark != at.mark || here.contains(attempt) || node.told.contains(attempt)
         });
-        // What is over by now is told no second time.
+        // Attempts that have ended by now are not sent again.
         node.told.retain(|attempt| placed.contains_key(attempt));
     }
 
-    /// Says something on one connection alone.
+    /// Sends a message on this connection only.
     fn say(&self, at: &At, word: ToNode) {
         if let Some(node) = node_at(&mut self.lock().nodes, at) {
             node.say(word);
         }
     }
 
-    /// Stops an attempt that is at a node; gives whether it is.
+    /// Stops an attempt if it is at a node; returns whether it is.
     pub(crate) fn stop(&self, attempt: AttemptKey) -> bool {
         let state = self.lock();
         let node = state.node_with(attempt);
@@ -362,7 +363,7 @@ impl Nodes {
         node.is_some()
     }
 
-    /// The end of an attempt that is at a node is on record; gives whether it is at one.
+    /// Acknowledges the recorded end of an attempt if it is at a node; returns whether it is.
     pub(crate) fn acknowledge(&self, attempt: AttemptKey) -> bool {
         let mut state = self.lock();
         let Some(mark) = state.placed.remove(&attempt) else {
@@ -377,7 +378,7 @@ impl Nodes {
         true
     }
 
-    /// An action is over.
+    /// Handles the end of an action.
     pub(crate) fn over(&self, action: ActionId) {
         let mut state = self.lock();
         if let Some(mark) = state.held.remove(&action)
@@ -387,12 +388,12 @@ impl Nodes {
         }
     }
 
-    /// Whether there is a node of this mark.
+    /// Whether there is a node with this mark.
     pub(crate) fn has(&self, mark: &str) -> bool {
         self.lock().nodes.contains_key(mark)
     }
 
-    /// URLs of nodes that are there and have an image, or have it not.
+    /// URLs of connected nodes that have an image, or lack it.
     pub(crate) fn urls_by_image(&self, image: &str, has: bool) -> Vec<String> {
         let state = self.lock();
         let fits = |node: &&Node| {
@@ -403,7 +404,7 @@ impl Nodes {
         urls.collect()
     }
 
-    /// A tenant's images of all nodes.
+    /// A tenant's images on all nodes.
     pub(crate) fn images_of(&self, tenant: &str) -> BTreeSet<String> {
         let state = self.lock();
         let loads = state.nodes.values().map(|node| &node.load);
@@ -412,12 +413,12 @@ impl Nodes {
             .collect()
     }
 
-    /// A node's handler waits for an action's turn.
+    /// Notes that a node's handler waits for an action.
     fn held(&self, mark: &str, action: ActionId) {
         self.lock().held.insert(action, mark.to_owned());
     }
 
-    /// Sandboxes of a program end, whichever node they are on.
+    /// Ends the sandboxes of a program on all nodes.
     pub(crate) fn program_ended(&self, tenant: &str, program: &str) {
         for node in self.lock().nodes.values() {
             node.say(ToNode::ProgramEnded {
@@ -439,7 +440,7 @@ impl State {
     }
 }
 
-/// The node, while it has this connection.
+/// The node, if this is still its connection.
 fn node_at<'n>(nodes: &'n mut BTreeMap<String, Node>, at: &At) -> Option<&'n mut Node> {
     let node = nodes.get_mut(&at.mark)?;
     let is_it = node.link.as_ref()?.connection == at.connection;

@@ -1,4 +1,4 @@
-//! The way of requests to nodes, with what the daemon knows of their callers.
+//! Forwarding requests to nodes, with the callers' identity.
 
 use super::Nodes;
 use crate::proxy::Unreachable;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use treadle_auth::relay::Allowed;
 use treadle_auth::{Principal, Scope, relay};
 
-/// How long a node may take to answer the daemon itself.
+/// Timeout of the daemon's own requests to nodes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes of such an answer at most.
+/// Largest response to such a request.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 impl Nodes {
-    /// Where a node is reached; nowhere while it is away.
+    /// The URL of a node; `None` while it is disconnected.
     pub(crate) fn url_of(&self, mark: &str) -> Option<String> {
         let state = self.lock();
         let node = state.nodes.get(mark).filter(|node| node.link.is_some())?;
         Some(node.hello.as_ref()?.url.clone())
     }
 
-    /// Marks and URLs of nodes that are there.
+    /// Marks and URLs of connected nodes.
     pub(crate) fn linked(&self) -> Vec<(String, String)> {
         let state = self.lock();
         let linked = state.nodes.iter().filter(|(_, node)| node.link.is_some());
@@ -34,7 +34,7 @@ impl Nodes {
         linked.collect()
     }
 
-    /// Passes a request on to a node.
+    /// Forwards a request to a node.
     pub(crate) async fn send(
         &self,
         url: &str,
@@ -57,7 +57,7 @@ impl Nodes {
         })
     }
 
-    /// What a node answers to a question of the daemon's, if it does.
+    /// Sends the daemon's own request to a node, and returns the response's body if it succeeds.
     pub(crate) async fn told(&self, url: &str, path: &str, tenant: &str) -> Option<Bytes> {
         let asking = async {
             let mut request = Request::new(Body::empty());

@@ -1,11 +1,10 @@
-//! What actions draw from on nodes: each node's cores and memory are resources of their own, named
-//! after its mark.
+//! Resources of nodes: each node's cores and memory are separate resources, named after its mark.
 
 use super::frames::{Hello, ID_CHARS, MARK_CHARS};
 use treadle_config::{CPU, MEMORY};
 use treadle_core::actions::{Demand, Grant, Resource, Supply};
 
-/// Between the name of a resource and the mark of the node that has it.
+/// Separates the name of a resource from the mark of its node.
 const AT: char = '@';
 
 /// A node's resources.
@@ -21,33 +20,33 @@ fn at(name: &str, mark: &str) -> Box<str> {
     format!("{name}{AT}{mark}").into()
 }
 
-/// A node's resource: what the node calls it, and the node's mark.
+/// Splits a node's resource into its own name and the node's mark.
 fn split(resource: &str) -> Option<(&str, &str)> {
     let (name, mark) = resource.rsplit_once(AT)?;
     [CPU, MEMORY].contains(&name).then_some((name, mark))
 }
 
-/// What a resource is called where it is.
+/// The name of a resource without the node's mark.
 pub(crate) fn own_name(resource: &str) -> &str {
     split(resource).map_or(resource, |(name, _)| name)
 }
 
-/// The mark of the node that has a resource.
+/// The mark of a resource's node.
 pub(super) fn mark(resource: &str) -> Option<&str> {
     split(resource).map(|(_, mark)| mark)
 }
 
-/// Whether a resource is a node's.
+/// Whether a resource belongs to a node.
 pub(crate) fn is_of_node(resource: &str) -> bool {
     mark(resource).is_some()
 }
 
-/// The node that an action's resources are of.
+/// The node of an action's resources.
 pub(crate) fn node_of(grants: &[Grant]) -> Option<&str> {
     grants.iter().find_map(|grant| mark(&grant.resource))
 }
 
-/// What a node was given, by the names that it knows.
+/// Grants of a node, by the node's own names.
 pub(super) fn as_its_own(mut grants: Vec<Grant>) -> Vec<Grant> {
     for grant in &mut grants {
         if let Some((name, _)) = split(&grant.resource) {
@@ -57,7 +56,7 @@ pub(super) fn as_its_own(mut grants: Vec<Grant>) -> Vec<Grant> {
     grants
 }
 
-/// Has an action draw from a node what it would draw from the daemon's machine.
+/// Makes an action use a node's resources instead of the daemon's machine's.
 pub(crate) fn draw_from(demands: &mut [Demand], mark: &str) {
     for demand in demands {
         if [CPU, MEMORY].contains(&&*demand.resource) {

@@ -1,4 +1,4 @@
-//! Nodes as their operators see them.
+//! The view of nodes for operators.
 
 use super::frames::ToNode;
 use super::{Node, Nodes};
@@ -8,30 +8,30 @@ use treadle_http::Exposition;
 use treadle_model::tenant::DEFAULT_TENANT;
 use utoipa::ToSchema;
 
-/// A machine that has sandboxes for this daemon.
+/// A machine that runs sandboxes for this daemon.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct NodeRow {
-    /// What people call it.
+    /// Its name.
     pub(crate) name: String,
-    /// What the names of its sandboxes end with, and its resources behind an `@`.
+    /// Its mark: the suffix of its sandboxes' names, and of its resources after an `@`.
     mark: String,
     /// ready, cordoned, or away.
     state: &'static str,
-    /// For how long, in seconds.
+    /// How long it has been in this state, in seconds.
     for_s: u64,
-    /// Where the daemon reaches it.
+    /// Its URL for the daemon.
     url: String,
-    /// The version of its treadle.
+    /// Its version of treadle.
     version: String,
     /// Cores for actions.
     cores: u64,
     /// Memory for actions, in bytes.
     memory_bytes: u64,
-    /// Memory of the machine that is free, in bytes.
+    /// Free memory of the machine, in bytes.
     memory_free_bytes: u64,
     /// Its sandboxes.
     sandboxes: u64,
-    /// Attempts of actions that it runs.
+    /// Running attempts of actions.
     actions: usize,
     /// Its images.
     images: Vec<String>,
@@ -48,7 +48,7 @@ impl Node {
 }
 
 impl Nodes {
-    /// All of them, by name, with what a tenant sees of them.
+    /// All nodes by name, with the images that a tenant may see.
     pub(crate) fn rows(&self, tenant: &str) -> Vec<NodeRow> {
         let state = self.lock();
         let rows = state.nodes.iter().map(|(mark, node)| {
@@ -75,8 +75,8 @@ impl Nodes {
         rows
     }
 
-    /// Has a node, by name or mark, take new sandboxes or none; gives it as it is then. One that is
-    /// away can't be told.
+    /// Cordons a node, by name or mark, or takes it back; returns its new state. Fails for a
+    /// disconnected node.
     pub(crate) fn cordon(
         &self,
         tenant: &str,
@@ -103,7 +103,7 @@ impl Nodes {
         rows.find(|row| row.mark == mark).map(Ok)
     }
 
-    /// What is counted, in Prometheus' text format.
+    /// The metrics in Prometheus' text format.
     pub(crate) fn render(&self) -> String {
         let rows = self.rows(DEFAULT_TENANT);
         let mut text = Exposition::default();

@@ -1,6 +1,7 @@
-//! After each connection: what the daemon holds to run at a node, and what the node knows of it.
+//! Compares, after each connection, the attempts that the daemon assumes at a node with the node's
+//! own.
 //!
-//! What the driver can't answer any more is left open: the next daemon settles it.
+//! If the driver stops meanwhile, the next daemon settles the rest.
 
 use super::frames::{AttemptKey, Ended, Known, ToNode};
 use super::{Asked, Nodes, node_of};
@@ -18,7 +19,7 @@ pub(super) struct At {
     pub(super) connection: u64,
 }
 
-/// Nothing is scheduled any more, and nothing can be said of attempts.
+/// The scheduler has stopped, so nothing is known of attempts.
 #[derive(Debug)]
 pub(super) struct Stopped;
 
@@ -44,7 +45,7 @@ fn ended((action, attempt): AttemptKey, outcome: Outcome) -> ActionEvent {
 }
 
 impl Nodes {
-    /// Compares what both know. What certainly never began is started again.
+    /// Compares both sides' attempts. Those that certainly never started are started again.
     pub(super) async fn settle(
         &self,
         actions: &dyn Asked,
@@ -61,8 +62,8 @@ impl Nodes {
                 state.held.insert(*action, at.mark.clone());
             }
         }
-        // Their starts are on record: none may begin earlier. The node is told of what starts later as
-        // of any other.
+        // Waits until their starts are on record: none may start earlier. Later starts are sent as
+        // usual.
         self.driver.recorded().await?;
         let mut ends: BTreeMap<_, _> = ends.into_iter().map(|end| (end.attempt, end)).collect();
         let running: BTreeSet<_> = known.running.into_iter().collect();
@@ -75,7 +76,7 @@ impl Nodes {
                 self.absent(actions, at, *attempt, known.is_all).await;
             }
         }
-        // They may be over in memory alone: their nodes know of them until that is on record.
+        // Their ends may only be in memory: nodes keep them until they are on record.
         self.driver.recorded().await?;
         for attempt in ends.into_keys() {
             self.say(at, ToNode::Acknowledge { attempt });
@@ -91,13 +92,13 @@ impl Nodes {
         Ok(())
     }
 
-    /// Attempts that the core holds to be at a node.
+    /// Attempts that the core assumes at a node.
     async fn here(&self, at: &At) -> Result<BTreeSet<AttemptKey>, Stopped> {
         let here = self.driver.actions_on(&format!("@{}", at.mark)).await?;
         Ok(here.into_iter().collect())
     }
 
-    /// The node does not know an attempt.
+    /// Handles an attempt that the node does not have.
     async fn absent(&self, actions: &dyn Asked, at: &At, attempt: AttemptKey, is_all: bool) {
         if !is_all {
             return self.driver.event(ended(attempt, Outcome::Unknown).into());
@@ -105,14 +106,14 @@ impl Nodes {
         if let Some(start) = actions.start(attempt.0, attempt.1).await {
             return self.start_on(at, start);
         }
-        // It is to be stopped, and that is why it ends.
+        // It was being stopped, which is recorded as its end.
         let cause = "it never began".into();
         let outcome = Outcome::InfrastructureFailure { cause };
         self.driver.event(ended(attempt, outcome).into());
     }
 
-    /// A node tells the end of an attempt. Of one that is over already it need not know any more, once
-    /// that is on record.
+    /// Handles a node's report that an attempt ended. If it had already ended, it is acknowledged
+    /// once that is on record.
     pub(super) async fn ended(
         &self,
         actions: &dyn Asked,
@@ -141,7 +142,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// A node tells that an attempt began.
+    /// Handles a node's report that an attempt started.
     pub(super) async fn began(
         &self,
         at: &At,
@@ -154,7 +155,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Whether an attempt is this node's: no node tells of another's.
+    /// Whether an attempt belongs to this node: reports about others' attempts are ignored.
     async fn runs_at(&self, at: &At, attempt: AttemptKey) -> Result<bool, Stopped> {
         let known = self.driver.action(attempt.0).await?;
         let is_placed = self.lock().placed.get(&attempt) == Some(&at.mark);
@@ -166,8 +167,8 @@ impl Nodes {
         }))
     }
 
-    /// Tells the handler that waits for an action if that is over: it may have been so before the
-    /// daemon knew who waits.
+    /// Notifies the handler that waits for an action if it has ended, which may have happened
+    /// before the handler was registered.
     pub(super) async fn tell_if_over(&self, action: ActionId) -> Result<(), Stopped> {
         let known = self.driver.action(action).await?;
         if known.is_none_or(|known| known.ended().is_some()) {

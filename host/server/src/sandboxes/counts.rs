@@ -1,11 +1,11 @@
-//! What is counted of sandboxes.
+//! Metrics of sandboxes.
 
 use super::Host;
 use std::collections::BTreeMap;
 use treadle_http::Exposition;
 use treadle_sandbox::State;
 
-/// What a state is called.
+/// The name of a state.
 pub(crate) fn state_name(state: &State) -> &'static str {
     match state {
         State::Preparing => "preparing",
@@ -18,7 +18,7 @@ pub(crate) fn state_name(state: &State) -> &'static str {
 }
 
 impl Host {
-    /// All of it in Prometheus' text format.
+    /// Renders the metrics in Prometheus' text format.
     pub(crate) fn render(&self) -> String {
         let mut by_state: BTreeMap<&str, u64> =
             ["preparing", "ready", "paused", "stopped", "failed"]

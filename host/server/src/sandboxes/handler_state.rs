@@ -14,45 +14,45 @@ use treadle_http::Bounded;
 use treadle_model::Tenant;
 use treadle_sandbox::{Shared, Shares};
 
-/// Tenants that an agent remembers at most.
+/// Most tenants that an agent remembers.
 const TENANTS_MAX: usize = 10_000;
 
 /// What handlers of requests about sandboxes share.
 #[derive(Clone)]
 pub(crate) struct SandboxApp {
-    /// Sandboxes of this machine, where it has any.
+    /// Sandboxes of this machine, if it runs any.
     pub(crate) host: Option<Arc<Host>>,
-    /// What people call this node, where it is one.
+    /// The name of this node, if it is one.
     pub(crate) node: Option<String>,
-    /// Machines that have sandboxes for this daemon, where it may have any.
+    /// The nodes of this daemon, if it accepts any.
     pub(crate) nodes: Option<Arc<Nodes>>,
-    /// Whose requests come.
+    /// The tenants of requests.
     pub(crate) tenants: Tenants,
-    /// Bytes of all bodies that are held.
+    /// Memory for request bodies.
     pub(crate) bodies: Bounded,
     /// Longest pause within a body.
     pub(crate) body_timeout: Duration,
 }
 
-/// Whose requests come.
+/// The tenants of requests.
 #[derive(Clone)]
 pub(crate) enum Tenants {
-    /// Those that a daemon knows.
+    /// The tenants of a daemon.
     Known(Arc<Auth>),
-    /// Those that an agent's daemon lets in, with what it said of them last.
+    /// The tenants that a node's daemon has admitted, with their latest limits.
     LetIn(Arc<Mutex<LetIn>>),
 }
 
-/// Tenants that an agent's daemon let in.
+/// Tenants that a node's daemon has admitted.
 #[derive(Default)]
 pub(crate) struct LetIn {
     by_name: BTreeMap<String, Arc<TenantState>>,
-    /// How many tenants there are; 0 until that was told.
+    /// Number of tenants; 0 until reported.
     tenants: usize,
 }
 
 impl Tenants {
-    /// Those of an agent.
+    /// The tenants of a new agent.
     pub(crate) fn let_in() -> Self {
         Self::LetIn(Arc::default())
     }
@@ -62,7 +62,8 @@ impl Tenants {
         Some(self.let_in_as(name, None)?.0)
     }
 
-    /// A tenant and how many there are, with what its daemon says of it now.
+    /// Returns a tenant and the number of tenants. An agent first stores what its daemon reports of
+    /// the tenant.
     pub(crate) fn let_in_as(
         &self,
         name: &str,
@@ -131,8 +132,8 @@ fn lock(seen: &Mutex<LetIn>) -> MutexGuard<'_, LetIn> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A tenant as its daemon tells of it, which has checked how many requests it sends. What is under way
-/// stays so.
+/// A tenant with the limits that its daemon reports; the daemon has already checked its request
+/// rate. Counts of running requests are kept.
 fn state_of(name: &str, limits: TenantLimits, known: Option<&Arc<TenantState>>) -> TenantState {
     TenantState {
         tenant: Tenant::new(name),

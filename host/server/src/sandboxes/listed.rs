@@ -1,4 +1,4 @@
-//! Sandboxes of several machines in one list.
+//! Lists of the sandboxes of several machines.
 
 use super::{Host, SandboxApp};
 use crate::nodes::{LIST_PATH, Nodes, SNAPSHOTS_PATH};
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use treadle_model::Tenant;
 use treadle_sandbox::{Snapshot, Status};
 
-/// A sandbox, and what it may have where it is.
+/// A sandbox, its node and its limits there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Listed {
     /// The sandbox.
     pub(crate) status: Status,
-    /// The node that it is on; the daemon's own machine without it.
+    /// Its node; `None` on the daemon's own machine.
     #[serde(default)]
     pub(crate) node: Option<String>,
     /// Cores that commands run on.
     pub(crate) cores: usize,
-    /// The memory that it may have.
+    /// Its memory limit.
     pub(crate) memory_bytes_max: u64,
-    /// What it may write to disk.
+    /// Its disk limit.
     pub(crate) disk_bytes_max: u64,
 }
 
-/// A snapshot, and where it is.
+/// A snapshot and its node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ListedSnapshot {
     /// The snapshot.
     pub(crate) snapshot: Snapshot,
-    /// The node that it is on; the daemon's own machine without it.
+    /// Its node; `None` on the daemon's own machine.
     #[serde(default)]
     pub(crate) node: Option<String>,
 }
@@ -46,7 +46,7 @@ impl Host {
         own.map(listed).collect()
     }
 
-    /// A sandbox of this machine, with what it may have.
+    /// A sandbox of this machine, with its limits.
     pub(crate) fn listed(&self, status: Status) -> Listed {
         let sandbox = self.sandboxes.get(&status.id);
         let disk_bytes_max = sandbox.map_or(0, |sandbox| sandbox.disk_bytes_max());
@@ -67,8 +67,7 @@ impl Host {
 }
 
 impl SandboxApp {
-    /// A tenant's sandboxes on all machines, oldest first. Those of nodes that don't answer are left
-    /// out.
+    /// A tenant's sandboxes on all machines, oldest first. Nodes that don't respond are left out.
     pub(crate) async fn list(&self, tenant: &Tenant) -> Vec<Listed> {
         let own = self.host.as_ref();
         let mut all = own.map_or_else(Vec::new, |host| host.list_with_bounds(tenant));
@@ -82,8 +81,7 @@ impl SandboxApp {
         all
     }
 
-    /// A tenant's snapshots on all machines, oldest first. Those of nodes that don't answer are left
-    /// out.
+    /// A tenant's snapshots on all machines, oldest first. Nodes that don't respond are left out.
     pub(crate) async fn snapshots(&self, tenant: &Tenant) -> Vec<ListedSnapshot> {
         let own = self.host.as_ref();
         let mut all = own.map_or_else(Vec::new, |host| host.snapshots(tenant));

@@ -1,4 +1,4 @@
-//! Sandboxes of programs: whose they are, when they end, and commands in them as actions.
+//! Sandboxes of programs: their owners, their ends, and commands in them as actions.
 
 mod counts;
 mod handler_state;
@@ -37,35 +37,35 @@ use treadle_sandbox::{
 };
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// How often ended programs are looked for.
+/// How often ended programs are checked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a sandbox may wait for its program's first step.
 const PROGRAM_BEGINS_MAX: Duration = Duration::from_mins(10);
 
-/// Requests that have a sandbox of their own, for each core at once.
+/// Concurrent requests with their own sandbox, per core.
 const SINGLES_PER_CORE: usize = 4;
 
-/// Sandboxes and what runs their commands.
+/// Sandboxes and their commands.
 pub(crate) struct Host {
     pub(crate) sandboxes: Sandboxes,
     /// Commands that outlive the request that started them.
     pub(crate) processes: Arc<Processes>,
-    /// Folders that clients ask about.
+    /// Watched folders.
     pub(crate) watches: Watches,
     /// Shells that outlive the requests that type into them.
     pub(crate) shells: Shells,
-    /// Turns of requests that have a sandbox of their own.
+    /// Permits for requests with their own sandbox.
     pub(crate) singles: Singles,
-    /// Held while a sandbox is made that a client names, so that each name is one sandbox's.
+    /// Held while a sandbox with a client's key is created, so that each key has one sandbox.
     pub(crate) naming: tokio::sync::Mutex<()>,
-    /// The most memory that a sandbox may have, and what one has that asks for none.
+    /// The maximum and default memory of a sandbox.
     pub(crate) memory_bytes_max: u64,
     turns: Arc<dyn Turns>,
     /// Sandboxes whose programs have begun.
     begun: Mutex<BTreeSet<String>>,
 }
 
-/// What clients are told.
+/// The refusal for clients.
 pub(crate) fn refused(error: &SandboxError) -> ErrorBody {
     let code = match error {
         SandboxError::Full(_)
@@ -107,7 +107,7 @@ impl From<SandboxError> for Failure {
 }
 
 impl Host {
-    /// Sandboxes whose commands have their turns from there.
+    /// Starts to manage sandboxes whose commands get their permits from `turns`.
     pub(crate) fn start(
         sandboxes: Sandboxes,
         turns: Arc<dyn Turns>,
@@ -183,14 +183,14 @@ impl Host {
         all
     }
 
-    /// Removes the sandboxes of a program that has ended just now.
+    /// Removes the sandboxes of a program that has just ended.
     pub(crate) fn program_ended(&self, tenant: &Tenant, program: &str) {
         let (sandboxes, tenant) = (self.sandboxes.clone(), tenant.name().to_owned());
         let program = program.to_owned();
         tokio::spawn(async move { sandboxes.remove_of(&tenant, &program).await });
     }
 
-    /// Removes sandboxes of programs that ended otherwise.
+    /// Removes sandboxes of programs whose end was not reported.
     async fn end_with_programs(&self) {
         let all = self.sandboxes.list();
         self.shells.keep(&all);

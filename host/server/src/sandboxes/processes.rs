@@ -1,5 +1,5 @@
-//! Commands in sandboxes that outlive the request that started them: whoever comes later finds them
-//! by their number, reads what they write, writes to them and ends them.
+//! Commands in sandboxes that outlive the request that started them: later requests find them by
+//! their process id, read their output, write to them and end them.
 
 mod log;
 
@@ -18,52 +18,52 @@ use tokio::time::{Instant, timeout_at};
 use treadle_sandbox::{Event, Exec, Running, Sandbox, Share, Stopper};
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Commands of a sandbox at once.
+/// Most concurrent commands of a sandbox.
 const PROCESSES_MAX: usize = 256;
-/// Readers of a command at once.
+/// Most concurrent readers of a command.
 const READERS_MAX: usize = 64;
-/// How long a command waits for a reader that takes nothing.
+/// How long a command waits for a reader that does not read.
 const STALL_MAX: Duration = Duration::from_secs(30);
 
-/// Commands that run, by sandbox and number.
+/// Running commands, by sandbox and process id.
 #[derive(Default)]
 pub(crate) struct Processes {
     all: Mutex<BTreeMap<(String, u32), Arc<Process>>>,
 }
 
-/// What a client told of a command.
+/// A client's description of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     /// The program.
     pub(crate) program: String,
     /// Its arguments.
     pub(crate) args: Vec<String>,
-    /// Its own variables.
+    /// Its own environment variables.
     pub(crate) env: BTreeMap<String, String>,
-    /// Where it was to run, if the client said so.
+    /// Its working directory, if the client named one.
     pub(crate) cwd: Option<String>,
-    /// A name of the client's.
+    /// The client's name for it.
     pub(crate) tag: Option<String>,
 }
 
 /// A command to be started.
 pub(crate) struct Order {
-    /// What the client told.
+    /// The client's description.
     pub(crate) told: Told,
-    /// What is run.
+    /// The command to run.
     pub(crate) exec: Exec,
-    /// The tool, and what it does, for those who look.
+    /// The tool name.
     pub(crate) kind: &'static str,
-    /// What it is, for those who look.
+    /// Its description for display.
     pub(crate) what: String,
-    /// When it is ended. One that is to end is an action, and has cores; one that is not runs in the
-    /// background.
+    /// Its deadline. A command with a deadline is an action and holds cores; one without runs in
+    /// the background.
     pub(crate) until: Option<Instant>,
 }
 
 /// Why a command does not run.
 pub(crate) enum NotStarted {
-    /// Its time was over before its turn.
+    /// Its deadline passed before it could start.
     Late,
     /// It is refused.
     Failed(Failure),
@@ -71,28 +71,28 @@ pub(crate) enum NotStarted {
 
 /// A command that runs.
 pub(crate) struct Process {
-    /// The number of its process inside.
+    /// Its process id inside the sandbox.
     pub(crate) pid: u32,
-    /// What its client told of it.
+    /// Its client's description.
     pub(crate) told: Told,
     stdin: tokio::sync::Mutex<Option<pipe::Sender>>,
     stopper: Stopper,
     log: Mutex<Log>,
     /// Changes when there is more to read.
     written: watch::Sender<()>,
-    /// There may be room for more.
+    /// Notified when there may be room for more output.
     taken: Notify,
     until: Option<Instant>,
 }
 
-/// What a command writes, from one point on.
+/// Reads a command's output, from one point on.
 pub(crate) struct Reader {
     process: Arc<Process>,
     number: u64,
     written: watch::Receiver<()>,
 }
 
-/// What runs a command.
+/// The running command, as an action or in the background.
 enum Source {
     Action(Work),
     Background(Running),
@@ -127,7 +127,7 @@ impl Processes {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The commands of a sandbox, by number.
+    /// The commands of a sandbox, by process id.
     pub(crate) fn list(&self, sandbox: &str) -> Vec<Arc<Process>> {
         let from = (sandbox.to_owned(), 0)..=(sandbox.to_owned(), u32::MAX);
         let all = self.lock();
@@ -136,7 +136,7 @@ impl Processes {
             .collect()
     }
 
-    /// Starts a command, once it is its turn. It runs on whoever reads it.
+    /// Starts a command once it has a permit. It continues without readers.
     pub(crate) async fn start(
         self: &Arc<Self>,
         host: &Host,
@@ -172,14 +172,14 @@ impl Processes {
             let finish = process.take_in(&mut source).await;
             {
                 let mut all = all.lock();
-                // A later process may have its number by now.
+                // A later process may have the same id by now.
                 if all.get(&key).is_some_and(|now| Arc::ptr_eq(now, &process)) {
                     all.remove(&key);
                 }
             }
             process.log().finish(finish);
             process.written.send_replace(());
-            // A client may be about to write to what no longer reads.
+            // A client may be about to write to an ended process.
             process.stdin.lock().await.take();
         });
         Ok(reader)
@@ -208,7 +208,7 @@ async fn source(
     let mut work = work
         .map_err(|_| NotStarted::Late)?
         .map_err(NotStarted::Failed)?;
-    // The client's time has run since it asked.
+    // The client's timeout runs from the request.
     work.end_at(until);
     Ok(Source::Action(work))
 }
@@ -218,8 +218,8 @@ impl Process {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what it writes: from now on, or with what is kept of what it wrote before. `None` if as
-    /// many do as may.
+    /// Adds a reader of its output from now on, or with the stored earlier output. `None` if the
+    /// limit on readers is reached.
     pub(crate) fn attach(self: &Arc<Self>, with_before: bool) -> Option<Reader> {
         let mut log = self.log();
         if log.readers() >= READERS_MAX {
@@ -246,8 +246,8 @@ impl Process {
         }
     }
 
-    /// Keeps what it wrote. While there is no room, it waits for readers to take what came before, as
-    /// a pipe does; one that takes nothing is left behind.
+    /// Stores its output. Without room it waits for readers, as a pipe does; a reader that does not
+    /// read is dropped.
     async fn put(&self, way: Way, bytes: bytes::Bytes) {
         let stall = Instant::now() + STALL_MAX;
         let patience = self.until.map_or(stall, |until| until.min(stall));
@@ -267,24 +267,24 @@ impl Process {
     /// Writes to it.
     ///
     /// # Errors
-    /// It reads nothing more, or was started without.
+    /// Its input is closed, or it was started without one.
     pub(crate) async fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let mut stdin = self.stdin.lock().await;
         let stdin = stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         stdin.write_all(bytes).await
     }
 
-    /// Lets it see the end of what it reads. Gives whether it was open.
+    /// Closes its input. Returns whether it was open.
     pub(crate) async fn close_stdin(&self) -> bool {
         self.stdin.lock().await.take().is_some()
     }
 
-    /// Asks it to end: its first process.
+    /// Sends a signal to its first process.
     pub(crate) async fn terminate(&self, signal: i32) -> io::Result<()> {
         self.stopper.signal(signal).await
     }
 
-    /// Ends it with all that descends from it.
+    /// Kills it and all its descendants.
     pub(crate) async fn kill(&self) -> io::Result<()> {
         self.stopper.kill().await
     }
@@ -296,7 +296,7 @@ impl Reader {
         &self.process
     }
 
-    /// What it says next. Nothing is lost where this is dropped and called again.
+    /// The next message for the reader. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Said {
         loop {
             self.written.mark_unchanged();

@@ -1,11 +1,11 @@
-//! Turns of requests that have a sandbox of their own: so many at once, and of each tenant its share, so
-//! that nobody's wait behind another tenant's.
+//! Limits concurrent requests with their own sandbox, in total and per tenant, so that no tenant's
+//! requests wait behind another's.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// See the module.
+/// Permits for requests with their own sandbox.
 #[derive(Debug)]
 pub(crate) struct Singles {
     most: usize,
@@ -26,13 +26,13 @@ impl Singles {
         }
     }
 
-    /// Waits for a turn of one of so many tenants.
+    /// Waits for a permit of a tenant, out of `tenants`.
     pub(crate) async fn turn(&self, tenant: &str, tenants: usize) -> Option<OwnedSemaphorePermit> {
         let turns = self.of(tenant, tenants);
         turns.acquire_owned().await.ok()
     }
 
-    /// Where the share is another one than before, those who wait and run keep to theirs to the end.
+    /// If the share has changed, requests that wait or run keep the old semaphore.
     fn of(&self, tenant: &str, tenants: usize) -> Arc<Semaphore> {
         let most = (self.most / tenants.max(1)).max(1);
         let mut by_tenant = self

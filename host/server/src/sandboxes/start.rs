@@ -1,4 +1,4 @@
-//! Bringing up sandboxes.
+//! Starting the sandboxes of a daemon or a node.
 
 use super::Tenants;
 use crate::actions::actions_folder;
@@ -12,14 +12,14 @@ use treadle_kubernetes::{Kubernetes, KubernetesConfig};
 use treadle_sandbox::{ImageSources, SandboxConfig, Sandboxes};
 use treadle_store::Location;
 
-/// What makes the daemon's binary keep a sandbox.
+/// The subcommand with which the daemon's binary keeps a sandbox.
 pub const KEEP_SUBCOMMAND: &str = "keep-sandbox";
-/// Where sandboxes are without a store in a file.
+/// The folder of sandboxes if the store is not a file.
 const FOLDER: &str = "/var/lib/treadle";
-/// Pods that are waited for at once: that takes nothing of this machine.
+/// Pods that are started concurrently, which costs this machine nothing.
 const PODS_MAX: usize = 256;
 
-/// Starts them. Their names end with the mark.
+/// Starts the sandboxes. Their names end with the mark.
 pub(crate) async fn start(
     config: &Config,
     mark: &str,
@@ -40,7 +40,7 @@ pub(crate) async fn start(
     Ok(Sandboxes::start_on(Arc::new(cluster), settings).await?)
 }
 
-/// What the configuration says of sandboxes on this machine.
+/// The settings of sandboxes on this machine.
 pub(super) fn settings(config: &Config, mark: &str) -> SandboxConfig {
     let section = &config.sandboxes;
     let own = || std::env::current_exe().unwrap_or_else(|_| "treadle".into());
@@ -64,7 +64,7 @@ pub(super) fn settings(config: &Config, mark: &str) -> SandboxConfig {
     }
 }
 
-/// Where sandboxes are.
+/// The folder of sandboxes.
 pub(super) fn folder(config: &Config) -> PathBuf {
     let given = machine::folder(&config.sandboxes.folder);
     given.unwrap_or_else(|| match config.store.location() {
@@ -79,7 +79,8 @@ pub(super) fn folder(config: &Config) -> PathBuf {
     })
 }
 
-/// What of this machine may become an image: what is listed, and nothing of the daemon's own.
+/// The files of this machine that images may be imported from: the listed folders, without the
+/// daemon's own files.
 fn image_sources(config: &Config, folder: &Path) -> ImageSources {
     let payloads = Some(&config.payloads.location).filter(|place| *place != "table");
     let paths = [
@@ -98,14 +99,14 @@ fn image_sources(config: &Config, folder: &Path) -> ImageSources {
     ImageSources {
         folders: folders.map(PathBuf::from).collect(),
         private,
-        // Beside a database's path lies the first token too.
+        // The first token is in the same folder as the database.
         store: Some(&config.store.path)
             .filter(|path| *path != "memory")
             .map(PathBuf::from),
     }
 }
 
-/// What the configuration says of the cluster.
+/// The settings of the Kubernetes cluster.
 fn cluster(config: &Config, folder: PathBuf) -> KubernetesConfig {
     let (section, sandboxes) = (&config.kubernetes, &config.sandboxes);
     let given = |text: &String| (!text.is_empty()).then(|| text.clone());
@@ -127,7 +128,7 @@ fn cluster(config: &Config, folder: PathBuf) -> KubernetesConfig {
     }
 }
 
-/// Whether the cluster of the configuration can be reached: what was found, or what is missing.
+/// Checks that the configured cluster can be used, and returns a description of it.
 ///
 /// # Errors
 /// What is missing, and the remedy.
@@ -171,7 +172,7 @@ mod tests {
             assert!(sources.private.contains(&PathBuf::from(at(own))), "{own}");
         }
         assert_eq!(sources.store, Some(PathBuf::from(at("state/treadle.db"))));
-        // The file of the first token is there without a file of a store.
+        // The file of the first token exists even if the store is not a file.
         config.store.url = treadle_config::Secret::new("postgres://h/d");
         assert!(image_sources(&config, &boxes).store.is_some());
         "memory".clone_into(&mut config.store.path);

@@ -1,4 +1,4 @@
-//! A sandbox that is made to see whether that works.
+//! A trial sandbox, to check that sandboxes work.
 
 use super::start::{folder, settings};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use treadle_sandbox::{
     End, Exec, SandboxConfig, SandboxError, SandboxSpec, Sandboxes, random_name,
 };
 
-/// How long it may take.
+/// Time limit of the trial.
 const TRIAL_MAX: Duration = Duration::from_mins(1);
-/// What its command ends with.
+/// Exit code of its command.
 const CODE: i32 = 7;
-/// Letters of its folder's name.
+/// Length of its folder's random name.
 const NAME_CHARS: usize = 8;
-/// How often it is tried to remove its folder, from which sandboxes may be removed just then.
+/// How often removing its folder is tried: sandboxes in it may still be being removed.
 const REMOVALS_MAX: u32 = 50;
 
-/// The folder of a trial, which goes with it.
+/// The folder of a trial, removed on drop.
 struct Own(PathBuf);
 
 impl Drop for Own {
@@ -31,8 +31,8 @@ impl Drop for Own {
     }
 }
 
-/// Makes a sandbox where those of this configuration are, runs a command in it, and removes all of it
-/// again. Gives how long that took.
+/// Creates a sandbox as this configuration does, runs a command in it, and removes it. Returns how
+/// long that took.
 ///
 /// # Errors
 /// What went wrong.
@@ -41,7 +41,7 @@ pub async fn try_sandbox(config: &Config) -> Result<Duration, String> {
     let is_new = !folder.exists();
     let trial = tokio::time::timeout(TRIAL_MAX, trial(settings(config, ""), &folder)).await;
     if is_new {
-        // Only where nothing else came to be in it meanwhile.
+        // Only succeeds if nothing else was created in it.
         let _ = std::fs::remove_dir(&folder);
     }
     let late = || {
@@ -53,7 +53,7 @@ pub async fn try_sandbox(config: &Config) -> Result<Duration, String> {
     trial.unwrap_or_else(|_| late()).map(|()| began.elapsed())
 }
 
-/// Its folder is on the disk that sandboxes are to be on, and no other agent's.
+/// Uses a separate folder on the disk of the configured sandboxes.
 async fn trial(settings: SandboxConfig, within: &Path) -> Result<(), String> {
     let name = random_name(NAME_CHARS).map_err(|error| error.to_string())?;
     let own = Own(within.join(format!("trial-{name}")));

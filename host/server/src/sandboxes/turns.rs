@@ -1,4 +1,4 @@
-//! Who decides when a command in a sandbox may run.
+//! Permits to run commands in sandboxes.
 
 use crate::actions::{Actions, Failure};
 use crate::held_action::HeldAction;
@@ -7,14 +7,13 @@ use std::sync::Arc;
 use treadle_actions::Hold;
 use treadle_model::Tenant;
 
-/// Who decides when a command in a sandbox may run: this process, or the daemon that it is an agent
-/// of.
+/// Grants permits to run commands in sandboxes: this process, or the daemon of this node's agent.
 #[async_trait]
 pub(crate) trait Turns: Send + Sync {
-    /// Waits for a handler's turn.
+    /// Waits for a handler's permit.
     async fn hold(&self, tenant: &Tenant, action: HeldAction) -> Result<Hold, Failure>;
 
-    /// Of programs, given by tenant and name, those that live.
+    /// Whether each program, by tenant and name, is live.
     async fn live(&self, programs: &[(String, String)]) -> Result<Vec<bool>, Failure>;
 }
 

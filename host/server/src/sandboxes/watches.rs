@@ -1,4 +1,4 @@
-//! Folders of sandboxes under watch: they are looked at again and again, and what differs is told.
+//! Watching folders of sandboxes: they are scanned repeatedly, and differences are reported.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use treadle_wire::{ErrorBody, ErrorCode};
 
 use super::refused;
 
-/// Files below a folder under watch.
+/// Most files below a watched folder.
 const FILES_MAX: usize = 10_000;
-/// Levels of folders that are looked into.
+/// Most levels of folders that are scanned.
 const DEPTH_MAX: u32 = 64;
-/// Folders of a sandbox that clients ask about, at once.
+/// Most polled watches of a sandbox.
 const WATCHES_MAX: usize = 64;
-/// For how long nobody may ask about one.
+/// How long a watch remains without being polled.
 const IDLE_MAX: Duration = Duration::from_hours(1);
 
-/// Folders that clients ask about, by the name they were given.
+/// Polled watches, by name.
 #[derive(Default)]
 pub(crate) struct Watches {
     all: Mutex<Known>,
@@ -35,7 +35,7 @@ struct Kept {
     asked: Instant,
 }
 
-/// A folder under watch.
+/// A watched folder.
 pub(crate) struct Watch {
     sandbox: Arc<Sandbox>,
     path: String,
@@ -43,7 +43,7 @@ pub(crate) struct Watch {
     seen: BTreeMap<String, Entry>,
 }
 
-/// What became of a file.
+/// A change of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Change {
     /// It is new.
@@ -57,7 +57,7 @@ pub(crate) enum Change {
 }
 
 impl Watch {
-    /// Puts a folder under watch.
+    /// Starts watching a folder.
     pub(crate) async fn begin(
         sandbox: &Arc<Sandbox>,
         path: &str,
@@ -77,7 +77,7 @@ impl Watch {
         let files = self.sandbox.list(&self.path, self.depth).await;
         let files = match files {
             Ok(files) => files,
-            // The folder itself may be gone by now.
+            // The folder itself may have been removed.
             Err(SandboxError::File { error, .. })
                 if error.kind() == std::io::ErrorKind::NotFound && !self.seen.is_empty() =>
             {
@@ -96,7 +96,7 @@ impl Watch {
         Ok(by_path.collect())
     }
 
-    /// What has changed since the last time, by path from the folder on.
+    /// Changes since the last scan, by path relative to the folder.
     pub(crate) async fn look(&mut self) -> Result<Vec<(String, Change)>, ErrorBody> {
         let now = self.files().await?;
         let changed = changes(&self.seen, &now);
@@ -109,7 +109,7 @@ impl Watch {
             .collect())
     }
 
-    /// Whether there is anything to watch yet.
+    /// Whether the sandbox has ended, so that nothing is left to watch.
     pub(crate) fn is_over(&self) -> bool {
         let state = self.sandbox.status().state;
         matches!(state, State::Stopped | State::Failed(_) | State::Removed)
@@ -148,7 +148,7 @@ impl Watches {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps one until somebody asks, and gives its name.
+    /// Stores a watch for polling, and returns its name.
     pub(crate) fn keep(&self, watch: Watch) -> Result<String, ErrorBody> {
         let mut known = self.lock();
         known.by_name.retain(|_, kept| {
@@ -172,7 +172,7 @@ impl Watches {
         Ok(name)
     }
 
-    /// A sandbox's of this name.
+    /// The watch of a sandbox with this name.
     pub(crate) fn get(&self, sandbox: &str, name: &str) -> Option<Arc<tokio::sync::Mutex<Watch>>> {
         let mut known = self.lock();
         let kept = known.by_name.get_mut(name);
@@ -181,7 +181,7 @@ impl Watches {
         Some(kept.watch.clone())
     }
 
-    /// Ends one. Gives whether it was there.
+    /// Ends a watch. Returns whether it existed.
     pub(crate) fn remove(&self, sandbox: &str, name: &str) -> bool {
         let is_there = self.get(sandbox, name).is_some();
         is_there && self.lock().by_name.remove(name).is_some()

@@ -1,5 +1,5 @@
-//! A command in a sandbox as an action: it waits for its turn and its cores, and how it ended is on
-//! record with what it wrote.
+//! A command in a sandbox as an action: it waits for its cores, and its end and output are
+//! recorded.
 
 use super::{Host, refused};
 use crate::actions::Failure;
@@ -12,29 +12,29 @@ use treadle_model::Tenant;
 use treadle_sandbox::{End, Event, Exec, Running, Sandbox, Stopper};
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// What became of a command that neither it nor its client ended.
+/// The cause of a command's end if neither it nor its client ended it.
 pub(crate) const WITHDRAWN: &str = "the action was cancelled, or treadle is shutting down";
-/// Bytes of what a command wrote that go on record.
+/// Most bytes of a command's output that are recorded.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// The longest that a command may run.
+/// Longest run time of a command.
 const RUN_MAX: Duration = Duration::from_hours(24);
-/// How long a command takes to end that is killed, where its sandbox runs.
+/// How long a killed command may take to end, if its sandbox is not paused.
 const END_MAX: Duration = Duration::from_secs(5);
-/// Bytes of a command that are told.
+/// Most bytes of a command in its description.
 const WHAT_BYTES_MAX: usize = 512;
 
-/// What is to be done in a sandbox.
+/// A command for a sandbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     /// The tool.
     pub(crate) kind: &'static str,
-    /// What it is, for those who look.
+    /// Its description for display.
     pub(crate) what: String,
-    /// After so long it is ended.
+    /// Its time limit.
     pub(crate) run_max: Option<Duration>,
 }
 
-/// A command that runs, and the action that it is. If this is dropped the command is ended.
+/// A running command and its action. Dropping this ends the command.
 pub(crate) struct Work {
     hold: Option<Hold>,
     running: Option<Running>,
@@ -45,7 +45,7 @@ pub(crate) struct Work {
 }
 
 impl Host {
-    /// Waits for a task's turn.
+    /// Waits for a task's permit to run.
     pub(crate) async fn hold(&self, sandbox: &Arc<Sandbox>, task: &Task) -> Result<Hold, Failure> {
         let spec = sandbox.status().spec;
         let mut what = task.what.clone();
@@ -61,7 +61,7 @@ impl Host {
         self.turns.hold(&Tenant::new(&spec.tenant), action).await
     }
 
-    /// Waits for a command's turn, and starts it.
+    /// Waits for a command's permit, and starts it.
     pub(crate) async fn run(
         &self,
         sandbox: &Arc<Sandbox>,
@@ -101,23 +101,23 @@ impl Work {
         self.running.as_mut()
     }
 
-    /// Has it end at another time than `run_max` after it began.
+    /// Sets another deadline than `run_max` after its start.
     pub(crate) fn end_at(&mut self, until: tokio::time::Instant) {
         self.until = Some(until);
     }
 
-    /// Whether it was ended because its time was over.
+    /// Whether it was ended at its deadline.
     pub(crate) fn is_late(&self) -> bool {
         self.is_late
     }
 
-    /// Whether it was ended because its action was withdrawn, or the daemon is to stop.
+    /// Whether it was ended because its action was cancelled or the daemon shuts down.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.is_withdrawn
     }
 
-    /// What becomes of it next; after its end only that. It is ended when its time is over, or its
-    /// action is withdrawn.
+    /// Its next event; after its end, always the end. Ends it at its deadline or when its action is
+    /// cancelled.
     pub(crate) async fn next(&mut self) -> Event {
         loop {
             let (Some(running), Some(hold)) = (&mut self.running, &mut self.hold) else {
@@ -135,7 +135,8 @@ impl Work {
                 }
                 () = sleep_until(until), if until.is_some() => {
                     if self.is_late || self.is_withdrawn {
-                        // Its sandbox is paused: it ends once that goes on, and has no cores until then.
+                        // Its sandbox is paused: it ends once that is resumed, and holds no cores
+                        // until then.
                         self.finish(End::Gone);
                         return Event::Ended(End::Gone);
                     }
@@ -150,8 +151,8 @@ impl Work {
         }
     }
 
-    /// Follows it to its end: what it wrote, what it told of errors, and how it ended. Of each so many
-    /// bytes are kept.
+    /// Follows it to its end. Returns its standard output and standard error, at most `bytes_max`
+    /// bytes each, and how it ended.
     pub(crate) async fn follow(&mut self, bytes_max: usize) -> (Vec<u8>, Vec<u8>, End) {
         let (mut output, mut errors) = (Capture::new(bytes_max), Capture::new(bytes_max));
         loop {

@@ -14,19 +14,19 @@ use treadle_engines::transfers::Node;
 use treadle_http::serve;
 use treadle_store::{Candidate, Store};
 
-/// How long a daemon waits for the store's last leader to be gone.
+/// How long a daemon waits for the store's last leader to go.
 const LEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to lead.
 const LEAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running daemon.
 pub struct Daemon {
-    /// Where it listens.
+    /// Its listening address.
     pub addr: SocketAddr,
     scheme: &'static str,
-    /// What handlers share, for code in the same process.
+    /// The handlers' shared state, for code in the same process.
     pub app: App,
-    /// The secret of an admin, if one was made because there was none.
+    /// The secret of an admin, if one was created because there was none.
     pub first_token: Option<FirstToken>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<()>,
@@ -39,7 +39,7 @@ impl Daemon {
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let (listener, addr) = listen(config).await?;
         let mut config = config.clone();
-        // The port that the system has chosen is no engine's.
+        // No engine may use the port that the system has chosen.
         config.server.listen = addr;
         let config = &config;
         let store =
@@ -84,7 +84,7 @@ impl Daemon {
         })
     }
 
-    /// Lets requests in flight end, then writes everything down.
+    /// Lets requests in flight end, then writes all state to the store.
     pub async fn stop(mut self) {
         self.app.streams.stop();
         if let Some(stop) = self.stop.take() {

@@ -6,7 +6,7 @@ pub enum EndCause {
     /// Another daemon leads the store.
     #[error("the store accepts no more writes: another daemon schedules on it; see the log")]
     Superseded,
-    /// What was opened as the store is gone.
+    /// The opened store is gone.
     #[error(
         "{0}; nothing has been acknowledged since; put the original files back or restore a \
          backup, and restart the daemon"

@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 use treadle_config::Config;
 use treadle_http::{Listener, ServeLimits};
 
-/// Takes the configured port, with what it proves itself with; gives its address, which the system
-/// chooses for port 0. Files of TLS that can't be used are found here, before anything else starts.
+/// Listens on the configured port, with its TLS certificate; returns the address, which the system
+/// chooses for port 0. Unusable TLS files are detected here, before anything else starts.
 pub(crate) async fn listen(config: &Config) -> Result<(Listener, SocketAddr), StartError> {
     let tls = config.tls.acceptor()?;
     config.tls.trust().check()?;
@@ -21,13 +21,13 @@ pub(crate) async fn listen(config: &Config) -> Result<(Listener, SocketAddr), St
     Ok((Listener { tcp, tls }, addr))
 }
 
-/// Files that are kept free of clients' connections: for the store, the broker, the journal, probes of
-/// engines and what is uploaded.
+/// Files that are reserved for other uses than clients' connections: the store, the broker, the
+/// journal, probes of engines and uploads.
 const FILES_RESERVED: u64 = 256;
 /// Files that a connection takes: its own, and one to an engine.
 const FILES_PER_CONNECTION: u64 = 2;
 
-/// Bounds on connections. Accepting stops before the process runs out of files.
+/// Limits on connections, so that accepting stops before the process runs out of files.
 pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
     let wanted = config.server.connections_max;
     let connections_max = wanted.min(connections_within(raise_files()));
@@ -40,7 +40,7 @@ pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
     }
     ServeLimits {
         connections_max,
-        // Others always find some places.
+        // Other addresses always have some places left.
         address_connections_max: (connections_max / 4 * 3).max(1),
         first_head_timeout: Duration::from_secs(config.server.first_head_timeout_s),
         write_pause_max: Duration::from_secs(config.server.write_pause_s_max),
@@ -49,7 +49,7 @@ pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
     }
 }
 
-/// Raises the limit on open files to what the process may have; gives it.
+/// Raises the soft limit on open files to the hard limit; returns it.
 pub fn raise_files() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(u64::MAX);
@@ -67,7 +67,7 @@ pub fn raise_files() -> u64 {
     }
 }
 
-/// Clients' connections for which so many files suffice.
+/// Number of clients' connections that this many files allow.
 fn connections_within(files: u64) -> usize {
     let free = files.saturating_sub(FILES_RESERVED) / FILES_PER_CONNECTION;
     usize::try_from(free).unwrap_or(usize::MAX).max(1)
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn connections_fit_into_the_files_that_the_process_may_have() {
-        // As many systems have it at a login, whatever it is here.
+        // A common login default, independent of this system.
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = Some(limit.maximum.unwrap_or(u64::MAX).min(1_024));
         setrlimit(Resource::Nofile, limit).unwrap();

@@ -1,4 +1,4 @@
-//! Removes what is past its term from the store.
+//! Removes expired rows from the store.
 
 use crate::app::App;
 use crate::kept::Kept;
@@ -10,7 +10,8 @@ use treadle_store::{PRUNE_BODIES_MAX, Retention};
 /// Pause between two removals of old rows.
 const PRUNE_PAUSE: Duration = Duration::from_mins(1);
 
-/// Begins at once: where terms are shorter than the pause, old rows would stay for ever.
+/// Starts immediately: if leadership terms are shorter than the pause, old rows would otherwise
+/// never be removed.
 pub(super) async fn prune_forever(config: Config, app: App, kept: Arc<Kept>) {
     loop {
         app.auth.run_maintenance().await;
@@ -19,7 +20,7 @@ pub(super) async fn prune_forever(config: Config, app: App, kept: Arc<Kept>) {
         let retention = Retention {
             keep_events: config.store.keep_events,
             ended_before_us: (now.unwrap_or_default().as_micros() as u64).saturating_sub(kept_us),
-            // Without a broker nothing would ever take what is kept for it.
+            // Without a broker, nothing would ever consume what is kept for it.
             sink_lag_events_max: if config.broker.is_on() {
                 config.broker.lag_events_max
             } else {
@@ -41,7 +42,7 @@ pub(super) async fn prune_forever(config: Config, app: App, kept: Arc<Kept>) {
     }
 }
 
-/// Until old rows are looked for again, and each time that a tenant has more than its share.
+/// Trims tenants that exceed their share, until it is time to prune again.
 async fn hold_to_shares(kept: &Kept) {
     let until = tokio::time::Instant::now() + PRUNE_PAUSE;
     loop {

@@ -1,55 +1,55 @@
-//! What a command wrote last, and how far its readers are.
+//! The latest output of a command, and its readers' positions.
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use treadle_sandbox::End;
 
-/// Bytes that are kept of what a command wrote.
+/// Most bytes of a command's output that are kept.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Where a command writes.
+/// An output of a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Way {
-    /// Its output.
+    /// Standard output.
     Output,
-    /// Its error output.
+    /// Standard error.
     Errors,
 }
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Finish {
-    /// Like this.
+    /// By itself or by a signal.
     Ended(End),
-    /// Its time was over.
+    /// At its deadline.
     Late,
-    /// Its action was withdrawn, or the daemon is to stop.
+    /// Its action was cancelled, or the daemon shuts down.
     Withdrawn,
 }
 
-/// What a reader is told.
+/// A message for a reader.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Said {
-    /// It wrote this.
+    /// Output of the command.
     Wrote(Way, Bytes),
-    /// So many bytes of what it wrote before are not kept. Told first, if at all.
+    /// This many bytes of earlier output were dropped. Only ever the first message.
     LeftOut(u64),
     /// It ended. Nothing follows.
     Finished(Finish),
-    /// The reader took too long, and is told nothing more.
+    /// The reader was too slow and gets no more messages.
     LeftBehind,
 }
 
-/// What a command wrote last.
+/// The latest output of a command.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pieces: VecDeque<(Way, Bytes)>,
-    /// The number of the first of them.
+    /// The number of the first piece.
     first: u64,
     bytes: usize,
-    /// Bytes that are not kept any more.
+    /// Bytes that were dropped.
     dropped: u64,
-    /// The next piece of each reader, and what it is told before.
+    /// The next piece of each reader, and the dropped bytes to report before it.
     readers: BTreeMap<u64, (u64, Option<u64>)>,
     next_reader: u64,
     finish: Option<Finish>,
@@ -60,7 +60,7 @@ impl Log {
         self.readers.len()
     }
 
-    /// A new reader, of all that is kept or of what comes.
+    /// Adds a reader, of the stored and all later output or only of later output.
     pub(super) fn attach(&mut self, with_before: bool) -> u64 {
         self.next_reader += 1;
         let end = self.first + self.pieces.len() as u64;
@@ -77,8 +77,8 @@ impl Log {
         self.readers.remove(&reader);
     }
 
-    /// Keeps a piece, if there is room that no reader needs. Where `is_over`, readers that hold it up
-    /// are left behind.
+    /// Stores a piece if there is room that no reader needs. With `is_over`, readers that block it
+    /// are dropped.
     pub(super) fn put(&mut self, way: Way, piece: &Bytes, is_over: bool) -> bool {
         while !self.pieces.is_empty() && self.bytes + piece.len() > KEPT_BYTES_MAX {
             let first = self.first;
@@ -102,7 +102,7 @@ impl Log {
         self.finish = Some(finish);
     }
 
-    /// What a reader is told next, if there is anything.
+    /// The next message for a reader, if there is one.
     pub(super) fn next(&mut self, reader: u64) -> Option<Said> {
         let Some((at, left_out)) = self.readers.get_mut(&reader) else {
             return Some(Said::LeftBehind);

@@ -1,4 +1,4 @@
-//! The cores that a sandbox has while one of its shells runs a command.
+//! Commands of shells as actions, which hold cores while they run.
 
 use crate::actions::Failure;
 use crate::sandboxes::{Host, Task};
@@ -7,8 +7,8 @@ use treadle_actions::{Hold, outcome};
 use treadle_core::actions::Outcome;
 use treadle_sandbox::{End, Grant, Sandbox, Share};
 
-/// A command of a shell as an action. If this is dropped the action is over, and the command may go
-/// on in the background.
+/// A command of a shell as an action. Dropping this ends the action, and the command may continue
+/// in the background.
 pub(crate) struct Held {
     hold: Hold,
     grant: Grant,
@@ -26,24 +26,24 @@ impl Held {
         Ok(Self { hold, grant })
     }
 
-    /// What of the processors it has.
+    /// Its share of the processors.
     pub(crate) fn share(&self) -> Share {
         self.hold.share.clone()
     }
 
-    /// Waits until it is withdrawn.
+    /// Waits until it is cancelled.
     pub(crate) async fn stopped(&mut self) {
         self.hold.stopped().await;
     }
 
-    /// Ends it. Gives how it really ended.
+    /// Ends it. Returns how it really ended.
     pub(crate) fn end(mut self, end: End, is_late: bool, output: Vec<u8>) -> End {
         let end = self.grant.end(end);
         self.hold.end(outcome(end, is_late), output);
         end
     }
 
-    /// Ends it, as it was withdrawn.
+    /// Ends it as cancelled.
     pub(crate) fn withdraw(self) {
         self.hold.end(Outcome::Cancelled, Vec::new());
     }

@@ -1,4 +1,4 @@
-//! A bash on a terminal of its own that outlives the requests that type into it.
+//! A bash on its own terminal that outlives the requests that type into it.
 
 use super::transcript::Transcript;
 use super::typed::{self, LINE_BYTES_MAX, Nonce};
@@ -13,23 +13,23 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use treadle_sandbox::{Event, Exec, Input, Running, Sandbox, SandboxError, Share, Stopper};
 
-/// How long the terminal may refuse what is typed.
+/// How long the terminal may refuse input.
 const TYPING_MAX: Duration = Duration::from_secs(10);
-/// How long a shell may take from an interrupt to its prompt, at each try.
+/// How long a shell may take from an interrupt to its prompt, per attempt.
 const PROMPT_MAX: Duration = Duration::from_millis(500);
-/// The exit code of what was interrupted.
+/// The exit code of an interrupted command.
 const INTERRUPTED: i32 = 130;
 /// How long a stopped job may take to be killed.
 const KILL_MAX: Duration = Duration::from_secs(2);
 
-/// What a shell does.
+/// The state of a shell.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Doing {
     /// It waits for a command.
     Nothing,
-    /// It runs a command, which has begun or is still being typed.
+    /// It runs a command, which has started or is still being typed.
     Runs(Nonce, bool),
-    /// A program has its terminal that clients talk to.
+    /// An interactive program has its terminal.
     Talks(Option<Nonce>),
 }
 
@@ -39,21 +39,21 @@ struct Screen {
     doing: Doing,
     /// How often it was interrupted.
     interrupts: u64,
-    /// Whether somebody waits for a command's end.
+    /// Whether a client waits for a command's end.
     is_followed: bool,
     has_ended: bool,
 }
 
-/// What became of what was typed.
+/// The outcome of typed input.
 #[derive(Debug)]
 pub(crate) enum Became {
     /// It ended: its output and exit code.
     Ended(Vec<u8>, i32),
-    /// One of the patterns that were waited for was there, after this output.
+    /// One of the expected patterns appeared, after this output.
     Matched(Vec<u8>, usize),
-    /// It goes on. What it wrote stays for who asks next.
+    /// It still runs. Its output stays for the next request.
     Late,
-    /// The shell itself is gone: its last words.
+    /// The shell itself is gone, with its last output.
     Gone(Vec<u8>),
 }
 
@@ -75,7 +75,7 @@ impl Drop for Shell {
 }
 
 impl Shell {
-    /// Starts one that runs some commands first.
+    /// Starts a shell that runs some commands first.
     pub(super) async fn start(sandbox: &Arc<Sandbox>, first: &str) -> Result<Self, SandboxError> {
         let random = |error| SandboxError::System("a number", error);
         let nonces = (Nonce::new().map_err(random)?, Nonce::new().map_err(random)?);
@@ -122,13 +122,13 @@ impl Shell {
         self.screen.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it shows when it waits for a command.
+    /// Its prompt.
     pub(crate) fn prompt(&self) -> &str {
         &self.prompt
     }
 
-    /// What has another bash read commands as this one does, by the options that it has. Only whoever
-    /// has the turn may ask.
+    /// Options that make another bash parse commands as this one does. Only the holder of the turn
+    /// may call this.
     pub(crate) async fn reads_so(&self, turn: &OwnedMutexGuard<()>) -> Vec<&'static str> {
         let until = Instant::now() + TYPING_MAX;
         let told = self.run(turn, typed::TELL_OPTIONS, &[], Some(until)).await;
@@ -138,7 +138,7 @@ impl Shell {
         }
     }
 
-    /// Whether it is there for its first command.
+    /// Waits until it is ready for its first command.
     pub(super) async fn started(&self, max: Duration) -> Became {
         let _turn = self.turn.lock().await;
         let ended = |screen: &mut Screen| screen.end();
@@ -146,12 +146,12 @@ impl Shell {
         self.until(Some(until), ended).await.unwrap_or(Became::Late)
     }
 
-    /// Ends it, and all that it runs.
+    /// Ends it and all its processes.
     pub(super) async fn close(&self) {
         let _ = self.stopper.kill().await;
     }
 
-    /// Waits until nobody else types.
+    /// Waits for the exclusive right to type.
     pub(crate) async fn turn(&self, until: Option<Instant>) -> Option<OwnedMutexGuard<()>> {
         let turn = self.turn.clone().lock_owned();
         match until {
@@ -160,13 +160,14 @@ impl Shell {
         }
     }
 
-    /// Waits until nothing runs in it. Gives whether it came to that.
+    /// Waits until nothing runs in it. Returns false at the deadline.
     pub(crate) async fn rests(&self, until: Option<Instant>) -> bool {
         let idle = |screen: &mut Screen| screen.is_idle().then_some(());
         self.until(until, idle).await.is_some()
     }
 
-    /// Types, however long the caller waits for it. A line that is cut short would spoil the next.
+    /// Types to the end even if the caller stops waiting: a partial line would corrupt the next
+    /// one.
     async fn press(&self, keys: Vec<u8>) -> bool {
         let keyboard = self.keyboard.clone();
         let typing = tokio::spawn(async move {
@@ -176,7 +177,7 @@ impl Shell {
         matches!(typing.await, Ok(Ok(Ok(()))))
     }
 
-    /// Waits until something is so.
+    /// Waits until `look` returns a value, at most until the deadline.
     async fn until<T>(
         &self,
         until: Option<Instant>,
@@ -194,7 +195,7 @@ impl Shell {
         }
     }
 
-    /// Runs a command, once those before it have ended. Only whoever has the turn may.
+    /// Runs a command, once earlier ones have ended. Only the holder of the turn may call this.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -219,7 +220,7 @@ impl Shell {
             screen.doing = Doing::Runs(nonce.clone(), false);
             screen.interrupts
         };
-        // A pattern may be what a program asks that is to be answered.
+        // A pattern may match a program's question that the client answers.
         let keys = typed::command(&nonce, &self.prompt, text, !patterns.is_empty());
         if !self.press(keys).await {
             return Ok(Became::Gone(late));
@@ -240,7 +241,8 @@ impl Shell {
         })
     }
 
-    /// Types a line as it is, and waits for one of some patterns, or for the prompt, which is one more.
+    /// Types a line unchanged, and waits for one of some patterns, or for the prompt as a further
+    /// pattern.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -258,13 +260,13 @@ impl Shell {
             if screen.has_ended {
                 return Ok(Became::Gone(screen.transcript.take()));
             }
-            // A command that asked, and may end of itself.
+            // A command that asked a question may also end by itself.
             screen.doing = Doing::Talks(match &screen.doing {
                 Doing::Talks(nonce) => nonce.clone(),
                 Doing::Runs(nonce, true) => Some(nonce.clone()),
                 _ => None,
             });
-            // The prompt of the command before may be yet to come, and is none of this one.
+            // The previous command's prompt may still appear and does not belong to this one.
             let keys = if is_idle {
                 typed::begin(&nonce)
             } else {
@@ -293,11 +295,11 @@ impl Shell {
         Ok(self.until(until, look).await.unwrap_or(Became::Late))
     }
 
-    /// Ends what runs: by Ctrl-C, and if that does nothing by stopping and killing it. Gives what was
-    /// written meanwhile, if nobody else waits for that.
+    /// Ends the running command: with Ctrl-C, or else by stopping and killing it. Returns the
+    /// output meanwhile, unless another request waits for it.
     ///
     /// # Errors
-    /// It goes on; or the system has no random numbers.
+    /// The command still runs; or the system has no random numbers.
     pub(crate) async fn interrupt(&self, tries: u32, each: Duration) -> io::Result<Became> {
         let each = each.clamp(PROMPT_MAX, TYPING_MAX);
         self.lock().transcript.forget_prompts();
@@ -314,9 +316,9 @@ impl Shell {
         Ok(killed.unwrap_or(Became::Late))
     }
 
-    /// Whether a shell takes commands again after so long at most.
+    /// Waits up to `max` until a shell accepts commands again.
     async fn has_stopped(&self, max: Duration) -> io::Result<Option<Became>> {
-        // A prompt tells early. There is none where a command took the output away.
+        // A prompt shows it early, but is absent if a command redirected the output.
         let until = Instant::now() + max / 2;
         let shows = |screen: &mut Screen| screen.transcript.has_prompt().then_some(());
         self.until(Some(until), shows).await;
@@ -343,7 +345,7 @@ impl Shell {
 }
 
 impl Screen {
-    /// Whether it waits for a command. What one wrote that nobody waited for stays.
+    /// Whether it waits for a command. Output of a command that no client waited for is kept.
     fn is_idle(&mut self) -> bool {
         match self.end() {
             Some(Became::Ended(output, _)) => {
@@ -357,7 +359,7 @@ impl Screen {
         self.has_ended || self.doing == Doing::Nothing
     }
 
-    /// How the command ended that runs, if it did.
+    /// The end of the running command, if it has ended.
     fn end(&mut self) -> Option<Became> {
         let nonce = match &mut self.doing {
             Doing::Runs(nonce, has_begun) => {
@@ -374,7 +376,7 @@ impl Screen {
         self.has_ended.then(|| Became::Gone(self.transcript.take()))
     }
 
-    /// Whether the command that runs asks for what its client waits for.
+    /// Whether the output of the running command matches an expected pattern.
     fn asks(&mut self, patterns: &[Regex]) -> Option<Became> {
         let Doing::Runs(nonce, true) = &self.doing else {
             return None;
@@ -386,7 +388,7 @@ impl Screen {
     }
 }
 
-/// Somebody waits for a command's end.
+/// Marks that a client waits for a command's end.
 struct Follow(Arc<(Mutex<Screen>, Notify)>);
 
 impl Follow {
@@ -408,7 +410,7 @@ impl Drop for Follow {
     }
 }
 
-/// Reads what a shell writes until it is gone.
+/// Reads a shell's output until it is gone.
 async fn read(mut running: Running, screen: Arc<(Mutex<Screen>, Notify)>) {
     loop {
         let event = running.next().await;
@@ -431,7 +433,7 @@ async fn read(mut running: Running, screen: Arc<(Mutex<Screen>, Notify)>) {
     }
 }
 
-/// Whether a line may be typed as it is.
+/// Whether a line may be typed unchanged.
 pub(crate) fn is_typable(line: &str) -> bool {
     line.split('\n').all(|line| line.len() < LINE_BYTES_MAX)
 }

@@ -1,31 +1,31 @@
-//! What a shell wrote and nobody has taken yet, within a bound: of more, the middle is left out.
+//! Unread output of a shell, with a size limit beyond which the middle is dropped.
 
 use super::typed::{Nonce, without_marks};
 use regex::bytes::Regex;
 
-/// Bytes that are kept of the beginning, and as many of the end.
+/// Bytes that are kept of the beginning, and of the end.
 const HALF_BYTES: usize = 512 << 10;
-/// Bytes beyond that before the middle is left out.
+/// Bytes beyond that before the middle is dropped.
 const SLACK_BYTES: usize = 128 << 10;
-/// Longest code in a mark.
+/// Longest exit code in a marker.
 const CODE_BYTES_MAX: usize = 12;
-/// What clients wait for is looked for in so many of the last bytes.
+/// Patterns are searched for in this many of the last bytes.
 const LOOK_BYTES: usize = 64 << 10;
 
-/// What a shell wrote and nobody has taken yet.
+/// Unread output of a shell.
 #[derive(Debug)]
 pub(super) struct Transcript {
-    /// The shell's prompt, which is nothing that it wrote.
+    /// The shell's prompt, which is not part of its output.
     prompt: String,
     bytes: Vec<u8>,
-    /// Where bytes are missing, and how many.
+    /// The position and the number of dropped bytes.
     hole: Option<(usize, u64)>,
-    /// Whose end was looked for last, and up to where it is not.
+    /// The command whose end was searched for last, and the position up to which it is not.
     looked: Option<(Nonce, usize)>,
 }
 
 impl Transcript {
-    /// That of a shell with this prompt.
+    /// The transcript of a shell with this prompt.
     pub(super) fn new(prompt: &str) -> Self {
         Self {
             prompt: prompt.to_owned(),
@@ -53,7 +53,7 @@ impl Transcript {
         self.take_to(self.bytes.len())
     }
 
-    /// Takes what came before a place.
+    /// Takes the bytes before a position.
     fn take_to(&mut self, at: usize) -> Vec<u8> {
         let rest = self.bytes.split_off(at);
         let mut taken = std::mem::replace(&mut self.bytes, rest);
@@ -70,7 +70,7 @@ impl Transcript {
         self.without_prompts(&without_marks(&taken))
     }
 
-    /// Forgets what came before a command's output, that it wrote to be typed in included.
+    /// Drops all before a command's output, including the echo of its input.
     pub(super) fn skip_to(&mut self, nonce: &Nonce) -> bool {
         let mark = nonce.begin();
         let found = find(&self.bytes, &mark);
@@ -80,7 +80,7 @@ impl Transcript {
         found.is_some()
     }
 
-    /// What a command wrote, and its exit code, once it has ended. What follows stays.
+    /// A command's output and exit code, once it has ended. Later output stays.
     pub(super) fn ended(&mut self, nonce: &Nonce) -> Option<(Vec<u8>, i32)> {
         let mark = nonce.end();
         let looked = self.looked.take().filter(|(of, _)| of == nonce);
@@ -100,7 +100,8 @@ impl Transcript {
         Some((output, code))
     }
 
-    /// What came before the first of some patterns, and which it was; takes both.
+    /// Takes the output up to and including the first match of some patterns. Returns the output
+    /// before it, and the pattern's index.
     pub(super) fn matched(&mut self, patterns: &[Regex]) -> Option<(Vec<u8>, usize)> {
         let from = self.bytes.len().saturating_sub(LOOK_BYTES);
         let look = &self.bytes[from..];
@@ -114,7 +115,7 @@ impl Transcript {
         Some((output, which))
     }
 
-    /// Leaves prompts out that were shown so far.
+    /// Removes the prompts in the output so far.
     pub(super) fn forget_prompts(&mut self) {
         if self.has_prompt() {
             self.bytes = self.without_prompts(&self.bytes);
@@ -122,7 +123,7 @@ impl Transcript {
         }
     }
 
-    /// Whether the shell waits for a command, as far as its prompt tells.
+    /// Whether the output has a prompt, which means that the shell waits for a command.
     pub(super) fn has_prompt(&self) -> bool {
         find(&self.bytes, self.prompt.as_bytes()).is_some()
     }
